@@ -1,0 +1,1 @@
+"""Which files make up a table at an instant."""

@@ -1,0 +1,166 @@
+"""``FileSystemView``: the contract of every view, local or remote.
+
+A view answers at one instant of the table's timeline. Groups come in order of file id, slices newest first,
+partitions in order of their paths. ``partition`` is a path under the base path, ``""`` for a table without
+partitions; one trailing slash is ignored, and a partition that doesn't exist has no files. ``max_instant``
+and the like are requested times, compared as text.
+
+Every method may raise ``ViewBehindError`` (the view's instant can't be answered any more) and
+``StorageError``; a remote view also ``ServiceError``.
+
+Implemented by ``fsview.local.LocalView``, ``executor_proxy.remote.RemoteView`` and
+``executor_proxy.priority.PriorityView``. Source of every method: Hudi 1.2.0 ``TableFileSystemView`` and
+``AbstractTableFileSystemView``, whose names these are in snake case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Protocol
+
+from fsview.model import BaseFile, ClusteringOperation, CompactionOperation, FileGroup, FileSlice
+from timeline.instant import Instant
+from timeline.timeline import Timeline
+
+
+class FileSystemView(Protocol):
+    """Which files make up the table at the view's instant."""
+
+    # Base files.
+
+    def latest_base_files(self, partition: str) -> tuple[BaseFile, ...]:
+        """Return each group's newest committed base file, without groups that are replaced."""
+
+    def latest_base_file(self, partition: str, file_id: str) -> BaseFile | None:
+        """Return one group's newest committed base file."""
+
+    def all_latest_base_files(self) -> tuple[BaseFile, ...]:
+        """Return ``latest_base_files`` of the partitions that are loaded by now."""
+
+    def latest_base_files_before_or_on(
+        self, partition: str, max_instant: str
+    ) -> tuple[BaseFile, ...]:
+        """Return each group's newest committed base file of ``max_instant`` or before."""
+
+    def all_latest_base_files_before_or_on(
+        self, max_instant: str
+    ) -> Mapping[str, tuple[BaseFile, ...]]:
+        """Return ``latest_base_files_before_or_on`` of every partition of the table."""
+
+    def base_file_on(self, partition: str, instant: str, file_id: str) -> BaseFile | None:
+        """Return one group's base file of exactly ``instant``."""
+
+    def all_base_files(self, partition: str) -> tuple[BaseFile, ...]:
+        """Return all committed base files, newest first in each group."""
+
+    def latest_base_files_in_range(self, instants: Collection[str]) -> tuple[BaseFile, ...]:
+        """Return, in the loaded partitions, each group's newest base file of one of ``instants``."""
+
+    # Slices.
+
+    def latest_file_slices(self, partition: str) -> tuple[FileSlice, ...]:
+        """Return each group's newest committed slice."""
+
+    def latest_file_slices_stateless(self, partition: str) -> tuple[FileSlice, ...]:
+        """Return ``latest_file_slices``; a partition not loaded is listed and not kept."""
+
+    def latest_file_slice(self, partition: str, file_id: str) -> FileSlice | None:
+        """Return one group's newest committed slice."""
+
+    def latest_file_slices_including_inflight(self, partition: str) -> tuple[FileSlice, ...]:
+        """Return each group's newest slice, committed or not, replaced or not."""
+
+    def latest_uncompacted_file_slices(self, partition: str) -> tuple[FileSlice, ...]:
+        """Return each group's newest committed slice before its pending compaction, if it has one."""
+
+    def latest_file_slices_before_or_on(
+        self, partition: str, max_instant: str, include_pending_compaction: bool
+    ) -> tuple[FileSlice, ...]:
+        """Return each group's newest slice of ``max_instant`` or before.
+
+        Without ``include_pending_compaction`` a group that has one pending is left out.
+        """
+
+    def all_latest_file_slices_before_or_on(
+        self, max_instant: str
+    ) -> Mapping[str, tuple[FileSlice, ...]]:
+        """Return ``latest_file_slices_before_or_on`` of every partition, pending compactions included."""
+
+    def latest_merged_file_slices_before_or_on(
+        self, partition: str, max_instant: str
+    ) -> tuple[FileSlice, ...]:
+        """Return the newest slices; one that a compaction pends on is joined with the slice before."""
+
+    def latest_merged_file_slice_before_or_on(
+        self, partition: str, max_instant: str, file_id: str
+    ) -> FileSlice | None:
+        """Return ``latest_merged_file_slices_before_or_on`` of one group."""
+
+    def latest_merged_file_slices_before_or_on_including_inflight(
+        self, partition: str, max_instant: str, current_instant: str
+    ) -> tuple[FileSlice, ...]:
+        """Return merged slices with uncommitted logs, as the writer of ``current_instant`` sees them."""
+
+    def latest_file_slices_in_range(self, instants: Collection[str]) -> tuple[FileSlice, ...]:
+        """Return, in the loaded partitions, each group's newest slice of one of ``instants``."""
+
+    def all_file_slices(self, partition: str) -> tuple[FileSlice, ...]:
+        """Return all committed slices, newest first in each group."""
+
+    # Groups.
+
+    def all_file_groups(self, partition: str) -> tuple[FileGroup, ...]:
+        """Return the groups that aren't replaced."""
+
+    def all_file_groups_stateless(self, partition: str) -> tuple[FileGroup, ...]:
+        """Return ``all_file_groups``; a partition not loaded is listed and not kept."""
+
+    def replaced_file_groups_before_or_on(
+        self, max_instant: str, partition: str
+    ) -> tuple[FileGroup, ...]:
+        """Return the groups replaced at ``max_instant`` or before."""
+
+    def replaced_file_groups_before(
+        self, max_instant: str, partition: str
+    ) -> tuple[FileGroup, ...]:
+        """Return the groups replaced before ``max_instant``."""
+
+    def replaced_file_groups_after_or_on(
+        self, min_instant: str, partition: str
+    ) -> tuple[FileGroup, ...]:
+        """Return the groups replaced at ``min_instant`` or after."""
+
+    def all_replaced_file_groups(self, partition: str) -> tuple[FileGroup, ...]:
+        """Return all replaced groups that still have files."""
+
+    # Pending operations, over all partitions.
+
+    def pending_compaction_operations(self) -> tuple[CompactionOperation, ...]:
+        """Return the file groups that a compaction pends on."""
+
+    def pending_log_compaction_operations(self) -> tuple[CompactionOperation, ...]:
+        """Return the file groups that a log compaction pends on."""
+
+    def file_groups_in_pending_clustering(self) -> tuple[ClusteringOperation, ...]:
+        """Return the file groups that a clustering pends on."""
+
+    # The view itself.
+
+    @property
+    def timeline(self) -> Timeline:
+        """The timeline that the view answers at: completed instants and pending (log) compactions."""
+
+    def last_instant(self) -> Instant | None:
+        """Return the last instant of ``timeline``."""
+
+    def load_partitions(self, partitions: Collection[str]) -> None:
+        """Load these partitions now."""
+
+    def load_all_partitions(self) -> None:
+        """Find every partition of the table and load it."""
+
+    def sync(self) -> None:
+        """Move the view to the newest instant of the table."""
+
+    def close(self) -> None:
+        """Let go of what the view holds."""

@@ -1,0 +1,1 @@
+"""Strandline's service package."""

@@ -1,0 +1,1 @@
+"""Strandline's write package."""

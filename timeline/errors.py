@@ -1,0 +1,212 @@
+"""Every error that Strandline raises on purpose: the root of the tree.
+
+::
+
+    StrandlineError
+    ├─ ConfigError (also ValueError)        a setting, its value, what is allowed
+    ├─ InputError (also ValueError)         the caller's rows can't be written as they are
+    ├─ TableError
+    │   ├─ TableNotFoundError
+    │   ├─ UnsupportedTableError            version, type or feature that can't be handled
+    │   └─ CorruptMetadataError
+    ├─ StorageError
+    │   ├─ StorageUnavailableError
+    │   ├─ PathNotFoundError
+    │   └─ AlreadyExistsError               lost an exclusive create
+    ├─ TimelineError
+    │   ├─ InstantNotFoundError
+    │   ├─ IllegalTransitionError
+    │   └─ ConcurrentWriteError
+    ├─ ViewError
+    │   ├─ ViewBehindError                  the caller's timeline can't be answered
+    │   └─ RootNotAllowedError              the base path is outside the service's roots
+    └─ ServiceError                         only clients of the service raise these
+        ├─ ServiceUnreachableError
+        ├─ ServiceTimeoutError
+        ├─ RemoteFailureError               the service's own answer, with its status
+        └─ BadAnswerError
+
+``code`` names an error on the wire, ``status`` is its HTTP status, ``retryable`` says whether the same
+call may succeed later with nothing changed by the caller. All three are class attributes, so an error
+pickles with its message and hint alone. The classes of ``ViewError`` and ``ServiceError`` live here too:
+they cross process borders, and the table ``code → class`` must know every one.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class StrandlineError(Exception):
+    """The root: whatever Strandline raises on purpose.
+
+    Attributes:
+        hint: What the reader can do about it, or ``None``.
+    """
+
+    code: ClassVar[str] = "strandline"
+    status: ClassVar[int] = 500
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+    @property
+    def message(self) -> str:
+        """The sentence without the hint."""
+        return str(self.args[0])
+
+    def __str__(self) -> str:
+        return self.message if self.hint is None else f"{self.message} ({self.hint})"
+
+
+class ConfigError(StrandlineError, ValueError):
+    """A setting has a value that isn't allowed; the message names all three."""
+
+    code = "config"
+    status = 400
+
+
+class InputError(StrandlineError, ValueError):
+    """The caller's data can't be taken as it is; nothing has been written."""
+
+    code = "input"
+    status = 400
+
+
+class TableError(StrandlineError):
+    """Something about a table as it lies on storage."""
+
+    code = "table"
+
+
+class TableNotFoundError(TableError):
+    """No table at this base path."""
+
+    code = "table_not_found"
+    status = 404
+
+
+class UnsupportedTableError(TableError):
+    """The table has a version, type or feature that this release can't handle."""
+
+    code = "unsupported_table"
+    status = 422
+
+
+class CorruptMetadataError(TableError):
+    """A metadata file can't be read; the message names the file."""
+
+    code = "corrupt_metadata"
+
+
+class StorageError(StrandlineError):
+    """The file system failed."""
+
+    code = "storage"
+
+
+class StorageUnavailableError(StorageError):
+    """The file system could not be reached or refused for now."""
+
+    code = "storage_unavailable"
+    status = 503
+    retryable = True
+
+
+class PathNotFoundError(StorageError):
+    """A file that should be there is not."""
+
+    code = "path_not_found"
+    status = 404
+
+
+class AlreadyExistsError(StorageError):
+    """An exclusive create found the name taken."""
+
+    code = "already_exists"
+    status = 409
+
+
+class TimelineError(StrandlineError):
+    """Something about instants and their states."""
+
+    code = "timeline"
+
+
+class InstantNotFoundError(TimelineError):
+    """No such instant on the timeline."""
+
+    code = "instant_not_found"
+    status = 404
+
+
+class IllegalTransitionError(TimelineError):
+    """An instant can't go from its state to the one asked for."""
+
+    code = "illegal_transition"
+    status = 409
+
+
+class ConcurrentWriteError(TimelineError):
+    """Another writer was first; redo the write."""
+
+    code = "concurrent_write"
+    status = 409
+    retryable = True
+
+
+class ViewError(StrandlineError):
+    """A file-system view can't answer."""
+
+    code = "view"
+
+
+class ViewBehindError(ViewError):
+    """The caller's timeline is neither held nor derivable (HTTP 400 on Hudi's routes)."""
+
+    code = "view_behind"
+    status = 400
+    retryable = True
+
+
+class RootNotAllowedError(ViewError):
+    """The base path lies outside the roots that the service may serve."""
+
+    code = "root_not_allowed"
+    status = 403
+
+
+class ServiceError(StrandlineError):
+    """A call to the timeline service failed; raised by its clients only."""
+
+    code = "service"
+    status = 502
+
+
+class ServiceUnreachableError(ServiceError):
+    """No connection to the service."""
+
+    code = "service_unreachable"
+    retryable = True
+
+
+class ServiceTimeoutError(ServiceError):
+    """The service did not answer in time."""
+
+    code = "service_timeout"
+    status = 504
+    retryable = True
+
+
+class RemoteFailureError(ServiceError):
+    """The service answered with an error that has no class of its own here."""
+
+    code = "remote_failure"
+
+
+class BadAnswerError(ServiceError):
+    """The service's answer is not what the route promises."""
+
+    code = "bad_answer"

@@ -1,0 +1,113 @@
+"""Instants: what happened to a table, when, and how far it got.
+
+An instant is a triple of requested time, action and state. Two instants are equal when these three are;
+the completion time is knowledge about an instant, not part of its identity. Times are text of 17 digits,
+``yyyyMMddHHmmssSSS`` in the table's zone, and are compared as text; 14-digit times of old releases compare
+as they are.
+
+Source: Hudi 1.2.0 ``HoodieInstant``, ``HoodieTimeline``, ``InstantComparatorV2``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+COMMIT: Final = "commit"
+DELTA_COMMIT: Final = "deltacommit"
+CLEAN: Final = "clean"
+ROLLBACK: Final = "rollback"
+RESTORE: Final = "restore"
+SAVEPOINT: Final = "savepoint"
+REPLACE_COMMIT: Final = "replacecommit"
+CLUSTERING: Final = "clustering"
+COMPACTION: Final = "compaction"
+LOG_COMPACTION: Final = "logcompaction"
+INDEXING: Final = "indexing"
+SCHEMA_COMMIT: Final = "schemacommit"
+
+ACTIONS: Final = frozenset(
+    {
+        COMMIT,
+        DELTA_COMMIT,
+        CLEAN,
+        ROLLBACK,
+        RESTORE,
+        SAVEPOINT,
+        REPLACE_COMMIT,
+        CLUSTERING,
+        COMPACTION,
+        LOG_COMPACTION,
+        INDEXING,
+        SCHEMA_COMMIT,
+    }
+)
+WRITE_ACTIONS: Final = frozenset(
+    {COMMIT, DELTA_COMMIT, COMPACTION, LOG_COMPACTION, REPLACE_COMMIT, CLUSTERING}
+)
+"""Actions whose instants write data files (Hudi's write timeline)."""
+
+_COMPLETED_ACTION: Final = {
+    COMPACTION: COMMIT,
+    LOG_COMPACTION: DELTA_COMMIT,
+    CLUSTERING: REPLACE_COMMIT,
+}
+
+
+def completed_action(action: str) -> str:
+    """Return the action that ``action`` bears once completed (Hudi's "comparable action")."""
+    return _COMPLETED_ACTION.get(action, action)
+
+
+class State(str, Enum):
+    """How far an instant got; the order of the members is the order of the states."""
+
+    REQUESTED = "REQUESTED"
+    INFLIGHT = "INFLIGHT"
+    COMPLETED = "COMPLETED"
+
+    @property
+    def rank(self) -> int:
+        """0 for requested, 1 for inflight, 2 for completed."""
+        return _RANKS[self]
+
+
+_RANKS: Final = {state: rank for rank, state in enumerate(State)}
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """One action on a table at one time.
+
+    Attributes:
+        requested_time: When it was requested: its name everywhere.
+        action: One of ``ACTIONS``.
+        state: How far it got.
+        completion_time: When it completed; ``None`` while pending in timeline layout 2. In layout 1 it is
+            the modification time of the instant's file, whatever the state.
+        legacy: A completed instant of layout 1 found in a layout-2 timeline: its metadata is encoded as
+            layout 1 does.
+    """
+
+    requested_time: str
+    action: str
+    state: State
+    completion_time: str | None = field(default=None, compare=False)
+    legacy: bool = field(default=False, compare=False)
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether the instant is completed."""
+        return self.state is State.COMPLETED
+
+    @property
+    def sort_key(self) -> tuple[str, str, int]:
+        """Timeline order: requested time, then completed action, then state."""
+        return (self.requested_time, completed_action(self.action), self.state.rank)
+
+    def __str__(self) -> str:
+        """Write the instant as Hudi does in its messages."""
+        arrow = "" if self.is_completed else "==>"
+        completed = f"__{self.completion_time}" if self.completion_time else ""
+        return f"[{arrow}{self.requested_time}{completed}__{self.action}__{self.state.value}]"

@@ -1,0 +1,1 @@
+"""The one door to the file system; see ``timeline.storage.base``."""
