@@ -1,0 +1,295 @@
+"""One HTTP call to the service: kept connections, deadlines, every failure by its own name.
+
+A Python worker of Spark runs many tasks one after the other, and each opens its views anew. The
+connections outlive them: they are kept by thread, in this module, and belong to the process that
+opened them; a process that finds itself forked opens its own. A session is only the address, the
+token and the timeout, so it costs nothing to make.
+
+How failures map::
+
+    no connection, connection lost            ServiceUnreachableError   (retryable)
+    no answer within the timeout              ServiceTimeoutError       (retryable)
+    not HTTP, cut or undecodable body         BadAnswerError
+    400 of Hudi's routes                      ViewBehindError
+    any status with a body that names a code  the class of that code, below 500
+    anything else                             RemoteFailureError
+
+A kept connection may have been closed by the service while it was idle. That shows before anything
+is sent (the socket is readable) or as a lost connection before the first byte of the answer; then a
+GET, and only a GET, is sent once more on a new connection.
+
+Source: Hudi 1.2.0 ``TimelineServiceClient``; the stale-connection test is urllib3's.
+"""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import json
+import os
+import select
+import threading
+import time
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, NoReturn
+from urllib.parse import urlencode, urlsplit
+
+from timeline.errors import (
+    BadAnswerError,
+    ConfigError,
+    RemoteFailureError,
+    ServiceError,
+    ServiceTimeoutError,
+    ServiceUnreachableError,
+    StrandlineError,
+    ViewBehindError,
+)
+
+DEFAULT_TIMEOUT_S: Final = 30.0
+_CHUNK_BYTES: Final = 1 << 18
+_MESSAGE_CHARS: Final = 500
+"""How much of an unexpected body is quoted in an error."""
+
+
+class _Connection(http.client.HTTPConnection):
+    """A connection that knows whether it has been used, and closes itself with its thread."""
+
+    used = False
+
+    def is_dropped(self) -> bool:
+        """Whether the service closed it: an idle connection has nothing to read but its end."""
+        if self.sock is None:
+            return True
+        if hasattr(select, "poll"):  # select() refuses descriptors from 1024 on
+            poll = select.poll()
+            poll.register(self.sock, select.POLLIN)
+            return bool(poll.poll(0))
+        return bool(select.select([self.sock], [], [], 0)[0])
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class _Connections(threading.local):
+    """The connections of one thread.
+
+    The one piece of module-level state: tasks of a Spark worker share nothing but the process.
+    """
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._by_address: dict[tuple[str, int], _Connection] = {}
+
+    def take(self, address: tuple[str, int], timeout_s: float) -> _Connection:
+        """Return this thread's connection to ``address``, with a live socket or none yet."""
+        if self._pid != os.getpid():
+            # Inherited through a fork: the sockets are the parent's. Closing our copies of the
+            # descriptors does not end the parent's connections.
+            self._by_address.clear()
+            self._pid = os.getpid()
+        connection = self._by_address.get(address)
+        if connection is None:
+            connection = self._by_address[address] = _Connection(*address, timeout=timeout_s)
+        elif connection.used and connection.is_dropped():
+            connection.close()
+            connection.used = False
+        connection.timeout = timeout_s
+        if connection.sock is not None:
+            connection.sock.settimeout(timeout_s)
+        return connection
+
+
+_connections: Final = _Connections()
+
+
+@dataclass(frozen=True, slots=True)
+class HttpSession:
+    """Where the service is and how to speak to it; pickles, and may be used from several threads.
+
+    Attributes:
+        url: ``http://host:port``, no path.
+        token: Bearer token, or ``None``; never shown.
+        timeout_s: For connecting, and again for the whole answer, seconds.
+    """
+
+    url: str
+    token: str | None = field(default=None, repr=False)
+    timeout_s: float = DEFAULT_TIMEOUT_S
+
+    def __post_init__(self) -> None:
+        if self.timeout_s <= 0:
+            raise ConfigError(f"timeout_s is {self.timeout_s}; it must be above 0 seconds")
+        _ = self.address
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port."""
+        parts = urlsplit(self.url)
+        try:
+            port = parts.port
+        except ValueError:
+            port = None
+        if parts.scheme != "http" or not parts.hostname or port is None:
+            raise ConfigError(
+                f"the timeline service's url is {self.url!r}; it must be http://HOST:PORT"
+            )
+        return parts.hostname, port
+
+    def get(self, path: str, params: Mapping[str, str]) -> bytes:
+        """Return the body of the answer to a GET.
+
+        Raises:
+            ServiceError: One of its classes, as the module's table says.
+            ViewBehindError: The service can't answer at the caller's timeline.
+        """
+        return self._call("GET", path, params)
+
+    def post(self, path: str, params: Mapping[str, str]) -> bytes:
+        """Return the body of the answer to a POST; the parameters go in the query, as Hudi has it.
+
+        Raises:
+            ServiceError: As ``get``; a lost connection is never retried here.
+        """
+        return self._call("POST", path, params)
+
+    def _call(self, method: str, path: str, params: Mapping[str, str]) -> bytes:
+        """Send the request, undo the encoding, judge the status."""
+        target = f"{path}?{urlencode(params)}" if params else path
+        what = f"{method} {path} at {self.url}"
+        status, encoding, sent = self._send(method, target, what)
+        body = _decoded(sent, encoding, what)
+        if status != http.client.OK:
+            raise_for(status, body, what)
+        return body
+
+    def _send(self, method: str, target: str, what: str) -> tuple[int, str, bytes]:
+        """Exchange request and answer, a second time if the kept connection turns out dead."""
+        connection = _connections.take(self.address, self.timeout_s)
+        retry = method == "GET" and connection.used
+        while True:
+            try:
+                return _exchange(connection, method, target, self._headers(method))
+            except (OSError, http.client.HTTPException) as error:
+                connection.close()
+                if not (retry and isinstance(error, ConnectionError)):
+                    raise _named(error, what, self.timeout_s) from error
+                retry = False
+            except BaseException:
+                # Interrupted, as by a killed task: the rest would be taken for the next answer.
+                connection.close()
+                raise
+
+    def _headers(self, method: str) -> dict[str, str]:
+        headers = {"Accept-Encoding": "gzip"}
+        if method == "POST":
+            headers["Content-Length"] = "0"
+        if self.token is not None:
+            headers["Authorization"] = f"Bearer {self.token}"
+        return headers
+
+
+def _exchange(
+    connection: _Connection, method: str, target: str, headers: Mapping[str, str]
+) -> tuple[int, str, bytes]:
+    """Send one request and read its answer whole: status, content encoding, body as sent."""
+    timeout_s = connection.timeout or DEFAULT_TIMEOUT_S
+    deadline = time.monotonic() + timeout_s
+    connection.request(method, target, headers=dict(headers))
+    connection.used = True
+    response = connection.getresponse()
+    chunks = []
+    while chunk := response.read(_CHUNK_BYTES):
+        chunks.append(chunk)
+        # The socket's own timeout starts anew with every packet.
+        if time.monotonic() > deadline:
+            raise TimeoutError
+    if response.length:
+        # read(n) returns short at an early end of the connection; only read() would raise.
+        raise http.client.IncompleteRead(b"", response.length)
+    return (
+        response.status,
+        (response.getheader("Content-Encoding") or "").strip().lower(),
+        b"".join(chunks),
+    )
+
+
+def _named(error: OSError | http.client.HTTPException, what: str, timeout_s: float) -> ServiceError:
+    """Return the error of ours that a failed exchange amounts to."""
+    if isinstance(error, TimeoutError):
+        return ServiceTimeoutError(f"{what} was not answered within {timeout_s:g} s")
+    if isinstance(error, ConnectionRefusedError):
+        return ServiceUnreachableError(f"{what}: nothing listens there")
+    if isinstance(error, http.client.IncompleteRead):
+        return ServiceUnreachableError(f"{what}: the connection was lost within the answer")
+    if isinstance(error, ConnectionError):
+        return ServiceUnreachableError(
+            f"{what}: the connection was lost before the answer ({error})"
+        )
+    if isinstance(error, http.client.HTTPException):
+        return BadAnswerError(f"{what} was not answered in HTTP: {error!r}")
+    return ServiceUnreachableError(f"{what}: no connection ({error})")
+
+
+def _decoded(body: bytes, encoding: str, what: str) -> bytes:
+    """Undo the content encoding."""
+    if encoding in ("", "identity"):
+        return body
+    if encoding != "gzip":
+        raise BadAnswerError(
+            f"the answer to {what} is encoded as {encoding!r}, which was not asked for"
+        )
+    try:
+        return gzip.decompress(body)
+    except (OSError, EOFError, zlib.error) as error:
+        raise BadAnswerError(f"the answer to {what} is not whole gzip: {error}") from error
+
+
+def raise_for(status: int, body: bytes, what: str) -> NoReturn:
+    """Raise what an answer with a status other than 200 means.
+
+    Args:
+        status: HTTP status.
+        body: Decoded body: JSON with ``code`` and ``error``, or Hudi's plain text.
+        what: Method, path and address, for the message.
+
+    Raises:
+        StrandlineError: Always; which one, the module's table says.
+    """
+    code, text = _parse_error(body)
+    if status < http.client.INTERNAL_SERVER_ERROR:
+        known = _classes_by_code().get(code)
+        if known is not None:
+            raise known(text)
+        if status == http.client.BAD_REQUEST:
+            raise ViewBehindError(text or "the service is on another timeline than the caller")
+    hint = None
+    if status in (http.client.UNAUTHORIZED, http.client.FORBIDDEN):
+        hint = "is the token that of this service?"
+    named = f", {code}" if code else ""
+    raise RemoteFailureError(f"{what} was answered with status {status}{named}: {text}", hint=hint)
+
+
+def _parse_error(body: bytes) -> tuple[str, str]:
+    """Return the error's code, or ``""``, and its message."""
+    text = body.decode("utf-8", "replace")
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return "", text[:_MESSAGE_CHARS]
+    if isinstance(document, dict):
+        message = document.get("error") or document.get("title") or text
+        return str(document.get("code") or ""), str(message)[:_MESSAGE_CHARS]
+    return "", text[:_MESSAGE_CHARS]
+
+
+def _classes_by_code() -> dict[str, type[StrandlineError]]:
+    """Return every class of the error tree by the code it bears."""
+    classes: dict[str, type[StrandlineError]] = {}
+    waiting: list[type[StrandlineError]] = [StrandlineError]
+    while waiting:
+        cls = waiting.pop()
+        classes[cls.code] = cls
+        waiting.extend(cls.__subclasses__())
+    return classes

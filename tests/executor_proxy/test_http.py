@@ -1,0 +1,240 @@
+"""The session against a server that misbehaves on a real socket."""
+
+from __future__ import annotations
+
+import gzip
+import multiprocessing
+import pickle
+import socket
+import threading
+
+import pytest
+
+from executor_proxy.http import HttpSession
+from tests.kit.scripted_server import Hang, Raw, Reply, Request, ScriptedServer
+from timeline.errors import (
+    BadAnswerError,
+    ConfigError,
+    RemoteFailureError,
+    RootNotAllowedError,
+    ServiceTimeoutError,
+    ServiceUnreachableError,
+    ViewBehindError,
+)
+
+PATH = "/v1/hoodie/view/slices/all"
+
+
+def always(action):
+    return lambda request: action
+
+
+def test_parameters_token_and_encoding_are_sent():
+    with ScriptedServer(always(Reply(b"[1]"))) as server:
+        session = HttpSession(server.url, token="secret")
+        assert session.get(PATH, {"basepath": "file:/a b/é", "partition": "p=1/q&r"}) == b"[1]"
+        assert session.post("/x/", {"basepath": "/t"}) == b"[1]"
+    get, post = server.requests
+    assert get.params == {"basepath": "file:/a b/é", "partition": "p=1/q&r"}
+    assert get.headers["authorization"] == "Bearer secret"
+    assert get.headers["accept-encoding"] == "gzip"
+    assert (post.method, post.path, post.params) == ("POST", "/x/", {"basepath": "/t"})
+    assert post.headers["content-length"] == "0"
+
+
+def test_the_connection_outlives_the_session():
+    with ScriptedServer(always(Reply())) as server:
+        for _ in range(3):
+            HttpSession(server.url).get(PATH, {})
+        pickle.loads(pickle.dumps(HttpSession(server.url))).get(PATH, {})
+    assert server.connections == 1
+    assert len(server.requests) == 4
+
+
+def test_each_thread_has_its_own_connection():
+    with ScriptedServer(always(Reply())) as server:
+        session = HttpSession(server.url)
+        session.get(PATH, {})
+        thread = threading.Thread(target=session.get, args=(PATH, {}))
+        thread.start()
+        thread.join()
+    assert server.connections == 2
+
+
+def _in_child(session, results):
+    results.put(session.get(PATH, {}))
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # 3.12: fork beside threads
+def test_a_forked_process_opens_its_own_connection_and_leaves_the_parents_alone():
+    context = multiprocessing.get_context("fork")
+    with ScriptedServer(always(Reply())) as server:
+        session = HttpSession(server.url)
+        session.get(PATH, {})
+        results = context.Queue()
+        child = context.Process(target=_in_child, args=(session, results))
+        child.start()
+        assert results.get(timeout=20) == b"[]"
+        child.join()
+        session.get(PATH, {})
+    assert [request.connection for request in server.requests] == [0, 1, 0]
+
+
+def test_a_connection_closed_while_idle_is_replaced():
+    with ScriptedServer(always(Reply())) as server:
+        session = HttpSession(server.url)
+        session.get(PATH, {})
+        server.close_connections()
+        session.post(PATH, {})  # safe for a POST too: nothing had been sent
+    assert server.connections == 2
+
+
+def drop_second(request: Request):
+    return Raw() if request.number == 1 else Reply()
+
+
+def test_a_get_lost_on_a_kept_connection_is_sent_once_more():
+    with ScriptedServer(drop_second) as server:
+        session = HttpSession(server.url)
+        session.get(PATH, {})
+        assert session.get(PATH, {}) == b"[]"
+    assert [request.connection for request in server.requests] == [0, 0, 1]
+
+
+def test_a_post_lost_on_a_kept_connection_is_not_repeated():
+    with ScriptedServer(drop_second) as server:
+        session = HttpSession(server.url)
+        session.get(PATH, {})
+        with pytest.raises(ServiceUnreachableError, match="POST"):
+            session.post(PATH, {})
+    assert len(server.requests) == 2
+
+
+def test_a_get_is_not_repeated_for_ever():
+    with ScriptedServer(lambda request: Reply() if request.number == 0 else Raw()) as server:
+        session = HttpSession(server.url)
+        session.get(PATH, {})
+        with pytest.raises(ServiceUnreachableError, match=PATH):
+            session.get(PATH, {})
+        with pytest.raises(ServiceUnreachableError):  # a new connection: nothing to retry
+            session.get(PATH, {})
+    assert len(server.requests) == 4
+
+
+def test_the_session_works_after_every_failure():
+    answers = [Reply(status=500), Raw(b"garbage\r\n\r\n"), Raw(), Reply(b"no", 400), Reply(b"[1]")]
+    with ScriptedServer(lambda request: answers[request.number]) as server:
+        session = HttpSession(server.url)
+        for _ in range(3):
+            with pytest.raises((RemoteFailureError, BadAnswerError, ServiceUnreachableError)):
+                session.get(PATH, {})
+        with pytest.raises(ViewBehindError):
+            session.get(PATH, {})
+        assert session.get(PATH, {}) == b"[1]"
+
+
+def test_nobody_listens():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    with pytest.raises(ServiceUnreachableError, match=url):
+        HttpSession(url).get(PATH, {})
+
+
+def test_an_unknown_host_is_unreachable():
+    with pytest.raises(ServiceUnreachableError, match=r"nowhere\.invalid"):
+        HttpSession("http://nowhere.invalid:1", timeout_s=5).get(PATH, {})
+
+
+def test_no_answer_in_time():
+    with (
+        ScriptedServer(always(Hang())) as server,
+        pytest.raises(ServiceTimeoutError, match=r"within 0\.05 s"),
+    ):
+        HttpSession(server.url, timeout_s=0.05).get(PATH, {})
+
+
+def test_an_answer_cut_short_is_lost():
+    cut = Reply(b"x" * 1000).encoded()[:-10]
+    with (
+        ScriptedServer(always(Raw(cut))) as server,
+        pytest.raises(ServiceUnreachableError, match="within the answer"),
+    ):
+        HttpSession(server.url).get(PATH, {})
+
+
+@pytest.mark.parametrize("garbage", [b"hello\r\n\r\n", b"\x00\xff\x00\r\n\r\n", b"SSH-2.0-x\r\n"])
+def test_what_is_not_http_is_a_bad_answer(garbage):
+    with (
+        ScriptedServer(always(Raw(garbage))) as server,
+        pytest.raises(BadAnswerError, match=PATH),
+    ):
+        HttpSession(server.url).get(PATH, {})
+
+
+def test_gzip_is_undone():
+    body = b"[" + b"1," * 5000 + b"1]"
+    reply = Reply(gzip.compress(body), headers={"Content-Encoding": "gzip"})
+    with ScriptedServer(always(reply)) as server:
+        assert HttpSession(server.url).get(PATH, {}) == body
+
+
+@pytest.mark.parametrize("cut", [3, 30])
+def test_truncated_gzip_is_a_bad_answer(cut):
+    body = gzip.compress(bytes(range(256)) * 20)
+    reply = Reply(body[:cut], headers={"Content-Encoding": "gzip"})
+    with (
+        ScriptedServer(always(reply)) as server,
+        pytest.raises(BadAnswerError, match="gzip"),
+    ):
+        HttpSession(server.url).get(PATH, {})
+
+
+def test_an_encoding_not_asked_for_is_a_bad_answer():
+    with (
+        ScriptedServer(always(Reply(headers={"Content-Encoding": "br"}))) as server,
+        pytest.raises(BadAnswerError, match="'br'"),
+    ):
+        HttpSession(server.url).get(PATH, {})
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "error", "text"),
+    [
+        (400, b"Last known instant from client was 1", ViewBehindError, "client was 1"),
+        (400, b'{"code": "view_behind", "error": "behind"}', ViewBehindError, "behind"),
+        (403, b'{"code": "root_not_allowed", "error": "/x"}', RootNotAllowedError, "/x"),
+        (401, b"no", RemoteFailureError, "is the token that of this service"),
+        (404, b"Not found", RemoteFailureError, "status 404"),
+        (500, b"Internal server error", RemoteFailureError, "status 500"),
+        (503, b'{"code": "storage_unavailable", "error": "s3"}', RemoteFailureError, "s3"),
+        (400, b'["odd"]', ViewBehindError, "odd"),
+        (302, b"", RemoteFailureError, "status 302"),
+        (500, b"\xff\xfe", RemoteFailureError, "status 500"),
+    ],
+)
+def test_statuses(status, body, error, text):
+    with (
+        ScriptedServer(always(Reply(body, status))) as server,
+        pytest.raises(error, match=text),
+    ):
+        HttpSession(server.url).get(PATH, {})
+
+
+def test_the_token_is_never_shown():
+    session = HttpSession("http://127.0.0.1:1", token="secret")
+    assert "secret" not in repr(session)
+    with pytest.raises(ServiceUnreachableError) as caught:
+        session.get(PATH, {})
+    assert "secret" not in repr(caught.value)
+    assert "secret" not in str(caught.value.__cause__)
+
+
+@pytest.mark.parametrize("url", ["", "127.0.0.1:80", "https://h:1", "http://h", "http://h:x"])
+def test_a_url_that_is_none_is_refused(url):
+    with pytest.raises(ConfigError, match="HOST:PORT"):
+        HttpSession(url)
+
+
+def test_a_timeout_of_nothing_is_refused():
+    with pytest.raises(ConfigError, match="timeout_s"):
+        HttpSession("http://h:1", timeout_s=0)
