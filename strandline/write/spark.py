@@ -1,0 +1,129 @@
+"""``SparkEngine``: a write's tasks on PySpark, 3.5 and 4.x. The only module that imports pyspark.
+
+A transform is one ``mapInArrow``, after a ``repartition`` by a column when rows have to meet. Spark Connect
+is refused by name: its session has no SparkContext in this process, so executors could neither be given the
+service's address by a closure nor be told apart from the user's own server.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark import StorageLevel, TaskContext
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+from strandline.write.engine import EngineContext, Task, TaskAttempt
+from timeline import errors
+from timeline.errors import ConfigError, InputError, StrandlineError
+
+_CONNECT: Final = "pyspark.sql.connect"
+_ZONED: Final = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
+"""PySpark 4.x wants to be told the zone that 3.5 always takes."""
+
+
+class SparkEngine(EngineContext[DataFrame]):
+    """Runs tasks on the executors of a Spark session of this process."""
+
+    in_process = False
+
+    def __init__(self, session: object) -> None:
+        refuse_connect(session)
+        if not isinstance(session, SparkSession):
+            raise ConfigError(
+                f"a {type(session).__module__}.{type(session).__qualname__} can't run a write; allowed: a "
+                "pyspark.sql.SparkSession or an EngineContext"
+            )
+        self._session = session
+        self.driver_host = _driver_host(session)
+
+    def adopt(self, data: object) -> DataFrame:
+        """Take a DataFrame of a classic session."""
+        refuse_connect(data)
+        if not isinstance(data, DataFrame):
+            raise InputError(
+                f"rows of type {type(data).__module__}.{type(data).__qualname__} can't be written by Spark",
+                hint="hand over a pyspark.sql.DataFrame",
+            )
+        return data
+
+    def schema(self, data: DataFrame) -> pa.Schema:
+        """Return the schema as Arrow has it; timestamps are in UTC."""
+        return to_arrow_schema(data.schema, **_ZONED)
+
+    def transform(
+        self, data: DataFrame, task: Task, schema: pa.Schema, *, by: str | None = None
+    ) -> DataFrame:
+        """Plan ``task`` on top of ``data``; nothing runs yet."""
+        placed = data if by is None else data.repartition(by)
+        return placed.mapInArrow(task, from_arrow_schema(schema, prefer_timestamp_ntz=True))
+
+    @contextmanager
+    def persist(self, data: DataFrame) -> Iterator[DataFrame]:
+        """Cache rows in memory, or on executors' disks, while the block runs."""
+        data.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            yield data
+        finally:
+            data.unpersist()
+
+    def collect(self, data: DataFrame) -> pa.Table:
+        """Run the job; meant for the few rows that tasks report, not for the user's."""
+        try:
+            rows = data.collect()
+        except PySparkException as failure:
+            raise own_error(failure) or failure from failure
+        return pa.Table.from_pylist(
+            [row.asDict(recursive=True) for row in rows], schema=self.schema(data)
+        )
+
+    @staticmethod
+    def attempt() -> TaskAttempt:
+        """Return what Spark says of the running task; attempt ids are unique in an application."""
+        context = TaskContext.get()
+        if context is None:
+            raise RuntimeError("SparkEngine.attempt() was called outside a Spark task")
+        return TaskAttempt(context.partitionId(), context.stageId(), context.taskAttemptId())
+
+
+def refuse_connect(value: object) -> None:
+    """Refuse sessions and DataFrames of Spark Connect.
+
+    Raises:
+        ConfigError: ``value`` is one; the message names its class.
+    """
+    kinds = [f"{kind.__module__}.{kind.__qualname__}" for kind in type(value).__mro__]
+    if any(kind.startswith(_CONNECT + ".") for kind in kinds):
+        raise ConfigError(
+            f"Spark Connect isn't supported: {kinds[0]} has no SparkContext in this process",
+            hint="use a classic session, SparkSession.builder.master(...).getOrCreate()",
+        )
+
+
+def own_error(failure: Exception) -> StrandlineError | None:
+    """Return the Strandline error that made a task fail, found in Spark's account of it.
+
+    An exception of a Python worker reaches the driver as text: its traceback, whose last line is
+    ``timeline.errors.<class>: <message>``. ``None`` when no error of ours is in it.
+    """
+    found = re.findall(r"^timeline\.errors\.(\w+): (.*)$", str(failure), re.MULTILINE)
+    if not found:
+        return None
+    kind: Any = getattr(errors, found[-1][0], None)
+    if not (isinstance(kind, type) and issubclass(kind, StrandlineError)):
+        return None
+    return kind(found[-1][1])
+
+
+def _driver_host(session: SparkSession) -> str:
+    """Return where executors reach the driver: this machine, unless Spark runs elsewhere."""
+    context = session.sparkContext
+    if str(context.master).startswith("local"):
+        return "127.0.0.1"
+    return str(context.getConf().get("spark.driver.host", "127.0.0.1"))
