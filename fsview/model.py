@@ -1,6 +1,7 @@
 """The nouns of a view: base files, log files, slices, groups, pending operations; all frozen.
 
-They are made when a query is answered; what a snapshot holds by the million is packed (``fsview.packed``).
+They are made when a query is answered; what a snapshot holds by the million is packed
+(``fsview.packed``).
 
 Source: Hudi 1.2.0 ``HoodieBaseFile``, ``HoodieLogFile``, ``FileSlice``, ``HoodieFileGroup``,
 ``CompactionOperation``.
@@ -46,8 +47,8 @@ class LogFile:
     """One log file of a slice.
 
     Attributes:
-        instant: The time in the name: the slice's base instant in table version 6, the delta commit's
-            requested time later.
+        instant: The time in the name: the slice's base instant in table version 6, the delta
+            commit's requested time later.
         version: Counts the logs of one instant, from 1.
         write_token: ``None`` in names of very old releases.
         suffix: ``".cdc"`` or empty.

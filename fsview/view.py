@@ -1,16 +1,16 @@
 """``FileSystemView``: the contract of every view, local or remote.
 
-A view answers at one instant of the table's timeline. Groups come in order of file id, slices newest first,
-partitions in order of their paths. ``partition`` is a path under the base path, ``""`` for a table without
-partitions; one trailing slash is ignored, and a partition that doesn't exist has no files. ``max_instant``
-and the like are requested times, compared as text.
+A view answers at one instant of the table's timeline. Groups come in order of file id, slices
+newest first, partitions in order of their paths. ``partition`` is a path under the base path,
+``""`` for a table without partitions; one trailing slash is ignored, and a partition that doesn't
+exist has no files. ``max_instant`` and the like are requested times, compared as text.
 
 Every method may raise ``ViewBehindError`` (the view's instant can't be answered any more) and
 ``StorageError``; a remote view also ``ServiceError``.
 
 Implemented by ``fsview.local.LocalView``, ``executor_proxy.remote.RemoteView`` and
-``executor_proxy.priority.PriorityView``. Source of every method: Hudi 1.2.0 ``TableFileSystemView`` and
-``AbstractTableFileSystemView``, whose names these are in snake case.
+``executor_proxy.priority.PriorityView``. Source of every method: Hudi 1.2.0 ``TableFileSystemView``
+and ``AbstractTableFileSystemView``, whose names these are in snake case.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ class FileSystemView(Protocol):
         """Return all committed base files, newest first in each group."""
 
     def latest_base_files_in_range(self, instants: Collection[str]) -> tuple[BaseFile, ...]:
-        """Return, in the loaded partitions, each group's newest base file of one of ``instants``."""
+        """Return, in the loaded partitions, each group's newest base file of one of
+        ``instants``.
+        """
 
     # Slices.
 
@@ -71,7 +73,9 @@ class FileSystemView(Protocol):
         """Return each group's newest slice, committed or not, replaced or not."""
 
     def latest_uncompacted_file_slices(self, partition: str) -> tuple[FileSlice, ...]:
-        """Return each group's newest committed slice before its pending compaction, if it has one."""
+        """Return each group's newest committed slice before its pending compaction, if it has
+        one.
+        """
 
     def latest_file_slices_before_or_on(
         self, partition: str, max_instant: str, include_pending_compaction: bool
@@ -84,12 +88,16 @@ class FileSystemView(Protocol):
     def all_latest_file_slices_before_or_on(
         self, max_instant: str
     ) -> Mapping[str, tuple[FileSlice, ...]]:
-        """Return ``latest_file_slices_before_or_on`` of every partition, pending compactions included."""
+        """Return ``latest_file_slices_before_or_on`` of every partition, pending compactions
+        included.
+        """
 
     def latest_merged_file_slices_before_or_on(
         self, partition: str, max_instant: str
     ) -> tuple[FileSlice, ...]:
-        """Return the newest slices; one that a compaction pends on is joined with the slice before."""
+        """Return the newest slices; one that a compaction pends on is joined with the slice
+        before.
+        """
 
     def latest_merged_file_slice_before_or_on(
         self, partition: str, max_instant: str, file_id: str
@@ -99,7 +107,9 @@ class FileSystemView(Protocol):
     def latest_merged_file_slices_before_or_on_including_inflight(
         self, partition: str, max_instant: str, current_instant: str
     ) -> tuple[FileSlice, ...]:
-        """Return merged slices with uncommitted logs, as the writer of ``current_instant`` sees them."""
+        """Return merged slices with uncommitted logs, as the writer of ``current_instant`` sees
+        them.
+        """
 
     def latest_file_slices_in_range(self, instants: Collection[str]) -> tuple[FileSlice, ...]:
         """Return, in the loaded partitions, each group's newest slice of one of ``instants``."""
@@ -148,7 +158,9 @@ class FileSystemView(Protocol):
 
     @property
     def timeline(self) -> Timeline:
-        """The timeline that the view answers at: completed instants and pending (log) compactions."""
+        """The timeline that the view answers at: completed instants and pending (log)
+        compactions.
+        """
 
     def last_instant(self) -> Instant | None:
         """Return the last instant of ``timeline``."""

@@ -1,0 +1,245 @@
+"""One file as one packed row, one file id as a few bytes.
+
+Row, big-endian::
+
+    flags        u8    LOG, RAW, GHOST, SHORT_TIME; three bits of extension (base) or form (log)
+    instant      u64   the digits as a number                       ┐
+    size         u32   bytes                                        │ patterned row: 31 bytes
+    mtime        u48   ms since the epoch (u32 high, u16 low)       │ (33 for a log)
+    write token  3 u32 task, stage, attempt                         │
+    version      u16   logs only                                    ┘
+    size u64, mtime u64, name u16 + bytes                             raw row, any name
+
+A name is packed by pattern only when the pattern gives exactly that name back; every other name is
+kept raw, so packing loses nothing. A *ghost* is a file that metadata names but whose record nobody
+holds: its size reads ``UNKNOWN_SIZE``, and an answer that would show it must not be given
+(``fsview.query``).
+
+File id: kind u8, then 16 bytes of a UUID, with a u16 number after it for ``<uuid>-<n>``, or u16
+length and text for anything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from struct import error as StructError  # noqa: N812 - an exception class named like one
+from typing import Final, cast
+
+from fsview.file_names import parse_base_name, parse_log_file
+from fsview.model import BaseFile, LogFile
+
+DataFile = BaseFile | LogFile
+UNKNOWN_SIZE: Final = -1
+
+_LOG, _RAW, _GHOST, _SHORT_TIME = 1, 2, 4, 8
+_FORM_SHIFT: Final = 4
+_ARCHIVE, _TOKEN, _CDC = 1, 2, 4
+_EXTENSIONS: Final = (".parquet", ".orc", ".hfile", ".lance", "")
+_EXTENSION_CODES: Final = {extension: code for code, extension in enumerate(_EXTENSIONS)}
+
+_BASE_ROW: Final = Struct(">BQIIHIII")
+_LOG_ROW: Final = Struct(">BQIIHIIIH")
+_RAW_ROW: Final = Struct(">BQQH")
+_U16: Final = Struct(">H")
+
+_ID_TEXT, _ID_UUID, _ID_UUID_N = 0, 1, 2
+_UUID_CHARS: Final = 36
+
+
+def row_order(file: DataFile) -> tuple[str, int, int, str, str]:
+    """Return where a file stands in its group: instant, base before log, version, token, name."""
+    if isinstance(file, BaseFile):
+        return (file.instant, 0, 0, "", file.name)
+    return (file.instant, 1, file.version, file.write_token or "", file.name)
+
+
+def pack_row(file: DataFile) -> bytes:
+    """Return the row of one file."""
+    packed = _pack_base(file) if isinstance(file, BaseFile) else _pack_log(file)
+    return _pack_raw(file) if packed is None else packed
+
+
+def unpack_rows(
+    partition: str, file_id: str, data: bytes, start: int, end: int
+) -> Iterator[DataFile]:
+    """Yield the files of the rows in ``data[start:end]``, all of one group."""
+    while start < end:
+        flags = data[start]
+        if flags & _RAW:
+            _, size, mtime, length = _RAW_ROW.unpack_from(data, start)
+            start += _RAW_ROW.size
+            name = data[start : start + length].decode("utf-8", "surrogateescape")
+            start += length
+            yield _file_of_name(partition, file_id, name, flags, size, mtime)
+        elif flags & _LOG:
+            yield _unpack_log(partition, file_id, data, start)
+            start += _LOG_ROW.size
+        else:
+            yield _unpack_base(partition, file_id, data, start)
+            start += _BASE_ROW.size
+
+
+def pack_id(file_id: str) -> bytes:
+    """Return the packed form of a file id."""
+    uuid = _uuid_bytes(file_id[:_UUID_CHARS])
+    if uuid is not None:
+        if len(file_id) == _UUID_CHARS:
+            return bytes((_ID_UUID,)) + uuid
+        number = file_id[_UUID_CHARS + 1 :]
+        if file_id[_UUID_CHARS] == "-" and _is_u16(number):
+            return bytes((_ID_UUID_N,)) + uuid + _U16.pack(int(number))
+    text = file_id.encode("utf-8", "surrogateescape")
+    return bytes((_ID_TEXT,)) + _U16.pack(len(text)) + text
+
+
+def unpack_id(data: bytes, start: int) -> tuple[str, int]:
+    """Return a file id and the offset behind it."""
+    kind = data[start]
+    start += 1
+    if kind == _ID_TEXT:
+        (length,) = _U16.unpack_from(data, start)
+        start += 2
+        return data[start : start + length].decode("utf-8", "surrogateescape"), start + length
+    text = data[start : start + 16].hex()
+    uuid = f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    start += 16
+    if kind == _ID_UUID:
+        return uuid, start
+    (number,) = _U16.unpack_from(data, start)
+    return f"{uuid}-{number}", start + 2
+
+
+def _uuid_bytes(text: str) -> bytes | None:
+    """Return the 16 bytes of a UUID in canonical lower case, else ``None``."""
+    if len(text) != _UUID_CHARS:
+        return None
+    try:
+        packed = bytes.fromhex(text.replace("-", ""))
+    except ValueError:
+        return None
+    digits = packed.hex()
+    rebuilt = f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+    return packed if rebuilt == text else None
+
+
+def _is_u16(text: str) -> bool:
+    """Whether ``text`` is a plain decimal below 65,536, with no sign and no leading zero."""
+    return (
+        text.isascii()
+        and text.isdigit()
+        and len(text) < 6
+        and str(n := int(text)) == text
+        and n < 65536
+    )
+
+
+def _time_flags(instant: str) -> int | None:
+    """Return the flag for the length of a time, ``None`` for a time that must be kept as text."""
+    if not (instant.isascii() and instant.isdigit()):
+        return None
+    return {17: 0, 14: _SHORT_TIME}.get(len(instant))
+
+
+def _time_text(number: int, flags: int) -> str:
+    return f"{number:014d}" if flags & _SHORT_TIME else f"{number:017d}"
+
+
+def _token_numbers(token: str) -> tuple[int, int, int] | None:
+    """Return the three numbers of a write token written in plain decimal, else ``None``."""
+    parts = token.split("-")
+    if len(parts) != 3 or not (token.isascii() and all(map(str.isdigit, parts))):
+        return None
+    task, stage, attempt = map(int, parts)
+    return (task, stage, attempt) if f"{task}-{stage}-{attempt}" == token else None
+
+
+def _size_and_ghost(size: int) -> tuple[int, int]:
+    return (0, _GHOST) if size == UNKNOWN_SIZE else (size, 0)
+
+
+def _pack_base(file: BaseFile) -> bytes | None:
+    token, _, tail = file.name[len(file.file_id) + 1 :].partition("_")
+    form = _EXTENSION_CODES.get(tail[len(file.instant) :])
+    flags = _time_flags(file.instant)
+    numbers = _token_numbers(token)
+    if form is None or flags is None or numbers is None or not tail.startswith(file.instant):
+        return None
+    size, ghost = _size_and_ghost(file.size)
+    flags |= ghost | form << _FORM_SHIFT
+    high, low = divmod(file.mtime_ms, 65536)
+    try:
+        return _BASE_ROW.pack(flags, int(file.instant), size, high, low, *numbers)
+    except StructError:  # a number too large for its field: kept raw
+        return None
+
+
+def _unpack_base(partition: str, file_id: str, data: bytes, start: int) -> BaseFile:
+    flags, number, size, high, low, task, stage, attempt = _BASE_ROW.unpack_from(data, start)
+    instant = _time_text(number, flags)
+    name = f"{file_id}_{task}-{stage}-{attempt}_{instant}{_EXTENSIONS[flags >> _FORM_SHIFT]}"
+    known = UNKNOWN_SIZE if flags & _GHOST else size
+    return BaseFile(partition, name, known, high << 16 | low, file_id, instant)
+
+
+def _pack_log(file: LogFile) -> bytes | None:
+    flags = _time_flags(file.instant)
+    numbers = (0, 0, 0) if file.write_token is None else _token_numbers(file.write_token)
+    if flags is None or numbers is None:
+        return None
+    form = 0 if file.write_token is None else _TOKEN
+    form |= _CDC if file.suffix else 0
+    if _log_name(file.file_id, file.instant, file.version, numbers, form) != file.name:
+        form |= _ARCHIVE
+        if _log_name(file.file_id, file.instant, file.version, numbers, form) != file.name:
+            return None
+    size, ghost = _size_and_ghost(file.size)
+    flags |= _LOG | ghost | form << _FORM_SHIFT
+    high, low = divmod(file.mtime_ms, 65536)
+    try:
+        return _LOG_ROW.pack(flags, int(file.instant), size, high, low, *numbers, file.version)
+    except StructError:  # a number too large for its field: kept raw
+        return None
+
+
+def _unpack_log(partition: str, file_id: str, data: bytes, start: int) -> LogFile:
+    flags, number, size, high, low, *numbers, version = _LOG_ROW.unpack_from(data, start)
+    instant = _time_text(number, flags)
+    form = flags >> _FORM_SHIFT
+    task, stage, attempt = numbers
+    return LogFile(
+        partition,
+        _log_name(file_id, instant, version, (task, stage, attempt), form),
+        UNKNOWN_SIZE if flags & _GHOST else size,
+        high << 16 | low,
+        file_id,
+        instant,
+        version,
+        f"{task}-{stage}-{attempt}" if form & _TOKEN else None,
+        ".cdc" if form & _CDC else "",
+    )
+
+
+def _log_name(
+    file_id: str, instant: str, version: int, numbers: tuple[int, int, int], form: int
+) -> str:
+    kind = "archive" if form & _ARCHIVE else "log"
+    token = "_{}-{}-{}".format(*numbers) if form & _TOKEN else ""
+    return f".{file_id}_{instant}.{kind}.{version}{token}{'.cdc' if form & _CDC else ''}"
+
+
+def _pack_raw(file: DataFile) -> bytes:
+    name = file.name.encode("utf-8", "surrogateescape")
+    size, flags = _size_and_ghost(file.size)
+    flags |= _RAW | (_LOG if isinstance(file, LogFile) else 0)
+    return _RAW_ROW.pack(flags, size, file.mtime_ms, len(name)) + name
+
+
+def _file_of_name(
+    partition: str, file_id: str, name: str, flags: int, size: int, mtime: int
+) -> DataFile:
+    known = UNKNOWN_SIZE if flags & _GHOST else size
+    if flags & _LOG:
+        return cast("LogFile", parse_log_file(partition, name, known, mtime))
+    parts = cast("tuple[str, str]", parse_base_name(name))
+    return BaseFile(partition, name, known, mtime, file_id, parts[1])

@@ -1,0 +1,131 @@
+"""``Snapshot``: a table's files at one instant, as a value.
+
+Every query is a pure function of a snapshot and a partition (``fsview.query``). A snapshot never
+changes; only its ``partitions`` are filled in as they are first asked for, each once, with the one
+content that the partition has at the snapshot's instant. Snapshots share whatever doesn't differ
+between them.
+
+Source: Hudi 1.2.0 ``AbstractTableFileSystemView``, ``IncrementalTimelineSyncFileSystemView``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+from fsview.model import CompactionOperation
+from fsview.packed import PartitionVersion
+from timeline.completion import CompletionTimes
+from timeline.instant import CLUSTERING, REPLACE_COMMIT, Instant
+from timeline.table_config import TableConfig
+from timeline.timeline import Timeline
+
+GroupKey = tuple[str, str]
+"""(partition, file id)."""
+
+LOGS_BY_COMPLETION_VERSION: Final = 8
+"""From this table version on a log's name has its delta commit's time, and completion decides its
+slice."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The table at one instant of its timeline.
+
+    Attributes:
+        config: The table's properties.
+        active: The active timeline, instants of any state.
+        completion: Completion times seen from ``active``.
+        pending_compaction: The operation that pends on a group.
+        pending_log_compaction: The same for log compactions.
+        pending_clustering: The instant of the clustering that pends on a group.
+        replaced: Partition → file id → requested time of the (last) instant that replaced the
+            group.
+        known_partitions: Every partition of the table, once they were looked for; else ``None``.
+        epoch: Grows when answers may change in partitions that no instant names: when the
+            timeline's start moves or an instant vanishes. Encoded answers are kept by epoch.
+        partitions: The partitions loaded so far; filled in by ``fsview.managed`` only.
+    """
+
+    config: TableConfig
+    active: Timeline
+    completion: CompletionTimes
+    pending_compaction: Mapping[GroupKey, CompactionOperation] = field(default_factory=dict)
+    pending_log_compaction: Mapping[GroupKey, CompactionOperation] = field(default_factory=dict)
+    pending_clustering: Mapping[GroupKey, Instant] = field(default_factory=dict)
+    replaced: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    known_partitions: frozenset[str] | None = None
+    epoch: int = 0
+    partitions: dict[str, PartitionVersion] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """What the view answers at: completed instants, pending compactions and log compactions."""
+        return self.active.server_timeline()
+
+    @cached_property
+    def client_timeline(self) -> Timeline:
+        """What Hudi's clients hash: the same without pending log compactions."""
+        return self.active.client_timeline()
+
+    @cached_property
+    def write_timeline(self) -> Timeline:
+        """The instants of ``timeline`` that write data files: what makes a slice committed."""
+        return self.timeline.write_timeline()
+
+    @property
+    def hashes(self) -> tuple[str, str]:
+        """The server's and the client's timeline hash; a client may send either."""
+        return self.timeline.hash, self.client_timeline.hash
+
+    @property
+    def logs_by_completion(self) -> bool:
+        """Whether completion decides a log's slice; else its name does."""
+        return self.config.version >= LOGS_BY_COMPLETION_VERSION
+
+    def is_committed(self, base_instant: str) -> bool:
+        """Whether a slice that begins at ``base_instant`` is visible to readers."""
+        known = self._committed.get(base_instant)
+        if known is None:
+            last = self.write_timeline.last
+            known = (
+                last is not None
+                and base_instant <= last.requested_time
+                and self.write_timeline.contains_or_before_start(base_instant)
+            )
+            self._committed[base_instant] = known
+        return known
+
+    @cached_property
+    def _committed(self) -> dict[str, bool]:
+        # Few instants write many files, and the answer never changes for a snapshot.
+        return {}
+
+    @cached_property
+    def pending_clustering_times(self) -> frozenset[str]:
+        """Requested times of the clusterings that pend on the active timeline."""
+        return frozenset(i.requested_time for i in self.pending_clustering.values()) | frozenset(
+            i.requested_time for i in self.active if i.action == CLUSTERING and not i.is_completed
+        )
+
+    def replaced_at(self, partition: str, file_id: str) -> str | None:
+        """Return the requested time of the instant that replaced a group, ``None`` if none did."""
+        groups = self.replaced.get(partition)
+        return None if groups is None else groups.get(file_id)
+
+    def pending_compaction_time(self, partition: str, file_id: str) -> str | None:
+        """Return the requested time of the compaction that pends on a group."""
+        operation = self.pending_compaction.get((partition, file_id))
+        return None if operation is None else operation.compaction_instant
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has happened to the table yet, as far as this snapshot sees."""
+        return not self.timeline
+
+
+def is_replace(instant: Instant) -> bool:
+    """Whether a completed instant may have replaced groups."""
+    return instant.action == REPLACE_COMMIT and instant.is_completed
