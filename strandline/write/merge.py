@@ -305,7 +305,7 @@ def _delete_flags(incoming: pa.Table, rules: MergeRules) -> Mask:
     if IS_DELETED not in incoming.schema.names:
         return np.zeros(incoming.num_rows, np.bool_)
     flags = pc.fill_null(_one_chunk(incoming.column(IS_DELETED)), False)
-    return flags.to_numpy(zero_copy_only=False).astype(np.bool_)
+    return _flags(flags)
 
 
 def _one_chunk(column: pa.Array | pa.ChunkedArray) -> pa.Array:
