@@ -26,10 +26,10 @@
         ├─ RemoteFailureError               the service's own answer, with its status
         └─ BadAnswerError
 
-``code`` names an error on the wire, ``status`` is its HTTP status, ``retryable`` says whether the same
-call may succeed later with nothing changed by the caller. All three are class attributes, so an error
-pickles with its message and hint alone. The classes of ``ViewError`` and ``ServiceError`` live here too:
-they cross process borders, and the table ``code → class`` must know every one.
+``code`` names an error on the wire, ``status`` is its HTTP status, ``retryable`` says whether the
+same call may succeed later with nothing changed by the caller. All three are class attributes, so
+an error pickles with its message and hint alone. The classes of ``ViewError`` and ``ServiceError``
+live here too: they cross process borders, and the table ``code → class`` must know every one.
 """
 
 from __future__ import annotations

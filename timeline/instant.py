@@ -1,9 +1,9 @@
 """Instants: what happened to a table, when, and how far it got.
 
-An instant is a triple of requested time, action and state. Two instants are equal when these three are;
-the completion time is knowledge about an instant, not part of its identity. Times are text of 17 digits,
-``yyyyMMddHHmmssSSS`` in the table's zone, and are compared as text; 14-digit times of old releases compare
-as they are.
+An instant is a triple of requested time, action and state. Two instants are equal when these three
+are; the completion time is knowledge about an instant, not part of its identity. Times are text of
+17 digits, ``yyyyMMddHHmmssSSS`` in the table's zone, and are compared as text; 14-digit times of
+old releases compare as they are.
 
 Source: Hudi 1.2.0 ``HoodieInstant``, ``HoodieTimeline``, ``InstantComparatorV2``.
 """
@@ -84,10 +84,10 @@ class Instant:
         requested_time: When it was requested: its name everywhere.
         action: One of ``ACTIONS``.
         state: How far it got.
-        completion_time: When it completed; ``None`` while pending in timeline layout 2. In layout 1 it is
-            the modification time of the instant's file, whatever the state.
-        legacy: A completed instant of layout 1 found in a layout-2 timeline: its metadata is encoded as
-            layout 1 does.
+        completion_time: When it completed; ``None`` while pending in timeline layout 2. In layout 1
+            it is the modification time of the instant's file, whatever the state.
+        legacy: A completed instant of layout 1 found in a layout-2 timeline: its metadata is
+            encoded as layout 1 does.
     """
 
     requested_time: str

@@ -1,7 +1,7 @@
 """What an instant's files say, as frozen values: one class for each of Hudi's records.
 
-Field names are Hudi's in snake case; ``timeline.codec`` turns bytes into these values and back. Paths and
-names are as they are on storage. Unknown fields of newer writers are dropped when read.
+Field names are Hudi's in snake case; ``timeline.codec`` turns bytes into these values and back.
+Paths and names are as they are on storage. Unknown fields of newer writers are dropped when read.
 
 Source: Hudi 1.2.0 ``org.apache.hudi.avro.model``, ``HoodieCommitMetadata``, ``HoodieWriteStat``.
 """
@@ -64,8 +64,8 @@ class CommitMetadata:
         extra_metadata: ``schema`` holds the table's Avro schema; the rest is the writer's.
         operation_type: Hudi's ``WriteOperationType``: ``UPSERT``, ``INSERT``, ...
         compacted: Whether a compaction wrote it.
-        partition_to_replace_file_ids: Partition path → file ids that this instant replaces; empty but for
-            replacecommits.
+        partition_to_replace_file_ids: Partition path → file ids that this instant replaces; empty
+            but for replacecommits.
     """
 
     partition_to_write_stats: Mapping[str, tuple[WriteStat, ...]] = field(default_factory=dict)
@@ -169,7 +169,8 @@ class RollbackPartitionMetadata:
 
     Attributes:
         rollback_log_files: Path of each log file holding a rollback command block → its size.
-        log_files_from_failed_commit: Path of each log of the rolled-back commit that stays → its size.
+        log_files_from_failed_commit: Path of each log of the rolled-back commit that stays → its
+            size.
     """
 
     partition_path: str
@@ -294,7 +295,7 @@ class ClusteringPlan:
 
 @dataclass(frozen=True, slots=True)
 class RequestedReplaceMetadata:
-    """What a requested replacecommit or clustering says; the plan is ``None`` unless it clusters."""
+    """What a requested replacecommit or clustering says; only the latter has a plan."""
 
     operation_type: str | None = None
     clustering_plan: ClusteringPlan | None = None

@@ -1,18 +1,19 @@
 """``Storage``: the one door to the file system, rooted at a table's base path.
 
-Every path given to a storage is relative to its base path, with ``/`` between segments, no leading or
-trailing slash; ``""`` is the base path itself. A path that would leave the base path is a ``ValueError``.
+Every path given to a storage is relative to its base path, with ``/`` between segments, no leading
+or trailing slash; ``""`` is the base path itself. A path that would leave the base path is a
+``ValueError``.
 
 Guarantees, by method:
 
-* **atomic and exclusive**: ``create`` — the name appears with its whole, durable content or not at all,
-  and exactly one of several creators wins;
+* **atomic and exclusive**: ``create`` — the name appears with its whole, durable content or not at
+  all, and exactly one of several creators wins;
 * **atomic**: ``replace`` — a reader sees the old content or the new;
 * **durable when it returns**: ``create``, ``replace``, and the block of ``create_stream``;
 * **idempotent**: ``delete`` and ``delete_tree`` — what is gone already is no error.
 
-Every call is counted by kind and cause: ``storage.for_cause("sync")`` is the same storage, whose calls are
-booked under that cause.
+Every call is counted by kind and cause: ``storage.for_cause("sync")`` is the same storage, whose
+calls are booked under that cause.
 """
 
 from __future__ import annotations
@@ -30,6 +31,22 @@ if TYPE_CHECKING:
 
 KINDS: Final = ("list", "stat", "read", "create", "replace", "delete")
 """The kinds of calls that are counted; an open for reading is a read, a stream a create."""
+
+
+def checked_path(path: str) -> str:
+    """Return ``path`` if it is one that a storage takes.
+
+    Raises:
+        ValueError: It leaves the base path, is absolute, or has empty or ``.`` segments.
+    """
+    if path and ("\0" in path or not _BAD_SEGMENTS.isdisjoint(path.split("/"))):
+        raise ValueError(
+            f"path {path!r} must be segments below the base path, without '', '.' and '..'"
+        )
+    return path
+
+
+_BAD_SEGMENTS: Final = frozenset({"", ".", ".."})
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +99,8 @@ class Storage(ABC):
 
     Attributes:
         base_path: The base path as its caller spelled it, without a trailing slash.
-        calls: The counts, shared with every storage made of this one by ``for_cause``. A storage that was
-            pickled counts from zero where it arrives.
+        calls: The counts, shared with every storage made of this one by ``for_cause``. A storage
+            that was pickled counts from zero where it arrives.
     """
 
     base_path: str
@@ -95,7 +112,7 @@ class Storage(ABC):
 
     @abstractmethod
     def list(self, path: str) -> tuple[FileInfo, ...]:
-        """Return the direct children of a directory, by name; empty when there is no such directory."""
+        """Return a directory's direct children, by name; empty when there is no such directory."""
 
     @abstractmethod
     def stat(self, path: str) -> FileInfo | None:
@@ -129,8 +146,8 @@ class Storage(ABC):
     def create_stream(self, path: str) -> AbstractContextManager[IO[bytes]]:
         """Open a new file for writing; durable when the block ends, removed when it fails.
 
-        The name is visible while the block runs, so this is for data files, which no reader looks at
-        before their instant completes; instants are made by ``create``.
+        The name is visible while the block runs, so this is for data files, which no reader looks
+        at before their instant completes; instants are made by ``create``.
 
         Raises:
             AlreadyExistsError: The name is taken.

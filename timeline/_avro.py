@@ -1,0 +1,245 @@
+"""Avro's binary form in plain Python, for interpreters without fastavro (Spark's executors often).
+
+Covers what Hudi's records use: every type but fixed and enum, no codec. Values are fastavro's:
+records are dicts, unions the bare value. ``timeline.avro`` decides who does the work.
+
+Source: Avro 1.11 specification, "Binary encoding".
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+Reader = Callable[["Cursor"], Any]
+Writer = Callable[[bytearray, Any], None]
+
+
+class Cursor:
+    """A position in bytes."""
+
+    __slots__ = ("data", "pos")
+
+    def __init__(self, data: bytes, pos: int = 0) -> None:
+        self.data = data
+        self.pos = pos
+
+    def take(self, n: int) -> bytes:
+        """Return the next ``n`` bytes.
+
+        Raises:
+            ValueError: There are fewer.
+        """
+        end = self.pos + n
+        if n < 0 or end > len(self.data):
+            raise ValueError(f"{n} bytes wanted at offset {self.pos} of {len(self.data)}")
+        taken = self.data[self.pos : end]
+        self.pos = end
+        return taken
+
+    def take_long(self) -> int:
+        """Return the next zigzag varint."""
+        shift = value = 0
+        while True:
+            byte = self.take(1)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return (value >> 1) ^ -(value & 1)
+            shift += 7
+
+
+def put_long(out: bytearray, value: int) -> None:
+    """Append a zigzag varint."""
+    value = (value << 1) ^ (value >> 63)
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def reader_of(schema: Any) -> Reader:
+    """Return the function that reads a value of this schema (parsed JSON)."""
+    return _readers(schema, {})
+
+
+def writer_of(schema: Any) -> Writer:
+    """Return the function that appends a value of this schema; a missing field has its default."""
+    return _writers(schema, {})
+
+
+def _readers(schema: Any, named: dict[str, Reader]) -> Reader:
+    if isinstance(schema, list):
+        branches = [_readers(branch, named) for branch in schema]
+
+        def union(cursor: Cursor) -> Any:
+            index = cursor.take_long()
+            if not 0 <= index < len(branches):
+                raise ValueError(f"union branch {index} of {len(branches)}")
+            return branches[index](cursor)
+
+        return union
+    kind = schema["type"] if isinstance(schema, dict) else schema
+    if kind == "record":
+        return _record_reader(schema, named)
+    if kind == "array":
+        return _array_reader(_readers(schema["items"], named))
+    if kind == "map":
+        return _map_reader(_readers(schema["values"], named))
+    if isinstance(kind, (dict, list)):
+        return _readers(kind, named)
+    if kind in _READERS:
+        return _READERS[kind]
+    return lambda cursor: named[kind](cursor)  # a record may hold itself
+
+
+def _record_reader(schema: Mapping[str, Any], named: dict[str, Reader]) -> Reader:
+    fields: list[tuple[str, Reader]] = []
+
+    def record(cursor: Cursor) -> dict[str, Any]:
+        return {name: read(cursor) for name, read in fields}
+
+    for name in _names(schema):
+        named[name] = record
+    fields += [(field["name"], _readers(field["type"], named)) for field in schema["fields"]]
+    return record
+
+
+def _array_reader(read: Reader) -> Reader:
+    def array(cursor: Cursor) -> list[Any]:
+        items: list[Any] = []
+        while count := _block_count(cursor):
+            items += [read(cursor) for _ in range(count)]
+        return items
+
+    return array
+
+
+def _map_reader(read: Reader) -> Reader:
+    def mapping(cursor: Cursor) -> dict[str, Any]:
+        items: dict[str, Any] = {}
+        while count := _block_count(cursor):
+            for _ in range(count):
+                key = _read_string(cursor)
+                items[key] = read(cursor)
+        return items
+
+    return mapping
+
+
+def _block_count(cursor: Cursor) -> int:
+    count = cursor.take_long()
+    if count < 0:  # then the block's size in bytes follows
+        cursor.take_long()
+    if abs(count) > len(cursor.data):
+        raise ValueError(f"a block of {count} items at offset {cursor.pos}")
+    return abs(count)
+
+
+def _read_string(cursor: Cursor) -> str:
+    return cursor.take(cursor.take_long()).decode()
+
+
+_READERS: Final[Mapping[str, Reader]] = {
+    "null": lambda _: None,
+    "boolean": lambda cursor: cursor.take(1) != b"\0",
+    "int": Cursor.take_long,
+    "long": Cursor.take_long,
+    "float": lambda cursor: struct.unpack("<f", cursor.take(4))[0],
+    "double": lambda cursor: struct.unpack("<d", cursor.take(8))[0],
+    "bytes": lambda cursor: cursor.take(cursor.take_long()),
+    "string": _read_string,
+}
+
+
+def _writers(schema: Any, named: dict[str, Writer]) -> Writer:
+    if isinstance(schema, list):
+        return _union_writer(schema, named)
+    kind = schema["type"] if isinstance(schema, dict) else schema
+    if kind == "record":
+        return _record_writer(schema, named)
+    if kind == "array":
+        write = _writers(schema["items"], named)
+
+        def array(out: bytearray, value: Any) -> None:
+            if value:
+                put_long(out, len(value))
+                for item in value:
+                    write(out, item)
+            out.append(0)
+
+        return array
+    if kind == "map":
+        write_value = _writers(schema["values"], named)
+
+        def mapping(out: bytearray, value: Any) -> None:
+            if value:
+                put_long(out, len(value))
+                for key, item in value.items():
+                    _write_bytes(out, key.encode())
+                    write_value(out, item)
+            out.append(0)
+
+        return mapping
+    if isinstance(kind, (dict, list)):
+        return _writers(kind, named)
+    if kind in _WRITERS:
+        return _WRITERS[kind]
+    return lambda out, value: named[kind](out, value)
+
+
+def _record_writer(schema: Mapping[str, Any], named: dict[str, Writer]) -> Writer:
+    fields: list[tuple[str, Any, Writer]] = []
+
+    def record(out: bytearray, value: Any) -> None:
+        for name, default, write in fields:
+            write(out, value.get(name, default))
+
+    for name in _names(schema):
+        named[name] = record
+    fields += [
+        (field["name"], field.get("default"), _writers(field["type"], named))
+        for field in schema["fields"]
+    ]
+    return record
+
+
+def _union_writer(branches: list[Any], named: dict[str, Writer]) -> Writer:
+    """Return the writer of null and one other type, in either order: Hudi's plans have no other."""
+    if len(branches) != 2 or "null" not in branches:
+        raise ValueError(f"a union of {len(branches)} types can't be written")
+    null = branches.index("null")
+    write = _writers(branches[1 - null], named)
+
+    def union(out: bytearray, value: Any) -> None:
+        if value is None:
+            put_long(out, null)
+        else:
+            put_long(out, 1 - null)
+            write(out, value)
+
+    return union
+
+
+def _write_bytes(out: bytearray, value: bytes) -> None:
+    put_long(out, len(value))
+    out += value
+
+
+_WRITERS: Final[Mapping[str, Writer]] = {
+    "null": lambda _out, _value: None,
+    "boolean": lambda out, value: out.append(bool(value)),
+    "int": put_long,
+    "long": put_long,
+    "float": lambda out, value: out.extend(struct.pack("<f", value)),
+    "double": lambda out, value: out.extend(struct.pack("<d", value)),
+    "bytes": _write_bytes,
+    "string": lambda out, value: _write_bytes(out, value.encode()),
+}
+
+
+def _names(schema: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names that a record goes by inside its own schema: short and in full."""
+    namespace, name = schema.get("namespace", ""), schema["name"]
+    short = name.rpartition(".")[2]
+    return (name, short, f"{namespace}.{short}" if namespace else short)

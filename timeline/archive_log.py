@@ -1,0 +1,155 @@
+"""The archive of table version 6: log files of Avro blocks, a record for each instant's state.
+
+A file ``.commits_.archive.<N>_<token>`` is a sequence of blocks; all integers are big-endian::
+
+    6  "#HUDI#"        8  size of the rest of the block
+    4  version 1       4  block type: 3 for Avro data
+    header: count, then (key ordinal, length, UTF-8 bytes) each; ordinal 2 is the writer's schema
+    8  content length, then the content: 4 version, 4 record count, then (4 length, Avro bytes) each
+    footer as the header, 8 trailing size
+
+A crash between writing the archive and deleting what was archived leaves a state in the archive
+twice, and a merge of small files that was cut short leaves whole files twice: the last one counts.
+
+Source: Hudi 0.15.0 ``HoodieArchivedTimeline``, ``HoodieLogFileReader``, ``HoodieAvroDataBlock``.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from timeline import _shapes, avro, codec, metadata
+from timeline import instant as actions
+from timeline._avro import Cursor
+from timeline.errors import CorruptMetadataError, InstantNotFoundError
+from timeline.instant import Instant, State, completed_action
+from timeline.metadata import CommitMetadata, InstantMetadata
+from timeline.storage.base import Storage
+from timeline.timeline import Timeline
+
+_FILE: Final = re.compile(r"\.commits_\.archive\.(\d+)_.*")
+_MAGIC: Final = b"#HUDI#"
+_AVRO_DATA: Final = 3
+_SCHEMA: Final = 2
+
+_BODIES: Final[Mapping[type, str]] = {
+    metadata.CleanMetadata: "hoodieCleanMetadata",
+    metadata.CleanerPlan: "hoodieCleanerPlan",
+    metadata.RollbackMetadata: "hoodieRollbackMetadata",
+    metadata.SavepointMetadata: "hoodieSavePointMetadata",
+    metadata.CompactionPlan: "hoodieCompactionPlan",
+    metadata.RequestedReplaceMetadata: "hoodieRequestedReplaceMetadata",
+    metadata.IndexCommitMetadata: "hoodieIndexCommitMetadata",
+}
+"""Where a record keeps what the instant's file said; restores and rollback plans aren't kept."""
+
+_Key = tuple[str, str, State]
+
+
+class LogArchive:
+    """The archived instants of a table of version 6, all read when it is made."""
+
+    def __init__(self, storage: Storage, folder: str) -> None:
+        self._folder = f"{storage.base_path}/{folder}"
+        self._records: dict[_Key, Mapping[str, Any]] = {}
+        instants = []
+        for path in _files(storage, folder):
+            for record in _records(storage.read(path), f"{storage.base_path}/{path}"):
+                instant = _instant_of(record)
+                self._records[_key(instant)] = record
+                instants.append(instant)
+        self.timeline = Timeline.of(instants)
+
+    def completion_times(self, start: str, end: str) -> Mapping[str, str]:
+        """Return requested → completion time of what completed, requested in [start, end)."""
+        return {
+            i.requested_time: i.completion_time or i.requested_time
+            for i in self.timeline.completed()
+            if start <= i.requested_time < end
+        }
+
+    def read(self, instant: Instant) -> InstantMetadata:
+        """Return what the file of an instant said; empty where the archive doesn't keep it.
+
+        Raises:
+            InstantNotFoundError: It isn't in the archive.
+        """
+        kind = codec.metadata_type(instant.action, instant.state)
+        return self._load(kind, instant)
+
+    def read_plan(self, instant: Instant) -> InstantMetadata:
+        """Return the plan of an instant; empty where the archive keeps none.
+
+        Raises:
+            InstantNotFoundError: It isn't in the archive.
+        """
+        requested = Instant(instant.requested_time, instant.action, State.REQUESTED)
+        return self._load(codec.plan_type(instant.action), requested)
+
+    def _load(self, kind: type[InstantMetadata], instant: Instant) -> InstantMetadata:
+        record = self._records.get(_key(instant))
+        if record is None:
+            raise InstantNotFoundError(f"{instant} is not in the archive {self._folder}")
+        body = record.get(_BODIES[kind]) if kind in _BODIES else None
+        if kind is CommitMetadata:
+            replaced = completed_action(instant.action) == actions.REPLACE_COMMIT
+            names = ("hoodieReplaceCommitMetadata", "HoodieInflightReplaceMetadata")
+            bodies = (record.get(name) for name in (names if replaced else ()))
+            body = next((b for b in bodies if b is not None), record.get("hoodieCommitMetadata"))
+        return kind() if body is None else _shapes.load(kind, body)
+
+
+def _files(storage: Storage, folder: str) -> list[str]:
+    """Return the archive's files in the order they were written."""
+    numbered = []
+    for entry in storage.list(folder):
+        match = _FILE.fullmatch(entry.name)
+        if match is not None:
+            numbered.append((int(match[1]), entry.name))
+    return [f"{folder}/{name}" for _, name in sorted(numbered)]
+
+
+def _records(data: bytes, path: str) -> Iterator[Mapping[str, Any]]:
+    try:
+        cursor = Cursor(data)
+        while cursor.pos < len(data):
+            yield from _records_of_block(cursor)
+    except (ValueError, struct.error) as exc:
+        raise CorruptMetadataError(f"{path} ({len(data)} bytes) is no archive log: {exc}") from exc
+
+
+def _records_of_block(cursor: Cursor) -> Iterator[Mapping[str, Any]]:
+    begin = cursor.pos
+    if cursor.take(len(_MAGIC)) != _MAGIC:
+        raise ValueError(f"no block begins at offset {begin}")
+    size = _long(cursor)
+    rest = Cursor(cursor.take(size))
+    version, kind = _int(rest), _int(rest)
+    if version != 1 or kind != _AVRO_DATA:
+        raise ValueError(f"block of version {version} and type {kind} at offset {begin}")
+    header = {_int(rest): rest.take(_int(rest)).decode() for _ in range(_int(rest))}
+    content = Cursor(rest.take(_long(rest)))
+    content.take(4)  # the content's version: 1 to 3 are laid out alike but for compression
+    for _ in range(_int(content)):
+        yield avro.read_record(header[_SCHEMA], content.take(_int(content)))
+
+
+def _instant_of(record: Mapping[str, Any]) -> Instant:
+    state = State(record.get("actionState") or State.COMPLETED.value)
+    completed = record.get("stateTransitionTime") or record["commitTime"]
+    return Instant(record["commitTime"], record["actionType"], state, completed)
+
+
+def _key(instant: Instant) -> _Key:
+    return (instant.requested_time, completed_action(instant.action), instant.state)
+
+
+def _int(cursor: Cursor) -> int:
+    return int.from_bytes(cursor.take(4), "big", signed=True)
+
+
+def _long(cursor: Cursor) -> int:
+    return int.from_bytes(cursor.take(8), "big", signed=True)

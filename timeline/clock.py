@@ -1,0 +1,183 @@
+"""Clocks, and the times that name instants.
+
+An instant's time is text of 17 digits, ``yyyyMMddHHmmssSSS``, in the zone that the table's
+properties name: ``UTC``, or ``LOCAL`` for the zone of the machine that writes. Such text compares
+as time does, except where a local zone sets its clock back; a ``TimeGenerator`` never goes back.
+
+Source: Hudi 1.2.0 ``HoodieInstantTimeGenerator``, ``SkewAdjustingTimeGenerator``.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from typing import Final, Protocol
+
+from timeline.errors import ConfigError
+
+UTC: Final = "UTC"
+LOCAL: Final = "LOCAL"
+
+MAX_WAIT_MS: Final = 200
+"""How far ahead of the clock a time may be for the generator to wait for the clock to get there."""
+MAX_AHEAD_MS: Final = 2 * 60 * 60 * 1000
+"""How far ahead of the clock the timeline may be: a local zone set back, clocks that disagree."""
+
+_EPOCH: Final = datetime(1970, 1, 1)  # wall time: the zone is the caller's
+_ONE_MS: Final = timedelta(milliseconds=1)
+
+
+class Clock(Protocol):
+    """Where the time comes from."""
+
+    def now_ms(self) -> int:
+        """Return milliseconds since the epoch, UTC."""
+
+    def monotonic(self) -> float:
+        """Return seconds from some fixed point; never goes back."""
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now_ms(self) -> int:
+        """Return milliseconds since the epoch, UTC."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        """Return seconds from some fixed point; never goes back."""
+        return time.monotonic()
+
+
+class ManualClock:
+    """A clock that stands still until it is told to move; for tests and simulations."""
+
+    def __init__(self, now_ms: int) -> None:
+        self._now_ms = now_ms
+        self._elapsed_ms = 0
+        self._lock = threading.Lock()
+
+    def now_ms(self) -> int:
+        """Return milliseconds since the epoch, UTC."""
+        return self._now_ms
+
+    def monotonic(self) -> float:
+        """Return the seconds that the clock was moved forward so far."""
+        return self._elapsed_ms / 1000
+
+    def advance(self, ms: int) -> None:
+        """Move the clock by ``ms`` milliseconds; a negative number sets the wall clock back."""
+        with self._lock:
+            self._now_ms += ms
+            self._elapsed_ms += max(ms, 0)
+
+
+def format_instant_time(ms: int, zone: str) -> str:
+    """Write a time (ms since the epoch) as an instant's time in ``zone``.
+
+    Args:
+        ms: Milliseconds since the epoch, UTC.
+        zone: ``"UTC"`` or ``"LOCAL"``.
+
+    Returns:
+        17 digits, ``yyyyMMddHHmmssSSS``.
+    """
+    return _to_text(_wall_time(ms, zone))
+
+
+def parse_instant_time(text: str, zone: str) -> int:
+    """Read an instant's time back as milliseconds since the epoch.
+
+    Args:
+        text: 17 digits; or 14, of releases before 0.10, which count as the last millisecond of
+            their second.
+        zone: ``"UTC"`` or ``"LOCAL"``; a time that a local zone has twice is the earlier one.
+
+    Raises:
+        ValueError: The text is not a time.
+    """
+    wall = _from_text(text)
+    if zone == UTC:
+        return (wall - _EPOCH) // _ONE_MS
+    whole = wall.replace(microsecond=0)
+    return round(whole.timestamp()) * 1000 + wall.microsecond // 1000
+
+
+class TimeGenerator:
+    """Gives out times for instants, each later than any before; its lock guards the last one given.
+
+    A time is never far ahead of the clock, so a file made after its instant was named also has a
+    later modification time: table version 6 takes that as the completion time.
+
+    Args:
+        clock: Where the time comes from.
+        zone: The table's zone, ``"UTC"`` or ``"LOCAL"``.
+        wait: Waits so many seconds; called when the clock must catch up, for at most
+            ``MAX_WAIT_MS``.
+    """
+
+    def __init__(
+        self, clock: Clock, zone: str = UTC, wait: Callable[[float], None] = time.sleep
+    ) -> None:
+        if zone not in (UTC, LOCAL):
+            raise ConfigError(
+                f"hoodie.table.timeline.timezone is {zone!r}; allowed: 'UTC', 'LOCAL'"
+            )
+        self.zone = zone
+        self._clock = clock
+        self._wait = wait
+        self._lock = threading.Lock()
+        self._last = ""
+
+    def next(self, after: str = "") -> str:
+        """Return a time later than any given out so far and than ``after``.
+
+        Args:
+            after: The newest time on the timeline, or empty. Where it is ahead of the clock by at
+                most ``MAX_AHEAD_MS`` the answer goes just above it.
+
+        Raises:
+            ConfigError: ``after`` is further ahead than that: this machine's clock or zone is
+                wrong, or the one of the writer before.
+        """
+        with self._lock:
+            floor = max(self._last, after)
+            now = _wall_time(self._clock.now_ms(), self.zone)
+            if _to_text(now) > floor:
+                self._last = _to_text(now)
+                return self._last
+            wanted = _from_text(floor) + _ONE_MS
+            ahead_ms = (wanted - now) // _ONE_MS
+            if ahead_ms > MAX_AHEAD_MS:
+                raise ConfigError(
+                    f"the timeline's newest time {floor} is {ahead_ms / 1000:.0f} s ahead of this"
+                    f" machine's clock, {_to_text(now)} in zone {self.zone};"
+                    f" allowed: {MAX_AHEAD_MS // 1000} s",
+                    hint="check the clock and hoodie.table.timeline.timezone",
+                )
+            if ahead_ms <= MAX_WAIT_MS:
+                self._wait(ahead_ms / 1000)
+            self._last = _to_text(wanted)
+            return self._last
+
+
+def _wall_time(ms: int, zone: str) -> datetime:
+    seconds, rest = divmod(ms, 1000)
+    at = datetime.fromtimestamp(seconds, timezone.utc)
+    if zone == LOCAL:
+        at = at.astimezone()
+    return at.replace(microsecond=rest * 1000, tzinfo=None)
+
+
+def _to_text(wall: datetime) -> str:
+    return f"{wall:%Y%m%d%H%M%S}".rjust(14, "0") + f"{wall.microsecond // 1000:03d}"
+
+
+def _from_text(text: str) -> datetime:
+    if len(text) not in (14, 17) or not (text.isascii() and text.isdigit()):
+        raise ValueError(f"instant time {text!r} is not 17 digits, yyyyMMddHHmmssSSS")
+    ms = int(text[14:]) if len(text) == 17 else 999
+    seconds = datetime.strptime(text[:14], "%Y%m%d%H%M%S")
+    return seconds.replace(microsecond=ms * 1000)

@@ -1,0 +1,241 @@
+"""``TableMetaClient``: a table's properties, its instants, and what their files say.
+
+An instant moves requested → inflight → completed. Each state is one file, created once, atomically,
+with its whole content, and never changed; the completed file is the commit point. So who loses the
+race for a name has lost the race for the state. Pending files stay after completion.
+
+Source: Hudi 1.2.0 ``HoodieTableMetaClient``, ``ActiveTimelineV1``/``V2``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from timeline import codec
+from timeline.archive import ArchivedTimeline, read_archived_timeline
+from timeline.completion import CompletionTimes
+from timeline.errors import (
+    AlreadyExistsError,
+    ConcurrentWriteError,
+    IllegalTransitionError,
+    InstantNotFoundError,
+    PathNotFoundError,
+)
+from timeline.instant import ACTIONS, SAVEPOINT, Instant, State, completed_action
+from timeline.layout import TimelineLayout, layout_of
+from timeline.metadata import InstantMetadata
+from timeline.storage.base import Storage
+from timeline.table_config import TableConfig, read_table_config
+from timeline.table_id import TableId as TableId
+from timeline.timeline import Timeline
+
+
+class TableMetaClient:
+    """One table, seen through its ``.hoodie`` folder; holds no state of the timeline.
+
+    Attributes:
+        storage: The table's storage.
+        config: Its properties, as read when the client was made.
+        layout: Where and how its instants' files are named.
+    """
+
+    def __init__(self, storage: Storage, config: TableConfig, *, cause: str | None = None) -> None:
+        """Make a client; ``cause`` is what all its calls are booked under."""
+        self.storage = storage
+        self.config = config
+        self.layout: TimelineLayout = layout_of(config)
+        self._cause = cause
+        self._reading = storage.for_cause(cause or "timeline")
+        self._writing = storage.for_cause(cause or "commit")
+
+    @classmethod
+    def open(cls, storage: Storage) -> TableMetaClient:
+        """Read the table's properties and return its client.
+
+        Raises:
+            TableNotFoundError: There is no table.
+            CorruptMetadataError: Its properties can't be read.
+            UnsupportedTableError: It is of a version or type that can't be handled.
+
+        Cost: one read.
+        """
+        return cls(storage, read_table_config(storage.for_cause("table")))
+
+    def for_cause(self, cause: str) -> TableMetaClient:
+        """Return this client with all its storage calls booked under ``cause``.
+
+        Otherwise reading is booked under ``timeline`` and creating instants' files under
+        ``commit``.
+        """
+        return TableMetaClient(self.storage, self.config, cause=cause)
+
+    # Reading.
+
+    def active_timeline(self) -> Timeline:
+        """Return the active timeline as it is now.
+
+        Cost: one list call.
+        """
+        entries = self._reading.list(self.layout.folder)
+        parsed = (self.layout.parse(e.name, e.mtime_ms) for e in entries if not e.is_dir)
+        return Timeline.of(instant for instant in parsed if instant is not None)
+
+    def archived_timeline(self) -> ArchivedTimeline:
+        """Return the instants that were moved out of the active timeline.
+
+        Cost: layout 2: two reads and one for each file of the history that is asked for; layout 1:
+            one list and a read of every archive file.
+        """
+        return read_archived_timeline(self._reading, self.config)
+
+    def completion_times(self, timeline: Timeline) -> CompletionTimes:
+        """Return the completion times seen from an active timeline of this table."""
+        return CompletionTimes.of(timeline, self.config.version, self._archived_times)
+
+    def path_of(self, instant: Instant) -> str:
+        """Return the path of the file that puts an instant in its state."""
+        return f"{self.layout.folder}/{self.layout.file_name(instant)}"
+
+    def read_bytes(self, instant: Instant) -> bytes:
+        """Return the content of the file of an instant in its state.
+
+        Raises:
+            InstantNotFoundError: There is no such file (any more).
+        """
+        path = self.path_of(instant)
+        try:
+            return self._reading.read(path)
+        except PathNotFoundError as exc:
+            raise InstantNotFoundError(f"{instant} has no file {path}") from exc
+
+    def read(self, instant: Instant) -> InstantMetadata:
+        """Return what the file of an instant in its state says (``timeline.codec``: which class).
+
+        Raises:
+            InstantNotFoundError: There is no such file (any more).
+            CorruptMetadataError: It can't be read.
+        """
+        kind = codec.metadata_type(instant.action, instant.state)
+        return self._decoded(kind, instant)
+
+    def read_plan(self, instant: Instant) -> InstantMetadata:
+        """Return the plan in the requested file of an instant, whatever state the instant is in.
+
+        Of a completed instant the action that was requested isn't known from its name (a commit may
+        have been a compaction): pass it with the action that it was requested with.
+
+        Raises:
+            InstantNotFoundError: There is no requested file.
+            CorruptMetadataError: It can't be read.
+        """
+        requested = Instant(instant.requested_time, instant.action, State.REQUESTED)
+        return self._decoded(codec.plan_type(instant.action), requested)
+
+    def _decoded(self, kind: type[InstantMetadata], instant: Instant) -> InstantMetadata:
+        source = f"{self.storage.base_path}/{self.path_of(instant)}"
+        return codec.decode(kind, self.read_bytes(instant), source=source)
+
+    def _archived_times(self, start: str, end: str) -> Mapping[str, str]:
+        return self.archived_timeline().completion_times(start, end)
+
+    # State changes.
+
+    def create_requested(
+        self, action: str, time: str, metadata: InstantMetadata | None = None
+    ) -> Instant:
+        """Put a new instant on the timeline.
+
+        Args:
+            action: What is going to happen.
+            time: Requested time, later than any on the timeline.
+            metadata: The plan; ``None`` for an empty file.
+
+        Raises:
+            IllegalTransitionError: No action begins so: an unknown one, or a savepoint.
+            ConcurrentWriteError: Another writer took this time for this action.
+        """
+        if action not in ACTIONS or action == SAVEPOINT:
+            raise IllegalTransitionError(f"no instant of action {action!r} can be requested")
+        return self._create(Instant(time, action, State.REQUESTED), metadata)
+
+    def transition_to_inflight(
+        self, instant: Instant, metadata: InstantMetadata | None = None
+    ) -> Instant:
+        """Move an instant from requested to inflight; a savepoint begins so, of its commit's time.
+
+        Args:
+            instant: The instant in state requested.
+            metadata: A commit's profile; ``None`` for an empty file.
+
+        Raises:
+            IllegalTransitionError: The instant isn't requested, or its requested file is gone:
+                somebody rolled it back.
+            ConcurrentWriteError: Another writer was first.
+        """
+        self._expect(instant, State.REQUESTED)
+        if instant.action != SAVEPOINT:
+            self._expect_file(instant)
+        return self._create(
+            Instant(instant.requested_time, instant.action, State.INFLIGHT), metadata
+        )
+
+    def complete(
+        self, instant: Instant, metadata: InstantMetadata, completion_time: str
+    ) -> Instant:
+        """Move an instant from inflight to completed: what it wrote becomes visible.
+
+        Args:
+            instant: The instant in state inflight.
+            metadata: What it did.
+            completion_time: Later than the requested time; layout 1 has no use for it.
+
+        Raises:
+            IllegalTransitionError: The instant isn't inflight, or its inflight file is gone:
+                somebody rolled it back; or the completion time isn't after the requested one.
+            ConcurrentWriteError: Another writer completed it.
+        """
+        self._expect(instant, State.INFLIGHT)
+        if self.config.layout_version > 1 and completion_time <= instant.requested_time:
+            raise IllegalTransitionError(
+                f"{instant} can't complete at {completion_time}, which isn't later"
+            )
+        self._expect_file(instant)
+        # In layout 1 only the file system knows: its modification time.
+        completed = completion_time if self.config.layout_version > 1 else None
+        action = completed_action(instant.action)
+        return self._create(
+            Instant(instant.requested_time, action, State.COMPLETED, completed), metadata
+        )
+
+    def delete_instant_file(self, instant: Instant) -> bool:
+        """Delete the file that put an instant in its state; return whether it was there.
+
+        A rollback does so: inflight before requested, after all files of the instant are gone.
+        """
+        return self._writing.delete(self.path_of(instant))
+
+    def _create(self, instant: Instant, metadata: InstantMetadata | None) -> Instant:
+        data = b""
+        if metadata is not None:
+            replace = completed_action(instant.action) == "replacecommit"
+            data = codec.encode(metadata, self.config.version, replace=replace)
+        try:
+            self._writing.create(self.path_of(instant), data)
+        except AlreadyExistsError as exc:
+            raise ConcurrentWriteError(
+                f"{instant} of {self.storage.base_path} was created by another writer"
+            ) from exc
+        return instant
+
+    def _expect(self, instant: Instant, state: State) -> None:
+        if instant.state is not state:
+            raise IllegalTransitionError(
+                f"{instant} is {instant.state.value}, it would have to be {state.value}"
+            )
+
+    def _expect_file(self, instant: Instant) -> None:
+        if self._writing.stat(self.path_of(instant)) is None:
+            raise IllegalTransitionError(
+                f"{instant} is not on the timeline of {self.storage.base_path} any more",
+                hint="another writer may have rolled it back",
+            )

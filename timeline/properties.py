@@ -1,0 +1,98 @@
+r"""Java's properties text, as ``hoodie.properties`` and ``.hoodie_partition_metadata`` are written.
+
+One ``key=value`` a line; ``:`` or white space separate as well; ``#`` and ``!`` begin a comment; a
+line that ends in an odd number of backslashes goes on in the next; ``\t \n \r \f \uXXXX`` are
+escapes and a backslash before anything else is dropped. Bytes are Latin-1, whatever is beyond comes
+as UTF-16 ``\uXXXX``.
+
+Source: ``java.util.Properties.load`` and ``store``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+_KEY: Final = re.compile(r"(?:\\.|[^\\=:\s])*", re.DOTALL)
+_SEPARATOR: Final = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
+_ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.|$)", re.DOTALL)
+_UNESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "": ""}
+_ESCAPED: Final = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f", "\\": "\\\\"} | {
+    char: f"\\{char}" for char in "=:#!"
+}
+
+
+def parse_properties(data: bytes) -> dict[str, str]:
+    r"""Read properties text; a key that comes twice has its last value.
+
+    Raises:
+        ValueError: A ``\u`` without four hexadecimal digits.
+    """
+    properties = {}
+    for line in _logical_lines(data.decode("latin-1")):
+        key = _KEY.match(line)
+        assert key is not None
+        separator = _SEPARATOR.match(line, key.end())
+        assert separator is not None
+        properties[_unescape(key[0])] = _unescape(line[separator.end() :])
+    return properties
+
+
+def format_properties(properties: Mapping[str, str], comment: str) -> bytes:
+    """Write properties text, sorted by key, below one comment line."""
+    lines = [f"#{comment}"]
+    lines += [f"{_escape(k, key=True)}={_escape(v)}" for k, v in sorted(properties.items())]
+    return "".join(f"{line}\n" for line in lines).encode("ascii")
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """Yield what lies between line ends that aren't escaped, without comments and blank lines."""
+    gathered = ""
+    for natural in re.split(r"\r\n|\n|\r", text):
+        line = natural.lstrip(" \t\f")
+        if not gathered and (not line or line[0] in "#!"):
+            continue
+        slashes = len(line) - len(line.rstrip("\\"))
+        if slashes % 2:
+            gathered += line[:-1]
+            continue
+        if gathered or line:
+            yield gathered + line
+        gathered = ""
+    if gathered:
+        yield gathered
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+
+    def char(match: re.Match[str]) -> str:
+        said = match[1]
+        if said == "u":
+            raise ValueError(f"malformed \\uXXXX in {text!r}")
+        if len(said) == 5:
+            return chr(int(said[1:], 16))
+        return _UNESCAPED.get(said, said)
+
+    # Escapes are UTF-16 units: a character beyond the basic plane comes as two of them.
+    units = _ESCAPE.sub(char, text).encode("utf-16-be", "surrogatepass")
+    return units.decode("utf-16-be", "replace")
+
+
+def _escape(text: str, *, key: bool = False) -> str:
+    escaped = []
+    leading = True
+    for char in text:
+        leading = leading and char == " "
+        if char == " ":
+            escaped.append("\\ " if key or leading else " ")
+        elif char in _ESCAPED:
+            escaped.append(_ESCAPED[char])
+        elif " " < char <= "~":
+            escaped.append(char)
+        else:
+            units = char.encode("utf-16-be", "surrogatepass").hex().upper()
+            escaped += [f"\\u{units[i : i + 4]}" for i in range(0, len(units), 4)]
+    return "".join(escaped)

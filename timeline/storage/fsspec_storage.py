@@ -1,0 +1,236 @@
+"""``FsspecStorage``: a table on anything that fsspec opens (object stores, HDFS, memory).
+
+An exclusive create is ``pipe_file(..., mode="create")``: object stores make it a conditional put,
+which is atomic; where a file system can't, it raises, and nothing here works around it. Directories
+don't exist as such on object stores, so ``make_dir`` may do nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from datetime import datetime, timezone
+from types import TracebackType
+from typing import IO, Any, Final
+
+import fsspec
+import pyarrow as pa
+
+from timeline.errors import AlreadyExistsError, PathNotFoundError, StorageUnavailableError
+from timeline.storage.base import FileInfo, Storage, StorageCalls, checked_path
+
+_MODIFIED: Final = ("mtime", "LastModified", "last_modified", "modified", "updated", "created")
+"""Where fsspec's file systems put a file's modification time, each its own."""
+
+_ONE_CREATOR: Final = threading.Lock()
+"""The memory file system looks first and writes then; this makes the two one step in a process."""
+
+
+class FsspecStorage(Storage):
+    """A table below an fsspec URL.
+
+    Args:
+        base_path: The URL, such as ``s3://bucket/table``.
+        storage_options: Passed to the file system.
+        cause: What its calls are booked under.
+    """
+
+    def __init__(
+        self,
+        base_path: str,
+        storage_options: Mapping[str, Any] | None = None,
+        cause: str = "other",
+    ) -> None:
+        self.base_path = base_path.rstrip("/")
+        self.calls = StorageCalls()
+        self._options = dict(storage_options or {})
+        self._cause = cause
+        self._fs, root = fsspec.core.url_to_fs(base_path, **self._options)
+        self._root = str(root).rstrip("/")
+        self._in_memory = "memory" in _protocols(self._fs)
+
+    def __reduce__(self) -> tuple[type[FsspecStorage], tuple[str, dict[str, Any], str]]:
+        return (FsspecStorage, (self.base_path, self._options, self._cause))
+
+    def for_cause(self, cause: str) -> FsspecStorage:
+        """Return this storage with its calls booked under ``cause``."""
+        other = copy.copy(self)
+        other._cause = cause
+        return other
+
+    def list(self, path: str) -> tuple[FileInfo, ...]:
+        """Return the direct children of a directory, by name."""
+        full = self._full("list", path)
+        with _mapped(full):
+            self._fs.invalidate_cache(full)
+            try:
+                entries = self._fs.ls(full, detail=True)
+            except (FileNotFoundError, NotADirectoryError):
+                return ()
+            found = [_info(e) for e in entries if e["name"].rstrip("/") != full]
+        return tuple(sorted(found, key=lambda info: info.name))
+
+    def stat(self, path: str) -> FileInfo | None:
+        """Return what is at ``path``, or ``None``."""
+        full = self._full("stat", path)
+        with _mapped(full):
+            self._fs.invalidate_cache(full.rpartition("/")[0])
+            try:
+                return _info(self._fs.info(full))
+            except FileNotFoundError:
+                return None
+
+    def read(self, path: str) -> bytes:
+        """Return a file's content."""
+        full = self._full("read", path)
+        with _mapped(full):
+            return bytes(self._fs.cat_file(full))
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        """Open a file for random access."""
+        full = self._full("read", path)
+        with _mapped(full):
+            if self._in_memory:  # its open files share one position
+                return pa.BufferReader(self._fs.cat_file(full))
+            return pa.PythonFile(self._fs.open(full, "rb"), mode="r")
+
+    def create(self, path: str, data: bytes = b"") -> None:
+        """Create a file with this content, making its directories; atomic, exclusive, durable."""
+        full = self._full("create", path)
+        with _mapped(full):
+            self._make_parents(full)
+            if not self._in_memory:
+                self._fs.pipe_file(full, data, mode="create")
+                return
+            with _ONE_CREATOR:
+                self._fs.pipe_file(full, data, mode="create")
+
+    def create_stream(self, path: str) -> AbstractContextManager[IO[bytes]]:
+        """Open a new file for writing; durable when the block ends, removed when it fails.
+
+        On an object store the name appears when the block ends, and exclusiveness is a look
+        beforehand: names of data files hold their writer's token, so no two writers want one.
+        """
+        full = self._full("create", path)
+        with _mapped(full):
+            if self._fs.exists(full):
+                raise FileExistsError(full)
+            self._make_parents(full)
+            return _NewFile(self._fs, full)
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Write a file, over an older one if there is one; atomic and durable."""
+        full = self._full("replace", path)
+        with _mapped(full):
+            self._make_parents(full)
+            self._fs.pipe_file(full, data)
+
+    def make_dir(self, path: str) -> None:
+        """Make a directory and its parents where directories exist as such."""
+        full = self._joined(path)
+        with _mapped(full):
+            self._fs.makedirs(full, exist_ok=True)
+
+    def delete(self, path: str) -> bool:
+        """Delete a file; return whether it was there."""
+        full = self._full("delete", path)
+        with _mapped(full):
+            try:
+                if not self._fs.isfile(full):
+                    return False
+                self._fs.rm_file(full)
+            except FileNotFoundError:
+                return False
+        return True
+
+    def delete_tree(self, path: str) -> bool:
+        """Delete a directory and all below it; return whether it was there."""
+        full = self._full("delete", path)
+        with _mapped(full):
+            try:
+                if not self._fs.exists(full):
+                    return False
+                self._fs.rm(full, recursive=True)
+            except FileNotFoundError:
+                return False
+        return True
+
+    def _make_parents(self, full: str) -> None:
+        if self._in_memory or {"file", "hdfs", "sftp"} & set(_protocols(self._fs)):
+            self._fs.makedirs(full.rpartition("/")[0], exist_ok=True)
+
+    def _full(self, kind: str, path: str) -> str:
+        full = self._joined(path)
+        self.calls.add(kind, self._cause)
+        return full
+
+    def _joined(self, path: str) -> str:
+        return f"{self._root}/{checked_path(path)}" if path else self._root
+
+
+class _NewFile(AbstractContextManager[IO[bytes]]):
+    """The block of ``create_stream``."""
+
+    def __init__(self, fs: Any, full: str) -> None:
+        self._fs = fs
+        self._full = full
+        self._file: IO[bytes] = fs.open(full, "wb")
+
+    def __enter__(self) -> IO[bytes]:
+        return self._file
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with _mapped(self._full):
+            if kind is None:
+                self._file.close()
+                return
+            discard = getattr(self._file, "discard", None)
+            if discard is not None and not self._fs.exists(self._full):
+                discard()  # an upload in parts that was never finished
+                return
+            self._file.close()
+            if self._fs.exists(self._full):
+                self._fs.rm_file(self._full)
+
+
+def _protocols(fs: Any) -> tuple[str, ...]:
+    protocol = fs.protocol
+    return (protocol,) if isinstance(protocol, str) else tuple(protocol)
+
+
+def _info(entry: Mapping[str, Any]) -> FileInfo:
+    name = str(entry["name"]).rstrip("/").rpartition("/")[2]
+    if entry["type"] == "directory":
+        return FileInfo(name, 0, 0, is_dir=True)
+    return FileInfo(name, int(entry["size"] or 0), _modified_ms(entry))
+
+
+def _modified_ms(entry: Mapping[str, Any]) -> int:
+    said = next((entry[key] for key in _MODIFIED if entry.get(key) is not None), None)
+    if isinstance(said, str):
+        said = datetime.fromisoformat(said.replace("Z", "+00:00"))
+    if isinstance(said, datetime):
+        if said.tzinfo is None:
+            said = said.replace(tzinfo=timezone.utc)
+        said = said.timestamp()
+    return int(said * 1000) if said is not None else 0
+
+
+@contextmanager
+def _mapped(full: str) -> Iterator[None]:
+    """Turn the file system's errors into Strandline's."""
+    try:
+        yield
+    except FileNotFoundError as exc:
+        raise PathNotFoundError(f"no file {full}") from exc
+    except FileExistsError as exc:
+        raise AlreadyExistsError(f"{full} exists") from exc
+    except OSError as exc:
+        raise StorageUnavailableError(f"{full}: {exc}") from exc

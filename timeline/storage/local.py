@@ -1,0 +1,257 @@
+"""``LocalStorage``: a table on the machine's own file system.
+
+``create`` writes ``NAME.<uuid>`` beside the name, makes it durable and links it: a hard link to a
+taken name fails, where a rename would overwrite. Directories are flushed too, so a name that was
+reported survives a power cut.
+
+Hadoop's local file system keeps a checksum of each file NAME in ``.NAME.crc`` and refuses a file
+that doesn't match; so whoever changes or deletes a file that Java may have written deletes that as
+well.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from types import TracebackType
+from typing import IO
+
+import pyarrow as pa
+
+from timeline.errors import AlreadyExistsError, PathNotFoundError, StorageUnavailableError
+from timeline.storage.base import FileInfo, Storage, StorageCalls, checked_path
+from timeline.table_id import local_path
+
+
+class LocalStorage(Storage):
+    """A table below a directory of this machine.
+
+    Args:
+        base_path: A path or a ``file:`` URL.
+        cause: What its calls are booked under.
+    """
+
+    def __init__(self, base_path: str, cause: str = "other") -> None:
+        self.base_path = base_path.rstrip("/") or "/"
+        self.calls = StorageCalls()
+        self._root = local_path(base_path)
+        self._cause = cause
+
+    def __reduce__(self) -> tuple[type[LocalStorage], tuple[str, str]]:
+        return (LocalStorage, (self.base_path, self._cause))
+
+    def for_cause(self, cause: str) -> LocalStorage:
+        """Return this storage with its calls booked under ``cause``."""
+        other = copy.copy(self)
+        other._cause = cause
+        return other
+
+    def list(self, path: str) -> tuple[FileInfo, ...]:
+        """Return the direct children of a directory, by name."""
+        full = self._full("list", path)
+        found = []
+        with _mapped(full):
+            try:
+                with os.scandir(full) as entries:
+                    for entry in entries:
+                        info = _info_of(entry)
+                        if info is not None:
+                            found.append(info)
+            except (FileNotFoundError, NotADirectoryError):
+                return ()
+        return tuple(sorted(found, key=lambda info: info.name))
+
+    def stat(self, path: str) -> FileInfo | None:
+        """Return what is at ``path``, or ``None``."""
+        full = self._full("stat", path)
+        with _mapped(full):
+            try:
+                return _info(os.path.basename(full), os.stat(full))
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+
+    def read(self, path: str) -> bytes:
+        """Return a file's content."""
+        full = self._full("read", path)
+        with _mapped(full), open(full, "rb") as file:
+            return file.read()
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        """Open a file for random access."""
+        full = self._full("read", path)
+        with _mapped(full):
+            return pa.OSFile(full, "rb")
+
+    def create(self, path: str, data: bytes = b"") -> None:
+        """Create a file with this content, making its directories; atomic, exclusive, durable."""
+        full = self._full("create", path)
+        folder = os.path.dirname(full)
+        with _mapped(full):
+            os.makedirs(folder, exist_ok=True)
+            if data:
+                _link_new(full, data)
+            else:
+                os.close(_open_new(full))
+            _flush_directory(folder)
+
+    def create_stream(self, path: str) -> AbstractContextManager[IO[bytes]]:
+        """Open a new file for writing; durable when the block ends, removed when it fails."""
+        full = self._full("create", path)
+        with _mapped(full):
+            os.makedirs(os.path.dirname(full), exist_ok=True)
+            return _NewFile(full)
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Write a file, over an older one if there is one; atomic and durable."""
+        full = self._full("replace", path)
+        folder = os.path.dirname(full)
+        with _mapped(full):
+            os.makedirs(folder, exist_ok=True)
+            temporary = _write_beside(full, data)
+            # First: a file without a checksum is fine, one with its predecessor's is not.
+            _remove(_checksum_of(full))
+            os.replace(temporary, full)
+            _flush_directory(folder)
+
+    def make_dir(self, path: str) -> None:
+        """Make a directory and its parents."""
+        full = self._joined(path)
+        with _mapped(full):
+            os.makedirs(full, exist_ok=True)
+
+    def delete(self, path: str) -> bool:
+        """Delete a file; return whether it was there."""
+        full = self._full("delete", path)
+        with _mapped(full):
+            there = _remove(full)
+            _remove(_checksum_of(full))
+        return there
+
+    def delete_tree(self, path: str) -> bool:
+        """Delete a directory and all below it; return whether it was there."""
+        full = self._full("delete", path)
+        with _mapped(full):
+            try:
+                shutil.rmtree(full)
+            except FileNotFoundError:
+                if os.path.isdir(full):  # another deleter was quicker on some file below
+                    shutil.rmtree(full, ignore_errors=True)
+                    return True
+                return False
+        return True
+
+    def _full(self, kind: str, path: str) -> str:
+        full = self._joined(path)
+        self.calls.add(kind, self._cause)
+        return full
+
+    def _joined(self, path: str) -> str:
+        return os.path.join(self._root, checked_path(path)) if path else self._root
+
+
+class _NewFile(AbstractContextManager[IO[bytes]]):
+    """The block of ``create_stream``."""
+
+    def __init__(self, full: str) -> None:
+        self._full = full
+        self._file = os.fdopen(_open_new(full), "wb")
+
+    def __enter__(self) -> IO[bytes]:
+        return self._file
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            self._file.close()
+            _remove(self._full)
+            return
+        with _mapped(self._full):
+            try:
+                self._file.flush()
+                os.fsync(self._file.fileno())
+            except BaseException:
+                _remove(self._full)
+                raise
+            finally:
+                self._file.close()
+            _flush_directory(os.path.dirname(self._full))
+
+
+def _link_new(full: str, data: bytes) -> None:
+    temporary = _write_beside(full, data)
+    try:
+        os.link(temporary, full)
+    finally:
+        _remove(temporary)
+
+
+def _write_beside(full: str, data: bytes) -> str:
+    """Write a durable temporary file in the same directory; return its path."""
+    temporary = f"{full}.{uuid.uuid4()}"
+    try:
+        with os.fdopen(_open_new(temporary), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        _remove(temporary)
+        raise
+    return temporary
+
+
+def _open_new(full: str) -> int:
+    return os.open(full, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+
+
+def _remove(full: str) -> bool:
+    try:
+        os.unlink(full)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _checksum_of(full: str) -> str:
+    folder, name = os.path.split(full)
+    return os.path.join(folder, f".{name}.crc")
+
+
+def _flush_directory(folder: str) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _info_of(entry: os.DirEntry[str]) -> FileInfo | None:
+    try:
+        return _info(entry.name, entry.stat())
+    except FileNotFoundError:  # gone since the directory was read, or a link to nothing
+        return None
+
+
+def _info(name: str, found: os.stat_result) -> FileInfo:
+    is_dir = (found.st_mode & 0o170000) == 0o040000
+    return FileInfo(name, 0 if is_dir else found.st_size, found.st_mtime_ns // 1_000_000, is_dir)
+
+
+@contextmanager
+def _mapped(full: str) -> Iterator[None]:
+    """Turn the system's errors into Strandline's."""
+    try:
+        yield
+    except FileNotFoundError as exc:
+        raise PathNotFoundError(f"no file {full}") from exc
+    except FileExistsError as exc:
+        raise AlreadyExistsError(f"{full} exists") from exc
+    except OSError as exc:
+        raise StorageUnavailableError(f"{full}: {exc.strerror or exc}") from exc

@@ -1,0 +1,30 @@
+"""Which storage a base path needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from timeline.errors import ConfigError
+from timeline.storage.base import Storage
+from timeline.storage.fsspec_storage import FsspecStorage
+from timeline.storage.local import LocalStorage
+from timeline.table_id import TableId
+
+
+def open_storage(base_path: str, storage_options: Mapping[str, Any] | None = None) -> Storage:
+    """Return the storage of a table's base path.
+
+    Args:
+        base_path: A path of this machine, a ``file:`` URL, or a URL that fsspec opens.
+        storage_options: For fsspec; a local path has none.
+
+    Raises:
+        ConfigError: The base path is empty, or no file system is installed for its scheme.
+    """
+    try:
+        if TableId.of(base_path).family == "file":
+            return LocalStorage(base_path)
+        return FsspecStorage(base_path, storage_options)
+    except (ValueError, ImportError) as exc:
+        raise ConfigError(f"base path {base_path!r} can't be opened: {exc}") from exc

@@ -1,0 +1,72 @@
+"""``TableId``: one name for a table, however its base path is spelled."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import Final
+
+_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(/?.*)", re.DOTALL)
+_FAMILIES: Final = {
+    "s3a": "s3",
+    "s3n": "s3",
+    "gcs": "gs",
+    "abfss": "abfs",
+    "wasbs": "wasb",
+    "viewfs": "hdfs",
+    "local": "file",
+}
+"""Schemes under which one and the same store goes by several names."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableId:
+    """A table's place: two spellings of one base path have equal ids.
+
+    Attributes:
+        family: ``"file"``, ``"s3"``, ``"gs"``, ...: the scheme, aliases made one.
+        authority: Bucket or host, empty for local paths.
+        path: Absolute, without doubled or trailing slashes.
+    """
+
+    family: str
+    authority: str
+    path: str
+
+    @classmethod
+    def of(cls, base_path: str) -> TableId:
+        """Return the id of a base path: a URL, or a path of this machine.
+
+        ``/t``, ``/t/``, ``file:/t`` and ``file:///t`` are one table. ``..`` is taken out of local
+        paths; symbolic links are left alone.
+
+        Raises:
+            ValueError: The base path is empty.
+        """
+        if not base_path:
+            raise ValueError("the base path is empty")
+        match = _URL.fullmatch(base_path)
+        scheme = match[1].lower() if match else "file"
+        family = _FAMILIES.get(scheme, scheme)
+        if family == "file":
+            return cls("file", "", local_path(base_path))
+        assert match is not None
+        segments = [segment for segment in match[3].split("/") if segment]
+        authority = match[2] or ""
+        if family == "memory" and authority:  # fsspec has no hosts there
+            segments, authority = [authority, *segments], ""
+        return cls(family, authority, "/" + "/".join(segments))
+
+    def __str__(self) -> str:
+        """Write the id as a URL."""
+        return f"{self.family}://{self.authority}{self.path}"
+
+
+def local_path(base_path: str) -> str:
+    """Return the absolute path of a local base path: a path or a ``file:`` URL."""
+    match = _URL.fullmatch(base_path)
+    is_url = match is not None and match[1].lower() in ("file", "local")
+    # Nothing is %-decoded: Hadoop's paths aren't, and POSIX would keep two leading slashes.
+    path = match[3] if match is not None and is_url else base_path
+    return re.sub("^//+", "/", os.path.abspath(path))

@@ -1,0 +1,148 @@
+"""The names of a table's properties, and the full set that a new table gets.
+
+Source: Hudi 1.2.0 ``HoodieTableConfig``, ``HoodieTableMetaClient.TableBuilder``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from timeline.clock import LOCAL, UTC
+from timeline.errors import ConfigError
+
+COPY_ON_WRITE: Final = "COPY_ON_WRITE"
+MERGE_ON_READ: Final = "MERGE_ON_READ"
+VERSIONS: Final = (6, 8, 9)
+"""Table versions that can be read and written."""
+
+EVENT_TIME: Final = "EVENT_TIME_ORDERING"
+COMMIT_TIME: Final = "COMMIT_TIME_ORDERING"
+CUSTOM: Final = "CUSTOM"
+
+NAME: Final = "hoodie.table.name"
+DATABASE: Final = "hoodie.database.name"
+TYPE: Final = "hoodie.table.type"
+VERSION: Final = "hoodie.table.version"
+LAYOUT_VERSION: Final = "hoodie.timeline.layout.version"
+CHECKSUM: Final = "hoodie.table.checksum"
+RECORD_KEY_FIELDS: Final = "hoodie.table.recordkey.fields"
+PARTITION_FIELDS: Final = "hoodie.table.partition.fields"
+ORDERING_FIELDS: Final = "hoodie.table.ordering.fields"
+PRECOMBINE_FIELD: Final = "hoodie.table.precombine.field"
+MERGE_MODE: Final = "hoodie.record.merge.mode"
+PAYLOAD_CLASS: Final = "hoodie.compaction.payload.class"
+MERGE_STRATEGY_ID: Final = "hoodie.record.merge.strategy.id"
+KEY_GENERATOR_TYPE: Final = "hoodie.table.keygenerator.type"
+KEY_GENERATOR_CLASS: Final = "hoodie.table.keygenerator.class"
+HIVE_STYLE: Final = "hoodie.datasource.write.hive_style_partitioning"
+URL_ENCODE: Final = "hoodie.datasource.write.partitionpath.urlencode"
+TIMEZONE: Final = "hoodie.table.timeline.timezone"
+BASE_FILE_FORMAT: Final = "hoodie.table.base.file.format"
+METADATA_PARTITIONS: Final = "hoodie.table.metadata.partitions"
+POPULATE_META_FIELDS: Final = "hoodie.populate.meta.fields"
+TIMELINE_PATH: Final = "hoodie.timeline.path"
+HISTORY_PATH: Final = "hoodie.timeline.history.path"
+ARCHIVE_FOLDER: Final = "hoodie.archivelog.folder"
+
+_PAYLOADS: Final = "org.apache.hudi.common.model"
+MODE_OF_PAYLOAD: Final = {
+    f"{_PAYLOADS}.DefaultHoodieRecordPayload": EVENT_TIME,
+    f"{_PAYLOADS}.EventTimeAvroPayload": EVENT_TIME,
+    f"{_PAYLOADS}.OverwriteWithLatestAvroPayload": COMMIT_TIME,
+}
+_PAYLOAD_OF_MODE: Final = {
+    EVENT_TIME: f"{_PAYLOADS}.DefaultHoodieRecordPayload",
+    COMMIT_TIME: f"{_PAYLOADS}.OverwriteWithLatestAvroPayload",
+}
+_STRATEGY_OF_MODE: Final = {
+    EVENT_TIME: "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5",
+    COMMIT_TIME: "ce9acb64-bde0-424c-9b91-f6ebba25356d",
+}
+_KEY_GENERATORS: Final = {
+    "SIMPLE": "SimpleKeyGenerator",
+    "COMPLEX": "ComplexKeyGenerator",
+    "NON_PARTITION": "NonpartitionedKeyGenerator",
+    "TIMESTAMP": "TimestampBasedKeyGenerator",
+    "CUSTOM": "CustomKeyGenerator",
+    "GLOBAL_DELETE": "GlobalDeleteKeyGenerator",
+}
+TYPE_OF_KEY_GENERATOR: Final = {name: kind for kind, name in _KEY_GENERATORS.items()}
+
+
+def new_properties(
+    *,
+    name: str,
+    version: int,
+    table_type: str,
+    merge_mode: str,
+    key_generator_type: str,
+    ordering_fields: Iterable[str],
+    timezone: str,
+) -> dict[str, str]:
+    """Return the properties of a new table that its columns don't decide.
+
+    Raises:
+        ConfigError: A value that no table can have.
+    """
+    if not name:
+        raise ConfigError(f"{NAME} is empty; it must name the table")
+    _check(VERSION, version, VERSIONS)
+    _check(TYPE, table_type, (COPY_ON_WRITE, MERGE_ON_READ))
+    _check(MERGE_MODE, merge_mode, _PAYLOAD_OF_MODE)
+    _check(KEY_GENERATOR_TYPE, key_generator_type, _KEY_GENERATORS)
+    _check(TIMEZONE, timezone, (UTC, LOCAL))
+    ordering = ",".join(ordering_fields)
+    return {
+        NAME: name,
+        TYPE: table_type,
+        VERSION: str(version),
+        TIMEZONE: timezone,
+        BASE_FILE_FORMAT: "PARQUET",
+        POPULATE_META_FIELDS: "true",
+        "hoodie.datasource.write.drop.partition.columns": "false",
+        "hoodie.partition.metafile.use.base.format": "false",
+        "hoodie.table.cdc.enabled": "false",
+        **_properties_of_version(version, merge_mode, key_generator_type, ordering),
+    }
+
+
+def listed(values: Iterable[object]) -> str:
+    """Write the allowed values in a message."""
+    return ", ".join(str(value) for value in values)
+
+
+def _check(key: str, value: object, allowed: Iterable[object]) -> None:
+    if value not in allowed:
+        raise ConfigError(f"{key} is {value!r}; allowed: {listed(allowed)}")
+
+
+def _properties_of_version(version: int, mode: str, kind: str, ordering: str) -> dict[str, str]:
+    """Return the properties whose names differ between versions."""
+    merging = {
+        PAYLOAD_CLASS: _PAYLOAD_OF_MODE[mode],
+        PRECOMBINE_FIELD: ordering,
+    }
+    if version == 6:
+        return {
+            **merging,
+            LAYOUT_VERSION: "1",
+            ARCHIVE_FOLDER: "archived",
+            KEY_GENERATOR_CLASS: f"org.apache.hudi.keygen.{_KEY_GENERATORS[kind]}",
+        }
+    if version == 8:
+        merging[MERGE_STRATEGY_ID] = _STRATEGY_OF_MODE[mode]
+    else:
+        merging = {ORDERING_FIELDS: ordering}
+    return {
+        **merging,
+        LAYOUT_VERSION: "2",
+        MERGE_MODE: mode,
+        "hoodie.table.initial.version": str(version),
+        TIMELINE_PATH: "timeline",
+        HISTORY_PATH: "history",
+        ARCHIVE_FOLDER: "history",
+        KEY_GENERATOR_TYPE: kind,
+        "hoodie.table.format": "native",
+        "hoodie.table.multiple.base.file.formats.enable": "false",
+    }
