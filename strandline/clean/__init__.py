@@ -1,1 +1,1 @@
-"""Strandline's clean package."""
+"""The cleaner: deletes files that no reader within the retained history can ask for."""

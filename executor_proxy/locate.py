@@ -1,0 +1,122 @@
+"""Where a view is to be had: a value that goes into a task and opens there.
+
+The driver makes one ``ViewLocation`` for each write and lets Spark carry it into the tasks, inside
+their closures; there ``open`` gives a view at the driver's instant, from the service if there is
+one. ``connect`` is for everyone else: a view at the newest instant.
+
+Source: Hudi 1.2.0 ``FileSystemViewManager.createViewManager``, ``FileSystemViewStorageConfig``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from executor_proxy.http import DEFAULT_TIMEOUT_S, HttpSession
+from executor_proxy.priority import DEFAULT_RETRY, PriorityView, Retry
+from executor_proxy.remote import RemoteView
+from executor_proxy.report import LOCAL, SERVICE, LookupReport, ReportedView
+from fsview.managed import TableView
+from fsview.metrics import Metrics
+from fsview.view import FileSystemView
+from timeline.clock import SystemClock
+from timeline.storage.open import open_storage
+
+NEWEST: Final = ""
+"""In place of a timeline's hash: the newest instant, whichever that is."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewLocation:
+    """A table at one instant, and who can be asked about it; pickles.
+
+    Attributes:
+        base_path: The table's, in the caller's spelling.
+        url: The service's, ``http://host:port``; ``None``: every task lists for itself.
+        token: The service's bearer token; never shown.
+        storage_options: For fsspec, when a task lists; never shown.
+        last_instant: Requested time of the timeline's last instant, ``""`` if there is none.
+        timeline_hash: Of that timeline; ``NEWEST`` with ``url`` ``None`` for the newest instant.
+        retry: For connections that fail.
+        fallback: Whether a task may list when the service fails.
+        timeout_s: How long a task waits for one answer, seconds.
+    """
+
+    base_path: str
+    url: str | None
+    token: str | None = field(repr=False)
+    storage_options: Mapping[str, Any] = field(repr=False)
+    last_instant: str
+    timeline_hash: str
+    fallback: bool = True
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    retry: Retry = DEFAULT_RETRY
+
+    def open(self, report: LookupReport | None = None) -> FileSystemView:
+        """Return a view at this instant, whose look-ups go on record in ``report``.
+
+        Cost: nothing with a service, until something is asked; without one, a listing of the
+        timeline now and of each partition when it is asked about.
+
+        Raises:
+            ViewBehindError: There is no service, and storage has moved on too far to answer.
+            ConfigError: ``url`` or ``base_path`` isn't one.
+        """
+        report = LookupReport() if report is None else report
+        if self.url is None:
+            local = self._local(report, self.last_instant, self.timeline_hash)
+            return ReportedView(local, LOCAL, report)
+        remote = RemoteView(
+            HttpSession(self.url, self.token, self.timeout_s),
+            self.base_path,
+            self.last_instant,
+            self.timeline_hash,
+        )
+        if not self.fallback:
+            return ReportedView(remote, SERVICE, report)
+        return PriorityView(
+            remote,
+            lambda: self._local(report, *remote.pin),
+            retry=self.retry,
+            report=report,
+        )
+
+    def _local(self, report: LookupReport, last_instant: str, timeline_hash: str) -> FileSystemView:
+        """Return a view that lists for itself: the timeline now, a partition when it is needed."""
+        storage = open_storage(self.base_path, self.storage_options)
+        report.watch(storage.calls)
+        table = TableView(storage, metrics=Metrics(), clock=SystemClock())
+        if timeline_hash == NEWEST:
+            return table.newest()
+        return table.at(last_instant, timeline_hash)
+
+
+def connect(
+    url: str,
+    base_path: str,
+    *,
+    token: str | None = None,
+    fallback: bool = True,
+    storage_options: Mapping[str, Any] | None = None,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+) -> FileSystemView:
+    """Return a view of a table at its newest instant, through the service at ``url``.
+
+    Args:
+        url: ``http://host:port``.
+        base_path: The table's.
+        token: The service's bearer token.
+        fallback: Whether to list storage when the service fails, now or later.
+        storage_options: For fsspec, when that happens.
+        timeout_s: How long to wait for one answer, seconds.
+
+    Raises:
+        ServiceError: The service failed and ``fallback`` is off.
+    """
+    location = ViewLocation(
+        base_path, url, token, dict(storage_options or {}), "", NEWEST, fallback, timeout_s
+    )
+    view = location.open()
+    view.sync()
+    return view

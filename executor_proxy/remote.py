@@ -1,0 +1,117 @@
+"""``RemoteView``: a view that asks the timeline service, at one instant of the table.
+
+Every question goes through the route table that the service serves (``fsview.routes``). The view
+is pinned: each request carries the hash of its timeline, and what comes back is the truth at that
+timeline, however far the table has moved on, or a ``ViewBehindError``.
+
+Source: Hudi 1.2.0 ``RemoteHoodieTableFileSystemView``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from executor_proxy.asking import AskingView
+from executor_proxy.http import HttpSession
+from fsview.routes import BASE_PATH, BY_NAME, LAST_INSTANT, TIMELINE_HASH, Route
+from fsview.wire import PathForms
+from timeline.errors import ViewBehindError
+from timeline.timeline import Timeline
+
+
+@dataclass(frozen=True, slots=True)
+class _Pin:
+    """Where on the timeline the view stands; ``timeline`` may be known by its hash only."""
+
+    last_instant: str
+    timeline_hash: str
+    timeline: Timeline | None
+
+
+class RemoteView(AskingView):
+    """The view of one table as the service has it; implements ``fsview.view.FileSystemView``.
+
+    Safe to use from several threads: its one piece of state, the pin, is swapped whole.
+
+    Args:
+        session: Speaks to the service.
+        base_path: The table's, in the caller's spelling; answers come back in it.
+        last_instant: Requested time of the caller's last instant, ``""`` if there is none.
+        timeline_hash: The hash of the caller's timeline.
+        timeline: The timeline itself, when the caller has it.
+    """
+
+    def __init__(
+        self,
+        session: HttpSession,
+        base_path: str,
+        last_instant: str,
+        timeline_hash: str,
+        timeline: Timeline | None = None,
+    ) -> None:
+        self._session = session
+        self._base_path = base_path
+        self._paths = PathForms.of(base_path)
+        self._pin = _Pin(last_instant, timeline_hash, timeline)
+
+    def __repr__(self) -> str:
+        pin = self._pin
+        return f"RemoteView({self._session.url}, {self._base_path!r}, at={pin.last_instant!r})"
+
+    @property
+    def pin(self) -> tuple[str, str]:
+        """The last instant and the hash that requests carry."""
+        return self._pin.last_instant, self._pin.timeline_hash
+
+    def close(self) -> None:
+        """Do nothing: connections outlive the views that use them."""
+
+    def _ask(self, name: str, **arguments: Any) -> Any:
+        """Ask the service; the view's own timeline it knows, or asks for once.
+
+        Raises:
+            ServiceError: No sound answer came.
+            ViewBehindError: The service can't answer at this view's timeline.
+        """
+        if name == "timeline":
+            return self._timeline()
+        if name == "last_instant":
+            return self._timeline().last
+        answer = self._call(BY_NAME[name], arguments)
+        if name == "sync":
+            timeline = self._call(BY_NAME["timeline"], {})
+            self._pin = _pin_of(timeline)
+        return answer
+
+    def _call(self, route: Route, arguments: dict[str, Any]) -> Any:
+        pin = self._pin
+        params = {
+            BASE_PATH: self._base_path,
+            TIMELINE_HASH: pin.timeline_hash,
+            **route.query(**arguments),
+        }
+        if pin.last_instant:
+            params[LAST_INSTANT] = pin.last_instant
+        send = self._session.get if route.method == "GET" else self._session.post
+        return route.decode(send(route.path, params), self._paths)
+
+    def _timeline(self) -> Timeline:
+        """Return the pinned timeline; the service only tells its newest, which may be another."""
+        pin = self._pin
+        if pin.timeline is not None:
+            return pin.timeline
+        newest: Timeline = self._call(BY_NAME["timeline"], {})
+        for timeline in (newest, newest.client_timeline()):
+            if timeline.hash == pin.timeline_hash:
+                self._pin = _Pin(pin.last_instant, pin.timeline_hash, timeline)
+                return timeline
+        raise ViewBehindError(
+            f"the service's timeline ends with {newest.last}, the view's with"
+            f" {pin.last_instant or 'nothing'}: it can't be asked for any more"
+        )
+
+
+def _pin_of(timeline: Timeline) -> _Pin:
+    last = timeline.last
+    return _Pin("" if last is None else last.requested_time, timeline.hash, timeline)
