@@ -18,9 +18,8 @@ from executor_proxy.priority import DEFAULT_RETRY, PriorityView, Retry
 from executor_proxy.remote import RemoteView
 from executor_proxy.report import LOCAL, SERVICE, LookupReport, ReportedView
 from fsview.managed import TableView
-from fsview.metrics import Metrics
 from fsview.view import FileSystemView
-from timeline.clock import SystemClock
+from timeline.storage.base import Storage
 from timeline.storage.open import open_storage
 
 NEWEST: Final = ""
@@ -41,6 +40,8 @@ class ViewLocation:
         retry: For connections that fail.
         fallback: Whether a task may list when the service fails.
         timeout_s: How long a task waits for one answer, seconds.
+        storage: What a task lists with; ``None`` opens one of its own at ``base_path``, whose calls
+            then go on record with the look-ups. Whoever gives a storage counts its calls himself.
     """
 
     base_path: str
@@ -52,6 +53,7 @@ class ViewLocation:
     fallback: bool = True
     timeout_s: float = DEFAULT_TIMEOUT_S
     retry: Retry = DEFAULT_RETRY
+    storage: Storage | None = field(default=None, repr=False)
 
     def open(self, report: LookupReport | None = None) -> FileSystemView:
         """Return a view at this instant, whose look-ups go on record in ``report``.
@@ -63,10 +65,10 @@ class ViewLocation:
             ViewBehindError: There is no service, and storage has moved on too far to answer.
             ConfigError: ``url`` or ``base_path`` isn't one.
         """
-        report = LookupReport() if report is None else report
+        kept = LookupReport() if report is None else report
         if self.url is None:
-            local = self._local(report, self.last_instant, self.timeline_hash)
-            return ReportedView(local, LOCAL, report)
+            local = self._local(kept, self.last_instant, self.timeline_hash)
+            return ReportedView(local, LOCAL, kept)
         remote = RemoteView(
             HttpSession(self.url, self.token, self.timeout_s),
             self.base_path,
@@ -74,19 +76,21 @@ class ViewLocation:
             self.timeline_hash,
         )
         if not self.fallback:
-            return ReportedView(remote, SERVICE, report)
+            return ReportedView(remote, SERVICE, kept)
         return PriorityView(
             remote,
-            lambda: self._local(report, *remote.pin),
+            lambda: self._local(kept, *remote.pin),
             retry=self.retry,
             report=report,
         )
 
     def _local(self, report: LookupReport, last_instant: str, timeline_hash: str) -> FileSystemView:
         """Return a view that lists for itself: the timeline now, a partition when it is needed."""
-        storage = open_storage(self.base_path, self.storage_options)
-        report.watch(storage.calls)
-        table = TableView(storage, metrics=Metrics(), clock=SystemClock())
+        storage = self.storage
+        if storage is None:
+            storage = open_storage(self.base_path, self.storage_options)
+            report.watch(storage.calls)
+        table = TableView(storage)
         if timeline_hash == NEWEST:
             return table.newest()
         return table.at(last_instant, timeline_hash)

@@ -69,7 +69,7 @@ class PriorityView(AskingView):
         retry: For connections that fail.
         wait: Waits so many seconds.
         jitter: A number in [0, 1) at random.
-        report: Where look-ups are put on record.
+        report: Where look-ups are put on record; without one, giving up is logged as a warning.
     """
 
     def __init__(
@@ -89,6 +89,7 @@ class PriorityView(AskingView):
         self._retry = retry
         self._wait = wait
         self._jitter = jitter
+        self._is_reported = report is not None
         self._report = LookupReport() if report is None else report
         self._lock = threading.Lock()
         self._given_up = False
@@ -146,7 +147,9 @@ class PriorityView(AskingView):
                 return
             self._given_up = True
         reason = f"{type(error).__name__}: {error}"
-        logger.warning("listing storage instead of asking the timeline service: %s", reason)
+        # Whoever keeps a report says so himself, once for all his views.
+        level = logging.INFO if self._is_reported else logging.WARNING
+        logger.log(level, "listing storage instead of asking the timeline service: %s", reason)
         self._report.fallbacks.append(reason)
         if self._on_fallback is not None:
             self._on_fallback(error)
