@@ -10,29 +10,33 @@ Source: Hudi 1.2.0 ``AbstractTableFileSystemView.init``, ``CompactionUtils``, ``
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from timeline.meta_client import TableMetaClient
-
+from fsview.delta import delta_of, planned_removals
 from fsview.file_names import PARTITION_METADATA, data_files, parse_base_name
 from fsview.model import CompactionOperation
 from fsview.rows import DataFile
 from fsview.snapshot import GroupKey, Snapshot
-from timeline.completion import CompletionTimes
-from timeline.errors import CorruptMetadataError, PathNotFoundError
+from timeline.errors import CorruptMetadataError, InstantNotFoundError
 from timeline.instant import (
+    CLEAN,
     CLUSTERING,
     COMPACTION,
     LOG_COMPACTION,
     REPLACE_COMMIT,
+    RESTORE,
+    ROLLBACK,
     Instant,
 )
+from timeline.meta_client import TableMetaClient
 from timeline.metadata import (
     CommitMetadata,
     CompactionPlan,
     CompactionPlanOperation,
+    InstantMetadata,
     RequestedReplaceMetadata,
+    RestorePlan,
 )
 from timeline.storage.base import FileInfo, Storage
 from timeline.table_config import META_FOLDER, TableConfig
@@ -56,30 +60,19 @@ def snapshot_of(client: TableMetaClient) -> Snapshot:
 
     Raises:
         CorruptMetadataError: A plan or a replacecommit can't be read, or two plans disagree.
-        PathNotFoundError: A pending compaction's plan vanished meanwhile; the next attempt sees it
-        gone.
+        InstantNotFoundError: A pending compaction's plan vanished meanwhile; the next attempt sees
+        it gone.
     """
     active = client.active_timeline()
     return Snapshot(
         config=client.config,
         active=active,
-        completion=completion_times(client, active),
+        completion=client.completion_times(active),
         pending_compaction=pending_operations(client, active, COMPACTION),
         pending_log_compaction=pending_operations(client, active, LOG_COMPACTION),
         pending_clustering=pending_clustering(client, active),
         replaced=replaced_groups(client, active),
     )
-
-
-def completion_times(client: TableMetaClient, active: Timeline) -> CompletionTimes:
-    """Return the completion times seen from a timeline; the archive is read when one asks for
-    it.
-    """
-
-    def archived(start: str, end: str) -> Mapping[str, str]:
-        return client.archived_timeline().completion_times(start, end)
-
-    return CompletionTimes.of(active, client.config.version, archived)
 
 
 def pending_operations(
@@ -133,9 +126,7 @@ def _operation(instant: Instant, planned: CompactionPlanOperation) -> Compaction
 
 
 def _name(path: str) -> str:
-    """Return the file name of a path; plans hold names or the full paths of wherever they were
-    made.
-    """
+    """Return a path's file name; plans hold names, or full paths of where they were made."""
     return path.rpartition("/")[2]
 
 
@@ -150,7 +141,7 @@ def pending_clustering(client: TableMetaClient, active: Timeline) -> dict[GroupK
         if instant.action in (REPLACE_COMMIT, CLUSTERING) and not instant.is_completed:
             try:
                 plan = client.read_plan(instant)
-            except PathNotFoundError:
+            except InstantNotFoundError:
                 continue
             groups.update(clustered_groups(instant, plan))
     return groups
@@ -178,7 +169,7 @@ def replaced_groups(client: TableMetaClient, active: Timeline) -> dict[str, dict
         if instant.action == REPLACE_COMMIT and instant.is_completed:
             try:
                 metadata = client.read(instant)
-            except PathNotFoundError:  # archived meanwhile: what it replaced is cleaned by now
+            except InstantNotFoundError:  # archived meanwhile: what it replaced is cleaned by now
                 continue
             if isinstance(metadata, CommitMetadata):
                 add_replaced(replaced, instant, metadata)
@@ -222,3 +213,60 @@ def discover_partitions(storage: Storage) -> Iterator[tuple[str, tuple[FileInfo,
                 if info.is_dir and not (not path and info.name == META_FOLDER)
             ]
         level = below
+
+
+def read_plans(
+    client: TableMetaClient, planned: Iterable[Instant], unplanned: Iterable[Instant]
+) -> dict[Instant, InstantMetadata]:
+    """Read the plans that a sync needs.
+
+    Args:
+        client: The table.
+        planned: Instants that are pending. A clustering that was rolled back meanwhile is left out.
+        unplanned: Instants that were requested and completed since the last sync.
+
+    Raises:
+        InstantNotFoundError: Another plan vanished meanwhile.
+    """
+    plans = {instant: client.read_plan(instant) for instant in unplanned}
+    for instant in planned:
+        try:
+            plans[instant] = client.read_plan(instant)
+        except InstantNotFoundError:
+            if instant.action not in (CLUSTERING, REPLACE_COMMIT):
+                raise
+    return plans
+
+
+def removals_under_way(client: TableMetaClient, active: Timeline) -> dict[str, frozenset[str]]:
+    """Return partition → names that cleans, rollbacks and restores under way may have removed."""
+    names: dict[str, frozenset[str]] = {}
+    for instant in active:
+        if instant.action not in (CLEAN, ROLLBACK, RESTORE) or instant.is_completed:
+            continue
+        try:
+            plan = client.read_plan(instant)
+        except InstantNotFoundError:  # it has just ended
+            continue
+        for partition, found in _removed_by(client, active, plan).items():
+            names[partition] = names.get(partition, frozenset()) | found
+    return names
+
+
+def _removed_by(
+    client: TableMetaClient, active: Timeline, plan: InstantMetadata
+) -> dict[str, frozenset[str]]:
+    """Return partition → names that a plan under way may have removed."""
+    if not isinstance(plan, RestorePlan):
+        return planned_removals(plan)
+    # A restore's plan names instants only; what those wrote is in their metadata.
+    names: dict[str, frozenset[str]] = {}
+    for info in plan.instants_to_rollback:
+        instant = active.find(info.commit_time, info.action)
+        if instant is None or not instant.is_completed:
+            continue  # committed for nobody
+        delta = delta_of(client.read(instant), base_extensions(client.config))
+        for partition, change in delta.partitions.items():
+            added = frozenset(file.name for file in change.added)
+            names[partition] = names.get(partition, frozenset()) | added
+    return names

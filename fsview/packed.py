@@ -15,13 +15,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from struct import Struct
 from typing import Any, Final
 
 from fsview.file_names import parse_base_name, parse_log_file
-from fsview.rows import DataFile, pack_id, pack_row, row_order, unpack_id, unpack_rows
+from fsview.rows import UNKNOWN_SIZE, DataFile, pack_id, pack_row, row_order, unpack_id, unpack_rows
 
 CHUNK_BYTES: Final = 8192
 """A chunk is cut before the group that would take it beyond this, so a larger group has its own."""
@@ -48,6 +48,7 @@ class PartitionVersion:
         partition: Path under the base path.
         chunks: The packed rows.
         first_ids: First file id of each chunk.
+        has_ghosts: Whether some row is a ghost (``fsview.rows``).
         answers: Whatever the owner of encoded answers keeps with this version; it dies with it and
             is no part of the value.
     """
@@ -55,6 +56,7 @@ class PartitionVersion:
     partition: str
     chunks: tuple[bytes, ...] = ()
     first_ids: tuple[str, ...] = ()
+    has_ghosts: bool = False
     answers: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
@@ -89,11 +91,20 @@ class PartitionVersion:
         """Return this version with files added and the files of some names removed.
 
         A file replaces one of the same name, but a modification time that is known is kept when the
-        new record (made from metadata) has none and the same size.
+        new record (made from metadata) has none and the same size; a ghost never replaces a record.
         """
         changes = _changes_by_id(added, removed)
         if not changes:
             return self
+        version = self._changed(changes)
+        new_ghosts = any(f.size == UNKNOWN_SIZE for c in changes.values() for f in c.put.values())
+        if not (self.has_ghosts or new_ghosts):
+            return version
+        ghosts = any(file.size == UNKNOWN_SIZE for file in version.files())
+        return replace(version, has_ghosts=ghosts, answers={})
+
+    def _changed(self, changes: dict[str, _Change]) -> PartitionVersion:
+        """Apply the changes of groups, chunk by chunk."""
         if not self.chunks:
             return self._rebuilt([], 0, 0, sorted(changes.items()))
         by_chunk: dict[int, list[tuple[str, _Change]]] = defaultdict(list)
@@ -131,7 +142,7 @@ class PartitionVersion:
 
     def renewed(self) -> PartitionVersion:
         """Return the same files with no answers: what they say has changed though they haven't."""
-        return PartitionVersion(self.partition, self.chunks, self.first_ids)
+        return replace(self, answers={})
 
     @property
     def file_count(self) -> int:
@@ -159,13 +170,19 @@ class _Change:
             files = {f.name: f for f in unpack_rows(partition, file_id, body, rows, len(body))}
         for name, file in self.put.items():
             old = files.get(name)
-            if old is None or file.mtime_ms or old.size != file.size:
+            known = old is not None and old.size != UNKNOWN_SIZE
+            if not known or (file.size != UNKNOWN_SIZE and _says_more(file, old)):
                 files[name] = file
         for name in self.removed:
             files.pop(name, None)
         if not files:
             return None
         return _pack_group(file_id, sorted(files.values(), key=row_order))
+
+
+def _says_more(new: DataFile, old: DataFile | None) -> bool:
+    """Whether a record of the same file is the better one: it has a time, or another size."""
+    return old is None or new.mtime_ms != 0 or new.size != old.size
 
 
 def _changes_by_id(added: Iterable[DataFile], removed: Collection[str]) -> dict[str, _Change]:

@@ -117,7 +117,7 @@ def latest_file_slices_before_or_on(
 
     Without ``include_pending_compaction`` a group that has one pending gives nothing.
     """
-    found = []
+    found: list[FileSlice] = []
     for group in _live_as_of(s, v, max_instant):
         candidates = (c for c in _slices(s, group) if c.base_instant <= max_instant)
         if include_pending_compaction:

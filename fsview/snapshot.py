@@ -1,7 +1,7 @@
 """``Snapshot``: a table's files at one instant, as a value.
 
 Every query is a pure function of a snapshot and a partition (``fsview.query``). A snapshot never
-changes; only its ``partitions`` are filled in as they are first asked for, each once, with the one
+changes; only its ``files`` are filled in as they are first asked for, each once, with the one
 content that the partition has at the snapshot's instant. Snapshots share whatever doesn't differ
 between them.
 
@@ -30,6 +30,19 @@ LOGS_BY_COMPLETION_VERSION: Final = 8
 slice."""
 
 
+@dataclass(slots=True)
+class LoadedFiles:
+    """What was read of a snapshot's files so far; filled in by ``fsview.managed`` only.
+
+    Attributes:
+        versions: The partitions that were loaded; an entry is never changed.
+        known: Every partition of the table, once they were looked for; else ``None``.
+    """
+
+    versions: dict[str, PartitionVersion] = field(default_factory=dict)
+    known: frozenset[str] | None = None
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """The table at one instant of its timeline.
@@ -43,10 +56,9 @@ class Snapshot:
         pending_clustering: The instant of the clustering that pends on a group.
         replaced: Partition → file id → requested time of the (last) instant that replaced the
             group.
-        known_partitions: Every partition of the table, once they were looked for; else ``None``.
         epoch: Grows when answers may change in partitions that no instant names: when the
             timeline's start moves or an instant vanishes. Encoded answers are kept by epoch.
-        partitions: The partitions loaded so far; filled in by ``fsview.managed`` only.
+        files: The partitions loaded so far; shared by snapshots that have the same files.
     """
 
     config: TableConfig
@@ -56,9 +68,8 @@ class Snapshot:
     pending_log_compaction: Mapping[GroupKey, CompactionOperation] = field(default_factory=dict)
     pending_clustering: Mapping[GroupKey, Instant] = field(default_factory=dict)
     replaced: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    known_partitions: frozenset[str] | None = None
     epoch: int = 0
-    partitions: dict[str, PartitionVersion] = field(default_factory=dict, repr=False)
+    files: LoadedFiles = field(default_factory=LoadedFiles, compare=False, repr=False)
 
     @cached_property
     def timeline(self) -> Timeline:

@@ -54,9 +54,7 @@ class FileSystemView(Protocol):
         """Return all committed base files, newest first in each group."""
 
     def latest_base_files_in_range(self, instants: Collection[str]) -> tuple[BaseFile, ...]:
-        """Return, in the loaded partitions, each group's newest base file of one of
-        ``instants``.
-        """
+        """Return, in loaded partitions, each group's newest base file of one of ``instants``."""
 
     # Slices.
 
@@ -73,9 +71,7 @@ class FileSystemView(Protocol):
         """Return each group's newest slice, committed or not, replaced or not."""
 
     def latest_uncompacted_file_slices(self, partition: str) -> tuple[FileSlice, ...]:
-        """Return each group's newest committed slice before its pending compaction, if it has
-        one.
-        """
+        """Return each group's newest committed slice before its pending compaction, if any."""
 
     def latest_file_slices_before_or_on(
         self, partition: str, max_instant: str, include_pending_compaction: bool
@@ -88,16 +84,15 @@ class FileSystemView(Protocol):
     def all_latest_file_slices_before_or_on(
         self, max_instant: str
     ) -> Mapping[str, tuple[FileSlice, ...]]:
-        """Return ``latest_file_slices_before_or_on`` of every partition, pending compactions
-        included.
+        """Return ``latest_file_slices_before_or_on`` of every partition.
+
+        Pending compactions are included.
         """
 
     def latest_merged_file_slices_before_or_on(
         self, partition: str, max_instant: str
     ) -> tuple[FileSlice, ...]:
-        """Return the newest slices; one that a compaction pends on is joined with the slice
-        before.
-        """
+        """Return the newest slices, joined with the one before where a compaction pends."""
 
     def latest_merged_file_slice_before_or_on(
         self, partition: str, max_instant: str, file_id: str
@@ -107,9 +102,7 @@ class FileSystemView(Protocol):
     def latest_merged_file_slices_before_or_on_including_inflight(
         self, partition: str, max_instant: str, current_instant: str
     ) -> tuple[FileSlice, ...]:
-        """Return merged slices with uncommitted logs, as the writer of ``current_instant`` sees
-        them.
-        """
+        """Return merged slices with uncommitted logs, as ``current_instant``'s writer sees them."""
 
     def latest_file_slices_in_range(self, instants: Collection[str]) -> tuple[FileSlice, ...]:
         """Return, in the loaded partitions, each group's newest slice of one of ``instants``."""
@@ -158,9 +151,7 @@ class FileSystemView(Protocol):
 
     @property
     def timeline(self) -> Timeline:
-        """The timeline that the view answers at: completed instants and pending (log)
-        compactions.
-        """
+        """What the view answers at: completed instants and pending (log) compactions."""
 
     def last_instant(self) -> Instant | None:
         """Return the last instant of ``timeline``."""

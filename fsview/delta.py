@@ -1,0 +1,241 @@
+"""What one completed instant did to the files of each partition, read from its metadata alone.
+
+A delta can be applied to a partition's files (they were listed before the instant) and taken back
+(they were listed after it, and somebody asks for the state before). Taking back needs nothing for a
+file that was *added*; a file that was *removed* comes back as a ghost, since metadata has no sizes
+of what it deletes, and so does a log that was only *extended*, since its earlier size is lost.
+
+Source: Hudi 1.2.0 ``IncrementalTimelineSyncFileSystemView``. Beyond it: change-data files, the logs
+that a rollback writes or leaves, names matched by partition and file name instead of full paths,
+files that a task left behind and its commit doesn't name.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from fsview.file_names import parse_data_file
+from fsview.model import BaseFile
+from fsview.packed import PartitionVersion
+from fsview.rows import UNKNOWN_SIZE, DataFile
+from timeline.metadata import (
+    CleanerPlan,
+    CleanMetadata,
+    CommitMetadata,
+    InstantMetadata,
+    RestoreMetadata,
+    RollbackMetadata,
+    RollbackPlan,
+    WriteStat,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionChange:
+    """What happened to the files of one partition.
+
+    Attributes:
+        added: New files, and logs that grew.
+        extended: Names among ``added`` that earlier instants had begun.
+        removed: Names of files that are gone.
+    """
+
+    added: tuple[DataFile, ...] = ()
+    extended: frozenset[str] = frozenset()
+    removed: frozenset[str] = frozenset()
+
+
+NO_CHANGE: Final = PartitionChange()
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What one instant did.
+
+    Attributes:
+        partitions: Partition → what happened there.
+        replaced: Partition → file ids that it replaced.
+        deleted_partitions: Partitions that a clean found empty and deleted.
+        undone: Requested times of the instants that it rolled back.
+        writes: Whether it wrote data files: its leftovers must go when it completes.
+        clusters: Whether it was a clustering.
+        compacts: Whether it was a compaction.
+    """
+
+    partitions: Mapping[str, PartitionChange] = field(default_factory=dict)
+    replaced: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    deleted_partitions: frozenset[str] = frozenset()
+    undone: frozenset[str] = frozenset()
+    writes: bool = False
+    clusters: bool = False
+    compacts: bool = False
+
+    @property
+    def removes(self) -> bool:
+        """Whether it removed files: whether it was a clean, a rollback or a restore."""
+        return any(change.removed for change in self.partitions.values())
+
+    @property
+    def touched(self) -> frozenset[str]:
+        """The partitions that it names."""
+        return frozenset(self.partitions) | frozenset(self.replaced) | self.deleted_partitions
+
+
+NOTHING: Final = Delta()
+
+
+def delta_of(metadata: InstantMetadata, extensions: Collection[str]) -> Delta:
+    """Return what a completed instant with this metadata did.
+
+    Args:
+        metadata: Of any action; those that touch no file (savepoint, indexing) give an empty delta.
+        extensions: Of the table's base files.
+    """
+    if isinstance(metadata, CommitMetadata):
+        return _of_commit(metadata, extensions)
+    if isinstance(metadata, CleanMetadata):
+        return _of_clean(metadata)
+    if isinstance(metadata, RollbackMetadata):
+        return _of_rollbacks((metadata,), extensions)
+    if isinstance(metadata, RestoreMetadata):
+        rollbacks = [one for done in metadata.restore_metadata.values() for one in done]
+        delta = _of_rollbacks(rollbacks, extensions)
+        undone = delta.undone.union(
+            metadata.instants_to_rollback,
+            metadata.restore_metadata,
+            (info.commit_time for info in metadata.restore_instant_info),
+        )
+        return Delta(delta.partitions, undone=undone)
+    return NOTHING
+
+
+def planned_removals(plan: InstantMetadata) -> dict[str, frozenset[str]]:
+    """Return partition → names that a pending clean or rollback may have removed already."""
+    names: dict[str, set[str]] = defaultdict(set)
+    if isinstance(plan, CleanerPlan):
+        for partition, infos in plan.file_paths_to_be_deleted_per_partition.items():
+            names[partition].update(_name(info.file_path) for info in infos)
+        for partition, files in plan.files_to_be_deleted_per_partition.items():
+            names[partition].update(map(_name, files))
+    elif isinstance(plan, RollbackPlan):
+        for request in plan.rollback_requests:
+            names[request.partition_path].update(map(_name, request.files_to_be_deleted))
+    return {partition: frozenset(found) for partition, found in names.items()}
+
+
+def applied(version: PartitionVersion, change: PartitionChange) -> PartitionVersion:
+    """Return the files after a change; applying it twice is the same as once."""
+    return version.with_changes(change.added, change.removed)
+
+
+def taken_back(
+    version: PartitionVersion, change: PartitionChange, extensions: Collection[str]
+) -> PartitionVersion:
+    """Return the files before a change, with ghosts for what isn't known any more."""
+    ghosts = ghosts_of(version.partition, change.removed | change.extended, extensions)
+    born = [file.name for file in change.added if file.name not in change.extended]
+    return version.with_changes(ghosts).with_changes((), born)
+
+
+def without_leftovers(
+    version: PartitionVersion, instant: str, change: PartitionChange, *, logs: bool
+) -> PartitionVersion:
+    """Return the files without those of a now completed instant that its metadata doesn't name.
+
+    A listing made while the instant was in flight may hold files of tasks that were tried twice;
+    the writer deletes those before it completes. ``logs`` says whether a log's name has the instant
+    that wrote it (from table version 8 on); before that a log can't be told by its name.
+    """
+    named = {file.name for file in change.added}
+    left = [
+        file.name
+        for file in version.files()
+        if file.instant == instant
+        and file.name not in named
+        and (logs or isinstance(file, BaseFile))
+    ]
+    return version.with_changes((), left)
+
+
+def ghosts_of(partition: str, names: Iterable[str], extensions: Collection[str]) -> list[DataFile]:
+    """Return the files of some names, of which only the names are known."""
+    found = (parse_data_file(partition, name, UNKNOWN_SIZE, 0, extensions) for name in names)
+    return [file for file in found if file is not None]
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _of_commit(metadata: CommitMetadata, extensions: Collection[str]) -> Delta:
+    return Delta(
+        {
+            partition: _written(partition, stats, extensions)
+            for partition, stats in metadata.partition_to_write_stats.items()
+        },
+        dict(metadata.partition_to_replace_file_ids),
+        writes=True,
+        clusters=metadata.operation_type == "CLUSTER",
+        compacts=metadata.compacted or metadata.operation_type == "COMPACT",
+    )
+
+
+def _written(
+    partition: str, stats: Iterable[WriteStat], extensions: Collection[str]
+) -> PartitionChange:
+    added: list[DataFile] = []
+    extended = set()
+    for stat in stats:
+        sizes = {stat.path: stat.file_size_in_bytes} if stat.path else {}
+        for path, size in {**sizes, **(stat.cdc_stats or {})}.items():
+            file = parse_data_file(partition, _name(path), size, 0, extensions)
+            if file is None:
+                continue
+            added.append(file)
+            if path == stat.path and stat.log_offset:
+                extended.add(file.name)
+    return PartitionChange(tuple(added), frozenset(extended))
+
+
+def _of_clean(metadata: CleanMetadata) -> Delta:
+    entries = metadata.partition_metadata.items()
+    return Delta(
+        {
+            partition: PartitionChange(removed=frozenset(map(_name, done.success_delete_files)))
+            for partition, done in entries
+        },
+        deleted_partitions=frozenset(
+            partition for partition, done in entries if done.is_partition_deleted
+        ),
+    )
+
+
+def _of_rollbacks(rollbacks: Iterable[RollbackMetadata], extensions: Collection[str]) -> Delta:
+    added: dict[str, dict[str, DataFile]] = defaultdict(dict)
+    removed: dict[str, set[str]] = defaultdict(set)
+    undone: set[str] = set()
+    for rollback in rollbacks:
+        undone.update(rollback.commits_rollback)
+        undone.update(info.commit_time for info in rollback.instants_rollback)
+        for partition, done in rollback.partition_metadata.items():
+            removed[partition].update(map(_name, done.success_delete_files))
+            logs = {**done.log_files_from_failed_commit, **done.rollback_log_files}
+            for path, size in logs.items():
+                file = parse_data_file(partition, _name(path), size, 0, extensions)
+                if file is not None:
+                    added[partition][file.name] = file
+    return Delta(
+        {
+            # Such a log may have been there before, under the same name and smaller.
+            partition: PartitionChange(
+                tuple(added[partition].values()),
+                frozenset(added[partition]),
+                frozenset(removed[partition]),
+            )
+            for partition in {*added, *removed}
+        },
+        undone=frozenset(undone),
+    )

@@ -1,0 +1,320 @@
+"""``LocalView``: a view of one snapshot, answered in this process.
+
+A view holds its snapshot for as long as it lives, so its answers never change while the table does;
+only ``sync`` moves it. Partitions are loaded when they are first asked for, through the table that
+all views of it share (``fsview.managed``); reading what is loaded takes no lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+
+from fsview import query
+from fsview.model import (
+    BaseFile,
+    ClusteringOperation,
+    CompactionOperation,
+    FileGroup,
+    FileSlice,
+    LogFile,
+)
+from fsview.packed import PartitionVersion
+from fsview.rows import UNKNOWN_SIZE
+from fsview.snapshot import Snapshot
+from timeline.errors import ViewBehindError
+from timeline.instant import Instant
+from timeline.timeline import Timeline
+
+if TYPE_CHECKING:
+    from fsview.managed import TableView
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Query = Callable[Concatenate[Snapshot, PartitionVersion, P], T]
+
+
+class LocalView:
+    """The files of a table at one instant; implements ``fsview.view.FileSystemView``.
+
+    Attributes:
+        table: The table, shared by its views.
+        snapshot: What the view answers from.
+    """
+
+    def __init__(self, table: TableView, snapshot: Snapshot) -> None:
+        self.table = table
+        self.snapshot = snapshot
+
+    # Base files.
+
+    def latest_base_files(self, partition: str) -> tuple[BaseFile, ...]:
+        """See ``FileSystemView``."""
+        return self._ask(partition, query.latest_base_files)
+
+    def latest_base_file(self, partition: str, file_id: str) -> BaseFile | None:
+        """See ``FileSystemView``."""
+        return self._ask(partition, query.latest_base_file, file_id)
+
+    def all_latest_base_files(self) -> tuple[BaseFile, ...]:
+        """See ``FileSystemView``."""
+        return self._ask_loaded(query.latest_base_files)
+
+    def latest_base_files_before_or_on(
+        self, partition: str, max_instant: str
+    ) -> tuple[BaseFile, ...]:
+        """See ``FileSystemView``."""
+        return self._ask(partition, query.latest_base_files_before_or_on, max_instant)
+
+    def all_latest_base_files_before_or_on(
+        self, max_instant: str
+    ) -> Mapping[str, tuple[BaseFile, ...]]:
+        """See ``FileSystemView``."""
+        return self._ask_all(query.latest_base_files_before_or_on, max_instant)
+
+    def base_file_on(self, partition: str, instant: str, file_id: str) -> BaseFile | None:
+        """See ``FileSystemView``."""
+        return self._ask(partition, query.base_file_on, instant, file_id)
+
+    def all_base_files(self, partition: str) -> tuple[BaseFile, ...]:
+        """See ``FileSystemView``."""
+        return self._ask(partition, query.all_base_files)
+
+    def latest_base_files_in_range(self, instants: Collection[str]) -> tuple[BaseFile, ...]:
+        """See ``FileSystemView``."""
+        return self._ask_loaded(query.latest_base_files_in_range, instants)
+
+    # Slices.
+
+    def latest_file_slices(self, partition: str) -> tuple[FileSlice, ...]:
+        """See ``FileSystemView``."""
+        return self._ask(partition, query.latest_file_slices)
+
+    def latest_file_slices_stateless(self, partition: str) -> tuple[FileSlice, ...]:
+        """See ``FileSystemView``; the partition doesn't count as loaded for it."""
+        return self._ask_stateless(partition, query.latest_file_slices)
+
+    def latest_file_slice(self, partition: str, file_id: str) -> FileSlice | None:
+        """See ``FileSystemView``."""
+        return self._ask(partition, query.latest_file_slice, file_id)
+
+    def latest_file_slices_including_inflight(self, partition: str) -> tuple[FileSlice, ...]:
+        """See ``FileSystemView``."""
+        return self._ask(partition, query.latest_file_slices_including_inflight)
+
+    def latest_uncompacted_file_slices(self, partition: str) -> tuple[FileSlice, ...]:
+        """See ``FileSystemView``."""
+        return self._ask(partition, query.latest_uncompacted_file_slices)
+
+    def latest_file_slices_before_or_on(
+        self, partition: str, max_instant: str, include_pending_compaction: bool
+    ) -> tuple[FileSlice, ...]:
+        """See ``FileSystemView``."""
+        return self._ask(
+            partition,
+            query.latest_file_slices_before_or_on,
+            max_instant,
+            include_pending_compaction,
+        )
+
+    def all_latest_file_slices_before_or_on(
+        self, max_instant: str
+    ) -> Mapping[str, tuple[FileSlice, ...]]:
+        """See ``FileSystemView``."""
+        return self._ask_all(query.latest_file_slices_before_or_on, max_instant, True)
+
+    def latest_merged_file_slices_before_or_on(
+        self, partition: str, max_instant: str
+    ) -> tuple[FileSlice, ...]:
+        """See ``FileSystemView``."""
+        return self._ask(partition, query.latest_merged_file_slices_before_or_on, max_instant)
+
+    def latest_merged_file_slice_before_or_on(
+        self, partition: str, max_instant: str, file_id: str
+    ) -> FileSlice | None:
+        """See ``FileSystemView``."""
+        return self._ask(
+            partition, query.latest_merged_file_slice_before_or_on, max_instant, file_id
+        )
+
+    def latest_merged_file_slices_before_or_on_including_inflight(
+        self, partition: str, max_instant: str, current_instant: str
+    ) -> tuple[FileSlice, ...]:
+        """See ``FileSystemView``."""
+        return self._ask(
+            partition,
+            query.latest_merged_file_slices_before_or_on_including_inflight,
+            max_instant,
+            current_instant,
+        )
+
+    def latest_file_slices_in_range(self, instants: Collection[str]) -> tuple[FileSlice, ...]:
+        """See ``FileSystemView``."""
+        return self._ask_loaded(query.latest_file_slices_in_range, instants)
+
+    def all_file_slices(self, partition: str) -> tuple[FileSlice, ...]:
+        """See ``FileSystemView``."""
+        return self._ask(partition, query.all_file_slices)
+
+    # Groups.
+
+    def all_file_groups(self, partition: str) -> tuple[FileGroup, ...]:
+        """See ``FileSystemView``."""
+        return self._ask(partition, query.all_file_groups)
+
+    def all_file_groups_stateless(self, partition: str) -> tuple[FileGroup, ...]:
+        """See ``FileSystemView``; the partition doesn't count as loaded for it."""
+        return self._ask_stateless(partition, query.all_file_groups)
+
+    def replaced_file_groups_before_or_on(
+        self, max_instant: str, partition: str
+    ) -> tuple[FileGroup, ...]:
+        """See ``FileSystemView``."""
+        return self._ask_replaced(partition, lambda time: time <= max_instant)
+
+    def replaced_file_groups_before(
+        self, max_instant: str, partition: str
+    ) -> tuple[FileGroup, ...]:
+        """See ``FileSystemView``."""
+        return self._ask_replaced(partition, lambda time: time < max_instant)
+
+    def replaced_file_groups_after_or_on(
+        self, min_instant: str, partition: str
+    ) -> tuple[FileGroup, ...]:
+        """See ``FileSystemView``."""
+        return self._ask_replaced(partition, lambda time: time >= min_instant)
+
+    def all_replaced_file_groups(self, partition: str) -> tuple[FileGroup, ...]:
+        """See ``FileSystemView``."""
+        return self._ask_replaced(partition, lambda _: True)
+
+    # Pending operations.
+
+    def pending_compaction_operations(self) -> tuple[CompactionOperation, ...]:
+        """See ``FileSystemView``; in order of partition and file id."""
+        return tuple(operation for _, operation in sorted(self.snapshot.pending_compaction.items()))
+
+    def pending_log_compaction_operations(self) -> tuple[CompactionOperation, ...]:
+        """See ``FileSystemView``; in order of partition and file id."""
+        operations = self.snapshot.pending_log_compaction
+        return tuple(operation for _, operation in sorted(operations.items()))
+
+    def file_groups_in_pending_clustering(self) -> tuple[ClusteringOperation, ...]:
+        """See ``FileSystemView``; in order of partition and file id.
+
+        A clustering pends for this view when its plan is on storage now, or when it completed after
+        the view's instant: an older view still shows the groups that it replaced, and a writer asks
+        this before it updates them (pinned.md, rule 7).
+        """
+        pending = dict(self.snapshot.pending_clustering)
+        pending.update(self.table.clustering_now())
+        return tuple(
+            ClusteringOperation(partition, file_id, instant)
+            for (partition, file_id), instant in sorted(pending.items(), key=lambda item: item[0])
+        )
+
+    # The view itself.
+
+    @property
+    def timeline(self) -> Timeline:
+        """See ``FileSystemView``."""
+        return self.snapshot.timeline
+
+    def last_instant(self) -> Instant | None:
+        """See ``FileSystemView``."""
+        return self.snapshot.timeline.last
+
+    def load_partitions(self, partitions: Collection[str]) -> None:
+        """See ``FileSystemView``."""
+        names = [_without_slash(partition) for partition in partitions]
+        self.table.load(self.snapshot, names)
+        self.table.mark_loaded(names)
+
+    def load_all_partitions(self) -> None:
+        """See ``FileSystemView``."""
+        names = self.table.load_all(self.snapshot)
+        self.table.mark_loaded(names)
+
+    def sync(self) -> None:
+        """See ``FileSystemView``."""
+        self.snapshot = self.table.sync().snapshot
+
+    def refresh(self) -> None:
+        """Sync, and count no partition as loaded: what Hudi's ``refresh/`` does, as far as seen."""
+        self.sync()
+        self.table.clear_loaded()
+
+    def close(self) -> None:
+        """See ``FileSystemView``; the table stays for other views."""
+
+    # How it asks.
+
+    def _ask(self, partition: str, asked: Query[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Answer for one partition, which counts as loaded from now on."""
+        name = _without_slash(partition)
+        answer = self._answer(name, asked, *args, **kwargs)
+        self.table.mark_loaded((name,))
+        return answer
+
+    def _ask_stateless(self, partition: str, asked: Query[[], T]) -> T:
+        return self._answer(_without_slash(partition), asked)
+
+    def _ask_replaced(self, partition: str, keep: Callable[[str], bool]) -> tuple[FileGroup, ...]:
+        name = _without_slash(partition)
+        if not self.snapshot.replaced.get(name):
+            return ()
+        return self._ask(name, query.replaced_file_groups, keep)
+
+    def _ask_loaded(
+        self, asked: Query[P, tuple[T, ...]], *args: P.args, **kwargs: P.kwargs
+    ) -> tuple[T, ...]:
+        """Answer for the partitions that count as loaded."""
+        return tuple(
+            found
+            for partition in self.table.loaded_partitions()
+            for found in self._answer(partition, asked, *args, **kwargs)
+        )
+
+    def _ask_all(
+        self, asked: Query[P, tuple[T, ...]], *args: P.args, **kwargs: P.kwargs
+    ) -> dict[str, tuple[T, ...]]:
+        """Answer for every partition of the table; all count as loaded from now on."""
+        partitions = self.table.load_all(self.snapshot)
+        self.table.mark_loaded(partitions)
+        return {p: self._answer(p, asked, *args, **kwargs) for p in partitions}
+
+    def _answer(self, partition: str, asked: Query[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        version = self.table.version(self.snapshot, partition)
+        answer = asked(self.snapshot, version, *args, **kwargs)
+        if not version.has_ghosts:
+            return answer
+        ghost = next((f for f in _files_in(answer) if f.size == UNKNOWN_SIZE), None)
+        if ghost is None:
+            return answer
+        newest = self.table.newest_if_only_cleaned(self.snapshot)
+        if newest is not None:
+            return LocalView(self.table, newest)._answer(partition, asked, *args, **kwargs)
+        raise ViewBehindError(
+            f"the answer at {self.last_instant()} names {ghost.path}, which was removed since",
+            hint="sync and ask again",
+        )
+
+
+def _without_slash(partition: str) -> str:
+    return partition[:-1] if partition.endswith("/") else partition
+
+
+def _files_in(answer: Any) -> Iterable[BaseFile | LogFile]:
+    """Yield every file that an answer shows."""
+    if isinstance(answer, BaseFile | LogFile):
+        yield answer
+    elif isinstance(answer, FileSlice):
+        if answer.base_file is not None:
+            yield answer.base_file
+        yield from answer.log_files
+    elif isinstance(answer, FileGroup):
+        for found in answer.slices:
+            yield from _files_in(found)
+    elif isinstance(answer, tuple):
+        for item in answer:
+            yield from _files_in(item)

@@ -1,0 +1,125 @@
+"""``ViewManager``: the tables that a process serves, and which it may.
+
+A table is opened when it is first asked for, under any spelling of its base path, and only below a
+root that whoever runs the service allowed. A base path is compared after ``..`` and symbolic links
+are taken out of it, and opened by what it resolved to, so a name that passes the check is the one
+that is read.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import threading
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from fsview.local import LocalView
+from fsview.metrics import Metrics
+from fsview.single_flight import Shared
+from fsview.table_view import TableView as TableView
+from timeline.clock import Clock
+from timeline.errors import InputError, RootNotAllowedError
+from timeline.storage.base import Storage
+from timeline.storage.open import open_storage
+from timeline.table_id import TableId
+
+Opener = Callable[[str, Mapping[str, Any] | None], Storage]
+
+
+def open_view(storage: Storage, *, metrics: Metrics | None = None) -> LocalView:
+    """Return a view of a table's newest instant that needs no service.
+
+    Raises:
+        TableNotFoundError: There is no table at the storage's base path.
+    """
+    return TableView(storage, metrics=metrics).newest()
+
+
+class ViewManager:
+    """The tables of a process; its lock guards the tables and the roots."""
+
+    def __init__(
+        self,
+        roots: Collection[str] = (),
+        *,
+        storage_options: Mapping[str, Any] | None = None,
+        metrics: Metrics | None = None,
+        clock: Clock | None = None,
+        opener: Opener = open_storage,
+    ) -> None:
+        """Make a manager with no table open.
+
+        Args:
+            roots: Base paths, or directories above base paths, that may be served.
+            storage_options: For fsspec, for tables that aren't local.
+            metrics: Where all tables count.
+            clock: To time by.
+            opener: Opens a table's storage from its resolved base path and the storage options.
+        """
+        self._lock = threading.Lock()
+        self._roots: set[TableId] = set()
+        self._tables: dict[TableId, TableView] = {}
+        self._opening: Shared[TableView] = Shared()
+        self._storage_options = storage_options
+        self._metrics = metrics or Metrics()
+        self._clock = clock
+        self._open = opener
+        for root in roots:
+            self.add_root(root)
+
+    def add_root(self, root: str) -> None:
+        """Allow the tables at and below a path."""
+        with self._lock:
+            self._roots.add(resolved(root))
+
+    def view(self, base_path: str) -> TableView:
+        """Return the table at a base path.
+
+        Raises:
+            InputError: The base path is empty.
+            RootNotAllowedError: It is outside the roots.
+            TableNotFoundError: There is no table.
+
+        Cost: for a table not open yet, reading it; one that can't be read isn't kept.
+        """
+        if not base_path:
+            raise InputError("the base path is empty")
+        table_id = resolved(base_path)
+        with self._lock:
+            roots = tuple(self._roots)
+            table = self._tables.get(table_id)
+        if not any(_is_below(table_id, root) for root in roots):
+            allowed = ", ".join(sorted(map(str, roots))) or "none"
+            raise RootNotAllowedError(
+                f"base path {base_path!r} is outside the roots served: {allowed}"
+            )
+        return table or self._opening.run(table_id, lambda: self._opened(table_id))
+
+    def status(self) -> dict[str, Any]:
+        """Return figures about every open table, fit for JSON."""
+        with self._lock:
+            tables = dict(self._tables)
+        return {str(table_id): tables[table_id].status() for table_id in sorted(tables, key=str)}
+
+    def _opened(self, table_id: TableId) -> TableView:
+        path = table_id.path if table_id.family == "file" else str(table_id)
+        storage = self._open(path, self._storage_options)
+        table = TableView(storage, metrics=self._metrics, clock=self._clock)
+        table.newest()
+        with self._lock:
+            return self._tables.setdefault(table_id, table)
+
+
+def resolved(base_path: str) -> TableId:
+    """Return the id of a base path with ``..`` and, where they can be seen, links taken out."""
+    table_id = TableId.of(base_path)
+    if table_id.family == "file":
+        return TableId("file", "", os.path.realpath(table_id.path))
+    return TableId(table_id.family, table_id.authority, posixpath.normpath(table_id.path))
+
+
+def _is_below(table_id: TableId, root: TableId) -> bool:
+    if (table_id.family, table_id.authority) != (root.family, root.authority):
+        return False
+    return table_id.path == root.path or table_id.path.startswith(root.path.rstrip("/") + "/")

@@ -1,0 +1,369 @@
+"""Following a timeline: what is new on it, and the snapshots that lead there.
+
+``compare`` and ``steps`` are pure: timelines and metadata in, a list of steps out. A *step* is one
+event: an instant completed, or a compaction, log compaction or clustering was requested.
+``advanced`` makes the next snapshot of a step; steps come in the order in which they happened, so
+that every state a client can have seen has its snapshot. Only partitions that a step names get new
+versions, and nothing is listed.
+
+What can't be followed has a *cause* (``reload_cause``), and the table is then loaded anew.
+
+Source: Hudi 1.2.0 ``IncrementalTimelineSyncFileSystemView``, ``TimelineDiffHelper``; view.md 6.4 of
+its gaps are closed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from fsview.build import clustered_groups, plan_operations
+from fsview.delta import NO_CHANGE, NOTHING, Delta, applied, delta_of, without_leftovers
+from fsview.model import CompactionOperation
+from fsview.packed import PartitionVersion
+from fsview.snapshot import GroupKey, LoadedFiles, Snapshot
+from timeline.completion import CompletionTimes
+from timeline.instant import (
+    CLEAN,
+    CLUSTERING,
+    COMPACTION,
+    INDEXING,
+    LOG_COMPACTION,
+    REPLACE_COMMIT,
+    RESTORE,
+    ROLLBACK,
+    SAVEPOINT,
+    SCHEMA_COMMIT,
+    WRITE_ACTIONS,
+    Instant,
+    State,
+    completed_action,
+)
+from timeline.metadata import InstantMetadata
+from timeline.timeline import Timeline
+
+WITHOUT_FILES: Final = frozenset({SAVEPOINT, INDEXING, SCHEMA_COMMIT})
+"""Actions that touch no data file: their metadata needn't be read."""
+
+_COMPACTIONS: Final = (COMPACTION, LOG_COMPACTION)
+_PLANNED: Final = (*_COMPACTIONS, CLUSTERING, REPLACE_COMMIT)
+_UNDOING: Final = (ROLLBACK, RESTORE)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What is new on a timeline.
+
+    Attributes:
+        completed: Instants that are completed now and weren't, in the order of their completion.
+        planned: (Log) compactions, clusterings and replacecommits that are pending now and weren't
+            there.
+        vanished: Instants that were completed and aren't any more.
+        lost: Instants that were pending and are gone without having completed.
+    """
+
+    completed: tuple[Instant, ...]
+    planned: tuple[Instant, ...]
+    vanished: tuple[Instant, ...]
+    lost: tuple[Instant, ...]
+
+    @property
+    def to_read(self) -> tuple[Instant, ...]:
+        """The completed instants whose metadata says what happened to files."""
+        return tuple(i for i in self.completed if i.action not in WITHOUT_FILES)
+
+
+def _key(instant: Instant) -> tuple[str, str]:
+    return instant.requested_time, completed_action(instant.action)
+
+
+def compare(old: Timeline, new: Timeline) -> Difference:
+    """Return what is new on ``new``; both are active timelines, instants of any state."""
+    before = {_key(instant): instant for instant in old}
+    now = {_key(instant): instant for instant in new}
+    completed = [
+        instant
+        for key, instant in now.items()
+        if instant.is_completed and not (key in before and before[key].is_completed)
+    ]
+    completed.sort(key=lambda i: (i.completion_time or i.requested_time, i.sort_key))
+    return Difference(
+        tuple(completed),
+        tuple(
+            i
+            for key, i in now.items()
+            if i.action in _PLANNED and not i.is_completed and key not in before
+        ),
+        tuple(
+            i
+            for key, i in before.items()
+            if i.is_completed and not (key in now and now[key].is_completed)
+        ),
+        tuple(i for key, i in before.items() if not i.is_completed and key not in now),
+    )
+
+
+def reload_cause(
+    old: Timeline, new: Timeline, difference: Difference, undone: Collection[str]
+) -> str | None:
+    """Return why a table can't be followed from one timeline to another, ``None`` if it can.
+
+    Args:
+        old: The active timeline of the newest snapshot.
+        new: The active timeline now.
+        difference: Between the two.
+        undone: Requested times of the instants that new rollbacks and restores undid.
+
+    Returns:
+        ``timeline-emptied``, ``table-replaced`` (nothing completed is on both timelines),
+        ``archived-unseen`` (instants may have completed and been archived in between) or
+        ``instant-vanished`` (a write is gone and nothing says why).
+    """
+    were = {_key(i) for i in old if i.is_completed}
+    if not were:
+        return None
+    are = {_key(i) for i in new if i.is_completed}
+    if not are:
+        return "timeline-emptied"
+    if not were & are:
+        return "table-replaced"
+    start = new.first_non_savepoint_time or ""
+    if _may_have_missed(old, new, difference, start, undone):
+        return "archived-unseen"
+    now = {_key(i) for i in new}
+    undoing = any(i.action in _UNDOING and not i.is_completed for i in new)
+    for instant in difference.vanished:
+        explained = (
+            instant.action not in WRITE_ACTIONS
+            or instant.requested_time < start  # archived
+            or instant.requested_time in undone
+            or _key(instant) in now  # pending again: its files are uncommitted, and still there
+            or undoing
+        )
+        if not explained:
+            return "instant-vanished"
+    return None
+
+
+def _may_have_missed(
+    old: Timeline, new: Timeline, difference: Difference, start: str, undone: Collection[str]
+) -> bool:
+    """Whether something may have completed and been archived since ``old`` was listed."""
+    assert old.last is not None
+    if start > old.last.requested_time:
+        return True
+    if any(
+        i.requested_time < start
+        and i.action not in WITHOUT_FILES
+        and i.requested_time not in undone
+        for i in difference.lost
+    ):
+        return True
+    # Cleans are archived by a count of their own: as long as one of those seen is left, none that
+    # came after it can be gone.
+    return any(i.action == CLEAN for i in difference.vanished) and not any(
+        i.action == CLEAN and i.is_completed and new.contains(i) for i in old
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One event on the way to the newest snapshot.
+
+    Attributes:
+        at: When it happened: orders steps.
+        instant: The instant in the state that it has from now on.
+        delta: What it did to files.
+        compactions: Operations of the (log) compaction that it requests.
+        clustering: Groups of the clustering that it requests.
+    """
+
+    at: str
+    instant: Instant
+    delta: Delta = NOTHING
+    compactions: Mapping[GroupKey, CompactionOperation] = field(default_factory=dict)
+    clustering: Mapping[GroupKey, Instant] = field(default_factory=dict)
+
+    @property
+    def touched(self) -> frozenset[str]:
+        """Partitions whose answers it may change."""
+        planned = {partition for partition, _ in (*self.compactions, *self.clustering)}
+        return self.delta.touched | planned
+
+
+def steps(
+    difference: Difference,
+    metadata: Mapping[Instant, InstantMetadata],
+    plans: Mapping[Instant, InstantMetadata],
+    extensions: Collection[str],
+) -> list[Step]:
+    """Return the steps that lead over a difference, in the order in which they happened.
+
+    Args:
+        difference: What is new.
+        metadata: Of the instants in ``difference.to_read``.
+        plans: Of the instants in ``difference.planned`` and of compactions that came and completed.
+        extensions: Of the table's base files.
+    """
+    found = []
+    for instant in difference.completed:
+        delta = delta_of(metadata[instant], extensions) if instant in metadata else NOTHING
+        found.append(Step(instant.completion_time or instant.requested_time, instant, delta))
+    for instant, plan in plans.items():
+        if instant.action in _COMPACTIONS:
+            asked = Instant(instant.requested_time, instant.action, State.REQUESTED)
+            operations = plan_operations(instant, plan)
+            found.append(Step(instant.requested_time, asked, compactions=operations))
+        else:
+            groups = clustered_groups(instant, plan)
+            found.append(Step(instant.requested_time, instant, clustering=groups))
+    found.sort(key=lambda step: (step.at, step.instant.sort_key))
+    return found
+
+
+def stepped(timeline: Timeline, step: Step) -> Timeline:
+    """Return the active timeline after a step."""
+    key = _key(step.instant)
+    return Timeline.of([*(i for i in timeline if _key(i) != key), step.instant])
+
+
+def advanced(
+    snapshot: Snapshot,
+    step: Step,
+    active: Timeline,
+    completion: CompletionTimes,
+    leftovers: Collection[str] = (),
+) -> Snapshot:
+    """Return the snapshot after a step; its ``files`` share every version not touched.
+
+    Args:
+        snapshot: The one before.
+        step: What happened.
+        active: The active timeline from now on.
+        completion: Completion times seen from it.
+        leftovers: Partitions that were listed while the instant was in flight.
+    """
+    time, action = step.instant.requested_time, step.instant.action
+    changes: dict[str, object] = {}
+    ended: set[str] = set()
+    if step.instant.is_completed:
+        for name in ("pending_compaction", "pending_log_compaction"):
+            operations: Mapping[GroupKey, CompactionOperation] = getattr(snapshot, name)
+            left = {k: op for k, op in operations.items() if op.compaction_instant != time}
+            if len(left) != len(operations):
+                ended |= {partition for partition, _ in operations.keys() - left.keys()}
+                changes[name] = left
+        changes["pending_clustering"] = {
+            key: pending
+            for key, pending in snapshot.pending_clustering.items()
+            if pending.requested_time != time
+        }
+    elif action == COMPACTION:
+        changes["pending_compaction"] = {**snapshot.pending_compaction, **step.compactions}
+    elif action == LOG_COMPACTION:
+        changes["pending_log_compaction"] = {**snapshot.pending_log_compaction, **step.compactions}
+    else:
+        changes["pending_clustering"] = {**snapshot.pending_clustering, **step.clustering}
+    if step.delta.replaced:
+        changes["replaced"] = _with_replaced(snapshot.replaced, step)
+    return replace(
+        snapshot,
+        active=active,
+        completion=completion,
+        files=_files_after(snapshot, step, step.touched | ended, leftovers),
+        **changes,  # type: ignore[arg-type]  # names and types are those of the fields above
+    )
+
+
+def _with_replaced(
+    replaced: Mapping[str, Mapping[str, str]], step: Step
+) -> dict[str, Mapping[str, str]]:
+    after = dict(replaced)
+    for partition, file_ids in step.delta.replaced.items():
+        groups = dict(after.get(partition, {}))
+        for file_id in file_ids:
+            groups[file_id] = max(groups.get(file_id, ""), step.instant.requested_time)
+        after[partition] = groups
+    return after
+
+
+def _files_after(
+    snapshot: Snapshot, step: Step, touched: Iterable[str], leftovers: Collection[str]
+) -> LoadedFiles:
+    versions = dict(snapshot.files.versions)
+    for partition in {*touched, *leftovers}:
+        version = versions.get(partition)
+        if version is not None:
+            after = version_after(
+                version, step, leftovers=partition in leftovers, logs=snapshot.logs_by_completion
+            )
+            # A clean that ends explains the ghosts of its plan; one that is left is a riddle.
+            if after.has_ghosts and step.delta.removes:
+                del versions[partition]
+            else:
+                versions[partition] = after
+    known = snapshot.files.known
+    if known is not None:
+        written = step.delta.partitions if step.delta.writes else ()
+        known = known.union(written) - step.delta.deleted_partitions
+    return LoadedFiles(versions, known)
+
+
+def version_after(
+    version: PartitionVersion, step: Step, *, leftovers: bool, logs: bool
+) -> PartitionVersion:
+    """Return a partition's files after a step that touches it."""
+    change = step.delta.partitions.get(version.partition, NO_CHANGE)
+    after = applied(version, change)
+    if leftovers:
+        after = without_leftovers(after, step.instant.requested_time, change, logs=logs)
+    return after.renewed() if after is version else after
+
+
+def settled(
+    snapshot: Snapshot,
+    active: Timeline,
+    completion: CompletionTimes,
+    replaced: Mapping[str, Mapping[str, str]] | None,
+) -> Snapshot:
+    """Return a snapshot moved to exactly this active timeline once all its steps are done.
+
+    What is left then: pending instants came, moved on or went, instants were archived or undone.
+
+    Args:
+        snapshot: After the last step.
+        active: The active timeline as listed.
+        completion: Completion times seen from it.
+        replaced: The replaced groups read anew, where a replacecommit vanished.
+    """
+    pending = {i.requested_time: i for i in active if not i.is_completed}
+    moved = (
+        snapshot.write_timeline.first_non_savepoint_time
+        != active.server_timeline().write_timeline().first_non_savepoint_time
+    )
+    # A step may have moved an instant on, but none may have left since.
+    left = {_key(i) for i in active}
+    gone = any(not active.contains(i) for i in snapshot.timeline if i.is_completed) or any(
+        _key(i) not in left for i in snapshot.timeline
+    )
+    return replace(
+        snapshot,
+        active=active,
+        completion=completion,
+        pending_compaction=_still_pending(snapshot.pending_compaction, pending),
+        pending_log_compaction=_still_pending(snapshot.pending_log_compaction, pending),
+        pending_clustering={
+            key: pending[instant.requested_time]
+            for key, instant in snapshot.pending_clustering.items()
+            if instant.requested_time in pending
+        },
+        replaced=snapshot.replaced if replaced is None else replaced,
+        epoch=snapshot.epoch + (moved or gone),
+    )
+
+
+def _still_pending(
+    operations: Mapping[GroupKey, CompactionOperation], pending: Mapping[str, Instant]
+) -> dict[GroupKey, CompactionOperation]:
+    return {key: op for key, op in operations.items() if op.compaction_instant in pending}
