@@ -7,7 +7,6 @@ don't exist as such on object stores, so ``make_dir`` may do nothing.
 
 from __future__ import annotations
 
-import copy
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -56,8 +55,8 @@ class FsspecStorage(Storage):
 
     def for_cause(self, cause: str) -> FsspecStorage:
         """Return this storage with its calls booked under ``cause``."""
-        other = copy.copy(self)
-        other._cause = cause
+        other = object.__new__(FsspecStorage)  # a copy would go through pickling, and lose the counts
+        other.__dict__.update(self.__dict__, _cause=cause)
         return other
 
     def list(self, path: str) -> tuple[FileInfo, ...]:

@@ -11,7 +11,6 @@ well.
 
 from __future__ import annotations
 
-import copy
 import os
 import shutil
 import uuid
@@ -46,8 +45,8 @@ class LocalStorage(Storage):
 
     def for_cause(self, cause: str) -> LocalStorage:
         """Return this storage with its calls booked under ``cause``."""
-        other = copy.copy(self)
-        other._cause = cause
+        other = LocalStorage(self.base_path, cause)
+        other.calls = self.calls
         return other
 
     def list(self, path: str) -> tuple[FileInfo, ...]:
