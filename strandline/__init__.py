@@ -1,1 +1,33 @@
-"""The front door: ``Table``, ``TimelineService``, ``WriteClient``."""
+"""Strandline: a timeline service and a PySpark writer for tables in Apache Hudi's format.
+
+The three classes come when they are first asked for: importing ``strandline`` loads neither Flask nor
+pyspark, so that executors can import its tasks.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from strandline.service.timeline_service import TimelineService
+    from strandline.table import Table
+    from strandline.write.client import WriteClient
+
+__all__ = ["Table", "TimelineService", "WriteClient"]
+
+_HOMES = {
+    "Table": "strandline.table",
+    "TimelineService": "strandline.service.timeline_service",
+    "WriteClient": "strandline.write.client",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,288 @@
+"""Rollback: undo a write that never completed, or the newest one that did.
+
+A rollback is an instant of its own: its plan (requested) names every file to delete, then it is inflight,
+the files go, the undone instant's own files go (completed first, then inflight, then requested), the rollback
+completes, the markers go. A crash at any step leaves either the undone instant pending or the rollback
+pending with its plan, and doing the rest again is harmless: what is gone already counts as deleted.
+
+Which files a pending write made is known from its markers. An inflight instant without a marker folder made
+files that nobody announced (an older writer, or one whose scratch folder was wiped), so every partition is
+listed for files of that instant.
+
+Source: Hudi 1.2.0 ``BaseRollbackActionExecutor``, ``MarkerBasedRollbackStrategy``,
+``ListingBasedRollbackStrategy``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from fsview.build import discover_partitions
+from fsview.file_names import parse_base_name
+from strandline.write.markers import (
+    delete_markers,
+    delete_unreported,
+    instants_with_markers,
+    marked_files,
+)
+from strandline.write.transaction import newest_time
+from timeline.clock import Clock, TimeGenerator
+from timeline.errors import CorruptMetadataError, IllegalTransitionError, InstantNotFoundError
+from timeline.instant import (
+    COMMIT,
+    REPLACE_COMMIT,
+    ROLLBACK,
+    SAVEPOINT,
+    WRITE_ACTIONS,
+    Instant,
+    State,
+    completed_action,
+)
+from timeline.meta_client import TableMetaClient
+from timeline.metadata import (
+    CommitMetadata,
+    InstantInfo,
+    RequestedReplaceMetadata,
+    RollbackMetadata,
+    RollbackPartitionMetadata,
+    RollbackPlan,
+    RollbackRequest,
+)
+from timeline.table_id import TableId
+from timeline.timeline import Timeline
+
+logger = logging.getLogger(__name__)
+
+
+class Rollbacks:
+    """Rolls back instants of one table.
+
+    Args:
+        meta: The table's.
+        times: Where the rollbacks' times come from.
+        clock: What tells how long one took.
+    """
+
+    def __init__(self, meta: TableMetaClient, times: TimeGenerator, clock: Clock) -> None:
+        self._meta = meta.for_cause("rollback")
+        self._times = times
+        self._clock = clock
+        self._storage = meta.storage.for_cause("rollback")
+        self._root = TableId.of(meta.storage.base_path).path.rstrip("/")
+
+    def repair(self, timeline: Timeline) -> tuple[str, ...]:
+        """Undo what failed writes left behind.
+
+        Args:
+            timeline: The active timeline, just read.
+
+        Returns:
+            Requested times of the writes that were rolled back, oldest first.
+
+        Raises:
+            CorruptMetadataError: A plan can't be read; nothing has been changed then.
+        """
+        unfinished = [i for i in timeline.pending() if i.action == ROLLBACK]
+        plans = [(rollback, self._plan_of(rollback)) for rollback in unfinished]
+        failed = [i for i in timeline.pending() if self._is_failed_write(i)]
+        finished = [self._finish(rollback, plan, timeline) for rollback, plan in plans]
+        undone = [target for target in finished if target is not None]
+        for instant in failed:
+            if instant.requested_time not in undone:
+                self._roll_back(instant, self._plan(instant), after=timeline)
+                undone.append(instant.requested_time)
+        self._sweep(timeline, undone)
+        return tuple(sorted(undone))
+
+    def roll_back_completed(self, requested_time: str, timeline: Timeline) -> str:
+        """Undo the newest completed commit.
+
+        Args:
+            requested_time: Of the commit.
+            timeline: The active timeline, just read, without pending writes.
+
+        Returns:
+            The rollback's own time.
+
+        Raises:
+            InstantNotFoundError: There is no such commit.
+            IllegalTransitionError: It can't be rolled back; the message says why.
+        """
+        target = timeline.find(requested_time)
+        if target is None:
+            raise InstantNotFoundError(
+                f"there is no instant {requested_time} on the active timeline of {self._meta.storage.base_path}"
+            )
+        _refuse_unless_newest(target, timeline)
+        metadata = self._meta.read(target)
+        assert isinstance(metadata, CommitMetadata)
+        paths = [
+            stat.path
+            for stats in metadata.partition_to_write_stats.values()
+            for stat in stats
+            if stat.path
+        ]
+        return self._roll_back(target, self._plan_for(target, paths), after=timeline)
+
+    # Planning.
+
+    def _is_failed_write(self, instant: Instant) -> bool:
+        """Whether a pending instant is a write that nobody will go on with."""
+        if instant.action == COMMIT:
+            return True
+        return instant.action == REPLACE_COMMIT and not is_clustering(self._meta, instant)
+
+    def _plan_of(self, rollback: Instant) -> RollbackPlan:
+        plan = self._meta.read_plan(rollback)
+        assert isinstance(plan, RollbackPlan)
+        return plan
+
+    def _plan(self, instant: Instant) -> RollbackPlan:
+        """Plan the rollback of a pending write."""
+        paths: Iterable[str] = ()
+        if instant.state is State.INFLIGHT:
+            marked = marked_files(self._storage, instant.requested_time)
+            paths = self._list_files(instant.requested_time) if marked is None else marked
+        return self._plan_for(instant, paths)
+
+    def _plan_for(self, instant: Instant, paths: Iterable[str]) -> RollbackPlan:
+        requests = tuple(
+            RollbackRequest(
+                partition_path=path.rpartition("/")[0],
+                files_to_be_deleted=(f"{self._root}/{path}",),
+            )
+            for path in sorted(paths)
+        )
+        return RollbackPlan(InstantInfo(instant.requested_time, instant.action), requests)
+
+    def _list_files(self, instant: str) -> list[str]:
+        """Find an instant's base files in all partitions; for one that left no marker folder."""
+        found = []
+        for partition, listing in discover_partitions(self._storage):
+            for info in listing:
+                name = parse_base_name(info.name)
+                if name is not None and name[1] == instant and not info.is_dir:
+                    found.append(f"{partition}/{info.name}" if partition else info.name)
+        return found
+
+    # Doing.
+
+    def _roll_back(self, target: Instant, plan: RollbackPlan, *, after: Timeline) -> str:
+        time = self._times.next(newest_time(self._meta, after))
+        rollback = self._meta.create_requested(ROLLBACK, time, plan)
+        self._execute(rollback, plan, target)
+        return rollback.requested_time
+
+    def _finish(self, rollback: Instant, plan: RollbackPlan, timeline: Timeline) -> str | None:
+        """Do the rest of an unfinished rollback; return the time of what it undoes."""
+        if plan.instant_to_rollback is None:
+            # An empty plan, of a writer that died while it made it: nothing was undone yet.
+            self._delete_instant(rollback)
+            return None
+        undone = plan.instant_to_rollback
+        # It may be gone already, or still be completed: then the crash came before the first step.
+        gone = Instant(undone.commit_time, undone.action, State.INFLIGHT)
+        target = timeline.find(undone.commit_time, undone.action) or gone
+        self._execute(rollback, plan, target)
+        return undone.commit_time
+
+    def _execute(self, rollback: Instant, plan: RollbackPlan, target: Instant) -> None:
+        started_ms = self._clock.now_ms()
+        if rollback.state is State.REQUESTED:
+            rollback = self._meta.transition_to_inflight(rollback)
+        if target.is_completed:
+            # First: from here on no reader takes the files for committed.
+            self._meta.delete_instant_file(target)
+        for request in plan.rollback_requests:
+            for path in request.files_to_be_deleted:
+                self._storage.delete(self._relative(path))
+        self._delete_instant(target)
+        metadata = self._metadata(rollback, plan, self._clock.now_ms() - started_ms)
+        self._meta.complete(rollback, metadata, self._times.next(rollback.requested_time))
+        delete_markers(self._storage, target.requested_time)
+        logger.info(
+            "rolled back %s %s: %d files", target.action, target.requested_time, metadata.total_files_deleted
+        )
+
+    def _delete_instant(self, instant: Instant) -> None:
+        """Delete an instant's pending files; inflight first, so that no state is ever skipped."""
+        for state in (State.INFLIGHT, State.REQUESTED):
+            self._meta.delete_instant_file(replace(instant, state=state, completion_time=None))
+
+    def _relative(self, path: str) -> str:
+        """Return a plan's path under the base path."""
+        full = TableId.of(path).path
+        if not full.startswith(self._root + "/"):
+            raise CorruptMetadataError(
+                f"a rollback plan of {self._storage.base_path} names {path}, outside of the table"
+            )
+        return full[len(self._root) + 1 :]
+
+    def _metadata(self, rollback: Instant, plan: RollbackPlan, taken_ms: int) -> RollbackMetadata:
+        assert plan.instant_to_rollback is not None
+        files: dict[str, list[str]] = {}
+        for request in plan.rollback_requests:
+            files.setdefault(request.partition_path, []).extend(request.files_to_be_deleted)
+        return RollbackMetadata(
+            start_rollback_time=rollback.requested_time,
+            time_taken_in_millis=taken_ms,
+            total_files_deleted=sum(map(len, files.values())),
+            commits_rollback=(plan.instant_to_rollback.commit_time,),
+            partition_metadata={
+                partition: RollbackPartitionMetadata(partition, success_delete_files=tuple(paths))
+                for partition, paths in files.items()
+            },
+            instants_rollback=(plan.instant_to_rollback,),
+        )
+
+    # Leftovers.
+
+    def _sweep(self, timeline: Timeline, undone: Sequence[str]) -> None:
+        """Delete marker folders whose instants are over.
+
+        A crash between completion and the end of a write leaves one; so does a task that outlived its
+        write, together with a file that nobody reported.
+        """
+        first = timeline.instants[0].requested_time if len(timeline) else ""
+        for time in instants_with_markers(self._storage):
+            instant = timeline.find(time)
+            if instant is not None and not instant.is_completed and time not in undone:
+                continue
+            if time >= first:
+                delete_unreported(self._storage, time, self._reported(instant))
+            delete_markers(self._storage, time)
+
+    def _reported(self, instant: Instant | None) -> frozenset[str]:
+        """Return the paths that a completed write reported; none for an instant that isn't one."""
+        if instant is None or not instant.is_completed or instant.action not in WRITE_ACTIONS:
+            return frozenset()
+        metadata = self._meta.read(instant)
+        assert isinstance(metadata, CommitMetadata)
+        stats = [stat for stats in metadata.partition_to_write_stats.values() for stat in stats]
+        return frozenset(stat.path for stat in stats if stat.path)
+
+
+def is_clustering(meta: TableMetaClient, instant: Instant) -> bool:
+    """Whether a pending replacecommit is a clustering, as its plan says. Cost: one read."""
+    plan = meta.read_plan(instant)
+    assert isinstance(plan, RequestedReplaceMetadata)
+    return plan.operation_type == "CLUSTER" or plan.clustering_plan is not None
+
+
+def _refuse_unless_newest(target: Instant, timeline: Timeline) -> None:
+    """Refuse to roll back what others may have built on."""
+    name = f"{target.action} {target.requested_time}"
+    if completed_action(target.action) != COMMIT or target.action != COMMIT:
+        raise IllegalTransitionError(f"{name} can't be rolled back; only a commit can")
+    if not target.is_completed:
+        raise IllegalTransitionError(f"{name} is {target.state.value}; the next write rolls it back")
+    if any(i.action == SAVEPOINT and i.requested_time == target.requested_time for i in timeline):
+        raise IllegalTransitionError(f"{name} is saved by a savepoint; delete the savepoint first")
+    later = [i for i in timeline.write_timeline() if i.requested_time > target.requested_time]
+    if later:
+        raise IllegalTransitionError(
+            f"{name} isn't the newest write: {later[-1].action} {later[-1].requested_time} came after it",
+            hint="roll back the newest first",
+        )

@@ -1,0 +1,262 @@
+"""The last tasks of a write: give every row its bucket, then write each bucket's base file.
+
+All rows of a bucket meet in one task. The task leaves a marker, writes the partition's metadata file if the
+partition is new, merges the rows into the stored base file and writes the new one; what it did goes back to
+the driver as one status row a file. A task that runs twice leaves files of two attempts, told apart by the
+write token in their names; the commit keeps the one whose status it got.
+
+Source: Hudi 1.2.0 ``BaseSparkCommitActionExecutor``, ``HoodieMergeHandle``, ``HoodieCreateHandle``.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fsview.file_names import base_file_name, parse_base_name
+from strandline.write.base_file import (
+    BaseFileSettings,
+    BaseFileWriter,
+    FileWritten,
+    iter_base_file,
+)
+from strandline.write.bucket import Assignment, Bucket
+from strandline.write.columns import (
+    BUCKET,
+    FILE_ID,
+    NOTE,
+    CallsMade,
+    assigned_schema,
+    fill,
+    gather,
+    read_calls,
+)
+from strandline.write.engine import TaskAttempt
+from strandline.write.markers import CREATE, MERGE, create_marker
+from strandline.write.merge import MergeCounts, Merger, MergeRules
+from strandline.write.schema import PARTITION_PATH, RECORD_KEY
+from timeline.metadata import NULL_COMMIT, WriteStat
+from timeline.partition_metadata import FILE_NAME as PARTITION_FILE
+from timeline.partition_metadata import write_partition_metadata
+from timeline.storage.base import Storage
+
+STATUS = "status"
+STATUS_SCHEMA = pa.schema([(STATUS, pa.string())])
+
+
+@dataclass(frozen=True, slots=True)
+class AssignTask:
+    """Turns tagged (or keyed) rows into assigned ones.
+
+    Attributes:
+        schema: The columns of the rows.
+        assignment: The driver's decision.
+    """
+
+    schema: pa.Schema
+    assignment: Assignment
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows with the number of their bucket; notes end here."""
+        form = assigned_schema(self.schema)
+        for batch in batches:
+            rows = batch
+            if NOTE in rows.schema.names:
+                rows = rows.filter(pc.is_null(rows.column(NOTE)))
+            if rows.num_rows:
+                columns = {name: rows.column(name) for name in form.names if name != BUCKET}
+                columns[BUCKET] = self._numbers(rows)
+                yield fill(form, rows.num_rows, columns)
+
+    def _numbers(self, rows: pa.RecordBatch) -> pa.Array:
+        numbers = np.full(rows.num_rows, -1, np.int32)
+        paths = rows.column(PARTITION_PATH)
+        if FILE_ID in rows.schema.names:
+            ids = rows.column(FILE_ID)
+        else:
+            ids = pa.nulls(rows.num_rows, pa.string())
+        groups = pa.table([paths, ids], names=["path", "id"]).group_by(["path", "id"])
+        for group in groups.aggregate([]).to_pylist():
+            here = pc.equal(paths, group["path"])
+            if group["id"] is not None:
+                here = pc.and_(here, pc.fill_null(pc.equal(ids, group["id"]), False))
+                at = here.to_numpy(zero_copy_only=False)
+                numbers[at] = self.assignment.updates[group["path"], group["id"]]
+                continue
+            at = pc.and_(here, pc.is_null(ids)).to_numpy(zero_copy_only=False)
+            shares = self.assignment.inserts[group["path"]]
+            if len(shares.numbers) == 1:
+                numbers[at] = shares.numbers[0]
+            else:
+                keys = rows.column(RECORD_KEY).filter(pa.array(at)).to_pylist()
+                numbers[at] = [shares.pick(key) for key in keys]
+        assert (numbers >= 0).all()
+        return pa.array(numbers, pa.int32())
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTask:
+    """Writes the base files of the buckets that meet in a task.
+
+    Attributes:
+        storage: The table's.
+        buckets: By number.
+        schema: The table's own columns.
+        avro_schema: The same as Avro JSON, for the files' footers.
+        instant: Requested time of the write.
+        ordering_fields: Decide between a stored row and an incoming one, where ``event_time``.
+        event_time: Whether the ordering columns decide; else the incoming row wins.
+        delete: Whether all rows are deletes.
+        append: Whether rows are added without a look at stored keys.
+        extension: Of base files, with its dot.
+        settings: How base files are written.
+        attempt: Says which attempt of the task runs.
+    """
+
+    storage: Storage
+    buckets: tuple[Bucket, ...]
+    schema: pa.Schema
+    avro_schema: str
+    instant: str
+    ordering_fields: tuple[str, ...]
+    event_time: bool
+    delete: bool
+    append: bool
+    extension: str
+    settings: BaseFileSettings
+    attempt: Callable[[], TaskAttempt]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield one status row for each file, and one for the task."""
+        rows = gather(batches)
+        if rows is None:
+            return
+        calls = CallsMade(self.storage)
+        attempt = self.attempt()
+        seqno = 0
+        known: set[str] = set()
+        numbers = rows.column(BUCKET)
+        for number in sorted(pc.unique(numbers).to_pylist()):
+            bucket = self.buckets[number]
+            if bucket.partition not in known:
+                self._make_partition(bucket.partition)
+                known.add(bucket.partition)
+            part = rows.filter(pc.equal(numbers, number))
+            stat, counts, seqno = self._write(bucket, part, attempt, seqno)
+            yield _status({"stat": asdict(stat), "counts": asdict(counts)})
+        yield _status({"calls": calls.so_far()})
+
+    def _make_partition(self, partition: str) -> None:
+        """Write the partition's metadata file; without it Hudi's readers see no rows there."""
+        storage = self.storage.for_cause("table")
+        if storage.stat(_below(partition, PARTITION_FILE)) is None:
+            write_partition_metadata(storage, partition, self.instant)
+
+    def _write(
+        self, bucket: Bucket, rows: pa.Table, attempt: TaskAttempt, seqno: int
+    ) -> tuple[WriteStat, MergeCounts, int]:
+        """Write one bucket's file."""
+        name = base_file_name(bucket.file_id, attempt.write_token, self.instant, self.extension)
+        path = _below(bucket.partition, name)
+        create_marker(
+            self.storage.for_cause("marker"),
+            self.instant,
+            path,
+            CREATE if bucket.base_file is None else MERGE,
+        )
+        rules = MergeRules(
+            schema=self.schema,
+            ordering_fields=self.ordering_fields,
+            event_time=self.event_time,
+            instant=self.instant,
+            task_partition=attempt.partition,
+            file_name=name,
+            first_seqno=seqno,
+            delete=self.delete,
+            append=self.append,
+        )
+        merger = Merger(rows, rules)
+        started = time.perf_counter()
+        written = self._merge(bucket, path, merger)
+        taken_ms = round((time.perf_counter() - started) * 1000)
+        return _stat(bucket, path, written, merger.counts, taken_ms), merger.counts, merger.next_seqno
+
+    def _merge(self, bucket: Bucket, path: str, merger: Merger) -> FileWritten:
+        """Stream the stored file, if there is one, through the merge into the new one."""
+        storage = self.storage.for_cause("write")
+        with storage.create_stream(path) as stream:
+            writer = BaseFileWriter(stream, self.avro_schema, self.settings)
+            if bucket.base_file is not None:
+                for piece in iter_base_file(storage, _below(bucket.partition, bucket.base_file)):
+                    writer.write(merger.apply(piece))
+            writer.write(merger.finish())
+            return writer.close()
+
+
+@dataclass(frozen=True, slots=True)
+class WriteReport:
+    """What the write tasks did, as the driver reads it.
+
+    Attributes:
+        stats: One for each file.
+        counts: Rows by what became of them, over all files.
+        calls: The tasks' storage calls by (kind, cause).
+    """
+
+    stats: tuple[WriteStat, ...] = ()
+    counts: MergeCounts = MergeCounts()
+    calls: Mapping[tuple[str, str], int] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, statuses: pa.Table) -> WriteReport:
+        """Add up the status rows."""
+        stats: list[WriteStat] = []
+        totals: dict[str, int] = {}
+        calls: dict[tuple[str, str], int] = {}
+        for text in statuses.column(STATUS).to_pylist():
+            status = json.loads(text)
+            if "stat" in status:
+                stats.append(WriteStat(**status["stat"]))
+            for name, number in status.get("counts", {}).items():
+                totals[name] = totals.get(name, 0) + number
+            for key, number in read_calls(status.get("calls", ())).items():
+                calls[key] = calls.get(key, 0) + number
+        ordered = sorted(stats, key=lambda stat: stat.path or "")
+        return cls(tuple(ordered), MergeCounts(**totals), calls)
+
+
+def _status(status: Mapping[str, Any]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([json.dumps(status)])], schema=STATUS_SCHEMA)
+
+
+def _below(partition: str, name: str) -> str:
+    return f"{partition}/{name}" if partition else name
+
+
+def _stat(
+    bucket: Bucket, path: str, written: FileWritten, counts: MergeCounts, taken_ms: int
+) -> WriteStat:
+    """Return the statistics that the commit holds of one file."""
+    previous = parse_base_name(bucket.base_file) if bucket.base_file else None
+    return WriteStat(
+        file_id=bucket.file_id,
+        path=path,
+        prev_commit=NULL_COMMIT if previous is None else previous[1],
+        num_writes=written.rows,
+        num_deletes=counts.deletes,
+        num_update_writes=counts.updates,
+        num_inserts=counts.inserts,
+        total_write_bytes=written.size,
+        partition_path=bucket.partition,
+        file_size_in_bytes=written.size,
+        prev_base_file=bucket.base_file,
+        total_create_time=taken_ms if previous is None else 0,
+        total_upsert_time=0 if previous is None else taken_ms,
+    )
