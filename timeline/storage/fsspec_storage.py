@@ -55,7 +55,7 @@ class FsspecStorage(Storage):
 
     def for_cause(self, cause: str) -> FsspecStorage:
         """Return this storage with its calls booked under ``cause``."""
-        other = object.__new__(FsspecStorage)  # a copy would go through pickling, and lose the counts
+        other = object.__new__(FsspecStorage)  # copy.copy pickles, and would lose the counts
         other.__dict__.update(self.__dict__, _cause=cause)
         return other
 
