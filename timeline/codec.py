@@ -56,13 +56,20 @@ _RESULTS: Final[Mapping[str, type]] = {
 }
 _PROFILED: Final = frozenset({actions.REPLACE_COMMIT, actions.CLUSTERING})
 
-_JSON_STAT: Final[Mapping[str, Any]] = {
+_UNKEPT_JSON: Final[Mapping[str, Any]] = {
     "tempPath": None,
     "totalLogSizeCompacted": 0,
     "totalCorruptLogBlock": 0,
     "totalRollbackBlocks": 0,
 }
-"""What Java's JSON of a write stat has and ``WriteStat`` has not."""
+_UNKEPT_AVRO: Final[Mapping[str, Any]] = {
+    "totalLogSizeCompacted": 0,
+    "totalCorruptLogBlock": 0,
+    "totalRollbackBlocks": 0,
+    "totalLogReadTimeMs": 0,
+    "numUpdates": 0,
+}
+"""What Java's record of a write stat has, never null, and ``WriteStat`` has not."""
 _JSON_DELTA_STAT: Final = ("logVersion", "logOffset", "baseFile", "logFiles")
 _JSON_ONLY_WHEN_SET: Final = ("prevBaseFile",)
 
@@ -137,6 +144,9 @@ def encode(value: InstantMetadata, table_version: int, *, replace: bool = False)
     if table_version < 8:
         return _commit_to_json(value, replace=replace)
     record = _shapes.dump(value)
+    for stats in record["partitionToWriteStats"].values():
+        for stat in stats:
+            stat.update(_UNKEPT_AVRO)
     if not replace:
         del record["partitionToReplaceFileIds"]
     return avro.write_container(f"Hoodie{'Replace' if replace else ''}CommitMetadata", record)
@@ -169,7 +179,7 @@ def _commit_to_json(value: CommitMetadata, *, replace: bool) -> bytes:
 
 
 def _stat_to_json(stat: WriteStat) -> dict[str, Any]:
-    record = {**_JSON_STAT, **_shapes.dump(stat)}
+    record = {**_UNKEPT_JSON, **_shapes.dump(stat)}
     is_delta = any(record[name] is not None for name in _JSON_DELTA_STAT)
     for name in _JSON_DELTA_STAT:
         if not is_delta:

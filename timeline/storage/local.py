@@ -40,13 +40,14 @@ class LocalStorage(Storage):
         self._root = local_path(base_path)
         self._cause = cause
 
-    def __reduce__(self) -> tuple[type[LocalStorage], tuple[str, str]]:
-        return (LocalStorage, (self.base_path, self._cause))
+    def __reduce__(self) -> tuple[type[LocalStorage], tuple[str, str], dict[str, str]]:
+        # The root goes along: a relative base path means another place in another process.
+        return (LocalStorage, (self.base_path, self._cause), {"_root": self._root})
 
     def for_cause(self, cause: str) -> LocalStorage:
         """Return this storage with its calls booked under ``cause``."""
-        other = LocalStorage(self.base_path, cause)
-        other.calls = self.calls
+        other = object.__new__(type(self))  # a copy would be pickled, and lose the counts
+        other.__dict__.update(self.__dict__, _cause=cause)
         return other
 
     def list(self, path: str) -> tuple[FileInfo, ...]:

@@ -1,0 +1,113 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.storage_suite import StorageSuite
+from timeline.errors import StorageUnavailableError
+from timeline.storage.faults import Crash, Effect, Fault, FaultyStorage
+from timeline.storage.local import LocalStorage
+
+
+@pytest.fixture
+def inner(tmp_path: Path) -> LocalStorage:
+    return LocalStorage(str(tmp_path / "table"))
+
+
+class TestFaultyStorageWithoutFaults(StorageSuite):
+    """A faulty storage with nothing planned is a storage like any other."""
+
+    @pytest.fixture
+    def storage(self, inner: LocalStorage) -> FaultyStorage:
+        return FaultyStorage(inner)
+
+    @pytest.mark.skip(reason="it counts the calls of one process")
+    def test_a_pickled_storage_sees_the_table_and_counts_from_zero(self) -> None: ...
+
+
+def run(storage: FaultyStorage, act: Callable[[FaultyStorage], object]) -> type[BaseException]:
+    with pytest.raises((StorageUnavailableError, Crash)) as caught:
+        act(storage)
+    return caught.type
+
+
+@pytest.mark.parametrize(
+    ("effect", "error", "there"),
+    [
+        (Effect.ERROR_BEFORE, StorageUnavailableError, False),
+        (Effect.ERROR_AFTER, StorageUnavailableError, True),
+        (Effect.CRASH_BEFORE, Crash, False),
+        (Effect.CRASH_AFTER, Crash, True),
+        (Effect.CRASH_TORN, Crash, False),
+    ],
+)
+def test_create(inner: LocalStorage, effect: Effect, error: type, there: bool) -> None:
+    storage = FaultyStorage(inner, [Fault(2, effect)])
+    storage.stat("file")
+    assert run(storage, lambda s: s.create("file", b"data")) is error
+    assert (inner.stat("file") is not None) is there
+    assert storage.log == [("stat", "file"), ("create", "file")]
+
+
+def write_two(storage: FaultyStorage) -> None:
+    with storage.create_stream("data") as file:
+        file.write(b"1234")
+        file.write(b"5678")
+
+
+def test_a_stream_is_an_open_its_writes_and_an_end(inner: LocalStorage) -> None:
+    storage = FaultyStorage(inner)
+    write_two(storage)
+    assert [kind for kind, _ in storage.log] == ["create_stream", "write", "write", "close"]
+
+
+@pytest.mark.parametrize(
+    ("at", "effect", "left"),
+    [
+        (1, Effect.CRASH_BEFORE, None),
+        (1, Effect.CRASH_AFTER, b""),
+        (2, Effect.CRASH_BEFORE, b""),
+        (2, Effect.CRASH_TORN, b"12"),
+        (3, Effect.CRASH_TORN, b"123456"),
+        (3, Effect.CRASH_AFTER, b"12345678"),
+        (4, Effect.CRASH_BEFORE, b"12345678"),
+        (4, Effect.CRASH_AFTER, b"12345678"),
+        (1, Effect.ERROR_AFTER, None),
+        (3, Effect.ERROR_BEFORE, None),
+        (3, Effect.ERROR_AFTER, None),
+        (4, Effect.ERROR_BEFORE, None),
+        (4, Effect.ERROR_AFTER, b"12345678"),
+    ],
+)
+def test_stream(inner: LocalStorage, at: int, effect: Effect, left: bytes | None) -> None:
+    run(FaultyStorage(inner, [Fault(at, effect)]), write_two)
+    assert (inner.read("data") if inner.stat("data") else None) == left
+
+
+def test_a_dead_process_does_nothing_more(inner: LocalStorage) -> None:
+    storage = FaultyStorage(inner, [Fault(1, Effect.CRASH_AFTER)])
+    with pytest.raises(Crash):
+        storage.create("a")
+    with pytest.raises(Crash):
+        storage.for_cause("rollback").delete("a")
+    assert storage.crashed
+    assert inner.stat("a") is not None
+
+
+def test_a_crash_elsewhere_tears_an_open_stream(inner: LocalStorage) -> None:
+    storage = FaultyStorage(inner, [Fault(3, Effect.CRASH_BEFORE)])
+
+    def act(storage: FaultyStorage) -> None:
+        with storage.create_stream("data") as file:
+            file.write(b"1234")
+            storage.list("")
+
+    assert run(storage, act) is Crash
+    assert inner.read("data") == b"1234"
+
+
+def test_a_torn_delete_leaves_half_of_the_tree(inner: LocalStorage) -> None:
+    for name in "abcd":
+        inner.create(f"dir/{name}")
+    run(FaultyStorage(inner, [Fault(1, Effect.CRASH_TORN)]), lambda s: s.delete_tree("dir"))
+    assert [info.name for info in inner.list("dir")] == ["c", "d"]

@@ -1,0 +1,23 @@
+import pytest
+
+from timeline.errors import ConfigError
+from timeline.storage.fsspec_storage import FsspecStorage
+from timeline.storage.local import LocalStorage
+from timeline.storage.open import open_storage
+
+
+@pytest.mark.parametrize("base_path", ["/t", "t", "file:/t", "file:///t"])
+def test_local_paths(base_path: str) -> None:
+    assert isinstance(open_storage(base_path), LocalStorage)
+
+
+def test_urls_go_to_fsspec() -> None:
+    storage = open_storage("memory://t/")
+    assert isinstance(storage, FsspecStorage)
+    assert storage.base_path == "memory://t"
+
+
+@pytest.mark.parametrize("base_path", ["", "nosuchscheme://bucket/t"])
+def test_a_path_that_cannot_be_opened_is_named(base_path: str) -> None:
+    with pytest.raises(ConfigError, match=f"base path '{base_path}'"):
+        open_storage(base_path)

@@ -1,0 +1,273 @@
+"""``FaultyStorage``: another storage that fails, or whose process dies, at a chosen call.
+
+Every call counts, an open and each write and the end of a stream, too; so a test that learned from
+``log`` how many calls an operation makes can fail each of them in turn. ``make_dir`` counts as
+well.
+
+An error is a ``StorageUnavailableError``, raised before the call had its effect or after. A crash
+is ``Crash``, no ``Exception``: nothing that a program does about errors may run then. From there on
+every call crashes, and a stream that was open stays as it is, torn.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from enum import Enum
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, Any, cast
+
+from timeline.errors import StorageUnavailableError
+from timeline.storage.base import FileInfo, Storage, StorageCalls
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Crash(BaseException):
+    """The process died."""
+
+
+class Effect(Enum):
+    """How a call goes wrong.
+
+    ``CRASH_TORN`` dies in the middle: half of a write is in the file, half of a tree is deleted. A
+    call that is atomic has no middle and dies before.
+    """
+
+    ERROR_BEFORE = "error before"
+    ERROR_AFTER = "error after"
+    CRASH_BEFORE = "crash before"
+    CRASH_AFTER = "crash after"
+    CRASH_TORN = "crash torn"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What goes wrong at the ``at``-th call, counted from 1."""
+
+    at: int
+    effect: Effect
+
+
+class _State:
+    """What a storage shares with those made of it; its lock guards the log and the streams."""
+
+    def __init__(self, plan: Iterable[Fault]) -> None:
+        self.lock = threading.Lock()
+        self.plan = {fault.at: fault.effect for fault in plan}
+        self.log: list[tuple[str, str]] = []
+        self.open: list[IO[bytes]] = []
+        self.crashed = False
+
+    def begin(self, kind: str, path: str) -> Effect | None:
+        """Count a call and return what is to go wrong; raise what happens before it."""
+        with self.lock:
+            if self.crashed:
+                raise Crash(f"{kind} {path}: the process died before")
+            self.log.append((kind, path))
+            effect = self.plan.get(len(self.log))
+        if effect is Effect.CRASH_BEFORE:
+            self.crash(kind, path)
+        if effect is Effect.ERROR_BEFORE:
+            raise StorageUnavailableError(f"injected: {kind} {path} failed before its effect")
+        return effect
+
+    def end(self, effect: Effect | None, kind: str, path: str) -> None:
+        """Raise what happens after a call."""
+        if effect in (Effect.CRASH_AFTER, Effect.CRASH_TORN):
+            self.crash(kind, path)
+        if effect is Effect.ERROR_AFTER:
+            raise StorageUnavailableError(f"injected: {kind} {path} failed after its effect")
+
+    def crash(self, kind: str, path: str) -> None:
+        """Die; files that are open keep what was written to them."""
+        with self.lock:
+            self.crashed = True
+            abandoned, self.open = self.open, []
+        for file in abandoned:
+            file.close()
+        raise Crash(f"injected: the process died at {kind} {path}")
+
+
+class FaultyStorage(Storage):
+    """A storage that goes wrong as planned.
+
+    Args:
+        inner: Does the work.
+        plan: The faults; none: it only keeps the log.
+
+    Attributes:
+        log: (kind, path) of every call so far.
+    """
+
+    def __init__(self, inner: Storage, plan: Iterable[Fault] = ()) -> None:
+        self.base_path = inner.base_path
+        self._inner = inner
+        self._state = _State(plan)
+
+    @property
+    def calls(self) -> StorageCalls:  # type: ignore[override]  # the inner storage counts
+        """The counts of the inner storage."""
+        return self._inner.calls
+
+    @property
+    def log(self) -> list[tuple[str, str]]:
+        """(kind, path) of every call so far."""
+        with self._state.lock:
+            return self._state.log.copy()
+
+    @property
+    def crashed(self) -> bool:
+        """Whether the process died."""
+        return self._state.crashed
+
+    def for_cause(self, cause: str) -> FaultyStorage:
+        """Return this storage with its calls booked under ``cause``; log and plan are shared."""
+        other = FaultyStorage(self._inner.for_cause(cause))
+        other._state = self._state
+        return other
+
+    def list(self, path: str) -> tuple[FileInfo, ...]:
+        """List a directory."""
+        return cast("tuple[FileInfo, ...]", self._call("list", path))
+
+    def stat(self, path: str) -> FileInfo | None:
+        """Look at a path."""
+        return cast("FileInfo | None", self._call("stat", path))
+
+    def read(self, path: str) -> bytes:
+        """Read a file."""
+        return cast("bytes", self._call("read", path))
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        """Open a file for random access."""
+        return self._call("open_input", path)
+
+    def create(self, path: str, data: bytes = b"") -> None:
+        """Create a file."""
+        self._call("create", path, data)
+
+    def create_stream(self, path: str) -> AbstractContextManager[IO[bytes]]:
+        """Open a new file for writing."""
+        effect = self._state.begin("create_stream", path)
+        stream = _Stream(self._inner.create_stream(path), path, self._state)
+        if effect is not None:
+            with stream:
+                self._state.end(effect, "create_stream", path)
+        return stream
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Write a file."""
+        self._call("replace", path, data)
+
+    def make_dir(self, path: str) -> None:
+        """Make a directory."""
+        self._call("make_dir", path)
+
+    def delete(self, path: str) -> bool:
+        """Delete a file."""
+        return cast("bool", self._call("delete", path))
+
+    def delete_tree(self, path: str) -> bool:
+        """Delete a directory."""
+        effect = self._state.begin("delete_tree", path)
+        if effect is Effect.CRASH_TORN:
+            files = _files_below(self._inner, path)
+            for file in files[: len(files) // 2]:
+                self._inner.delete(file)
+            self._state.crash("delete_tree", path)
+        there = self._inner.delete_tree(path)
+        self._state.end(effect, "delete_tree", path)
+        return there
+
+    def _call(self, kind: str, path: str, *args: bytes) -> Any:
+        effect = self._state.begin(kind, path)
+        if effect is Effect.CRASH_TORN:
+            self._state.crash(kind, path)
+        result = getattr(self._inner, kind)(path, *args)
+        self._state.end(effect, kind, path)
+        return result
+
+
+class _Stream(AbstractContextManager[IO[bytes]]):
+    """The block of ``create_stream``; its end is a call of its own."""
+
+    def __init__(self, inner: AbstractContextManager[IO[bytes]], path: str, state: _State) -> None:
+        self._inner = inner
+        self._path = path
+        self._state = state
+        self._file = inner.__enter__()
+        with state.lock:
+            state.open.append(self._file)
+
+    def __enter__(self) -> IO[bytes]:
+        return cast("IO[bytes]", _File(self._file, self._path, self._state))
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._state.crashed:
+            return  # nobody is left to close or remove anything
+        if kind is not None:
+            self._leave(kind, error, trace)
+            return
+        try:
+            effect = self._state.begin("close", self._path)
+        except StorageUnavailableError as exc:
+            self._leave(type(exc), exc, exc.__traceback__)
+            raise
+        if effect is Effect.CRASH_TORN:
+            self._state.crash("close", self._path)
+        self._leave(None, None, None)
+        self._state.end(effect, "close", self._path)
+
+    def _leave(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with self._state.lock:
+            if self._file in self._state.open:
+                self._state.open.remove(self._file)
+        self._inner.__exit__(kind, error, trace)
+
+
+class _File(io.RawIOBase):
+    """A file whose writes are calls."""
+
+    def __init__(self, inner: IO[bytes], path: str, state: _State) -> None:
+        self._inner = inner
+        self._path = path
+        self._state = state
+
+    def writable(self) -> bool:
+        """Say that it can be written to."""
+        return True
+
+    def tell(self) -> int:
+        """Return the position."""
+        return self._inner.tell()
+
+    def write(self, data: Any) -> int:
+        """Write bytes."""
+        effect = self._state.begin("write", self._path)
+        whole = memoryview(data).cast("B")
+        self._inner.write(whole[: len(whole) // 2] if effect is Effect.CRASH_TORN else whole)
+        self._state.end(effect, "write", self._path)
+        return len(whole)
+
+
+def _files_below(storage: Storage, path: str) -> list[str]:
+    found = []
+    for entry in storage.list(path):
+        child = f"{path}/{entry.name}"
+        found += _files_below(storage, child) if entry.is_dir else [child]
+    return found
