@@ -1,0 +1,86 @@
+"""The repository stands alone: it names no machine of its makers; its entrances are as promised."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("timeline", "fsview", "executor_proxy", "strandline")
+
+# Spelled in parts, so that this file doesn't hold what it looks for.
+FORBIDDEN = {
+    "a folder beside the repository": re.compile(r"\.\./sha" + "red"),
+    "a path of one machine": re.compile("/wor" + r"k/(main|dev|shared|\.)"),
+    "a home directory": re.compile(r"/(home/\w+|ro" + "ot)/"),
+    "a package registry's host": re.compile(
+        r"(pypi\.o" + r"rg|repo1?\.maven|files\.pythonho" + r"sted|deb\.debian\.o" + "rg)"
+    ),
+    "a loose end": re.compile(r"\b(TO" + "DO|FIX" + "ME|XX" + r"X)\b"),
+}
+TEXT = {".py", ".md", ".toml", ".ini", ".cfg", ".html", ".css", ".js", ".properties", ".avsc", ""}
+
+
+def tracked() -> list[Path]:
+    """Every text file of the repository, by git where there is one, else by looking."""
+    told = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
+    if told.returncode == 0:
+        files = [ROOT / name for name in told.stdout.decode().split("\0") if name]
+    else:
+        skipped = {".venv", ".tox", "build", "dist", "__pycache__"}
+        files = [path for path in ROOT.rglob("*") if not skipped & set(path.parts)]
+    return [path for path in files if path.is_file() and path.suffix in TEXT]
+
+
+@pytest.mark.parametrize("what", sorted(FORBIDDEN))
+def test_no_file_names(what: str) -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()[:80]}"
+        for path in tracked()
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if FORBIDDEN[what].search(line)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_packages_are_typed(package: str) -> None:
+    assert (ROOT / package / "py.typed").is_file()
+
+
+def readme_commands() -> list[str]:
+    """The lines of the README's code blocks that use the virtual environment."""
+    lines = (ROOT / "README.md").read_text("utf-8").splitlines()
+    return [
+        line.strip()
+        for line in lines
+        if ".venv/bin/" in line and line.startswith(("    ", "py", ".v"))
+    ]
+
+
+def test_ci_runs_the_test_command_of_the_readme() -> None:
+    script = (ROOT / ".ci" / "run").read_text("utf-8")
+    assert os.access(ROOT / ".ci" / "run", os.X_OK)
+    main, *_ = readme_commands()
+    set_up, run = main.rsplit(" && ", 1)
+    assert set_up == "python3 -m venv .venv && .venv/bin/pip install -q tox"
+    assert run.split()[0] == ".venv/bin/tox"
+    assert f"{set_up} && .venv/bin/tox" in script
+
+
+def test_readme_shows_the_job_and_the_tests() -> None:
+    commands = [command.split("#")[0].strip() for command in readme_commands()]
+    set_up = "python3 -m venv .venv && .venv/bin/pip install -q tox"
+    assert f"{set_up} && .venv/bin/tox -e demo" in commands
+    assert ".venv/bin/tox" in commands
+
+
+@pytest.mark.parametrize(
+    ("name", "most"), [("README.md", 120), ("ARCHITECTURE.md", 250), ("CONTRIBUTING.md", 80)]
+)
+def test_documents_stay_short(name: str, most: int) -> None:
+    assert len((ROOT / name).read_text("utf-8").splitlines()) <= most
