@@ -9,6 +9,7 @@ Source: Hudi 1.2.0 ``RemoteHoodieTableFileSystemView``.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from executor_proxy.http import HttpSession
 from fsview.routes import BASE_PATH, BY_NAME, LAST_INSTANT, TIMELINE_HASH, Route
 from fsview.wire import PathForms
 from timeline.errors import ViewBehindError
+from timeline.instant import Instant
 from timeline.timeline import Timeline
 
 
@@ -97,12 +99,16 @@ class RemoteView(AskingView):
         return route.decode(send(route.path, params), self._paths)
 
     def _timeline(self) -> Timeline:
-        """Return the pinned timeline; the service only tells its newest, which may be another."""
+        """Return the pinned timeline, found among what the service's newest one was before.
+
+        Raises:
+            ViewBehindError: It isn't there: instants of it are archived or were taken back.
+        """
         pin = self._pin
         if pin.timeline is not None:
             return pin.timeline
         newest: Timeline = self._call(BY_NAME["timeline"], {})
-        for timeline in (newest, newest.client_timeline()):
+        for timeline in _earlier(newest):
             if timeline.hash == pin.timeline_hash:
                 self._pin = _Pin(pin.last_instant, pin.timeline_hash, timeline)
                 return timeline
@@ -110,6 +116,18 @@ class RemoteView(AskingView):
             f"the service's timeline ends with {newest.last}, the view's with"
             f" {pin.last_instant or 'nothing'}: it can't be asked for any more"
         )
+
+
+def _earlier(newest: Timeline) -> Iterator[Timeline]:
+    """Yield a timeline as it is, then without the instant that completed last, and so on."""
+    completed = sorted(newest.completed(), key=lambda i: i.completion_time or i.requested_time)
+    gone: set[Instant] = set()
+    for instant in [None, *reversed(completed)]:
+        if instant is not None:
+            gone.add(instant)
+        timeline = newest.filter(lambda each: each not in gone)
+        yield timeline
+        yield timeline.client_timeline()
 
 
 def _pin_of(timeline: Timeline) -> _Pin:

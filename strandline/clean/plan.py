@@ -218,8 +218,8 @@ def plan_clean(
         timeline: The active timeline, instants of any state.
         earliest: The earliest instant to retain.
         partitions: Where to look.
-        groups_of: Asks the view for the groups of a partition. A view that is behind the timeline,
-            or ahead of it, is sound: what it doesn't know stays.
+        groups_of: Asks the view for the groups of a partition. What the view doesn't know stays, so
+            it should know the completed instants before ``earliest``.
         base_path: The table's; paths in the plan begin with it.
         savepoints: Whose files stay.
         compactions: The pending ones and the pending log compactions.

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -92,7 +92,7 @@ class Cleaner:
 
     Args:
         meta_client: The table's; its storage calls are booked under ``clean``.
-        view: Says which files a partition has; at the timeline or not far from it.
+        view: Says which files a partition has; it is synced when it is too old to say.
         time_generator: Names instants.
         settings: What to keep.
     """
@@ -186,12 +186,18 @@ class Cleaner:
         if self._looked is not None and self._looked.savepoints == savepoints.times:
             since = max(since, self._looked.earliest)
         if since == FROM_THE_START and self._has_archive():
+            self._view.sync()
             return set(self._view.all_latest_base_files_before_or_on(_END_OF_TIME))
-        commits = (
-            self._read(instant, CommitMetadata)
-            for instant in instants_between(timeline, since, earliest)
-        )
-        return partitions_named(commits) | partitions_left_over(last_clean)
+        between = instants_between(timeline, since, earliest)
+        self._catch_up(between)
+        named = partitions_named(self._read(instant, CommitMetadata) for instant in between)
+        return named | partitions_left_over(last_clean)
+
+    def _catch_up(self, needed: Iterable[Instant]) -> None:
+        """Sync the view unless it has these instants: what it doesn't know would stay for ever."""
+        known = self._view.timeline
+        if not all(known.contains(instant) for instant in needed):
+            self._view.sync()
 
     def _groups(self, partition: str, earliest: str) -> PartitionGroups:
         return PartitionGroups(

@@ -1,0 +1,463 @@
+"""The cleaner on small tables: what it writes, reads and asks, and what it does when it died."""
+
+from __future__ import annotations
+
+import pytest
+
+from fsview.managed import TableView
+from strandline.clean.policy import CleanSettings
+from strandline.clean.run import Cleaner
+from tests.kit.memory_storage import MemoryStorage
+from tests.kit.small_table import SmallTable
+from timeline.errors import CorruptMetadataError, StorageUnavailableError, UnsupportedTableError
+from timeline.instant import CLEAN, Instant, State
+from timeline.metadata import (
+    CleanerPlan,
+    CleanFileInfo,
+    CleanMetadata,
+    CleanPartitionMetadata,
+)
+
+A, B = ("p=1", "a-0"), ("p=2", "b-0")
+VERSIONS = pytest.mark.parametrize("version", [6, 9])
+
+
+class Subject:
+    """A table, its view and a cleaner, as a driver has them."""
+
+    def __init__(self, table: SmallTable, retained: int = 2, parallelism: int = 1) -> None:
+        self.table = table
+        self.settings = CleanSettings(retained=retained, parallelism=parallelism)
+        self.tables = TableView(table.storage)
+        self.restart()
+
+    def restart(self) -> None:
+        self.view = self.tables.sync()
+        self.cleaner = Cleaner(self.table.meta, self.view, self.table.times, self.settings)
+
+    def clean(self):
+        self.view.sync()
+        self.table.clock.advance(1000)
+        return self.cleaner.run()
+
+    def calls(self) -> dict[str, int]:
+        counted = self.table.storage.calls.snapshot()
+        return {kind: n for (kind, cause), n in counted.items() if cause == "clean"}
+
+
+def cleans(table: SmallTable, state: State = State.COMPLETED) -> list[Instant]:
+    return [i for i in table.meta.active_timeline() if i.action == CLEAN and i.state is state]
+
+
+@VERSIONS
+def test_a_clean_leaves_the_files_of_the_retained_history(version):
+    subject = Subject(SmallTable(version=version))
+    table = subject.table
+    first = table.write(A, B)
+    times = [first, *(table.write(A) for _ in range(3))]
+    result = subject.clean()
+    assert table.data_files() == table.model.to_keep(times[-2])
+    assert result.files_deleted == 1
+    assert result.bytes_deleted == 17
+    assert result.earliest_commit_to_retain == times[-2]
+    assert result.finished == ()
+
+
+@VERSIONS
+def test_its_three_files_say_what_hudis_say(version):
+    subject = Subject(SmallTable(version=version))
+    table = subject.table
+    times = [table.write(A), table.write(A), table.write(A), table.write(A)]
+    result = subject.clean()
+    (completed,) = cleans(table)
+    said = table.meta.read(completed)
+    name = f"a-0_0-0-0_{times[0]}.parquet"
+    assert said == CleanMetadata(
+        start_clean_time=result.instant,
+        time_taken_in_millis=said.time_taken_in_millis,
+        total_files_deleted=1,
+        earliest_commit_to_retain=times[2],
+        last_completed_commit_timestamp=times[3],
+        partition_metadata={
+            "p=1": CleanPartitionMetadata("p=1", "KEEP_LATEST_COMMITS", (name,), (name,))
+        },
+        version=2,
+    )
+    plan = table.meta.read_plan(completed)
+    assert isinstance(plan, CleanerPlan)
+    assert plan.file_paths_to_be_deleted_per_partition["p=1"] == (
+        CleanFileInfo(f"file:/memory/t/p=1/{name}"),
+    )
+    inflight = table.meta.read_bytes(Instant(result.instant, CLEAN, State.INFLIGHT))
+    if version == 6:
+        assert inflight  # release 0.15 has the plan here again
+        assert table.meta.read(Instant(result.instant, CLEAN, State.INFLIGHT)) == plan
+    else:
+        assert inflight == b""
+        assert completed.completion_time is not None
+        assert completed.completion_time > result.instant
+
+
+def test_a_table_without_partitions():
+    subject = Subject(SmallTable(partitioned=False))
+    table = subject.table
+    group = ("", "a-0")
+    times = [table.write(group) for _ in range(4)]
+    subject.clean()
+    assert table.data_files() == table.model.to_keep(times[-2])
+
+
+def test_too_few_commits_is_no_clean_and_reads_nothing():
+    subject = Subject(SmallTable())
+    subject.table.write(A)
+    subject.table.write(A)
+    assert subject.clean() is None
+    assert subject.calls() == {"list": 1}
+
+
+def test_a_regular_clean_lists_only_the_timeline_and_reads_one_commit():
+    subject = Subject(SmallTable())
+    for _ in range(6):
+        subject.table.write(A)
+        subject.clean()
+    before = subject.calls()
+    lookups = subject.table.storage.calls.snapshot()["list", "lookup"]
+    subject.table.write(A)
+    assert subject.clean().files_deleted == 1
+    after = subject.calls()
+    assert {kind: after[kind] - before[kind] for kind in after} == {
+        "list": 1,
+        "read": 2,  # the last clean, and the commit that left the window
+        "create": 3,
+        "stat": 2,
+        "delete": 1,
+    }
+    assert subject.table.storage.calls.snapshot()["list", "lookup"] == lookups == 1
+
+
+def test_nothing_to_delete_is_no_instant_and_is_not_looked_for_again():
+    subject = Subject(SmallTable())
+    table = subject.table
+    for n in range(6):
+        table.write((f"p={n}", f"f{n}-0"))
+        assert subject.clean() is None
+    assert cleans(table) == []
+    before = subject.calls()
+    table.write(("p=9", "f9-0"))
+    assert subject.clean() is None
+    after = subject.calls()
+    assert after["read"] - before["read"] == 1  # only the commit that left the window since
+    assert ("list", "lookup") not in table.storage.calls.snapshot()  # no partition was looked at
+
+
+def test_what_was_looked_at_is_known_to_the_next_driver_by_the_clean():
+    subject = Subject(SmallTable())
+    table = subject.table
+    for _ in range(4):
+        table.write(A)
+    assert subject.clean() is not None
+    for n in range(4):
+        table.write((f"q={n}", f"f{n}-0"))
+    subject.restart()
+    assert subject.clean() is not None  # what A had before the new groups' commits
+    assert table.data_files() == table.model.to_keep(table.model.writes[-2])
+
+
+def test_after_archiving_the_first_clean_asks_the_view_for_all_partitions():
+    subject = Subject(SmallTable())
+    table = subject.table
+    table.write(A, B)
+    table.write(A, B)
+    first = table.meta.active_timeline()[0]
+    table.storage.create(".hoodie/timeline/history/_version_", b"1")
+    for state in State:
+        table.meta.delete_instant_file(
+            Instant(first.requested_time, "commit", state, first.completion_time)
+        )
+    subject.restart()
+    for n in range(3):
+        table.write((f"q={n}", f"f{n}-0"))
+    # Neither A nor B is named by an instant that is on the timeline and out of the window but one.
+    assert subject.clean().files_deleted == 2
+    assert table.data_files() == table.model.to_keep(table.model.writes[-2])
+
+
+def test_savepoints_are_kept_and_let_go():
+    subject = Subject(SmallTable())
+    table = subject.table
+    saved = table.write(A)
+    table.savepoint(saved)
+    for _ in range(3):
+        table.write(A)
+    result = subject.clean()
+    assert result is None  # all that could go is the savepoint's
+    table.write(A)
+    subject.clean()
+    (done,) = cleans(table)
+    assert table.meta.read(done).extra_metadata == {"savepointed_timestamps": saved}
+    assert table.data_files() == table.model.to_keep(table.model.writes[-2])
+    table.drop_savepoint(saved)
+    table.write(B)
+    subject.restart()
+    subject.clean()
+    assert table.data_files() == table.model.to_keep(table.model.writes[-2])
+
+
+def test_a_savepoint_is_read_once():
+    subject = Subject(SmallTable())
+    saved = subject.table.write(A)
+    subject.table.savepoint(saved)
+    called: list[tuple[str, str]] = []
+    subject.table.storage.fail.append(lambda kind, path: called.append((kind, path)))
+    for _ in range(4):
+        subject.table.write(A)
+        subject.clean()
+    assert sum(kind == "read" and path.endswith(".savepoint") for kind, path in called) == 1
+
+
+def test_a_replaced_group_goes_when_the_replacement_has_left_the_window():
+    subject = Subject(SmallTable())
+    table = subject.table
+    table.write(A)
+    table.write(("p=1", "new-0"), replaces=[A])
+    table.write(B)
+    subject.clean()
+    assert len(table.data_files()) == 3
+    table.write(B)
+    assert subject.clean().files_deleted == 1
+    assert table.data_files() == table.model.to_keep(table.model.writes[-2])
+
+
+def test_a_write_under_way_is_not_touched_and_holds_the_window():
+    subject = Subject(SmallTable())
+    table = subject.table
+    table.write(A)
+    times = [table.write(A)]
+    pending = table.begin([("p=1", "pending-0")])
+    times += [table.write(A) for _ in range(3)]
+    result = subject.clean()
+    assert result is None or result.earliest_commit_to_retain <= times[0]
+    assert set(pending.files.values()) <= table.data_files()
+    table.complete(pending)
+    subject.clean()
+    assert table.data_files() == table.model.to_keep(times[-2])
+
+
+def test_max_commits_spaces_cleans_out():
+    subject = Subject(SmallTable())
+    subject.settings = CleanSettings(retained=1, max_commits=3, parallelism=1)
+    subject.restart()
+    done = []
+    for _ in range(9):
+        subject.table.write(A)
+        done.append(subject.clean() is not None)
+    assert done == [False, False, True, False, False, True, False, False, True]
+
+
+@pytest.mark.parametrize("parallelism", [1, 8])
+def test_a_file_that_cannot_be_deleted_is_recorded_and_tried_again(parallelism):
+    subject = Subject(SmallTable(), parallelism=parallelism)
+    table = subject.table
+    times = [table.write(A, B) for _ in range(4)]
+
+    def refuse(kind: str, path: str) -> None:
+        if kind == "delete" and path.startswith("p=2/"):
+            raise StorageUnavailableError("slow down")
+
+    table.storage.fail.append(refuse)
+    assert subject.clean().files_deleted == 1
+    said = table.meta.read(cleans(table)[-1]).partition_metadata
+    name = f"b-0_0-0-0_{times[0]}.parquet"
+    assert said["p=2"].failed_delete_files == (name,)
+    assert said["p=2"].success_delete_files == ()
+    assert said["p=2"].delete_path_patterns == (name,)
+    table.storage.fail.clear()
+    table.write(A)
+    subject.restart()
+    subject.clean()
+    assert table.data_files() == table.model.to_keep(table.model.writes[-2])
+
+
+@VERSIONS
+@pytest.mark.parametrize("reached", [State.REQUESTED, State.INFLIGHT])
+def test_a_pending_clean_is_finished_before_a_new_one_is_planned(version, reached):
+    subject = Subject(SmallTable(version=version))
+    table = subject.table
+    times = [table.write(A, B) for _ in range(4)]
+    plan = subject.cleaner.plan(table.meta.active_timeline())
+    time = table.tick()
+    instant = table.meta.create_requested(CLEAN, time, plan.plan)
+    if reached is State.INFLIGHT:
+        table.meta.transition_to_inflight(instant)
+        table.storage.delete(f"p=1/a-0_0-0-0_{times[0]}.parquet")
+    subject.restart()
+    result = subject.clean()
+    assert result.instant == time  # there was nothing else to do
+    assert result.files_deleted == 2
+    assert result.earliest_commit_to_retain == times[2]
+    table.write(A)
+    result = subject.clean()
+    assert [i.requested_time for i in cleans(table)] == [time, result.instant]
+    assert table.data_files() == table.model.to_keep(table.model.writes[-2])
+
+
+def test_finishing_and_a_new_clean_in_one_run():
+    subject = Subject(SmallTable())
+    table = subject.table
+    for _ in range(4):
+        table.write(A)
+    plan = subject.cleaner.plan(table.meta.active_timeline())
+    time = table.tick()
+    table.meta.create_requested(CLEAN, time, plan.plan)
+    table.write(A)
+    subject.restart()
+    result = subject.clean()
+    assert result.finished == (time,)
+    assert result.instant > time
+    assert table.data_files() == table.model.to_keep(table.model.writes[-2])
+
+
+def test_a_pending_clean_of_another_time_and_place_deletes_by_name_below_this_table():
+    """Plans hold whole paths of where the table was; version 1 has names in another field."""
+    subject = Subject(SmallTable())
+    table = subject.table
+    time = table.write(A, B)
+    plan = CleanerPlan(
+        file_paths_to_be_deleted_per_partition={
+            "p=1": (CleanFileInfo(f"hdfs://elsewhere/t/p=1/a-0_0-0-0_{time}.parquet"),)
+        },
+        files_to_be_deleted_per_partition={"p=2": (f"b-0_0-0-0_{time}.parquet",)},
+        partitions_to_be_deleted=("p=1", "p=2", ""),
+    )
+    table.storage.create("p=2/.b-0_20200101.log.1_0-0-0", b"")
+    table.meta.create_requested(CLEAN, table.tick(), plan)
+    result = subject.clean()
+    assert result.files_deleted == 2
+    assert result.earliest_commit_to_retain == ""
+    said = table.meta.read(cleans(table)[-1]).partition_metadata
+    # A directory goes only when nothing else is in it, so that no writer loses a file.
+    assert said["p=1"].is_partition_deleted
+    assert not said["p=2"].is_partition_deleted
+    left = {path for path in table.storage.files if not path.startswith(".hoodie")}
+    assert left == {"p=2/.b-0_20200101.log.1_0-0-0", "p=2/.hoodie_partition_metadata"}
+
+
+def test_a_pending_clean_without_a_plan_is_taken_off_the_timeline():
+    subject = Subject(SmallTable())
+    table = subject.table
+    table.write(A)
+    instant = table.meta.create_requested(CLEAN, table.tick())
+    table.meta.transition_to_inflight(instant)
+    assert subject.clean() is None
+    assert len(table.meta.active_timeline()) == 1
+
+
+def test_bootstrap_source_files_are_not_deleted():
+    subject = Subject(SmallTable())
+    plan = CleanerPlan(
+        file_paths_to_be_deleted_per_partition={"p": (CleanFileInfo("s3://source/x", True),)}
+    )
+    subject.table.meta.create_requested(CLEAN, subject.table.tick(), plan)
+    with pytest.raises(UnsupportedTableError, match="s3://source/x"):
+        subject.clean()
+
+
+@pytest.mark.parametrize("garbage", [b"Obj\x01garbage", b"{}", b"\x00"])
+def test_an_unreadable_last_clean_is_an_error_that_names_its_file(garbage):
+    subject = Subject(SmallTable())
+    table = subject.table
+    for _ in range(4):
+        table.write(A)
+    subject.clean()
+    path = table.meta.path_of(cleans(table)[0])
+    table.storage.replace(path, garbage)
+    table.write(A)
+    before = set(table.storage.files)
+    with pytest.raises(CorruptMetadataError, match=path):
+        subject.cleaner.run()
+    assert set(table.storage.files) == before
+
+
+def test_an_unreadable_pending_plan_is_an_error_that_names_its_file():
+    subject = Subject(SmallTable())
+    instant = subject.table.meta.create_requested(CLEAN, subject.table.tick())
+    path = subject.table.meta.path_of(instant)
+    subject.table.storage.replace(path, b"Obj\x01")
+    with pytest.raises(CorruptMetadataError, match=path):
+        subject.cleaner.run()
+
+
+def test_an_unreadable_commit_is_an_error_that_names_its_file():
+    subject = Subject(SmallTable())
+    table = subject.table
+    for _ in range(4):
+        table.write(A)
+    path = table.meta.path_of(table.meta.active_timeline()[0])
+    table.storage.replace(path, b"Obj\x01")
+    with pytest.raises(CorruptMetadataError, match=path):
+        subject.cleaner.run()
+
+
+# Dying at every step.
+
+
+class Died(BaseException):
+    """What no handler catches."""
+
+
+def steps_of_a_clean() -> int:
+    counted: list[str] = []
+    subject = prepared()
+    subject.table.storage.fail.append(lambda kind, path: counted.append(kind))
+    subject.cleaner.run()
+    return len(counted)
+
+
+def prepared(version: int = 9) -> Subject:
+    table = SmallTable(MemoryStorage(), version=version)
+    subject = Subject(table)
+    for _ in range(4):
+        table.write(A, B)
+    subject.view.sync()
+    subject.view.load_partitions(["p=1", "p=2"])
+    table.clock.advance(1000)
+    return subject
+
+
+@VERSIONS
+@pytest.mark.parametrize("step", range(steps_of_a_clean()))
+@pytest.mark.parametrize("error", [Died, StorageUnavailableError])
+def test_dying_at_any_step_and_running_again_gives_the_same_table(version, step, error):
+    subject = prepared(version)
+    table = subject.table
+    earliest = table.model.writes[-2]
+    count = 0
+
+    def die(kind: str, path: str) -> None:
+        nonlocal count
+        if count == step:
+            count += 1
+            raise error("now")
+        count += 1
+
+    table.storage.fail.append(die)
+    failed = False
+    try:
+        subject.cleaner.run()
+    except (Died, StorageUnavailableError):
+        failed = True
+    table.storage.fail.clear()
+    for kept in table.model.writes[-2:]:
+        assert table.model.read_at(kept) <= table.data_files()
+    subject.tables = TableView(table.storage)
+    subject.restart()
+    result = subject.clean()
+    assert result is not None or not failed
+    if table.data_files() != table.model.to_keep(earliest):
+        # A file could not be deleted; the clean that follows the next commit does it.
+        table.write(A)
+        earliest = table.model.writes[-2]
+        subject.clean()
+    assert table.data_files() == table.model.to_keep(earliest)
+    assert cleans(table, State.REQUESTED) == cleans(table, State.INFLIGHT) == []
+    assert len(cleans(table)) in (1, 2)
