@@ -141,6 +141,11 @@ class TableView:
             )
         return LocalView(self, found)
 
+    def held(self, last_instant: str, timeline_hash: str) -> Snapshot | None:
+        """Return the snapshot that a client means if it is kept; never waits, reads nothing."""
+        history = self._history
+        return None if history is None else history.meant(last_instant, timeline_hash)
+
     # What views ask.
 
     def version(self, snapshot: Snapshot, partition: str) -> PartitionVersion:
@@ -202,10 +207,12 @@ class TableView:
         history = self._required()
         return history.newest if history.only_cleans_since(snapshot) else None
 
-    def mark_loaded(self, partitions: Iterable[str]) -> None:
+    def mark_loaded(self, partitions: Collection[str]) -> None:
         """Count partitions as loaded."""
-        with self._lock:
-            self._loaded.update(partitions)
+        # Nearly always they do already; a hot request shouldn't wait for a sync that is published.
+        if not self._loaded.issuperset(partitions):
+            with self._lock:
+                self._loaded.update(partitions)
 
     def loaded_partitions(self) -> list[str]:
         """Return the partitions that count as loaded, in order."""
