@@ -76,37 +76,48 @@ class WriteClient:
             embedded=embedded,
         )
 
-    def upsert(self, data: object) -> WriteResult:
+    def upsert(
+        self, data: object, *, extra_metadata: Mapping[str, str] | None = None
+    ) -> WriteResult:
         """Write rows over the stored rows of their keys; rows with new keys are inserted.
 
         Args:
             data: A DataFrame, or what the engine takes.
+            extra_metadata: What the commit is to carry beside the schema, such as how far a feed was read.
 
         Raises:
             InputError: Rows or columns can't be written; nothing was written.
+            ConfigError: ``extra_metadata`` holds ``schema``, which is the table's.
             TableError: The table can't be written, or something in it can't be read.
             StorageError: The file system failed; the next write undoes what was written.
         """
-        return WriteJob(self._context, UPSERT).run(data)
+        return WriteJob(self._context, UPSERT, extra_metadata).run(data)
 
-    def insert(self, data: object) -> WriteResult:
+    def insert(
+        self, data: object, *, extra_metadata: Mapping[str, str] | None = None
+    ) -> WriteResult:
         """Add rows without a look at stored keys, filling up small files; errors as of ``upsert``."""
-        return WriteJob(self._context, INSERT).run(data)
+        return WriteJob(self._context, INSERT, extra_metadata).run(data)
 
-    def bulk_insert(self, data: object) -> WriteResult:
+    def bulk_insert(
+        self, data: object, *, extra_metadata: Mapping[str, str] | None = None
+    ) -> WriteResult:
         """Add rows in new file groups only; errors as of ``upsert``."""
-        return WriteJob(self._context, BULK_INSERT).run(data)
+        return WriteJob(self._context, BULK_INSERT, extra_metadata).run(data)
 
-    def delete(self, data: object) -> WriteResult:
+    def delete(
+        self, data: object, *, extra_metadata: Mapping[str, str] | None = None
+    ) -> WriteResult:
         """Delete the stored rows of these keys.
 
         Args:
             data: Rows with at least the key and partition columns; the others don't matter.
+            extra_metadata: As of ``upsert``.
 
         Raises:
             TableNotFoundError: There is no table; other errors as of ``upsert``.
         """
-        return WriteJob(self._context, DELETE).run(data)
+        return WriteJob(self._context, DELETE, extra_metadata).run(data)
 
     def clean(self) -> CleanResult | None:
         """Delete files that no reader of the retained commits needs.

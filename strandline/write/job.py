@@ -42,7 +42,7 @@ from strandline.write.target import Target, open_target
 from strandline.write.task import STATUS_SCHEMA, AssignTask, WriteReport, WriteTask
 from strandline.write.transaction import Transaction
 from timeline.clock import Clock, TimeGenerator
-from timeline.errors import StrandlineError, UnsupportedTableError
+from timeline.errors import ConfigError, StrandlineError, UnsupportedTableError
 from timeline.storage.base import Storage
 
 logger = logging.getLogger(__name__)
@@ -97,12 +97,24 @@ class WriteJob:
     Args:
         context: The client's.
         operation: One of the four names above, which are Hudi's.
+        extra_metadata: What the commit is to carry beside the schema.
+
+    Raises:
+        ConfigError: ``extra_metadata`` holds ``schema``, which is the table's.
     """
 
-    def __init__(self, context: WriteContext, operation: str) -> None:
+    def __init__(
+        self,
+        context: WriteContext,
+        operation: str,
+        extra_metadata: Mapping[str, str] | None = None,
+    ) -> None:
         self._context = context
         self._engine = context.engine
         self._operation = operation
+        self._extra_metadata = dict(extra_metadata or {})
+        if "schema" in self._extra_metadata:
+            raise ConfigError("extra_metadata holds 'schema'; allowed: any other name")
         self._seconds = dict.fromkeys(PARTS, 0.0)
         self._report = LookupReport()
         self._executor_calls: list[Mapping[tuple[str, str], int]] = []
@@ -245,7 +257,9 @@ class WriteJob:
         strays = delete_unreported(markers, transaction.time, reported) if report.stats else ()
         if strays:
             logger.info("deleted %d files of repeated task attempts", len(strays))
-        metadata = transaction.complete(self._operation, report.stats, target.avro_schema or "")
+        metadata = transaction.complete(
+            self._operation, report.stats, target.avro_schema or "", self._extra_metadata
+        )
         self._context.history.remember(transaction.instant, metadata)
         with self._survived("deleting its markers"):
             delete_markers(markers, transaction.time)

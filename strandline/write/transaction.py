@@ -10,7 +10,7 @@ Source: Hudi 1.2.0 ``BaseHoodieWriteClient``, ``CommitUtils``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from strandline.write.markers import marker_folder
 from timeline.clock import TimeGenerator
@@ -51,13 +51,20 @@ class Transaction:
         self._meta.storage.make_dir(marker_folder(self.time))
         self.instant = self._meta.transition_to_inflight(self.instant)
 
-    def complete(self, operation: str, stats: Iterable[WriteStat], avro_schema: str) -> CommitMetadata:
+    def complete(
+        self,
+        operation: str,
+        stats: Iterable[WriteStat],
+        avro_schema: str,
+        extra_metadata: Mapping[str, str] | None = None,
+    ) -> CommitMetadata:
         """Make what was written visible; return what the commit says.
 
         Args:
             operation: Hudi's ``WriteOperationType``.
             stats: One for each file.
             avro_schema: The table's, without the meta columns.
+            extra_metadata: What the commit carries beside it.
         """
         assert self.instant.state is State.INFLIGHT
         by_partition: dict[str, list[WriteStat]] = {}
@@ -65,7 +72,7 @@ class Transaction:
             by_partition.setdefault(stat.partition_path or "", []).append(stat)
         metadata = CommitMetadata(
             partition_to_write_stats={path: tuple(found) for path, found in by_partition.items()},
-            extra_metadata={"schema": avro_schema},
+            extra_metadata={**(extra_metadata or {}), "schema": avro_schema},
             operation_type=operation,
         )
         self.instant = self._meta.complete(self.instant, metadata, self._times.next(self.time))
