@@ -17,7 +17,7 @@ from executor_proxy.http import DEFAULT_TIMEOUT_S, HttpSession
 from executor_proxy.priority import DEFAULT_RETRY, PriorityView, Retry
 from executor_proxy.remote import RemoteView
 from executor_proxy.report import LOCAL, SERVICE, LookupReport, ReportedView
-from fsview.managed import TableView
+from fsview.table_view import TableView
 from fsview.view import FileSystemView
 from timeline.storage.base import Storage
 from timeline.storage.open import open_storage

@@ -18,7 +18,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from fsview.model import CompactionOperation
@@ -87,14 +87,28 @@ class _Looked:
     savepoints: tuple[str, ...]
 
 
+@dataclass(slots=True)
+class CleanMemory:
+    """What a driver knows of one table from clean to clean; losing it costs reads, nothing else.
+
+    Attributes:
+        looked: How far the last look went, when it found nothing.
+        saved: What savepoints protect, by requested time.
+    """
+
+    looked: _Looked | None = None
+    saved: dict[str, SavepointMetadata] = field(default_factory=dict)
+
+
 class Cleaner:
-    """Cleans one table; for one thread. Keep it between cleans: it remembers what it has looked at.
+    """Cleans one table; for one thread.
 
     Args:
         meta_client: The table's; its storage calls are booked under ``clean``.
         view: Says which files a partition has; it is synced when it is too old to say.
         time_generator: Names instants.
         settings: What to keep.
+        memory: What earlier cleans of this driver know; ``None``: that of this cleaner only.
     """
 
     def __init__(
@@ -103,14 +117,14 @@ class Cleaner:
         view: FileSystemView,
         time_generator: TimeGenerator,
         settings: CleanSettings,
+        memory: CleanMemory | None = None,
     ) -> None:
         self._meta = meta_client.for_cause("clean")
         self._storage = meta_client.storage.for_cause("clean")
         self._view = view
         self._times = time_generator
         self._settings = settings
-        self._looked: _Looked | None = None
-        self._saved: dict[str, SavepointMetadata] = {}
+        self._memory = CleanMemory() if memory is None else memory
 
     def run(self) -> CleanResult | None:
         """Finish what died, then plan and do one clean.
@@ -169,7 +183,7 @@ class Cleaner:
                 compactions=self._compactions(),
             )
         if planned is None:
-            self._looked = _Looked(earliest.requested_time, savepoints.times)
+            self._memory.looked = _Looked(earliest.requested_time, savepoints.times)
         return planned
 
     # What the plan is made of.
@@ -183,8 +197,9 @@ class Cleaner:
     ) -> set[str]:
         """Return where to look: what the instants since the last look name, or every partition."""
         since = look_since(timeline, last_clean, savepoints.times)
-        if self._looked is not None and self._looked.savepoints == savepoints.times:
-            since = max(since, self._looked.earliest)
+        looked = self._memory.looked
+        if looked is not None and looked.savepoints == savepoints.times:
+            since = max(since, looked.earliest)
         if since == FROM_THE_START and self._has_archive():
             self._view.sync()
             return set(self._view.all_latest_base_files_before_or_on(_END_OF_TIME))
@@ -227,11 +242,12 @@ class Cleaner:
 
     def _savepoints(self, timeline: Timeline) -> Savepoints:
         """Return what savepoints protect; each is read once, as it never changes."""
+        saved = self._memory.saved
         found = timeline.filter(lambda i: i.action == SAVEPOINT).completed()
         for instant in found:
-            if instant.requested_time not in self._saved:
-                self._saved[instant.requested_time] = self._read(instant, SavepointMetadata)
-        return Savepoints.of({i.requested_time: self._saved[i.requested_time] for i in found})
+            if instant.requested_time not in saved:
+                saved[instant.requested_time] = self._read(instant, SavepointMetadata)
+        return Savepoints.of({i.requested_time: saved[i.requested_time] for i in found})
 
     def _has_archive(self) -> bool:
         return bool(self._storage.list(self._meta.config.archive_folder))

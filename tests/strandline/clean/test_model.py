@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsview.managed import TableView
+from fsview.table_view import TableView
 from strandline.clean.policy import CleanSettings, earliest_to_retain
 from strandline.clean.run import Cleaner
 from tests.kit.small_table import Pending, SmallTable

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fsview.managed import TableView
+from fsview.table_view import TableView
 from strandline.clean.policy import CleanSettings
 from strandline.clean.run import Cleaner
-from tests.kit.memory_storage import MemoryStorage
 from tests.kit.small_table import SmallTable
 from timeline.errors import CorruptMetadataError, StorageUnavailableError, UnsupportedTableError
 from timeline.instant import CLEAN, Instant, State
@@ -396,68 +395,3 @@ def test_an_unreadable_commit_is_an_error_that_names_its_file():
     table.storage.replace(path, b"Obj\x01")
     with pytest.raises(CorruptMetadataError, match=path):
         subject.cleaner.run()
-
-
-# Dying at every step.
-
-
-class Died(BaseException):
-    """What no handler catches."""
-
-
-def steps_of_a_clean() -> int:
-    counted: list[str] = []
-    subject = prepared()
-    subject.table.storage.fail.append(lambda kind, path: counted.append(kind))
-    subject.cleaner.run()
-    return len(counted)
-
-
-def prepared(version: int = 9) -> Subject:
-    table = SmallTable(MemoryStorage(), version=version)
-    subject = Subject(table)
-    for _ in range(4):
-        table.write(A, B)
-    subject.view.sync()
-    subject.view.load_partitions(["p=1", "p=2"])
-    table.clock.advance(1000)
-    return subject
-
-
-@VERSIONS
-@pytest.mark.parametrize("step", range(steps_of_a_clean()))
-@pytest.mark.parametrize("error", [Died, StorageUnavailableError])
-def test_dying_at_any_step_and_running_again_gives_the_same_table(version, step, error):
-    subject = prepared(version)
-    table = subject.table
-    earliest = table.model.writes[-2]
-    count = 0
-
-    def die(kind: str, path: str) -> None:
-        nonlocal count
-        if count == step:
-            count += 1
-            raise error("now")
-        count += 1
-
-    table.storage.fail.append(die)
-    failed = False
-    try:
-        subject.cleaner.run()
-    except (Died, StorageUnavailableError):
-        failed = True
-    table.storage.fail.clear()
-    for kept in table.model.writes[-2:]:
-        assert table.model.read_at(kept) <= table.data_files()
-    subject.tables = TableView(table.storage)
-    subject.restart()
-    result = subject.clean()
-    assert result is not None or not failed
-    if table.data_files() != table.model.to_keep(earliest):
-        # A file could not be deleted; the clean that follows the next commit does it.
-        table.write(A)
-        earliest = table.model.writes[-2]
-        subject.clean()
-    assert table.data_files() == table.model.to_keep(earliest)
-    assert cleans(table, State.REQUESTED) == cleans(table, State.INFLIGHT) == []
-    assert len(cleans(table)) in (1, 2)

@@ -1,0 +1,74 @@
+"""A clean that goes wrong at any of its storage calls, in every way, and the one after it."""
+
+from __future__ import annotations
+
+import pytest
+
+from fsview.table_view import TableView
+from strandline.clean.policy import CleanSettings
+from strandline.clean.run import Cleaner
+from tests.kit.memory_storage import MemoryStorage
+from tests.kit.small_table import SmallTable
+from timeline.errors import StorageUnavailableError
+from timeline.instant import CLEAN
+from timeline.meta_client import TableMetaClient
+from timeline.storage.faults import Crash, Effect, Fault, FaultyStorage
+
+A, B = ("p=1", "a-0"), ("p=2", "b-0")
+SETTINGS = CleanSettings(retained=2, parallelism=1)
+
+
+def prepared(version: int) -> SmallTable:
+    table = SmallTable(MemoryStorage(), version=version)
+    for _ in range(4):
+        table.write(A, B)
+    table.clock.advance(1000)
+    return table
+
+
+def clean(table: SmallTable, faults: list[Fault]) -> FaultyStorage:
+    """Clean with a loaded view; only the cleaner's own calls go wrong."""
+    view = TableView(table.storage).newest()
+    view.load_partitions(["p=1", "p=2"])
+    storage = FaultyStorage(table.storage, faults)
+    meta = TableMetaClient(storage, table.meta.config)
+    Cleaner(meta, view, table.times, SETTINGS).run()
+    return storage
+
+
+CALLS = len(clean(prepared(9), []).log)
+
+
+def test_the_calls_are_few():
+    log = clean(prepared(6), []).log
+    assert len(log) == CALLS
+    assert [kind for kind, _ in log].count("list") == 2  # the timeline and, once, the archive
+
+
+@pytest.mark.parametrize("version", [6, 9])
+@pytest.mark.parametrize("effect", Effect)
+@pytest.mark.parametrize("at", range(1, CALLS + 1))
+def test_what_went_wrong_is_made_good_by_the_next_clean(version, effect, at):
+    table = prepared(version)
+    earliest = table.model.writes[-2]
+    try:
+        clean(table, [Fault(at, effect)])
+        failed = False
+    except (Crash, StorageUnavailableError):
+        failed = True
+    # Readers within the retained history see all their files, whatever happened.
+    for kept in table.model.writes[-2:]:
+        assert table.model.read_at(kept) <= table.data_files()
+
+    table.clock.advance(1000)
+    clean(table, [])
+    cleans = [i for i in table.meta.active_timeline() if i.action == CLEAN]
+    assert all(instant.is_completed for instant in cleans)
+    assert len(cleans) == 1
+    if failed:
+        assert table.data_files() == table.model.to_keep(earliest)
+    # A file that could not be deleted is on record, and goes after the next commit.
+    table.write(A)
+    table.clock.advance(1000)
+    clean(table, [])
+    assert table.data_files() == table.model.to_keep(table.model.writes[-2])

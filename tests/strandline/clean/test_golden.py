@@ -1,0 +1,175 @@
+"""Our plans against those of Hudi's cleaner, on every clean of the golden copy-on-write tables.
+
+A clean's step also holds the commit before it, so the state that Hudi planned on is put together
+of two steps: the timeline of the clean's step without the clean, and the data files of both steps
+(what the clean deleted is in the step before).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from fsview.table_view import TableView
+from strandline.clean.policy import CleanSettings
+from strandline.clean.run import Cleaner
+from tests.kit import golden
+from tests.kit.memory_storage import MemoryStorage
+from timeline.clock import ManualClock, TimeGenerator
+from timeline.instant import CLEAN, Instant
+from timeline.meta_client import TableMetaClient
+from timeline.metadata import CleanerPlan, CleanMetadata
+
+COW = tuple(name for name in golden.scenarios() if golden.info(name)["table_type"] == "cow")
+RETAINED = 2
+"""``hoodie.clean.commits.retained`` of all golden cleans; it was set by step, not by scenario."""
+LEFT_EMPTY = {
+    # All groups of the partition were replaced before the earliest instant to retain.
+    ("replace_cow_v6", 12): ("2024-01-04",),
+    ("replace_cow_v9", 12): ("2024-01-04",),
+    """``hoodie.clean.commits.retained`` of all golden cleans; set by step, not by scenario."""(
+        "savepoint_cow_v6", 7
+    ): ("2024-01-04",),
+    ("savepoint_cow_v9", 7): ("2024-01-04",),
+}
+"""(scenario, step) → partitions whose directory Hudi drops, and we leave to whoever writes there.
+
+This is the only difference between the plans.
+"""
+
+
+@dataclass(frozen=True)
+class HudiClean:
+    """One clean as Hudi planned and did it."""
+
+    scenario: str
+    step: int
+    instant: Instant
+    plan: CleanerPlan
+    done: CleanMetadata
+
+
+def storage_of(scenario: str, step: int) -> MemoryStorage:
+    """Return a step in memory; data files have their size only by name, which plans don't need."""
+    storage = MemoryStorage("/golden/t")
+    known = golden.contents(scenario, step)
+    for entry in golden.listing(scenario, step):
+        if not entry.is_dir and not entry.path.endswith(".crc"):
+            storage.files[entry.path] = (known.get(entry.path, b""), entry.mtime_ms)
+    return storage
+
+
+def cleans(scenario: str) -> Iterator[HudiClean]:
+    """Yield the cleans of a scenario, each at the first step that has it."""
+    seen: set[str] = set()
+    for step in golden.steps(scenario):
+        storage = storage_of(scenario, step)
+        meta = TableMetaClient.open(storage)
+        for instant in meta.active_timeline():
+            if instant.action == CLEAN and instant.requested_time not in seen:
+                seen.add(instant.requested_time)
+                plan, done = meta.read_plan(instant), meta.read(instant)
+                assert isinstance(plan, CleanerPlan)
+                assert isinstance(done, CleanMetadata)
+                yield HudiClean(scenario, step, instant, plan, done)
+
+
+def before(clean: HudiClean) -> MemoryStorage:
+    """Return the table as it was when this clean was planned."""
+    storage = storage_of(clean.scenario, clean.step)
+    time = clean.instant.requested_time
+    for path in list(storage.files):
+        if f"/{time}" in path and ".clean" in path:
+            del storage.files[path]
+    gone = {
+        f"{partition}/{name}" if partition else name
+        for partition, cleaned in clean.done.partition_metadata.items()
+        for name in cleaned.success_delete_files
+    }
+    earlier = storage_of(clean.scenario, clean.step - 1).files
+    for path in gone:
+        storage.files[path] = earlier[path]
+    return storage
+
+
+def named(plan: CleanerPlan) -> dict[str, set[str]]:
+    return {
+        partition: {file.file_path.rpartition("/")[2] for file in files}
+        for partition, files in plan.file_paths_to_be_deleted_per_partition.items()
+    }
+
+
+ALL = [clean for scenario in COW for clean in cleans(scenario)]
+
+
+def cleaner(storage: MemoryStorage) -> tuple[Cleaner, TableMetaClient]:
+    meta = TableMetaClient.open(storage)
+    times = TimeGenerator(ManualClock(1_800_000_000_000), wait=lambda seconds: None)
+    view = TableView(storage).newest()
+    return Cleaner(meta, view, times, CleanSettings(retained=RETAINED, parallelism=1)), meta
+
+
+def test_there_are_cleans_to_compare_with():
+    assert len(ALL) > 60
+    assert {clean.scenario for clean in ALL} >= {"cow_basic_v6_h0150", "savepoint_cow_v9"}
+
+
+@pytest.mark.parametrize("clean", ALL, ids=lambda c: f"{c.scenario}-{c.step:02d}")
+def test_the_plan_is_hudis(clean):
+    subject, meta = cleaner(before(clean))
+    planned = subject.plan(meta.active_timeline())
+    assert planned is not None
+    assert planned.plan.earliest_instant_to_retain == clean.plan.earliest_instant_to_retain
+    assert (
+        planned.plan.last_completed_commit_timestamp == clean.plan.last_completed_commit_timestamp
+    )
+    assert named(planned.plan) == named(clean.plan)
+    assert planned.plan.policy == clean.plan.policy
+    assert planned.plan.version == clean.plan.version
+    assert planned.plan.extra_metadata == clean.plan.extra_metadata
+    emptied = LEFT_EMPTY.get((clean.scenario, clean.step), ())
+    assert clean.plan.partitions_to_be_deleted == emptied
+    assert planned.plan.partitions_to_be_deleted == ()
+
+
+@pytest.mark.parametrize("clean", ALL, ids=lambda c: f"{c.scenario}-{c.step:02d}")
+def test_what_is_done_and_recorded_is_hudis(clean):
+    storage = before(clean)
+    subject, meta = cleaner(storage)
+    result = subject.run()
+    assert result is not None
+    instant = meta.active_timeline().find(result.instant, CLEAN)
+    assert instant is not None
+    said = meta.read(instant)
+    assert isinstance(said, CleanMetadata)
+    assert said.earliest_commit_to_retain == clean.done.earliest_commit_to_retain
+    assert said.total_files_deleted == clean.done.total_files_deleted
+    assert said.version == clean.done.version
+    assert said.extra_metadata == clean.done.extra_metadata
+    assert {
+        partition: (
+            cleaned.partition_path,
+            cleaned.policy,
+            set(cleaned.delete_path_patterns),
+            set(cleaned.success_delete_files),
+            cleaned.failed_delete_files,
+        )
+        for partition, cleaned in said.partition_metadata.items()
+    } == {
+        partition: (
+            cleaned.partition_path,
+            cleaned.policy,
+            set(cleaned.delete_path_patterns),
+            set(cleaned.success_delete_files),
+            cleaned.failed_delete_files,
+        )
+        for partition, cleaned in clean.done.partition_metadata.items()
+    }
+    after = {
+        entry.path
+        for entry in golden.listing(clean.scenario, clean.step)
+        if entry.path.endswith(".parquet")
+    }
+    assert {path for path in storage.files if path.endswith(".parquet")} == after
