@@ -5,8 +5,13 @@ filter of the record keys and its type, and the least and greatest key (absent w
 row). Without the filter a Java upsert by Bloom index fails on the file; reading needs none of them.
 
 Timestamps are 64-bit microseconds, decimals fixed-length, lists in the three-level form; Arrow's
-own schema isn't stored. Dictionaries are used for strings that repeat, found out from the first
-rows: for the rest they cost more time than they save space under compression.
+own schema isn't stored. Hudi 1.2.0's own reader of base files gives back every type that
+``avro_schema`` lists, nested ones too, with one exception that is parquet-avro's (before 1.14,
+"Can't redefine: element"): a list of structs in which lies another list of structs or of decimals.
+
+Dictionaries are used for strings that repeat, found out from the first rows: for the rest they cost
+more time than they save space under compression. gzip runs at level 1: level 6, Java's, takes three
+times as long for files 5 % smaller.
 
 Source: Hudi 1.2.0 ``HoodieBloomFilterWriteSupport``, ``HoodieAvroWriteSupport``.
 """

@@ -156,13 +156,15 @@ def deduplicate(
         return rows
     crowded = np.flatnonzero(counts[codes] > 1)
     rivals = rows.take(pa.array(crowded))
-    columns = [_comparable(column_of(rivals, name)) for name in ordering_fields]
-    names = [str(i) for i in range(len(columns))]
-    table = pa.table(
-        [pa.array(codes[crowded]), *columns, pa.array(crowded)], names=["key", *names, "row"]
-    )
-    ascending = [(name, "ascending") for name in ("key", *names, "row")]
-    order = pc.sort_indices(table, sort_keys=ascending, null_placement="at_start").to_numpy()
+    columns = [pa.array(codes[crowded])]
+    for name in ordering_fields:
+        values = _comparable(column_of(rivals, name))
+        # Whether there is a value sorts first: a null is below any value.
+        columns += [pc.is_valid(values), values]
+    columns.append(pa.array(crowded))
+    table = pa.table(columns, names=[str(at) for at in range(len(columns))])
+    order = pc.sort_indices(table, sort_keys=[(n, "ascending") for n in table.column_names])
+    order = order.to_numpy()
     sorted_codes = codes[crowded][order]
     newest = crowded[order[np.append(sorted_codes[1:] != sorted_codes[:-1], True)]]
     keep = counts[codes] == 1

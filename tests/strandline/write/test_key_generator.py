@@ -1,0 +1,212 @@
+"""Key generators, against Hudi's rules written out row by row."""
+
+import datetime as dt
+import re
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from strandline.write.key_generator import COMPLEX, NON_PARTITION, SIMPLE, KeyGenerator, infer_type
+from timeline.errors import ConfigError, InputError
+
+ESCAPED = {*map(chr, range(32)), *"\"#%'*/:=?\\{[]^", "\x7f"}
+
+
+def generator(keys="id", partitions="p", kind=None, **more):
+    keys = tuple(keys.split(","))
+    partitions = tuple(partitions.split(",")) if partitions else ()
+    return KeyGenerator(keys, partitions, kind or infer_type(keys, partitions), **more)
+
+
+def rows(**columns):
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def naive_key(fields, values, named):
+    """Hudi's rule for one row; ``None``: it is an error."""
+    if not any(values):
+        return None
+    if not named:
+        return values[0]
+    shown = ["__null__" if v is None else v or "__empty__" for v in values]
+    return ",".join(f"{name}:{value}" for name, value in zip(fields, shown, strict=True))
+
+
+def naive_segment(field, value, hive, encode):
+    value = value or "__HIVE_DEFAULT_PARTITION__"
+    if encode:
+        value = "".join(f"%{ord(c):02X}" if c in ESCAPED else c for c in value)
+    return f"{field}={value}" if hive else value
+
+
+@pytest.mark.parametrize(
+    ("keys", "partitions", "kind"),
+    [
+        (["id"], ["p"], SIMPLE),
+        (["id"], [], NON_PARTITION),
+        (["id", "q"], [], NON_PARTITION),
+        (["id", "q"], ["p"], COMPLEX),
+        (["id"], ["p", "q"], COMPLEX),
+    ],
+)
+def test_the_type_is_inferred_as_hudi_does(keys, partitions, kind):
+    assert infer_type(keys, partitions) == kind
+
+
+VALUES = st.none() | st.text(max_size=4)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(VALUES, VALUES), min_size=1, max_size=6))
+def test_complex_keys_follow_the_rule(pairs):
+    batch = rows(a=pa.array([a for a, _ in pairs], pa.string()),
+                 b=pa.array([b for _, b in pairs], pa.string()))  # fmt: skip
+    want = [naive_key("ab", pair, named=True) for pair in pairs]
+    keys = generator("a,b", "p")
+    if None in want:
+        with pytest.raises(InputError, match=rf"in {want.count(None)} of {len(want)} rows"):
+            keys.record_keys(batch)
+    else:
+        assert keys.record_keys(batch).to_pylist() == want
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.none() | st.text(max_size=6), min_size=1, max_size=6), st.booleans(), st.booleans()
+)
+def test_paths_follow_the_rule(values, hive, encode):
+    batch = rows(p=pa.array(values, pa.string()), q=pa.array(["x"] * len(values)))
+    paths = generator("id", "p,q", hive_style=hive, url_encode=encode)
+    want = [naive_segment("p", value, hive, encode) for value in values]
+    astray = any(
+        {"", ".", "..", ".hoodie"} & set(part.split("/")) or "\x00" in part for part in want
+    )
+    if astray:
+        with pytest.raises(InputError, match="partition column 'p' has the value"):
+            paths.partition_paths(batch)
+    else:
+        tail = naive_segment("q", "x", hive, encode)
+        assert paths.partition_paths(batch).to_pylist() == [f"{part}/{tail}" for part in want]
+
+
+def test_real_tables_paths():
+    """The values and directories of tables that Hudi 1.2.0 wrote with URL encoding."""
+    values = ["a b", "50%off", "k=v", "ünïcöde", "中文", "a+b&c", "q?x#y", "o'neil:1"]
+    paths = generator(url_encode=True).partition_paths(rows(p=values))
+    assert paths.to_pylist() == [
+        "a b", "50%25off", "k%3Dv", "ünïcöde", "中文", "a+b&c", "q%3Fx%23y", "o%27neil%3A1",
+    ]  # fmt: skip
+    two = generator("id", "region,ts", hive_style=True, url_encode=True)
+    batch = rows(region=["a/b c"], ts=[3])
+    assert two.partition_paths(batch).to_pylist() == ["region=a%2Fb c/ts=3"]
+    plain = generator().partition_paths(rows(p=["2025/01/01"]))
+    assert plain.to_pylist() == ["2025/01/01"]
+
+
+def test_without_partitions_the_path_is_empty():
+    none = generator("id", "")
+    batch = rows(id=["a", "b"])
+    assert none.partition_paths(batch).to_pylist() == ["", ""]
+    assert none.record_keys(batch).to_pylist() == ["a", "b"]
+    assert generator("id,q", "").record_keys(rows(id=["a"], q=["b"])).to_pylist() == ["id:a,q:b"]
+
+
+@pytest.mark.parametrize(
+    ("version", "named", "want"),
+    [(9, True, "id:k"), (9, False, "id:k"), (6, True, "id:k"), (6, False, "k"), (8, False, "k")],
+)
+def test_one_key_column_under_complex_depends_on_the_table(version, named, want):
+    keys = generator("id", "p,q", table_version=version, name_single_key=named)
+    assert keys.record_keys(rows(id=["k"])).to_pylist() == [want]
+
+
+def test_a_stored_key_tells_the_form_of_the_table():
+    keys = generator("id", "p,q", table_version=6)
+    assert keys.matching("id:r0000").record_keys(rows(id=["k"])).to_pylist() == ["id:k"]
+    assert keys.matching("r0000").record_keys(rows(id=["k"])).to_pylist() == ["k"]
+
+
+@pytest.mark.parametrize(
+    ("array", "text"),
+    [
+        (pa.array([True, False]), ["true", "false"]),
+        (pa.array([-5, 2**62]), ["-5", str(2**62)]),
+        (pa.array([1, -1], pa.int8()), ["1", "-1"]),
+        (pa.array(["x", "ü"], pa.large_string()), ["x", "ü"]),
+        (pa.array(["x", "y"]).dictionary_encode(), ["x", "y"]),
+        (pa.array([dt.date(2013, 1, 1), dt.date(1969, 12, 31)]), ["2013-01-01", "1969-12-31"]),
+        (pa.array([Decimal("12.50"), Decimal("-0.01")], pa.decimal128(8, 2)), ["12.50", "-0.01"]),
+        (pa.array([Decimal(0), Decimal("1e-10")], pa.decimal128(20, 10)), ["0E-10", "1E-10"]),
+        (pa.array([1, -1], pa.timestamp("us", tz="Asia/Tokyo")), ["1", "-1"]),
+        (pa.array([10**15, 0], pa.timestamp("us")), ["1000000000000000", "0"]),
+    ],
+    ids=lambda value: str(value.type) if isinstance(value, pa.Array) else None,
+)
+def test_values_become_the_text_that_java_gives(array, text):
+    batch = rows(id=array, p=array)
+    assert generator().record_keys(batch).to_pylist() == text
+    assert generator().partition_paths(batch).to_pylist() == text
+    table = pa.Table.from_batches([batch, batch.slice(0, 1)])
+    assert generator().record_keys(table).to_pylist() == [*text, text[0]]
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        pa.array([1.0]), pa.array([1.0], pa.float32()), pa.array([b"x"]), pa.array([[1]]),
+        pa.array([{"a": 1}]), pa.array([1], pa.timestamp("ns")),
+    ],
+    ids=lambda array: str(array.type),
+)  # fmt: skip
+def test_types_without_one_text_are_refused(array):
+    batch = rows(id=array, p=array)
+    with pytest.raises(InputError, match=re.escape(f"key column 'id' has the type {array.type}")):
+        generator().record_keys(batch)
+    with pytest.raises(InputError, match="partition column 'p' has the type"):
+        generator().partition_paths(batch)
+
+
+def test_null_and_empty_keys_are_counted():
+    batch = rows(id=pa.array(["a", None, "", "b"]))
+    with pytest.raises(InputError, match="'id' is null or empty in 2 of 4 rows"):
+        generator().record_keys(batch)
+    assert generator("id", "p,q").record_keys(rows(id=["a"], q=["b"])).to_pylist() == ["id:a"]
+
+
+def test_a_missing_column_is_named():
+    with pytest.raises(InputError, match="no column 'id'"):
+        generator().record_keys(rows(p=["x"]))
+    with pytest.raises(InputError, match="no column 'p'"):
+        generator().partition_paths(rows(id=["x"]))
+
+
+def test_keys_reach_into_structs():
+    batch = rows(k=pa.array([{"id": 7}]), p=["x"])
+    assert generator("k.id").record_keys(batch).to_pylist() == ["7"]
+
+
+def test_no_rows_give_no_keys():
+    empty = pa.schema([("id", pa.int64()), ("p", pa.string()), ("q", pa.string())]).empty_table()
+    for made in (generator(), generator("id,q", "p,q"), generator("id", "")):
+        assert len(made.record_keys(empty)) == 0
+        assert len(made.partition_paths(empty)) == 0
+
+
+@pytest.mark.parametrize(
+    ("keys", "partitions", "kind"),
+    [
+        ("id", "p", "TIMESTAMP"), ("id", "p,q", SIMPLE), ("id", "", COMPLEX),
+        ("id", "p", NON_PARTITION),
+    ],
+)  # fmt: skip
+def test_generators_that_cannot_be_are_refused(keys, partitions, kind):
+    with pytest.raises(ConfigError, match=f"key generator type '?{kind}"):
+        generator(keys, partitions, kind)
+
+
+def test_no_key_column_is_refused():
+    with pytest.raises(ConfigError, match=r"recordkey\.field is empty"):
+        KeyGenerator((), ("p",), COMPLEX)

@@ -1,0 +1,328 @@
+"""Merging and deduplicating, against Hudi's rules applied to one row after the other."""
+
+import math
+import re
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from strandline.write.merge import MergeCounts, Merger, MergeRules, deduplicate, merge
+from strandline.write.schema import META_FIELDS
+from timeline.errors import InputError
+
+OLD, NEW = "20250101000000000", "20250102000000000"
+SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("ts", pa.int64()),
+        ("seq", pa.float64()),
+        ("tags", pa.list_(pa.field("element", pa.string()))),
+    ]
+)
+
+
+def rules(**changes):
+    defaults = {
+        "schema": SCHEMA,
+        "ordering_fields": ("ts", "seq"),
+        "event_time": True,
+        "instant": NEW,
+        "task_partition": 3,
+        "file_name": "new.parquet",
+    }
+    return MergeRules(**(defaults | changes))
+
+
+def row(key, ts=None, seq=None, *, deleted=None):
+    return {
+        "_hoodie_record_key": key,
+        "_hoodie_partition_path": "p",
+        "id": key,
+        "ts": ts,
+        "seq": seq,
+        "tags": [f"{key}{ts}", None],
+        "_hoodie_is_deleted": deleted,
+    }
+
+
+INCOMING = pa.schema(
+    [
+        ("_hoodie_record_key", pa.string()),
+        ("_hoodie_partition_path", pa.string()),
+        *SCHEMA,
+        ("_hoodie_is_deleted", pa.bool_()),
+    ]
+)
+
+
+def incoming(rows, schema=INCOMING):
+    return pa.Table.from_pylist(rows, schema=schema)
+
+
+def stored(rows):
+    """A base file that an earlier instant wrote in one go."""
+    return merge(
+        None, incoming(rows), rules(instant=OLD, file_name="old.parquet", append=True)
+    ).table
+
+
+def java_compare(mine, theirs):
+    """Compare two ordering values as ``Comparable`` does, a null below any value."""
+    if mine is None or theirs is None:
+        return (mine is not None) - (theirs is not None)
+    if isinstance(mine, float):
+        key = [
+            (math.isnan(v), 0.0 if math.isnan(v) else v, math.copysign(1, v) if v == 0 else 0)
+            for v in (mine, theirs)
+        ]
+        mine, theirs = key
+    return (mine > theirs) - (mine < theirs)
+
+
+def naive_compare(mine, theirs, fields):
+    return next((c for f in fields if (c := java_compare(mine[f], theirs[f]))), 0)
+
+
+def naive_merge(existing, new, how):
+    """Return the rows (without file name and seqno) and the counts, one row after the other."""
+    by_key = {} if how.append else {r["_hoodie_record_key"]: r for r in new}
+    seen, out, counts = set(), [], dict.fromkeys(("updates", "deletes", "late"), 0)
+    for old in existing:
+        key = old["_hoodie_record_key"]
+        mine = by_key.get(key)
+        if mine is None:
+            out.append((old["_hoodie_commit_time"], old))
+            continue
+        seen.add(key)
+        dead = how.delete or bool(mine["_hoodie_is_deleted"])
+        timeless = dead and all(mine[f] in (None, 0) for f in ("ts",)) and mine["seq"] is None
+        wins = (
+            how.delete
+            or not how.event_time
+            or timeless
+            or naive_compare(mine, old, how.ordering_fields) >= 0
+        )
+        if not wins:
+            counts["late"] += 1
+            out.append((old["_hoodie_commit_time"], old))
+        elif dead:
+            counts["deletes"] += 1
+        else:
+            counts["updates"] += 1
+            out.append((how.instant, mine))
+    rest = [r for r in new if r["_hoodie_record_key"] not in seen]
+    dead = [r for r in rest if how.delete or r["_hoodie_is_deleted"]]
+    fresh = [r for r in rest if r not in dead]
+    out.extend((how.instant, r) for r in fresh)
+    return out, MergeCounts(len(fresh), missed_deletes=len(dead), **counts)
+
+
+def plain(rows):
+    """Make rows comparable: NaN is itself, -0.0 is not 0.0."""
+    return [
+        {name: repr(value) if isinstance(value, float) else value for name, value in r.items()}
+        for r in rows
+    ]
+
+
+KEYS = st.sampled_from("abcdefgh")
+ROWS = st.lists(
+    st.builds(
+        row,
+        KEYS,
+        st.none() | st.integers(-1, 2),
+        st.none() | st.sampled_from([0.0, -0.0, 1.5, math.nan, math.inf, -math.inf]),
+        deleted=st.none() | st.booleans(),
+    ),
+    max_size=10,
+)
+UNIQUE_ROWS = ROWS.map(lambda rows: list({r["_hoodie_record_key"]: r for r in rows}.values()))
+
+
+@settings(max_examples=300, deadline=None)
+@given(ROWS, UNIQUE_ROWS, st.sampled_from(["event", "commit", "delete", "append"]), st.booleans())
+def test_a_merge_is_the_rules_row_by_row(before, new, mode, in_pieces):
+    before = [r | {"_hoodie_is_deleted": None} for r in before]
+    existing = stored(before)
+    how = rules(event_time=mode == "event", delete=mode == "delete", append=mode == "append")
+    merger = Merger(incoming(new), how)
+    step = 3 if in_pieces else max(1, len(existing))
+    pieces = [merger.apply(existing.slice(i, step)) for i in range(0, len(existing), step)]
+    result = pa.concat_tables([*pieces, merger.finish()])
+    want, counts = naive_merge(existing.to_pylist(), new, how)
+    own = ("_hoodie_record_key", "_hoodie_partition_path", *SCHEMA.names)
+    assert plain(result.select(own).to_pylist()) == plain(
+        {name: r[name] for name in own} for _, r in want
+    )
+    assert result["_hoodie_commit_time"].to_pylist() == [time for time, _ in want]
+    assert set(result["_hoodie_file_name"].to_pylist()) <= {"new.parquet"}
+    assert merger.counts == counts
+    stamps = list(
+        zip(
+            result["_hoodie_commit_time"].to_pylist(),
+            result["_hoodie_commit_seqno"].to_pylist(),
+            strict=True,
+        )
+    )
+    old_seqnos = set(existing["_hoodie_commit_seqno"].to_pylist())
+    assert {seqno for time, seqno in stamps if time == OLD} <= old_seqnos
+    mine = [seqno for time, seqno in stamps if time == NEW]
+    assert sorted(mine) == sorted(f"{NEW}_3_{n}" for n in range(len(mine)))
+    assert merger.next_seqno == len(mine)
+    result.validate(full=True)
+
+
+def merged(before, new, **changes):
+    result = merge(stored(before), incoming(new), rules(**changes))
+    return result, {r["_hoodie_record_key"]: r for r in result.table.to_pylist()}
+
+
+def test_a_late_row_leaves_the_stored_row_wholly_alone():
+    result, rows = merged([row("a", 5), row("b", 5)], [row("a", 4), row("b", 5), row("c", 1)])
+    assert (result.inserts, result.updates, result.deletes, result.counts.late) == (1, 1, 0, 1)
+    late = rows["a"]
+    assert (late["ts"], late["_hoodie_commit_time"]) == (5, OLD)
+    assert late["_hoodie_commit_seqno"] == f"{OLD}_3_0"
+    assert late["_hoodie_file_name"] == "new.parquet"
+    assert rows["b"]["_hoodie_commit_time"] == rows["c"]["_hoodie_commit_time"] == NEW
+
+
+def test_stored_rows_keep_their_order_and_new_ones_follow():
+    result, _ = merged(
+        [row("c", 1), row("a", 1), row("b", 1)], [row("z", 1), row("a", 2), row("y", 1)]
+    )
+    assert result.table["id"].to_pylist() == ["c", "a", "b", "z", "y"]
+    assert result.table.schema.names == [*META_FIELDS, *SCHEMA.names]
+
+
+def test_a_flagged_row_deletes_only_when_it_is_new_enough():
+    before = [row("a", 5), row("b", 5), row("c", 5), row("d", 5)]
+    flagged = [row("a", 4, deleted=True), row("b", 5, deleted=True), row("c", 0, deleted=True),
+               row("d", None, deleted=True)]  # fmt: skip
+    result, rows = merged(before, flagged, ordering_fields=("ts",))
+    assert rows.keys() == {"a"}
+    assert (result.deletes, result.counts.late) == (3, 1)
+
+
+def test_a_hard_delete_needs_only_the_key():
+    keys = incoming([row("a", 1), row("x", 1)]).select(
+        ["_hoodie_record_key", "_hoodie_partition_path"]
+    )
+    result = merge(stored([row("a", 9), row("b", 9)]), keys, rules(delete=True))
+    assert result.table["id"].to_pylist() == ["b"]
+    assert result.counts == MergeCounts(deletes=1, missed_deletes=1)
+
+
+def test_deleting_all_rows_leaves_a_table_without_rows():
+    result, _ = merged([row("a", 1)], [row("a", 1)], delete=True)
+    assert result.table.num_rows == 0
+    assert result.table.schema.names == [*META_FIELDS, *SCHEMA.names]
+
+
+def test_stored_duplicates_are_all_replaced():
+    result, _ = merged([row("a", 1), row("a", 2), row("b", 1)], [row("a", 3)])
+    assert result.table["ts"].to_pylist() == [3, 3, 1]
+    assert result.updates == 2
+
+
+def test_sequence_numbers_go_on_from_where_they_are_told():
+    merger = Merger(incoming([row("a", 1), row("b", 1)]), rules(first_seqno=7))
+    assert merger.finish()["_hoodie_commit_seqno"].to_pylist() == [f"{NEW}_3_7", f"{NEW}_3_8"]
+    assert merger.next_seqno == 9
+
+
+def test_a_file_of_an_older_schema_is_brought_up():
+    old = stored([row("a", 1), row("b", 1)]).drop_columns(["tags", "_hoodie_file_name"])
+    narrow = old.set_column(5, "ts", old["ts"].cast(pa.int32()))
+    result = merge(narrow, incoming([row("a", 2)]), rules(ordering_fields=("ts",)))
+    assert result.table["tags"].to_pylist() == [["a2", None], None]
+    assert result.table["ts"].type == pa.int64()
+
+
+@pytest.mark.parametrize(
+    ("kind", "low", "high"),
+    [
+        (pa.string(), "2025-01-01", "2025-01-02"),
+        (pa.decimal128(10, 2), Decimal("-1.00"), Decimal("0.50")),
+        (pa.timestamp("us", tz="UTC"), 1, 2),
+        (pa.date32(), 1, 2),
+        (pa.bool_(), False, True),
+        (pa.float32(), -1.0, 0.5),
+        (pa.binary(), b"a", b"b"),
+    ],
+    ids=str,
+)
+def test_any_type_with_an_order_orders(kind, low, high):
+    schema = pa.schema([("id", pa.string()), ("ts", kind)])
+    how = rules(schema=schema, ordering_fields=("ts",))
+    meta = {"_hoodie_record_key": ["a"], "_hoodie_partition_path": ["p"], "id": ["a"]}
+    old, new = (pa.table(meta | {"ts": pa.array([v], kind)}) for v in (low, high))
+    first = merge(None, old, how).table
+    assert merge(first, new, how).counts == MergeCounts(updates=1)
+    assert merge(merge(None, new, how).table, old, how).counts == MergeCounts(late=1)
+    both = pa.concat_tables([new, old])
+    assert deduplicate(both, ["ts"])["ts"] == new["ts"]
+    assert deduplicate(both, [])["ts"] == old["ts"]
+
+
+def test_ordering_may_lie_in_a_struct():
+    schema = pa.schema([("id", pa.string()), ("s", pa.struct([("at", pa.int64())]))])
+    how = rules(schema=schema, ordering_fields=("s.at",))
+    meta = {"_hoodie_record_key": ["a"], "_hoodie_partition_path": ["p"], "id": ["a"]}
+    old, new = (pa.table(meta | {"s": [{"at": at}]}) for at in (1, 2))
+    result = merge(merge(None, old, how).table, new, how)
+    assert result.table["s"].to_pylist() == [{"at": 2}]
+
+
+def test_a_missing_ordering_column_is_named():
+    with pytest.raises(InputError, match="no column 'when'"):
+        merged([row("a", 1)], [row("a", 1)], ordering_fields=("when",))
+    with pytest.raises(InputError, match="no column 'when'"):
+        deduplicate(incoming([row("a"), row("a")]), ["when"])
+
+
+def test_rows_that_do_not_fit_are_refused():
+    strict = pa.schema([SCHEMA.field("id"), SCHEMA.field("ts").with_nullable(False)])
+    with pytest.raises(InputError, match=re.escape("column 'ts' has 1 nulls")):
+        Merger(incoming([row("a", None)]), rules(schema=strict))
+
+
+def test_a_key_twice_is_the_callers_mistake():
+    twice = incoming([row("a", 1), row("a", 2)])
+    with pytest.raises(ValueError, match="deduplicate them first"):
+        Merger(twice, rules())
+    assert merge(stored([row("a", 0)]), twice, rules(append=True)).inserts == 2
+
+
+@settings(max_examples=300, deadline=None)
+@given(ROWS, st.sampled_from([(), ("ts",), ("ts", "seq")]))
+def test_the_newest_row_of_each_key_is_kept(rows, fields):
+    best = {}
+    for at, r in enumerate(rows):
+        old = best.get(r["_hoodie_record_key"])
+        if old is None or naive_compare(r, rows[old], fields) >= 0:
+            best[r["_hoodie_record_key"]] = at
+    kept = deduplicate(incoming(rows), fields)
+    assert plain(kept.to_pylist()) == plain(rows[at] for at in sorted(best.values()))
+
+
+def test_the_same_key_in_two_partitions_is_two_keys():
+    two = [row("a", 1), row("a", 2) | {"_hoodie_partition_path": "q"}]
+    assert len(deduplicate(incoming(two), ("ts",))) == 2
+    assert len(deduplicate(incoming(two), ("ts",), keys=("_hoodie_record_key",))) == 1
+
+
+def test_chunks_make_no_difference():
+    rows = [row("a", 1), row("b", 1), row("a", 2)]
+    chunks = pa.concat_tables([incoming([r]) for r in rows])
+    assert (
+        deduplicate(chunks, ("ts",)).to_pylist() == deduplicate(incoming(rows), ("ts",)).to_pylist()
+    )
+    old = pa.concat_tables([stored([r]) for r in rows[:2]])
+    result = merge(
+        old, pa.concat_tables([incoming([row("b", 2)]), incoming([row("c", 1)])]), rules()
+    )
+    assert result.table["tags"].to_pylist() == [["a1", None], ["b2", None], ["c1", None]]
