@@ -182,7 +182,8 @@ class HttpSession:
                 raise
 
     def _headers(self, method: str) -> dict[str, str]:
-        headers = {"Accept-Encoding": "gzip"}
+        # Only for errors: in JSON they name their code. Answers are what they are.
+        headers = {"Accept": "application/json", "Accept-Encoding": "gzip"}
         if method == "POST":
             headers["Content-Length"] = "0"
         if self.token is not None:
@@ -251,37 +252,38 @@ def raise_for(status: int, body: bytes, what: str) -> NoReturn:
 
     Args:
         status: HTTP status.
-        body: Decoded body: JSON with ``code`` and ``error``, or Hudi's plain text.
+        body: Decoded body: JSON with ``title`` and perhaps ``code`` and ``hint``, or plain text.
         what: Method, path and address, for the message.
 
     Raises:
         StrandlineError: Always; which one, the module's table says.
     """
-    code, text = _parse_error(body)
+    code, text, hint = _parse_error(body)
     if status < http.client.INTERNAL_SERVER_ERROR:
         known = _classes_by_code().get(code)
         if known is not None:
-            raise known(text)
+            raise known(text, hint=hint)
         if status == http.client.BAD_REQUEST:
             raise ViewBehindError(text or "the service is on another timeline than the caller")
-    hint = None
     if status in (http.client.UNAUTHORIZED, http.client.FORBIDDEN):
         hint = "is the token that of this service?"
     named = f", {code}" if code else ""
     raise RemoteFailureError(f"{what} was answered with status {status}{named}: {text}", hint=hint)
 
 
-def _parse_error(body: bytes) -> tuple[str, str]:
-    """Return the error's code, or ``""``, and its message."""
+def _parse_error(body: bytes) -> tuple[str, str, str | None]:
+    """Return the error's code or ``""``, its message, and its hint."""
     text = body.decode("utf-8", "replace")
     try:
         document = json.loads(text)
     except ValueError:
-        return "", text[:_MESSAGE_CHARS]
-    if isinstance(document, dict):
-        message = document.get("error") or document.get("title") or text
-        return str(document.get("code") or ""), str(message)[:_MESSAGE_CHARS]
-    return "", text[:_MESSAGE_CHARS]
+        document = None
+    if not isinstance(document, dict):
+        return "", text[:_MESSAGE_CHARS], None
+    message = str(document.get("title") or document.get("error") or text)
+    hint = document.get("hint")
+    code = str(document.get("code") or "")
+    return code, message[:_MESSAGE_CHARS], None if hint is None else str(hint)
 
 
 def _classes_by_code() -> dict[str, type[StrandlineError]]:

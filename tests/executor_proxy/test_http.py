@@ -15,6 +15,7 @@ from tests.kit.scripted_server import Hang, Raw, Reply, Request, ScriptedServer
 from timeline.errors import (
     BadAnswerError,
     ConfigError,
+    InputError,
     RemoteFailureError,
     RootNotAllowedError,
     ServiceTimeoutError,
@@ -38,6 +39,7 @@ def test_parameters_token_and_encoding_are_sent():
     assert get.params == {"basepath": "file:/a b/é", "partition": "p=1/q&r"}
     assert get.headers["authorization"] == "Bearer secret"
     assert get.headers["accept-encoding"] == "gzip"
+    assert get.headers["accept"] == "application/json"
     assert (post.method, post.path, post.params) == ("POST", "/x/", {"basepath": "/t"})
     assert post.headers["content-length"] == "0"
 
@@ -201,7 +203,14 @@ def test_an_encoding_not_asked_for_is_a_bad_answer():
     ("status", "body", "error", "text"),
     [
         (400, b"Last known instant from client was 1", ViewBehindError, "client was 1"),
-        (400, b'{"code": "view_behind", "error": "behind"}', ViewBehindError, "behind"),
+        (
+            400,
+            b'{"code": "view_behind", "title": "behind", "hint": "sync"}',
+            ViewBehindError,
+            r"behind \(sync",
+        ),
+        (400, b'{"code": "input", "title": "partition"}', InputError, "partition"),
+        (400, b'{"title": "Last known instant", "status": 400}', ViewBehindError, "Last known"),
         (403, b'{"code": "root_not_allowed", "error": "/x"}', RootNotAllowedError, "/x"),
         (401, b"no", RemoteFailureError, "is the token that of this service"),
         (404, b"Not found", RemoteFailureError, "status 404"),

@@ -29,9 +29,8 @@ LEFT_EMPTY = {
     # All groups of the partition were replaced before the earliest instant to retain.
     ("replace_cow_v6", 12): ("2024-01-04",),
     ("replace_cow_v9", 12): ("2024-01-04",),
-    """``hoodie.clean.commits.retained`` of all golden cleans; set by step, not by scenario."""(
-        "savepoint_cow_v6", 7
-    ): ("2024-01-04",),
+    # A restore took the only commit back; the first clean of Hudi lists the table and sees it.
+    ("savepoint_cow_v6", 7): ("2024-01-04",),
     ("savepoint_cow_v9", 7): ("2024-01-04",),
 }
 """(scenario, step) → partitions whose directory Hudi drops, and we leave to whoever writes there.
