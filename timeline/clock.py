@@ -143,7 +143,7 @@ class TimeGenerator:
                 wrong, or the one of the writer before.
         """
         with self._lock:
-            floor = max(self._last, after)
+            floor = max(self._last, after + "999" if len(after) == 14 else after)
             now = _wall_time(self._clock.now_ms(), self.zone)
             if _to_text(now) > floor:
                 self._last = _to_text(now)
@@ -179,5 +179,8 @@ def _from_text(text: str) -> datetime:
     if len(text) not in (14, 17) or not (text.isascii() and text.isdigit()):
         raise ValueError(f"instant time {text!r} is not 17 digits, yyyyMMddHHmmssSSS")
     ms = int(text[14:]) if len(text) == 17 else 999
-    seconds = datetime.strptime(text[:14], "%Y%m%d%H%M%S")
-    return seconds.replace(microsecond=ms * 1000)
+    month, day, hour, minute, second = (int(text[at : at + 2]) for at in range(4, 14, 2))
+    try:
+        return datetime(int(text[:4]), month, day, hour, minute, second, ms * 1000)
+    except ValueError as exc:
+        raise ValueError(f"instant time {text!r} is no time: {exc}") from exc

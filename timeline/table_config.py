@@ -321,9 +321,10 @@ def write_table_config(storage: Storage, config: TableConfig, *, create: bool) -
             storage.make_dir(folder)
         return
     _recover(storage)
+    old = read_table_config(storage)
     try:
         # Java's readers take the backup when they meet the file half-way; ours is never half-way.
-        storage.create(BACKUP_PATH, storage.read(CONFIG_PATH))
+        storage.create(BACKUP_PATH, old.to_bytes())
     except AlreadyExistsError as exc:
         raise ConcurrentWriteError(
             f"{BACKUP_PATH} of {storage.base_path} exists: another writer is at the properties"

@@ -37,7 +37,7 @@ class Timeline:
     def of(cls, instants: Iterable[Instant]) -> Timeline:
         """Return the timeline of these instants, of which each may come in several states."""
         newest: dict[tuple[str, str], Instant] = {}
-        for instant in sorted(instants, key=lambda instant: instant.sort_key):
+        for instant in sorted(instants, key=lambda i: (i.sort_key, i.action, not i.legacy)):
             newest[instant.requested_time, completed_action(instant.action)] = instant
         return cls(tuple(newest.values()))
 

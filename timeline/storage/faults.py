@@ -188,9 +188,10 @@ class FaultyStorage(Storage):
         effect = self._state.begin(kind, path)
         if effect is Effect.CRASH_TORN:
             self._state.crash(kind, path)
-        result = getattr(self._inner, kind)(path, *args)
-        self._state.end(effect, kind, path)
-        return result
+        try:
+            return getattr(self._inner, kind)(path, *args)
+        finally:
+            self._state.end(effect, kind, path)
 
 
 class _Stream(AbstractContextManager[IO[bytes]]):

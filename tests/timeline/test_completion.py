@@ -1,0 +1,70 @@
+from collections.abc import Mapping
+
+from timeline.completion import CompletionTimes
+from timeline.instant import Instant, State
+from timeline.timeline import Timeline
+
+TIMELINE = Timeline.of(
+    [
+        Instant("20260102000000000", "clean", State.COMPLETED, "20260102000000500"),
+        Instant("20260103000000000", "commit", State.COMPLETED, "20260105000000000"),
+        Instant("20260104000000000", "commit", State.INFLIGHT),
+    ]
+)
+
+
+class Archive:
+    def __init__(self, times: Mapping[str, str]) -> None:
+        self.times = times
+        self.asked: list[tuple[str, str]] = []
+
+    def __call__(self, start: str, end: str) -> Mapping[str, str]:
+        self.asked.append((start, end))
+        return {t: c for t, c in self.times.items() if start <= t < end}
+
+
+def test_version_8_and_later() -> None:
+    archive = Archive({"20260101000000000": "20260101000000777", "20251231000000000": "20260101"})
+    times = CompletionTimes.of(TIMELINE, 9, archive)
+    assert times.completion_time("20260103000000000") == "20260105000000000"
+    assert times.completion_time("20260104000000000") is None
+    assert times.completion_time("20260102500000000") is None
+    assert archive.asked == []
+    assert times.completion_time("20260101000000000") == "20260101000000777"
+    assert times.completion_time("20260101500000000") is None
+    assert archive.asked == [("20260101000000000", "20260102000000000")]
+    assert times.completion_time("20251231000000000") == "20260101"
+    assert archive.asked[1:] == [("20251231000000000", "20260101000000000")]
+
+
+def test_version_8_without_archive() -> None:
+    times = CompletionTimes.of(TIMELINE, 8)
+    assert times.completion_time("20260101000000000") is None
+    assert times.is_completed("20260101000000000")
+
+
+def test_version_6_takes_the_requested_time_of_what_is_archived() -> None:
+    archive = Archive({})
+    times = CompletionTimes.of(TIMELINE, 6, archive)
+    assert times.completion_time("20260101000000000") == "20260101000000000"
+    assert times.completion_time("20260102500000000") == "20260102500000000"
+    assert times.completion_time("20260104000000000") is None
+    assert times.completion_time("000") == "000"
+    assert archive.asked == []
+
+
+def test_is_completed() -> None:
+    times = CompletionTimes.of(TIMELINE, 9)
+    assert times.is_completed("20260103000000000")
+    assert not times.is_completed("20260104000000000")
+    assert times.is_completed("20260102999999999")
+    assert not CompletionTimes.of(Timeline(), 9).is_completed("1")
+    assert CompletionTimes.of(Timeline(), 9).completion_time("1") is None
+
+
+def test_base_instants_of_another_length() -> None:
+    times = CompletionTimes.of(TIMELINE, 9)
+    found = times.completion_time_for("00000000000001", "20260103000000000")
+    assert found == "20260103000000000"
+    assert times.completion_time_for("2" * 17, "20260103000000000") == "20260105000000000"
+    assert times.completion_time_for("2" * 17, "20260104000000000") is None
