@@ -1,0 +1,180 @@
+"""The command line: ``strandline`` and its verbs.
+
+Verbs are thin calls to the public API. Exit codes: 0 done, 1 the operation failed, 2 bad usage.
+Messages go to stderr.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import click
+
+from strandline.service.assembly import Parts
+from strandline.service.bearer import read_token_file
+from strandline.service.child import own_stdout, run_child
+from strandline.service.options import (
+    MEMORY,
+    STORAGES,
+    THREADS,
+    PartsOptions,
+    ServerOptions,
+    check_storage,
+)
+from strandline.service.server import ServiceServer
+from timeline.errors import ConfigError
+from timeline.table_id import TableId
+
+PORT = 26754
+"""The port of Hudi's own standalone server."""
+
+
+def _version() -> str:
+    try:
+        return version("strandline")
+    except PackageNotFoundError:  # run from a source tree
+        return "unknown"
+
+
+@click.group()
+@click.version_option(_version(), prog_name="strandline")
+def main() -> None:
+    """Timeline service for tables in Apache Hudi's format."""
+
+
+@main.command()
+@click.option(
+    "--root",
+    "roots",
+    multiple=True,
+    metavar="PATH",
+    help="A table's base path, or a directory of tables, that may be served. Repeat for several.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to bind, only this.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=PORT,
+    show_default=True,
+    help="Port to bind; 0 takes a free one and says which.",
+)
+@click.option(
+    "--storage",
+    type=click.Choice(STORAGES, case_sensitive=False),
+    default=MEMORY,
+    show_default=True,
+    help="Where views are kept. This release has memory only.",
+)
+@click.option(
+    "--store-dir",
+    metavar="DIR",
+    help="Directory for kinds of storage that keep files; memory needs none.",
+)
+@click.option(
+    "--token-file",
+    metavar="FILE",
+    help="File with the bearer token that every request must carry.",
+)
+@click.option(
+    "--no-token",
+    is_flag=True,
+    help="Admit everybody who reaches the port. Java clients need this: they can't send a token.",
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(1, 1024),
+    default=THREADS,
+    show_default=True,
+    help="Threads for requests that aren't answered from ready bytes.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False),
+    default="INFO",
+    show_default=True,
+    help="How much is logged to stderr.",
+)
+@click.option("--child", is_flag=True, hidden=True)
+def serve(child: bool, **options: Any) -> None:
+    """Serve the tables below some roots until SIGTERM or SIGINT.
+
+    Hudi's writers use it with hoodie.embed.timeline.server=false and
+    hoodie.filesystem.view.type=REMOTE_FIRST (or REMOTE_ONLY); GET /healthz answers 200 when it
+    can serve.
+    """
+    if child:
+        run_child(os.fdopen(os.dup(0), "rb"), own_stdout())
+    else:
+        _serve(**options)
+
+
+def _serve(
+    *,
+    roots: tuple[str, ...],
+    host: str,
+    port: int,
+    storage: str,
+    store_dir: str | None,
+    token_file: str | None,
+    no_token: bool,
+    threads: int,
+    log_level: str,
+) -> None:
+    try:
+        _check_store(storage, store_dir)
+        parts = Parts(PartsOptions(_checked_roots(roots), _token(token_file, no_token)))
+    except ConfigError as exc:
+        raise click.UsageError(str(exc)) from exc
+    logging.basicConfig(
+        level=log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
+    try:
+        server = ServiceServer(parts, ServerOptions(host, port, threads))
+    except ConfigError as exc:
+        raise click.ClickException(str(exc)) from exc
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: server.stop())
+    admitted = "everybody" if no_token else "bearers of the token"
+    server.run(
+        lambda: click.echo(f"serving {', '.join(roots)} on {server.url} to {admitted}", err=True)
+    )
+    sys.stderr.flush()
+    # A request stuck in storage has a thread that the interpreter would wait for.
+    os._exit(0)
+
+
+def _check_store(storage: str, store_dir: str | None) -> None:
+    """Refuse a kind of storage that isn't there, and a directory for one that keeps no files."""
+    check_storage(storage)
+    if store_dir is not None:
+        raise ConfigError(f"--store-dir {store_dir}: storage {MEMORY} keeps no files")
+
+
+def _checked_roots(roots: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse a list of roots that can't be meant."""
+    if not roots:
+        raise ConfigError("give at least one --root")
+    for root in roots:
+        if not root:
+            raise ConfigError("--root is empty")
+        table_id = TableId.of(root)
+        if table_id.family == "file" and not Path(table_id.path).is_dir():
+            raise ConfigError(f"--root {root}: no such directory")
+    return roots
+
+
+def _token(token_file: str | None, no_token: bool) -> str | None:
+    """Return the token that was asked for; there must be a decision."""
+    if no_token == (token_file is not None):
+        raise ConfigError("give either --token-file FILE or --no-token")
+    return None if token_file is None else read_token_file(token_file)
+
+
+if __name__ == "__main__":
+    main(prog_name="strandline")

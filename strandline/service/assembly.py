@@ -1,0 +1,91 @@
+"""The parts of a service, put together: views, answers, markers, metrics, token, app, hot path."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from collections.abc import Hashable
+from typing import Any
+
+from flask import Flask
+
+from fsview.managed import Opener, ViewManager
+from fsview.metrics import Metrics
+from strandline.service.answers import REQUESTS, Answers
+from strandline.service.app import create_app
+from strandline.service.bearer import BearerCheck
+from strandline.service.hot import HotCount, HotPath
+from strandline.service.markers import MarkerService
+from strandline.service.options import PartsOptions
+from timeline.clock import Clock, SystemClock
+from timeline.storage.base import Storage
+from timeline.storage.open import open_storage
+
+
+class Parts:
+    """One service without its server; every part is at hand for whoever tests it.
+
+    ``_lock`` guards ``_told``: what the hot path counted, as far as the metrics have been told.
+    """
+
+    def __init__(
+        self,
+        options: PartsOptions,
+        *,
+        clock: Clock | None = None,
+        opener: Opener = open_storage,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._started = self._clock.monotonic()
+        self._lock = threading.Lock()
+        self._told: Counter[HotCount] = Counter()
+        self.metrics = Metrics()
+        self.views = ViewManager(
+            options.roots,
+            storage_options=options.storage_options,
+            metrics=self.metrics,
+            clock=self._clock,
+            opener=opener,
+        )
+        self.bearer = BearerCheck(options.token)
+        self.markers = MarkerService(self._table_of)
+        self.answers = Answers(
+            self.views, self.metrics, gzip=options.gzip, max_bytes=options.answers_bytes
+        )
+        self.hot = HotPath(self.answers, self.bearer)
+        self.flask: Flask = create_app(self.answers, self.markers, self.bearer, self.status)
+
+    def status(self) -> dict[str, Any]:
+        """Return counters and figures of the service and its tables, fit for JSON."""
+        self._count_hot()
+        requests: Counter[str] = Counter()
+        for (name, labels), count in self.metrics.counts().items():
+            if name == REQUESTS:
+                requests[dict(labels)["route"]] += count
+        return {
+            "pid": os.getpid(),
+            "uptime_s": round(self._clock.monotonic() - self._started, 3),
+            "requests": dict(sorted(requests.items())),
+            "ready_answers": self.answers.kept.status(),
+            "markers": self.markers.status(),
+            "tables": self.views.status(),
+        }
+
+    def close(self) -> None:
+        """End what has threads."""
+        self.markers.close()
+
+    def _table_of(self, base_path: str) -> tuple[Hashable, Storage]:
+        table = self.views.view(base_path)
+        return table.table_id, table.storage
+
+    def _count_hot(self) -> None:
+        """Book what was answered from ready bytes since the last time."""
+        with self._lock:
+            counted = Counter(self.hot.counts)
+            for key, count in (counted - self._told).items():
+                table, route = key
+                labels = {"table": str(table.table_id), "route": route, "way": "ready"}
+                self.metrics.add(REQUESTS, count, **labels)
+            self._told = counted

@@ -1,0 +1,113 @@
+"""The hot path: from a request's bytes to a response's bytes, on the loop, or not at all.
+
+A request target is read here by the plain rule of its form, which is what the long way does too;
+whatever is unusual (odd escapes, ``pretty``, ``refreshoff``, a parameter's name escaped, an
+unknown base path) is left to the long way. Which base path means which table is known from the
+long way, which has checked it against the service's roots.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import lru_cache
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+from fsview.managed import TableView
+from fsview.routes import BASE_PATH, REFRESH_OFF, ROUTES, Route
+from strandline.service.answers import Answers, is_of_group
+from strandline.service.bearer import BearerCheck
+from strandline.service.protocol import Headers
+from strandline.service.replies import accepts_gzip
+from timeline.errors import StrandlineError
+
+_TARGET_BYTES: Final = 4096
+_LONG_WAY: Final = frozenset({REFRESH_OFF, "pretty"})
+
+HotCount = tuple[TableView, str]
+
+
+def _hot_routes() -> dict[bytes, Route]:
+    """Return the hot routes by path, with and without the trailing slash."""
+    routes = {}
+    for route in ROUTES:
+        if route.hot or is_of_group(route):
+            path = route.path.rstrip("/").encode()
+            routes[path] = routes[path + b"/"] = route
+    return routes
+
+
+class HotPath:
+    """Answers hot requests from what is held; used on the server's loop only.
+
+    Attributes:
+        counts: Requests answered here, by table and route; only grows.
+    """
+
+    def __init__(self, answers: Answers, bearer: BearerCheck) -> None:
+        self._answers = answers
+        self._bearer = bearer
+        self._routes = _hot_routes()
+        self.counts: Counter[HotCount] = Counter()
+
+    def respond(self, target: bytes, headers: Headers) -> bytes | None:
+        """Return the whole response to a GET of ``target``, or ``None``."""
+        path, _, query = target.partition(b"?")
+        route = self._routes.get(path)
+        if route is None or len(query) > _TARGET_BYTES:
+            return None
+        authorization = accepted = None
+        for name, value in headers:
+            if name == b"authorization":
+                authorization = value
+            elif name == b"accept-encoding":
+                accepted = value
+        if not self._bearer.admits(authorization):
+            return None
+        params = read_query(query)
+        if params is None:
+            return None
+        table = self._answers.known_table(params.get(BASE_PATH, ""))
+        if table is None:
+            return None
+        try:
+            ready = self._answers.ready(route, params, table)
+        except StrandlineError:
+            return None  # the long way says what is wrong
+        if ready is None:
+            return None
+        self.counts[table, route.name] += 1
+        return ready.zipped if accepted is not None and _gzip(accepted) else ready.plain
+
+
+@lru_cache(maxsize=64)
+def _gzip(accept_encoding: bytes) -> bool:
+    return accepts_gzip(accept_encoding.decode("latin-1"))
+
+
+@lru_cache(maxsize=8192)
+def _unquote(text: bytes) -> str:
+    """Return a value without its escapes.
+
+    Raises:
+        UnicodeDecodeError: It isn't UTF-8.
+    """
+    return unquote_to_bytes(text.replace(b"+", b" ")).decode()
+
+
+def read_query(query: bytes) -> dict[str, str] | None:
+    """Return the parameters of a query string, the first of each name; ``None`` if unusual."""
+    params: dict[str, str] = {}
+    try:
+        for pair in query.split(b"&"):
+            name, _, value = pair.partition(b"=")
+            text = name.decode("ascii")
+            if text in _LONG_WAY or b"%" in name or b"+" in name:
+                return None
+            if text not in params:
+                params[text] = (
+                    _unquote(value) if b"%" in value or b"+" in value else value.decode("ascii")
+                )
+    except UnicodeDecodeError:
+        return None
+    return params

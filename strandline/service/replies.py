@@ -1,0 +1,140 @@
+"""What goes back over the wire: bodies, compressed and indented ones, errors in Hudi's shapes.
+
+A success is JSON under the content type ``text/plain``; Java's client looks at neither. An error
+is one sentence in ``text/plain``, or, when the request accepts ``application/json``, the JSON
+object that Hudi's web framework (Javalin 4) answers, with ``code`` and ``hint`` beside its
+members, by which our own client finds the class again.
+
+Nothing here knows a web framework: the Flask app and the protocol send the same ``Reply``.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, Final
+
+from timeline.errors import StrandlineError
+
+TEXT: Final = "text/plain"
+JSON: Final = "application/json"
+
+GZIP_BYTES: Final = 1500
+"""Bodies of this length and longer are compressed for those who accept it (Java's threshold)."""
+GZIP_LEVEL: Final = 6
+
+NOT_FOUND: Final = "Not found"
+INTERNAL: Final = "Internal server error"
+
+_TYPES: Final[Mapping[int, str]] = {
+    400: "badrequestresponse",
+    401: "unauthorizedresponse",
+    403: "forbiddenresponse",
+    404: "notfoundresponse",
+    409: "conflictresponse",
+    500: "internalservererrorresponse",
+    503: "serviceunavailableresponse",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One HTTP answer.
+
+    Attributes:
+        headers: Beyond content type and length, lower case.
+    """
+
+    status: int
+    body: bytes
+    content_type: str = TEXT
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def head(self) -> bytes:
+        """Return status line and headers as the server writes them, with the blank line."""
+        lines = [
+            f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}",
+            f"content-type: {self.content_type}",
+            f"content-length: {len(self.body)}",
+            *(f"{name}: {value}" for name, value in self.headers.items()),
+        ]
+        return ("\r\n".join(lines) + "\r\n\r\n").encode("ascii")
+
+
+_GZIPPED: Final = {"content-encoding": "gzip"}
+
+
+def success(body: bytes, *, zipped: bool = False) -> Reply:
+    """Return the reply of a body; ``zipped`` compresses it if it is long enough to gain."""
+    if zipped and len(body) >= GZIP_BYTES:
+        return Reply(200, compress(body), headers=_GZIPPED)
+    return Reply(200, body)
+
+
+def json_reply(value: object, status: int = 200) -> Reply:
+    """Return a value as JSON under JSON's own content type; for what Hudi doesn't have."""
+    return Reply(status, (json.dumps(value, indent=2) + "\n").encode(), JSON)
+
+
+def compress(body: bytes) -> bytes:
+    """Return one gzip member, the same for the same body."""
+    return gzip.compress(body, GZIP_LEVEL, mtime=0)
+
+
+def accepts_gzip(accept_encoding: str) -> bool:
+    """Whether an ``Accept-Encoding`` header admits gzip."""
+    for part in accept_encoding.lower().split(","):
+        name, _, weight = part.partition(";")
+        if name.strip() in {"gzip", "*"}:
+            return weight.replace(" ", "") not in {"q=0", "q=0.0", "q=0.00", "q=0.000"}
+    return False
+
+
+def failure(status: int, message: str, accept: str = "") -> Reply:
+    """Return an error in the form that the request's ``Accept`` header asks for."""
+    return _failure(status, message, accept, {})
+
+
+def failure_of(error: StrandlineError, accept: str = "") -> Reply:
+    """Return an error of the tree: its sentence, never a traceback."""
+    return _failure(error.status, error.message, accept, {"code": error.code, "hint": error.hint})
+
+
+def _failure(status: int, message: str, accept: str, more: Mapping[str, str | None]) -> Reply:
+    if JSON not in accept:
+        return Reply(status, message.encode())
+    kind = _TYPES.get(status, "")
+    shape: dict[str, Any] = {
+        "title": message,
+        "status": status,
+        "type": f"https://javalin.io/documentation#{kind}" if kind else "about:blank",
+        "details": {},
+        **more,
+    }
+    return Reply(status, json.dumps(shape, indent=4, ensure_ascii=False).encode(), JSON)
+
+
+def pretty(body: bytes) -> bytes:
+    """Return a JSON body indented as Jackson's default printer does it."""
+    return _pretty(json.loads(body), 0).encode()
+
+
+def _pretty(value: Any, depth: int) -> str:
+    if isinstance(value, list):
+        return f"[ {', '.join(_pretty(item, depth) for item in value)} ]" if value else "[ ]"
+    if isinstance(value, dict):
+        if not value:
+            return "{ }"
+        inner = "  " * (depth + 1)
+        members = (
+            f"{inner}{_text(name)} : {_pretty(member, depth + 1)}" for name, member in value.items()
+        )
+        return "{\n" + ",\n".join(members) + "\n" + "  " * depth + "}"
+    return _text(value)
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,216 @@
+"""The server: a socket, a loop, the protocol with its ready answers, and a small pool behind it.
+
+A request takes the first way that fits:
+
+1. the protocol answers it from ready bytes (``strandline.service.hot``);
+2. the creation of a marker waits on the loop for its flush: many may wait, and no thread does;
+3. everything else goes through ``a2wsgi`` to the Flask app on ``threads`` threads.
+
+The socket is bound before the loop starts, so a port in use is an error of ``bind`` and port 0
+has its number at once. ``run`` blocks until ``stop``: from then on nobody new is admitted, and
+answers in flight have ``grace_s`` seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import uvicorn
+from a2wsgi import WSGIMiddleware
+
+from strandline.service.asgi import ServiceApp
+from strandline.service.options import ServerOptions
+from strandline.service.protocol import protocol_for
+from timeline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from strandline.service.assembly import Parts
+
+logger = logging.getLogger(__name__)
+
+BACKLOG: Final = 1024
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a socket that listens on ``host:port`` once a server takes it.
+
+    Raises:
+        ConfigError: The host isn't an address of this machine, or the port is taken.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except socket.gaierror as exc:
+        raise ConfigError(f"host {host!r} is no address of this machine: {exc.strerror}") from exc
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as exc:
+        listener.close()
+        raise ConfigError(f"can't listen on {host} port {port}: {exc.strerror}") from exc
+    listener.setblocking(False)
+    return listener
+
+
+class _Uvicorn(uvicorn.Server):
+    """uvicorn's server without its signal handlers and without its tick ten times a second."""
+
+    def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._wake = asyncio.Event()
+        self._on_start = started
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to whoever owns the process."""
+        yield
+
+    async def main_loop(self) -> None:
+        """Wait for the end."""
+        self._on_start()
+        await self._wake.wait()
+
+    def end(self) -> None:
+        """Begin the end; on the loop."""
+        self.should_exit = True
+        self._wake.set()
+
+
+@dataclass(eq=False)
+class ServiceServer:
+    """One server; runs once, in the thread that calls ``run`` or in one of its own.
+
+    ``_lock`` guards ``_loop``, ``_server`` and ``_stopping``.
+    """
+
+    parts: Parts
+    options: ServerOptions
+    _listener: socket.socket = field(init=False)
+    # Re-entrant: a signal handler calls ``stop`` in the midst of whatever the main thread does.
+    _lock: Any = field(init=False, default_factory=threading.RLock)
+    _loop: asyncio.AbstractEventLoop | None = field(init=False, default=None)
+    _server: _Uvicorn | None = field(init=False, default=None)
+    _stopping: bool = field(init=False, default=False)
+    _ready: threading.Event = field(init=False, default_factory=threading.Event)
+    _finished: threading.Event = field(init=False, default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self._listener = bind(self.options.host, self.options.port)
+
+    @property
+    def port(self) -> int:
+        """The port that is bound."""
+        return int(self._listener.getsockname()[1])
+
+    @property
+    def url(self) -> str:
+        """``http://host:port``."""
+        host = self.options.host
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+    def run(self, started: Callable[[], None] | None = None) -> None:
+        """Serve until ``stop``; ``started`` is called once requests are answered."""
+        loop = _new_loop()
+        wsgi = WSGIMiddleware(self.parts.flask, workers=self.options.threads)
+        try:
+            loop.run_until_complete(self._serve(loop, wsgi, started or _nothing))
+        finally:
+            with self._lock:
+                self._loop = None
+            # A request that outlived the grace still has its thread; it must not hold the end up.
+            wsgi.executor.shutdown(wait=False, cancel_futures=True)
+            loop.run_until_complete(_cancel_all())
+            self._listener.close()
+            self.parts.close()
+            loop.close()
+            self._finished.set()
+
+    async def _serve(
+        self, loop: asyncio.AbstractEventLoop, wsgi: WSGIMiddleware, started: Callable[[], None]
+    ) -> None:
+        def on_start() -> None:
+            self._ready.set()
+            started()
+
+        config = uvicorn.Config(
+            ServiceApp(self.parts.markers, self.parts.bearer, wsgi),
+            http=protocol_for(self.parts.hot),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=self.options.keep_alive_s,
+            # Said to be whole seconds, but used as a timeout; None would mean no limit.
+            timeout_graceful_shutdown=cast("int", max(self.options.grace_s, 0.001)),
+            backlog=BACKLOG,
+        )
+        server = _Uvicorn(config, on_start)
+        with self._lock:
+            self._loop, self._server = loop, server
+            if self._stopping:
+                server.end()
+        await server.serve(sockets=[self._listener])
+
+    def start_thread(self) -> threading.Thread:
+        """Serve in a thread of its own; return once requests are answered."""
+        thread = threading.Thread(target=self.run, name="strandline-service", daemon=True)
+        thread.start()
+        while not self._ready.wait(0.05):
+            if not thread.is_alive():
+                raise RuntimeError("the service's thread ended before it served; see its log")
+        return thread
+
+    def stop(self) -> None:
+        """Begin the end, from any thread or from a signal handler; returns at once."""
+        with self._lock:
+            self._stopping = True
+            loop, server = self._loop, self._server
+        if loop is not None and server is not None:
+            # The loop may be closing: then there is nothing left to stop.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(server.end)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until ``run`` is over; return whether it is."""
+        return self._finished.wait(timeout_s)
+
+    def close_after_fork(self) -> None:
+        """Let go of the listening socket in a forked child; the parent's goes on."""
+        self._listener.close()
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    """Return uvloop's loop where there is one: it halves the cost of a request."""
+    try:
+        module: Any = import_module("uvloop")
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = module.new_event_loop()
+    return loop
+
+
+async def _cancel_all() -> None:
+    """Cancel what is left on the loop, so that no thread waits for an answer from it."""
+    await asyncio.sleep(0)
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+
+
+def _nothing() -> None:
+    """Be called."""
