@@ -1,0 +1,144 @@
+"""Real Hudi on Spark, for ``-m oracle``: Spark fetches its bundle, reads come back as plain rows.
+
+``STRANDLINE_IVY_DIR`` says where the downloads are kept; without it they go to Ivy's own cache.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from demo.spark import start_session
+from strandline.write.meta_fields import META_FIELDS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+HUDI = "1.2.0"
+BUNDLE = f"org.apache.hudi:hudi-spark3.5-bundle_2.12:{HUDI}"
+
+Rows = list[dict[str, Any]]
+
+
+def plain(value: Any) -> Any:
+    """Return a value as both sides can say it: times in UTC, structs and maps as dicts."""
+    if isinstance(value, datetime):
+        # Spark hands out the machine's local time, without saying so.
+        return value.astimezone(timezone.utc)
+    if isinstance(value, bytearray):
+        return bytes(value)
+    if hasattr(value, "asDict"):
+        return {name: plain(item) for name, item in value.asDict().items()}
+    if isinstance(value, dict):
+        return {name: plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        if value and all(isinstance(item, tuple) and len(item) == 2 for item in value):
+            return {name: plain(item) for name, item in value}  # pyarrow's way to say a map
+        return [plain(item) for item in value]
+    return value
+
+
+def rows_of(table: pa.Table, *, by: str = "id") -> Rows:
+    """Return an Arrow table's rows without Hudi's meta columns, in order of ``by``."""
+    kept = [name for name in table.column_names if name not in META_FIELDS]
+    rows = [
+        {name: plain(value) for name, value in row.items()}
+        for row in table.select(kept).to_pylist()
+    ]
+    return sorted(rows, key=lambda row: row[by])
+
+
+@dataclass(frozen=True, slots=True)
+class Hudi:
+    """A Spark session with Hudi's extensions."""
+
+    spark: SparkSession
+
+    def read(self, path: object, *, by: str = "id", **options: str) -> Rows:
+        """Return what a query of Hudi's gives, without meta columns, in order of ``by``.
+
+        Args:
+            path: The table's base path.
+            by: Column to sort by.
+            **options: Of Hudi's data source, ``_`` for ``.``: ``as_of_instant``.
+        """
+        return self.rows(self.frame(path, **options), by=by)
+
+    def frame(self, path: object, **options: str) -> DataFrame:
+        """Return a query of Hudi's; ``hoodie_x_y`` is the option ``hoodie.x.y``."""
+        reader = self.spark.read.format("hudi").option("hoodie.metadata.enable", "false")
+        for name, value in options.items():
+            reader = reader.option(name.replace("_", "."), value)
+        return reader.load(str(path))
+
+    def rows(self, frame: DataFrame, *, by: str = "id") -> Rows:
+        """Return a frame's rows without meta columns, in order of ``by``."""
+        kept = [name for name in frame.columns if name not in META_FIELDS]
+        found = (plain(row) for row in frame.select(kept).collect())
+        return sorted(found, key=lambda row: row[by])
+
+    def incremental(self, path: object, *, after: str, by: str = "id") -> Rows:
+        """Return the rows that commits after ``after`` wrote."""
+        reader = self.spark.read.format("hudi").options(
+            **{
+                "hoodie.datasource.query.type": "incremental",
+                "hoodie.datasource.read.begin.instanttime": after,
+                "hoodie.metadata.enable": "false",
+            }
+        )
+        return self.rows(reader.load(str(path)), by=by)
+
+    def write(self, data: pa.Table, path: object, options: Mapping[str, str]) -> None:
+        """Write rows with Hudi's own writer, without a metadata table."""
+        frame = self.spark.createDataFrame(data.to_pandas())
+        writer = frame.write.format("hudi").options(
+            **{
+                "hoodie.metadata.enable": "false",
+                "hoodie.upsert.shuffle.parallelism": "2",
+                "hoodie.insert.shuffle.parallelism": "2",
+                "hoodie.bulkinsert.shuffle.parallelism": "2",
+                "hoodie.delete.shuffle.parallelism": "2",
+                **options,
+            }
+        )
+        writer.mode("append").save(str(path))
+
+    def call(self, statement: str) -> Rows:
+        """Run one of Hudi's procedures."""
+        return [plain(row) for row in self.spark.sql(statement).collect()]
+
+
+@contextmanager
+def hudi_session(warehouse: object) -> Iterator[Hudi]:
+    """Start Spark with Hudi's bundle; whatever is missing for it is an error, never a skip."""
+    conf = {
+        "spark.jars.packages": BUNDLE,
+        "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+        "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
+        "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
+        "spark.sql.warehouse.dir": str(warehouse),
+    }
+    if ivy := os.environ.get("STRANDLINE_IVY_DIR"):
+        conf["spark.jars.ivy"] = ivy
+    spark = start_session("strandline-oracle", conf=conf)
+    try:
+        yield Hudi(spark)
+    finally:
+        spark.stop()
+
+
+def merged(rows: Iterable[Mapping[str, Any]], changes: Iterable[Mapping[str, Any]]) -> Rows:
+    """Return ``rows`` after an upsert of ``changes``, by ``id`` and ``ts``: the truth for both."""
+    newest = {row["id"]: dict(row) for row in rows}
+    for change in changes:
+        held = newest.get(change["id"])
+        if held is None or change["ts"] >= held["ts"]:
+            newest[change["id"]] = dict(change)
+    return sorted(newest.values(), key=lambda row: row["id"])

@@ -1,0 +1,118 @@
+"""The tables that the oracle tests share: rows, options for both writers, and a reader of ours."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fsview.local import LocalView
+from fsview.table_view import TableView
+from strandline import WriteClient
+from strandline.write.engine import LocalEngine
+from tests.kit.hudi import Rows, rows_of
+from timeline.storage.faults import Crash, Effect, Fault, FaultyStorage
+from timeline.storage.open import open_storage
+
+SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("city", pa.string()),
+        ("ts", pa.int64()),
+        ("fare", pa.float64()),
+        ("note", pa.string()),
+    ]
+)
+CITIES = ("amsterdam", "bern", "são paulo/b=1 %")
+
+
+def rides(ids: Iterable[int], ts: int, **changes: Any) -> pa.Table:
+    """Return one row an id; an id always lies in the same city."""
+    rows = [
+        {
+            "id": f"r{number:04}",
+            "city": CITIES[number % len(CITIES)],
+            "ts": ts,
+            "fare": number + ts / 8,
+            "note": None if number % 5 == 0 else f"at {ts}",
+        }
+        | changes
+        for number in ids
+    ]
+    return pa.Table.from_pylist(rows, SCHEMA)
+
+
+def ours(version: int, **more: str) -> dict[str, str]:
+    """Return the options of a table of ours; ``hoodie_x_y`` is the option ``hoodie.x.y``."""
+    return {
+        "hoodie.table.name": "rides",
+        "hoodie.write.table.version": str(version),
+        "hoodie.datasource.write.recordkey.field": "id",
+        "hoodie.datasource.write.partitionpath.field": "city",
+        "hoodie.table.ordering.fields": "ts",
+        "hoodie.datasource.write.hive_style_partitioning": "true",
+        "hoodie.datasource.write.partitionpath.urlencode": "true",
+        "hoodie.clean.automatic": "false",
+        "hoodie.embed.timeline.server": "false",
+        **{name.replace("_", "."): value for name, value in more.items()},
+    }
+
+
+def theirs(version: int, operation: str, **more: str) -> dict[str, str]:
+    """Return the options with which Hudi writes the same table."""
+    return {
+        **{name: value for name, value in ours(version).items() if "ordering" not in name},
+        "hoodie.datasource.write.precombine.field": "ts",
+        "hoodie.datasource.write.operation": operation,
+        "hoodie.write.auto.upgrade": "false",
+        "hoodie.write.record.merge.mode": "EVENT_TIME_ORDERING",
+        "hoodie.table.timeline.timezone": "UTC",
+        **{name.replace("_", "."): value for name, value in more.items()},
+    }
+
+
+def writer(path: Path, options: Mapping[str, str], **more: Any) -> WriteClient:
+    """Return a client of ours on the local engine."""
+    return WriteClient(LocalEngine(), str(path), options, **more)
+
+
+def die_before_completion(path: Path, options: Mapping[str, str], data: pa.Table) -> None:
+    """Upsert, and die when all data files are written and the instant is about to be completed."""
+    trial = path.with_name(path.name + "-trial")
+    shutil.copytree(path, trial)
+    watched = FaultyStorage(open_storage(str(trial)))
+    with writer(trial, options, storage=watched) as client:
+        client.upsert(data)
+    shutil.rmtree(trial)
+    at = next(
+        number
+        for number, (kind, name) in enumerate(watched.log, 1)
+        if kind == "create" and name.endswith(".commit")
+    )
+    doomed = FaultyStorage(open_storage(str(path)), [Fault(at, Effect.CRASH_BEFORE)])
+    try:
+        with writer(path, options, storage=doomed) as client:
+            client.upsert(data)
+    except Crash:
+        return
+    raise AssertionError("the writer was to die")
+
+
+def view_of(path: Path) -> TableView:
+    """Return a view of ours, with no service between."""
+    return TableView(open_storage(str(path)))
+
+
+def our_rows(path: Path, view: LocalView, *, by: str = "id") -> Rows:
+    """Return what our view says the table holds, read with pyarrow."""
+    view.load_all_partitions()
+    files = view.all_latest_base_files()
+    tables = [pq.read_table(path / file.path, partitioning=None) for file in files]
+    return sorted(
+        itertools.chain(*(rows_of(table, by=by) for table in tables)), key=lambda r: r[by]
+    )

@@ -1,0 +1,127 @@
+"""Real Hudi and our writer take turns at one table; our view follows without listing anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tests.kit.hudi import Hudi, Rows, merged, rows_of
+from tests.oracle.tables import (
+    die_before_completion,
+    our_rows,
+    ours,
+    rides,
+    theirs,
+    view_of,
+    writer,
+)
+
+
+def listings(view_storage_calls: dict[tuple[str, str], int]) -> int:
+    """Return how many directories of data were listed."""
+    return sum(
+        n
+        for (kind, cause), n in view_storage_calls.items()
+        if kind == "list" and cause not in ("timeline", "sync")
+    )
+
+
+class Turns:
+    """A table, the rows that it must hold, and one view of ours that was opened early."""
+
+    def __init__(self, hudi: Hudi, path: Path, version: int) -> None:
+        self.hudi, self.path, self.version = hudi, path, version
+        self.expected: Rows = []
+        self.first: pa.Table = rides(range(40), ts=1)
+
+    def open_view(self) -> None:
+        self.view = view_of(self.path)
+        assert our_rows(self.path, self.view.newest()) == self.expected
+        self.listed = listings(self.view.storage.calls.snapshot())
+
+    def we(self, data: pa.Table) -> None:
+        with writer(self.path, ours(self.version)) as client:
+            client.upsert(data)
+        self._check(data)
+
+    def they(self, data: pa.Table, **options: str) -> None:
+        self.hudi.write(data, self.path, theirs(self.version, "upsert", **options))
+        self._check(data)
+
+    def _check(self, data: pa.Table) -> None:
+        self.expected = merged(self.expected, rows_of(data))
+        assert self.hudi.read(self.path) == self.expected
+        followed = self.view.sync()
+        files = followed.all_latest_base_files()
+        assert listings(self.view.storage.calls.snapshot()) == self.listed
+        rebuilt = view_of(self.path).newest()
+        rebuilt.load_all_partitions()
+        assert {file.path for file in files} == {
+            file.path for file in rebuilt.all_latest_base_files()
+        }
+        assert our_rows(self.path, rebuilt) == self.expected
+
+
+def take_turns(turns: Turns) -> None:
+    """Write in turns; Hudi by both of its indexes, and its cleaner behind one of its writes."""
+    turns.open_view()
+    turns.we(rides(range(0, 45, 3), ts=2))
+    turns.they(rides(range(0, 50, 4), ts=3), hoodie_index_type="BLOOM")
+    turns.they(rides(range(0, 40, 6), ts=2), hoodie_index_type="SIMPLE")
+    turns.we(rides(range(0, 60, 5), ts=4))
+    turns.they(
+        rides(range(50, 70), ts=5),
+        hoodie_index_type="BLOOM",
+        hoodie_clean_automatic="true",
+        hoodie_clean_commits_retained="1",
+        hoodie_clean_async_enabled="false",
+    )
+    turns.we(rides(range(0, 70, 7), ts=6))
+    with writer(turns.path, ours(turns.version, hoodie_clean_commits_retained="1")) as client:
+        client.clean()
+    turns.they(rides(range(0, 70, 10), ts=7), hoodie_index_type="SIMPLE")
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("version", [6, 9])
+def test_on_a_table_that_we_made(hudi: Hudi, tmp_path: Path, version: int) -> None:
+    turns = Turns(hudi, tmp_path / "rides", version)
+    with writer(turns.path, ours(version)) as client:
+        client.insert(turns.first)
+    turns.expected = rows_of(turns.first)
+    take_turns(turns)
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("version", [6, 9])
+def test_on_a_table_that_hudi_made(hudi: Hudi, tmp_path: Path, version: int) -> None:
+    turns = Turns(hudi, tmp_path / "rides", version)
+    hudi.write(turns.first, turns.path, theirs(version, "bulk_insert"))
+    turns.expected = rows_of(turns.first)
+    take_turns(turns)
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("version", [6, 9])
+def test_hudi_rolls_back_what_we_left_pending(hudi: Hudi, tmp_path: Path, version: int) -> None:
+    path = tmp_path / "rides"
+    with writer(path, ours(version)) as client:
+        client.insert(rides(range(20), ts=1))
+    die_before_completion(path, ours(version), rides(range(30), ts=9, note="must never be seen"))
+    hudi.write(rides(range(5), ts=2), path, theirs(version, "upsert", hoodie_index_type="SIMPLE"))
+
+    expected = merged(rows_of(rides(range(20), ts=1)), rows_of(rides(range(5), ts=2)))
+    assert hudi.read(path) == expected
+    assert our_rows(path, view_of(path).newest()) == expected
+    on_disk = {file.name for file in path.rglob("*.parquet")}
+    named = {file.name for file in _all_files(path)}
+    assert on_disk == named
+
+
+def _all_files(path: Path) -> list:
+    view = view_of(path).newest()
+    view.load_all_partitions()
+    partitions = {file.partition for file in view.all_latest_base_files()}
+    return [file for partition in partitions for file in view.all_base_files(partition)]
