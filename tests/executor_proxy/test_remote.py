@@ -1,0 +1,188 @@
+"""``RemoteView`` over a real socket: every recorded answer, pinning, what comes back wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from executor_proxy.asking import ask_view
+from executor_proxy.http import HttpSession
+from executor_proxy.remote import RemoteView
+from fsview.model import FileSlice
+from fsview.routes import BY_PATH, ROUTES
+from fsview.table_view import TableView
+from fsview.view import FileSystemView
+from fsview.wire import PathForms
+from tests.conformance.view_suite import ViewSuite, servers
+from tests.executor_proxy.serving import server_of
+from tests.kit import golden
+from tests.kit.scripted_server import Reply, ScriptedServer
+from tests.kit.small_table import SmallTable
+from timeline.errors import BadAnswerError, StrandlineError, ViewBehindError
+
+ARGUMENTS = {
+    "latest_base_files": ("partition",),
+    "latest_base_file": ("partition", "file_id"),
+    "all_file_groups": ("partition",),
+    "all_latest_file_slices_before_or_on": ("max_instant",),
+}
+A, B = ("p=1", "a-0"), ("p=2", "b-0")
+
+
+class RemoteClient:
+    """Takes recorded requests apart, asks a remote view, and puts its answer into a body again."""
+
+    def __init__(self, url: str, base_path: str) -> None:
+        self.base_path = base_path
+        self._session = HttpSession(url)
+
+    def ask(self, method: str, path: str, params: Mapping[str, str]) -> tuple[int, bytes]:
+        route = BY_PATH[method, path.rstrip("/")]
+        view = RemoteView(
+            self._session,
+            self.base_path,
+            params.get("lastinstantts", ""),
+            params.get("timelinehash", ""),
+        )
+        try:
+            answer = view.sync() if route.name == "sync" else route.answer(view, params)
+        except StrandlineError as error:
+            return error.status, str(error).encode()
+        return 200, route.encode(answer, PathForms.of(self.base_path))
+
+
+class TestRecordings(ViewSuite):
+    """Through the wire and back into values nothing is lost."""
+
+    @contextmanager
+    def serving(self, scenario: str, step: int, directory: Path) -> Iterator[RemoteClient]:
+        table = TableView(golden.GoldenStorage(scenario, step, str(directory)))
+        with server_of(table) as server:
+            yield RemoteClient(server.url, str(directory))
+
+    def steps(self, scenario: str) -> tuple[tuple[str, int], ...]:
+        return tuple(
+            (server, golden.recorded_steps(scenario, server)[-1]) for server in servers(scenario)
+        )
+
+
+def remote(server: ScriptedServer, table: SmallTable, timeline=None) -> RemoteView:
+    timeline = timeline or table.meta.active_timeline().client_timeline()
+    last = timeline.last.requested_time if timeline.last else ""
+    return RemoteView(HttpSession(server.url), table.storage.base_path, last, timeline.hash)
+
+
+def test_it_has_every_method_of_the_contract():
+    methods = {name for name in vars(FileSystemView) if not name.startswith("_")}
+    assert methods <= set(dir(RemoteView))
+    assert {route.name for route in ROUTES} <= methods
+
+
+def test_what_is_asked_and_what_comes_back():
+    table = SmallTable()
+    table.write(A, B)
+    time = table.write(A)
+    with server_of(TableView(table.storage)) as server:
+        view = remote(server, table)
+        (found,) = view.latest_file_slices("p=1")
+        assert isinstance(found, FileSlice)
+        assert found.base_instant == time
+        assert view.latest_base_file("p=1", "nobody") is None
+        assert view.latest_file_slices("nowhere") == ()
+        assert [f.path for f in view.all_base_files("p=1")] == [
+            path for _, path in reversed(table.model.versions[A])
+        ]
+        everything = view.all_latest_file_slices_before_or_on(time)
+        assert list(everything) == ["p=1", "p=2"]
+        view.load_partitions(["p=1", "p=2"])
+        assert len(view.all_latest_base_files()) == 2
+        assert view.last_instant().requested_time == time
+        view.close()
+    asked = server.requests[0].params
+    assert asked == {
+        "basepath": "/memory/t",
+        "partition": "p=1",
+        "lastinstantts": time,
+        "timelinehash": table.meta.active_timeline().client_timeline().hash,
+    }
+
+
+def test_it_answers_at_its_instant_while_the_table_moves_on():
+    table = SmallTable()
+    first = table.write(A)
+    served = TableView(table.storage)
+    with server_of(served) as server:
+        view = remote(server, table)
+        assert [f.instant for f in view.latest_base_files("p=1")] == [first]
+        second = table.write(A)
+        served.sync()
+        assert [f.instant for f in view.latest_base_files("p=1")] == [first]
+        assert view.timeline.last.requested_time == first
+        assert view.last_instant().requested_time == first
+        view.sync()
+        assert [f.instant for f in view.latest_base_files("p=1")] == [second]
+        assert view.pin[0] == second
+        assert view.timeline.hash == view.pin[1]
+
+
+def test_an_empty_timeline_is_pinned_without_a_last_instant():
+    table = SmallTable()
+    with server_of(TableView(table.storage)) as server:
+        view = remote(server, table)
+        assert view.latest_base_files("p=1") == ()
+        assert view.last_instant() is None
+    assert "lastinstantts" not in server.requests[0].params
+
+
+def test_a_timeline_that_is_not_the_services_is_behind():
+    table = SmallTable()
+    table.write(A)
+    with server_of(TableView(table.storage)) as server:
+        view = RemoteView(HttpSession(server.url), table.storage.base_path, "2", "00")
+        with pytest.raises(ViewBehindError):
+            view.latest_base_files("p=1")
+        with pytest.raises(ViewBehindError, match="can't be asked for"):
+            _ = view.timeline
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"null",
+        b"{}",
+        b"[1]",
+        b'[{"fileStatus": null}]',
+        b'[{"fullPath": "/elsewhere/f", "fileLen": 1, "fileId": "f", "commitTime": "1"}]',
+        b"<html>",
+        b"\xff",
+    ],
+)
+def test_an_answer_that_is_none_is_a_bad_answer(body):
+    with ScriptedServer(lambda request: Reply(body)) as server:
+        view = RemoteView(HttpSession(server.url), "/t", "1", "00")
+        with pytest.raises(BadAnswerError, match="datafiles/latest/partition"):
+            view.latest_base_files("p")
+
+
+def test_an_empty_answer_of_the_wrong_kind_is_not_taken_for_no_files():
+    answers = {"latest_base_files": (b"{}", b'""', b"null"), "latest_base_file": (b"{}", b"null")}
+    answers |= {"all_file_groups": (b"{}", b"0"), "pending_compaction_operations": (b"{}",)}
+    answers |= {"all_latest_file_slices_before_or_on": (b"[]", b"null"), "timeline": (b"[]",)}
+    said = [b""]
+    with ScriptedServer(lambda request: Reply(said[0])) as server:
+        view = RemoteView(HttpSession(server.url), "/t", "1", "00")
+        for name, bodies in answers.items():
+            for said[0] in bodies:
+                with pytest.raises(BadAnswerError):
+                    ask_view(view, name, dict.fromkeys(ARGUMENTS.get(name, ()), "x"))
+
+
+def test_the_token_is_not_in_its_repr():
+    view = RemoteView(HttpSession("http://h:1", "secret"), "/t", "1", "00")
+    assert "secret" not in repr(view)
+    assert "/t" in repr(view)
