@@ -168,6 +168,13 @@ _PARTITIONS: Final = Param(
 )
 
 
+def _checked(dto: Any, kind: type) -> Any:
+    """Return a JSON value that must be of a kind: an empty object is not an empty list of files."""
+    if not isinstance(dto, kind):
+        raise TypeError(f"a {type(dto).__name__} where a {kind.__name__} belongs")
+    return dto
+
+
 @dataclass(frozen=True, slots=True)
 class _Form:
     """An answer's form, there and back."""
@@ -179,14 +186,14 @@ class _Form:
         """Return the form of a list of these."""
         return _Form(
             lambda answer, paths: [self.to_dto(item, paths) for item in answer],
-            lambda dto, paths: tuple(self.from_dto(item, paths) for item in dto),
+            lambda dto, paths: tuple(self.from_dto(item, paths) for item in _checked(dto, list)),
         )
 
     def optional(self) -> _Form:
         """Return the form of at most one of these: a list that may be empty."""
         return _Form(
             lambda answer, paths: [] if answer is None else [self.to_dto(answer, paths)],
-            lambda dto, paths: self.from_dto(dto[0], paths) if dto else None,
+            lambda dto, paths: self.from_dto(dto[0], paths) if _checked(dto, list) else None,
         )
 
     def by_partition(self) -> _Form:
@@ -194,13 +201,18 @@ class _Form:
         many = self.many()
         return _Form(
             lambda answer, paths: {key: many.to_dto(found, paths) for key, found in answer.items()},
-            lambda dto, paths: {key: many.from_dto(found, paths) for key, found in dto.items()},
+            lambda dto, paths: {
+                key: many.from_dto(found, paths) for key, found in _checked(dto, dict).items()
+            },
         )
 
 
 _BASE: Final = _Form(wire.base_file_dto, wire.read_base_file)
 _SLICE: Final = _Form(wire.file_slice_dto, wire.read_file_slice)
-_GROUPS: Final = _Form(wire.file_groups_dto, wire.read_file_groups)
+_GROUPS: Final = _Form(
+    wire.file_groups_dto,
+    lambda dto, paths: wire.read_file_groups(_checked(dto, list), paths),
+)
 _COMPACTIONS: Final = _Form(wire.compaction_dto, wire.read_compaction).many()
 _CLUSTERINGS: Final = _Form(wire.clustering_dto, wire.read_clustering).many()
 _ONE_INSTANT: Final = _Form(wire.instant_dto, wire.read_instant).optional()
