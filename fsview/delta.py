@@ -74,11 +74,6 @@ class Delta:
     compacts: bool = False
 
     @property
-    def removes(self) -> bool:
-        """Whether it removed files: whether it was a clean, a rollback or a restore."""
-        return any(change.removed for change in self.partitions.values())
-
-    @property
     def touched(self) -> frozenset[str]:
         """The partitions that it names."""
         return frozenset(self.partitions) | frozenset(self.replaced) | self.deleted_partitions
@@ -223,7 +218,9 @@ def _of_rollbacks(rollbacks: Iterable[RollbackMetadata], extensions: Collection[
         for partition, done in rollback.partition_metadata.items():
             removed[partition].update(map(_name, done.success_delete_files))
             logs = {**done.log_files_from_failed_commit, **done.rollback_log_files}
-            for path, size in logs.items():
+            for path, said in logs.items():
+                # Release 0.15 writes 1 for a size that it doesn't know.
+                size = said if said > 1 else UNKNOWN_SIZE
                 file = parse_data_file(partition, _name(path), size, 0, extensions)
                 if file is not None:
                     added[partition][file.name] = file

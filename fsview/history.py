@@ -179,7 +179,7 @@ class History:
         """Return the partitions at the newest snapshot that were known at a place."""
         found = set(known)
         for step in self.steps_since(place):
-            found.update(step.delta.partitions if step.delta.writes else ())
+            found.update(step.delta.partitions)
             found -= step.delta.deleted_partitions
         return frozenset(found)
 
@@ -197,6 +197,6 @@ class History:
             return None
         written: set[str] = set()
         for step in self.steps_since(place):
-            written |= set(step.delta.partitions if step.delta.writes else ())
+            written.update(step.delta.partitions)
             known |= step.delta.deleted_partitions
         return frozenset(p for p in known if p not in written or has_files(p))

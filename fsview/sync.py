@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from fsview.build import clustered_groups, plan_operations
-from fsview.delta import NO_CHANGE, NOTHING, Delta, applied, delta_of, without_leftovers
+from fsview.delta import NO_CHANGE, NOTHING, Delta, applied, without_leftovers
 from fsview.model import CompactionOperation
 from fsview.packed import PartitionVersion
 from fsview.snapshot import GroupKey, LoadedFiles, Snapshot
@@ -194,22 +194,20 @@ class Step:
 
 def steps(
     difference: Difference,
-    metadata: Mapping[Instant, InstantMetadata],
+    deltas: Mapping[Instant, Delta],
     plans: Mapping[Instant, InstantMetadata],
-    extensions: Collection[str],
 ) -> list[Step]:
     """Return the steps that lead over a difference, in the order in which they happened.
 
     Args:
         difference: What is new.
-        metadata: Of the instants in ``difference.to_read``.
+        deltas: Of the instants in ``difference.to_read``.
         plans: Of the instants in ``difference.planned`` and of compactions that came and completed.
-        extensions: Of the table's base files.
     """
-    found = []
-    for instant in difference.completed:
-        delta = delta_of(metadata[instant], extensions) if instant in metadata else NOTHING
-        found.append(Step(instant.completion_time or instant.requested_time, instant, delta))
+    found = [
+        Step(i.completion_time or i.requested_time, i, deltas.get(i, NOTHING))
+        for i in difference.completed
+    ]
     for instant, plan in plans.items():
         if instant.action in _COMPACTIONS:
             asked = Instant(instant.requested_time, instant.action, State.REQUESTED)
@@ -298,15 +296,16 @@ def _files_after(
             after = version_after(
                 version, step, leftovers=partition in leftovers, logs=snapshot.logs_by_completion
             )
-            # A clean that ends explains the ghosts of its plan; one that is left is a riddle.
-            if after.has_ghosts and step.delta.removes:
+            # What a clean or rollback leaves unsaid (a size that 0.15 doesn't know, a ghost of its
+            # plan that it doesn't explain) only a listing can tell.
+            if after.has_ghosts and not step.delta.writes:
                 del versions[partition]
             else:
                 versions[partition] = after
     known = snapshot.files.known
     if known is not None:
-        written = step.delta.partitions if step.delta.writes else ()
-        known = known.union(written) - step.delta.deleted_partitions
+        # A write that was rolled back may have made its partition, too.
+        known = known.union(step.delta.partitions) - step.delta.deleted_partitions
     return LoadedFiles(versions, known)
 
 

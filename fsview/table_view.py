@@ -16,6 +16,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from fsview.build import (
@@ -39,6 +40,7 @@ from fsview.sync import Difference, Step, advanced, compare, reload_cause, settl
 from timeline.clock import Clock, SystemClock
 from timeline.errors import InstantNotFoundError, StorageUnavailableError, ViewBehindError
 from timeline.instant import (
+    CLEAN,
     CLUSTERING,
     COMPACTION,
     REPLACE_COMMIT,
@@ -47,6 +49,7 @@ from timeline.instant import (
     State,
 )
 from timeline.meta_client import TableMetaClient
+from timeline.metadata import CleanerPlan
 from timeline.storage.base import Storage
 from timeline.table_id import TableId
 from timeline.timeline import Timeline
@@ -318,7 +321,9 @@ class TableView:
         anew = None
         if any(i.action == REPLACE_COMMIT for i in difference.vanished):
             anew = replaced_groups(client, active)
-        found = steps(difference, metadata, plans, extensions)
+        if old.files.known is not None:
+            deltas |= {i: _with_deleted(client, i, d) for i, d in deltas.items()}
+        found = steps(difference, deltas, plans)
         self._count("sync_instants", len(difference.completed))
         self._publish(client, difference, found, active, anew, undone)
 
@@ -342,8 +347,9 @@ class TableView:
                 leftovers = leftovers if step.delta.writes else ()
                 before = snapshot.files.versions.keys()
                 snapshot = advanced(snapshot, step, now, client.completion_times(now), leftovers)
-                if len(snapshot.files.versions) < len(before):
-                    self._count("reloads", cause="ghost-left")
+                dropped = len(before) - len(snapshot.files.versions)
+                if dropped:
+                    self._count("partition_reloads", dropped, cause="files-unclear")
                 if step.delta.writes:
                     self._unfinished.pop(step.instant.requested_time, None)
                 links.append(Link(snapshot, step))
@@ -405,8 +411,11 @@ class TableView:
                 place = history.place(start)
                 if place is None or history.newest is not newest:
                     continue
-                for version in listed.values():
-                    self._fill_one(history, place, version, ghosts)
+                found = [history.brought_forward(v, place) for v in listed.values()]
+                if any(version.has_ghosts for version in found):
+                    continue  # a rollback since the listing leaves a size unsaid
+                for version in found:
+                    self._fill_one(newest, version, ghosts)
                 if known is not None:
                     newest.files.known = history.known_after(place, known)
             self._count("partition_loads", len(listed))
@@ -417,21 +426,15 @@ class TableView:
         )
 
     def _fill_one(
-        self,
-        history: History,
-        place: int,
-        version: PartitionVersion,
-        ghosts: Mapping[str, frozenset[str]],
+        self, newest: Snapshot, version: PartitionVersion, ghosts: Mapping[str, frozenset[str]]
     ) -> None:
-        newest = history.newest
-        current = history.brought_forward(version, place)
         partition = version.partition
         names = ghosts.get(partition, frozenset())
         if names:
             extensions = base_extensions(newest.config)
-            current = current.with_changes(ghosts_of(partition, names, extensions))
-        newest.files.versions.setdefault(partition, current)
-        for instant in {file.instant for file in current.files()}:
+            version = version.with_changes(ghosts_of(partition, names, extensions))
+        newest.files.versions.setdefault(partition, version)
+        for instant in {file.instant for file in version.files()}:
             if not newest.is_committed(instant):
                 self._unfinished[instant].add(partition)
 
@@ -448,6 +451,18 @@ def _unplanned(
         if action is not None and instant.requested_time not in pending:
             found.append(Instant(instant.requested_time, action, State.INFLIGHT))
     return found
+
+
+def _with_deleted(client: TableMetaClient, instant: Instant, delta: Delta) -> Delta:
+    """Return a clean's delta with the empty partitions it deleted, which only its plan names."""
+    if instant.action != CLEAN:
+        return delta
+    try:
+        plan = client.read_plan(instant)
+    except InstantNotFoundError:  # archived with its clean
+        return delta
+    planned = plan.partitions_to_be_deleted if isinstance(plan, CleanerPlan) else ()
+    return replace(delta, deleted_partitions=delta.deleted_partitions.union(planned))
 
 
 def _undone(difference: Difference, active: Timeline) -> tuple[frozenset[Instant], frozenset[str]]:
