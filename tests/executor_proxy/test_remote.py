@@ -165,7 +165,7 @@ def test_a_timeline_that_is_not_the_services_is_behind():
 def test_an_answer_that_is_none_is_a_bad_answer(body):
     with ScriptedServer(lambda request: Reply(body)) as server:
         view = RemoteView(HttpSession(server.url), "/t", "1", "00")
-        with pytest.raises(BadAnswerError, match="datafiles/latest/partition"):
+        with pytest.raises(BadAnswerError):
             view.latest_base_files("p")
 
 

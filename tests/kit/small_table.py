@@ -49,7 +49,7 @@ class Model:
         """Return the files that a reader whose last instant is ``time`` reads."""
         found = set()
         for group, versions in self.versions.items():
-            if self.replaced.get(group, "9") <= time:
+            if self.replaced.get(group, "~") <= time:
                 continue
             old_enough = [path for instant, path in versions if instant <= time]
             found.update(old_enough[-1:])
@@ -59,7 +59,7 @@ class Model:
         """Return the files that a full clean back to ``earliest`` leaves."""
         keep = set().union(*self.saved.values())
         for group, versions in self.versions.items():
-            if self.replaced.get(group, "9") < earliest:
+            if self.replaced.get(group, "~") < earliest:
                 continue
             before = [version for version in versions if version[0] < earliest]
             keep.update(path for _, path in before[-1:])

@@ -1,0 +1,182 @@
+"""``ViewLocation`` and ``connect`` on real tables, with a served view and without."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import pickle
+import socket
+from pathlib import Path
+
+import pytest
+
+import executor_proxy
+from executor_proxy.locate import ViewLocation, connect
+from executor_proxy.priority import NO_RETRY
+from executor_proxy.report import LookupReport
+from fsview.table_view import TableView
+from tests.executor_proxy.serving import server_of
+from tests.kit.small_table import SmallTable
+from timeline.errors import ConfigError, ServiceUnreachableError, ViewBehindError
+from timeline.storage.local import LocalStorage
+
+A, B = ("p=1", "a-0"), ("p=2", "b-0")
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> SmallTable:
+    found = SmallTable(LocalStorage(str(tmp_path / "t")))
+    found.write(A, B)
+    return found
+
+
+@pytest.fixture
+def nowhere() -> str:
+    """A port of this machine that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return f"http://127.0.0.1:{taken.getsockname()[1]}"
+
+
+def location(table: SmallTable, url: str | None = None, **more) -> ViewLocation:
+    timeline = table.meta.active_timeline().client_timeline()
+    return ViewLocation(
+        table.storage.base_path,
+        url,
+        "secret",
+        {},
+        timeline.last.requested_time,
+        timeline.hash,
+        retry=NO_RETRY,
+        **more,
+    )
+
+
+def paths(files) -> list[str]:
+    return [file.path for file in files]
+
+
+def sent(here: ViewLocation) -> ViewLocation:
+    """Return a location as it arrives in a task."""
+    return pickle.loads(pickle.dumps(here))
+
+
+def test_public_names():
+    assert executor_proxy.__all__ == sorted(executor_proxy.__all__)
+    assert executor_proxy.connect is connect
+    assert executor_proxy.ViewLocation is ViewLocation
+
+
+def test_a_location_pickles_and_shows_no_secret(table):
+    here = dataclasses.replace(
+        location(table, "http://h:1"), storage_options={"key": "hidden"}, timeout_s=3
+    )
+    assert sent(here) == here
+    assert "secret" not in repr(here)
+    assert "hidden" not in repr(here)
+
+
+def test_with_a_service_a_task_touches_no_storage(table):
+    report = LookupReport()
+    with server_of(TableView(table.storage)) as server:
+        view = sent(location(table, server.url)).open(report)
+        assert paths(view.latest_base_files("p=1")) == sorted(table.model.read_at("9"))[:1]
+        view.close()
+    assert server.requests[0].headers["authorization"] == "Bearer secret"
+    assert [(each.route, each.source) for each in report.lookups] == [
+        ("latest_base_files", "service")
+    ]
+    assert report.storage_calls() == {}
+    assert report.fallbacks == []
+
+
+def test_without_a_service_a_task_lists_the_partition_it_needs(table):
+    report = LookupReport()
+    view = sent(location(table)).open(report)
+    assert paths(view.latest_base_files("p=1")) == sorted(table.model.read_at("9"))[:1]
+    assert view.latest_base_files("p=1")
+    assert [each.source for each in report.lookups] == ["local", "local"]
+    calls = report.storage_calls()
+    assert calls["list", "lookup"] == 1
+    assert report.fallbacks == []
+    view.close()
+
+
+def test_a_dead_service_is_replaced_by_a_listing_at_the_same_instant(table, nowhere):
+    pending = table.begin([A])  # the write that asks; its files are not part of any answer
+    report = LookupReport()
+    view = sent(location(table, nowhere)).open(report)
+    found = paths(view.latest_base_files("p=1")) + paths(view.latest_base_files("p=2"))
+    assert set(found) == table.model.read_at("9")
+    assert not set(found) & set(pending.files.values())
+    assert [each.source for each in report.lookups] == ["local", "local"]
+    assert len(report.fallbacks) == 1
+    assert "ServiceUnreachableError" in report.fallbacks[0]
+    assert report.storage_calls()["list", "lookup"] == 2
+
+
+def test_a_listing_that_has_moved_on_is_refused_not_guessed(table, nowhere):
+    here = location(table, nowhere)
+    before = table.model.read_at("9")
+    table.write(A)
+    view = here.open()
+    with contextlib.suppress(ViewBehindError):
+        assert set(paths(view.latest_base_files("p=1"))) <= before
+
+
+def test_a_service_that_dies_in_the_middle(table):
+    report = LookupReport()
+    with server_of(TableView(table.storage)) as server:
+        view = location(table, server.url).open(report)
+        one = view.latest_base_files("p=1")
+    assert view.latest_base_files("p=1") == one
+    assert [each.source for each in report.lookups] == ["service", "local"]
+
+
+def test_without_fallback_a_dead_service_is_an_error(table, nowhere):
+    view = location(table, nowhere, fallback=False).open()
+    with pytest.raises(ServiceUnreachableError, match=nowhere):
+        view.latest_base_files("p=1")
+
+
+def test_an_instant_that_neither_has_is_never_answered(table, nowhere):
+    here = dataclasses.replace(location(table, nowhere), timeline_hash="00" * 32)
+    with pytest.raises(ViewBehindError):
+        here.open().latest_base_files("p=1")
+    with pytest.raises(ViewBehindError):
+        dataclasses.replace(here, url=None).open()
+
+
+def test_a_given_storage_is_used_and_counts_for_its_owner(table, nowhere):
+    storage = LocalStorage(table.storage.base_path)
+    report = LookupReport()
+    view = location(table, nowhere, storage=storage).open(report)
+    view.latest_base_files("p=1")
+    assert report.storage_calls() == {}
+    assert storage.calls.snapshot()["list", "lookup"] == 1
+
+
+def test_a_url_that_is_none_is_refused_at_once(table):
+    with pytest.raises(ConfigError, match="HOST:PORT"):
+        location(table, "localhost").open()
+
+
+def test_connect_takes_the_newest_instant_and_can_move_on(table):
+    served = TableView(table.storage)
+    with server_of(served) as server:
+        view = connect(server.url, table.storage.base_path)
+        old = view.latest_base_files("p=1")
+        new = table.write(A)
+        assert view.latest_base_files("p=1") == old
+        view.sync()
+        assert [file.instant for file in view.latest_base_files("p=1")] == [new]
+        assert view.timeline.last.requested_time == new
+
+
+def test_connect_to_a_dead_service(table, nowhere):
+    view = connect(nowhere, table.storage.base_path)
+    assert view.latest_base_files("p=1")
+    new = table.write(A)
+    view.sync()
+    assert [file.instant for file in view.latest_base_files("p=1")] == [new]
+    with pytest.raises(ServiceUnreachableError):
+        connect(nowhere, table.storage.base_path, fallback=False)
