@@ -1,0 +1,103 @@
+"""Proxy and service together: a job's look-ups, tokens, roots, and a service that goes away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from executor_proxy.locate import ViewLocation, connect
+from executor_proxy.report import LookupReport
+from strandline.service.timeline_service import TimelineService
+from tests.kit.small_table import SmallTable
+from timeline.errors import RemoteFailureError, RootNotAllowedError
+from timeline.storage.local import LocalStorage
+
+A, B = ("p=1", "a-0"), ("p=2", "b-0")
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> SmallTable:
+    found = SmallTable(LocalStorage(str(tmp_path / "t")))
+    found.write(A, B)
+    return found
+
+
+@pytest.fixture
+def service(table: SmallTable) -> Iterator[TimelineService]:
+    with TimelineService([table.storage.base_path], in_process=True) as running:
+        yield running
+
+
+def location(table: SmallTable, service: TimelineService, **more) -> ViewLocation:
+    timeline = table.meta.active_timeline().client_timeline()
+    said = {"token": service.token, **more}
+    return ViewLocation(
+        table.storage.base_path,
+        service.url,
+        storage_options={},
+        last_instant=timeline.last.requested_time,
+        timeline_hash=timeline.hash,
+        **said,
+    )
+
+
+def test_a_job_looks_up_through_the_service_and_lists_nothing(table, service):
+    report = LookupReport()
+    for _ in range(3):
+        view = location(table, service).open(report)
+        assert {f.path for p in ("p=1", "p=2") for f in view.latest_base_files(p)} == (
+            table.model.read_at("9")
+        )
+        table.write(A)
+    assert {each.source for each in report.lookups} == {"service"}
+    assert report.storage_calls() == {}
+
+
+def test_a_view_keeps_its_instant_and_its_big_answers(table, service):
+    time = table.write(*[("p=3", f"f{n:03d}-0") for n in range(50)])
+    view = location(table, service).open()
+    before = view.all_file_groups("p=3")  # longer than what is sent unzipped
+    assert len(before) == 50
+    table.write(("p=3", "f000-0"))
+    assert view.all_file_groups("p=3") == before
+    assert view.timeline.last.requested_time == time
+    assert view.last_instant().requested_time == time
+
+
+def test_connect_follows_the_table(table, service):
+    view = connect(service.url, table.storage.base_path, token=service.token, fallback=False)
+    assert {f.path for f in view.latest_base_files("p=2")} < table.model.read_at("9")
+    time = table.write(B)
+    view.sync()
+    assert [f.instant for f in view.latest_base_files("p=2")] == [time]
+    assert view.timeline.last.requested_time == time
+
+
+def test_a_wrong_token_is_a_failure_that_says_so(table, service):
+    view = location(table, service, token="wrong", fallback=False).open()
+    with pytest.raises(RemoteFailureError, match="is the token that of this service"):
+        view.latest_base_files("p=1")
+    assert location(table, service, token="wrong").open().latest_base_files("p=1")
+
+
+def test_a_table_outside_the_roots_is_refused_and_not_listed(table, service, tmp_path):
+    other = SmallTable(LocalStorage(str(tmp_path / "other")))
+    other.write(A)
+    report = LookupReport()
+    view = location(other, service).open(report)
+    with pytest.raises(RootNotAllowedError):
+        view.latest_base_files("p=1")
+    assert report.storage_calls() == {}
+
+
+def test_a_service_stopped_in_the_middle_of_a_job(table, service):
+    report = LookupReport()
+    view = location(table, service).open(report)
+    one = view.latest_base_files("p=1")
+    service.stop()
+    assert view.latest_base_files("p=1") == one
+    assert view.latest_base_files("p=2")
+    assert [each.source for each in report.lookups] == ["service", "local", "local"]
+    assert len(report.fallbacks) == 1
