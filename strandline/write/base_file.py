@@ -49,6 +49,8 @@ MAX_KEY: Final = "hoodie_max_record_key"
 
 CODECS: Final = ("gzip", "snappy", "zstd", "lz4_raw", "brotli", "uncompressed")
 
+_ARROW_NAMES: Final = {"uncompressed": "none", "lz4_raw": "lz4"}
+
 _JAVA_BLOOM_ENTRIES: Final = 60_000
 _BEYOND_U_FFFF: Final = r"[\x{10000}-\x{10FFFF}]"
 _SAMPLED_ROWS: Final = 10_000
@@ -101,6 +103,13 @@ class FileWritten:
 
     size: int
     rows: int
+
+
+class _ParquetWriter(pq.ParquetWriter):  # type: ignore[misc]  # pyarrow has no types
+    """A writer that, dropped after a failure, doesn't try to end its file."""
+
+    def __del__(self) -> None:
+        """Leave the file as it is: its stream is closed and its path deleted by then."""
 
 
 class BaseFileWriter:
@@ -159,10 +168,10 @@ class BaseFileWriter:
     def _open(self, table: pa.Table) -> pq.ParquetWriter:
         codec = self._settings.compression.lower()
         level = self._settings.compression_level
-        return pq.ParquetWriter(
+        return _ParquetWriter(
             self._stream,
             table.schema,
-            compression="none" if codec == "uncompressed" else codec,
+            compression=_ARROW_NAMES.get(codec, codec),
             compression_level=1 if codec == "gzip" and level is None else level,
             use_dictionary=_repeating(table),
             store_schema=False,

@@ -178,7 +178,10 @@ def _text(column: pa.Array | pa.ChunkedArray, name: str, role: str) -> pa.String
             f"{role} {name!r} has the type {kind}",
             hint="strings, booleans, integers, dates, decimals and timestamps can be used",
         )
-    return column.cast(pa.string())
+    text = column.cast(pa.string())
+    if pa.types.is_decimal128(kind):  # older pyarrow has "1.E-10" where Java has "1E-10"
+        text = pc.replace_substring(text, ".E", "E")
+    return text
 
 
 def _has_one_text(kind: pa.DataType) -> bool:

@@ -1,6 +1,7 @@
 """Base files: what lies in them, and that they come back as they were."""
 
 import datetime as dt
+import gc
 import io
 import json
 from decimal import Decimal
@@ -272,6 +273,21 @@ def test_a_damaged_page_is_named(storage):
         read_base_file(storage, "damaged")
     with pytest.raises(TableError, match="damaged under"):
         list(iter_base_file(storage, "damaged"))
+
+
+def test_a_failed_write_leaves_nothing_behind(storage):
+    """Not even a complaint of the writer's when it is collected (warnings are errors here)."""
+
+    def write_half():
+        with storage.create_stream("f") as stream:
+            writer = BaseFileWriter(stream, "{}", BaseFileSettings(row_group_bytes=1))
+            writer.write(simple(["a"]))
+            raise KeyError("reading the next piece failed")
+
+    with pytest.raises(KeyError):
+        write_half()
+    gc.collect()
+    assert storage.stat("f") is None
 
 
 def test_a_writer_without_a_table_says_so():
