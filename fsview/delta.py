@@ -131,8 +131,8 @@ def taken_back(
 ) -> PartitionVersion:
     """Return the files before a change, with ghosts for what isn't known any more."""
     ghosts = ghosts_of(version.partition, change.removed | change.extended, extensions)
-    born = [file.name for file in change.added if file.name not in change.extended]
-    return version.with_changes(ghosts).with_changes((), born)
+    added = [file.name for file in change.added]
+    return version.with_changes((), added).with_changes(ghosts)
 
 
 def without_leftovers(
@@ -226,11 +226,8 @@ def _of_rollbacks(rollbacks: Iterable[RollbackMetadata], extensions: Collection[
                     added[partition][file.name] = file
     return Delta(
         {
-            # Such a log may have been there before, under the same name and smaller.
             partition: PartitionChange(
-                tuple(added[partition].values()),
-                frozenset(added[partition]),
-                frozenset(removed[partition]),
+                tuple(added[partition].values()), removed=frozenset(removed[partition])
             )
             for partition in {*added, *removed}
         },
