@@ -38,7 +38,7 @@ from timeline.metadata import (
     RequestedReplaceMetadata,
     RestorePlan,
 )
-from timeline.storage.base import FileInfo, Storage
+from timeline.storage.base import FileInfo, Storage, checked_path
 from timeline.table_config import META_FOLDER, TableConfig
 from timeline.timeline import Timeline
 
@@ -187,7 +187,11 @@ def add_replaced(
 
 
 def list_partition(storage: Storage, partition: str, config: TableConfig) -> list[DataFile]:
-    """List one partition; one that doesn't exist has no files."""
+    """List one partition; one that doesn't exist has no files, nor has what can't be one."""
+    try:
+        checked_path(partition)
+    except ValueError:
+        return []
     return data_files(partition, storage.list(partition), base_extensions(config))
 
 
