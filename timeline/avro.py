@@ -11,10 +11,11 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from importlib.resources import files
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from timeline import _avro
 
@@ -24,6 +25,15 @@ except ImportError:
     fastavro = None
 
 MAGIC: Final = b"Obj\x01"
+_DAMAGE: Final[tuple[type[Exception], ...]] = (
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    *(() if fastavro is None else (fastavro.schema.SchemaParseException,)),
+)
 _SYNC_BYTES: Final = 16
 _HEADER: Final = {"type": "map", "values": "bytes"}
 
@@ -39,23 +49,10 @@ def read_container(data: bytes, *, plain: bool = False) -> list[dict[str, Any]]:
         ValueError: It isn't such a file, it ends too early, or it is compressed.
     """
     schema, blocks = _blocks(data)
-    if fastavro is None or plain:
-        read = _plain_reader(schema)
+    with _damage_named("a container"):
         return [
-            read(cursor)
-            for count, block in blocks
-            for cursor in [_cursor(block)]
-            for _ in range(count)
+            record for count, block in blocks for record in _records(schema, block, count, plain)
         ]
-    parsed = _parsed(schema)
-    records = []
-    for count, block in blocks:
-        stream = io.BytesIO(block)
-        try:
-            records += [fastavro.schemaless_reader(stream, parsed, None) for _ in range(count)]
-        except (EOFError, IndexError, UnicodeDecodeError) as exc:
-            raise ValueError(f"a block ends too early or is damaged: {exc!r}") from exc
-    return cast("list[dict[str, Any]]", records)
 
 
 def write_container(schema_name: str, record: Mapping[str, Any], *, plain: bool = False) -> bytes:
@@ -91,13 +88,8 @@ def read_record(schema: str, data: bytes, *, plain: bool = False) -> dict[str, A
     Raises:
         ValueError: The bytes end too early.
     """
-    if fastavro is None or plain:
-        return cast("dict[str, Any]", _plain_reader(schema)(_avro.Cursor(data)))
-    try:
-        found = fastavro.schemaless_reader(io.BytesIO(data), _parsed(schema), None)
-    except (EOFError, IndexError, UnicodeDecodeError) as exc:
-        raise ValueError(f"a record ends too early or is damaged: {exc!r}") from exc
-    return cast("dict[str, Any]", found)
+    with _damage_named("a record"):
+        return next(_records(schema, data, 1, plain))
 
 
 def write_record(schema: str, record: Mapping[str, Any], *, plain: bool = False) -> bytes:
@@ -136,8 +128,23 @@ def _plain_reader(schema: str) -> _avro.Reader:
     return _avro.reader_of(json.loads(schema))
 
 
-def _cursor(block: bytes) -> _avro.Cursor:
-    return _avro.Cursor(block)
+def _records(schema: str, data: bytes, count: int, plain: bool) -> Iterator[dict[str, Any]]:
+    """Yield so many records of bytes without a container."""
+    if fastavro is None or plain:
+        read, cursor = _plain_reader(schema), _avro.Cursor(data)
+        yield from (read(cursor) for _ in range(count))
+        return
+    parsed, stream = _parsed(schema), io.BytesIO(data)
+    yield from (fastavro.schemaless_reader(stream, parsed, None) for _ in range(count))
+
+
+@contextmanager
+def _damage_named(what: str) -> Iterator[None]:
+    """Turn what a reader stumbles over in damaged bytes, or a damaged schema, into a ValueError."""
+    try:
+        yield
+    except _DAMAGE as exc:
+        raise ValueError(f"{what} ends too early or is damaged: {exc!r}") from exc
 
 
 def _blocks(data: bytes) -> tuple[str, list[tuple[int, bytes]]]:

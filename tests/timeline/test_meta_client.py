@@ -1,0 +1,224 @@
+from pathlib import Path
+
+import pytest
+
+from timeline.errors import (
+    ConcurrentWriteError,
+    CorruptMetadataError,
+    IllegalTransitionError,
+    InstantNotFoundError,
+    TableNotFoundError,
+    UnsupportedTableError,
+)
+from timeline.instant import Instant, State
+from timeline.meta_client import TableId, TableMetaClient
+from timeline.metadata import (
+    CleanerPlan,
+    CleanMetadata,
+    CommitMetadata,
+    RequestedReplaceMetadata,
+    RollbackMetadata,
+    RollbackPlan,
+    WriteStat,
+)
+from timeline.storage.faults import Crash, Effect, Fault, FaultyStorage
+from timeline.storage.local import LocalStorage
+from timeline.table_config import TableConfig, write_table_config
+
+T, C = "20261121080616345", "20261121080617000"
+STATS = {"p": (WriteStat(file_id="f", path="p/f_0-0-0_1.parquet", num_writes=1),)}
+COMMIT = CommitMetadata(STATS, {"schema": "{}"}, "INSERT")
+
+
+@pytest.fixture(params=[6, 8, 9])
+def client(request: pytest.FixtureRequest, tmp_path: Path) -> TableMetaClient:
+    storage = LocalStorage(str(tmp_path / "table"))
+    write_table_config(storage, TableConfig.create(name="t", version=request.param), create=True)
+    storage.calls._counts.clear()
+    return TableMetaClient.open(storage)
+
+
+def names(client: TableMetaClient) -> list[str]:
+    return [f.name for f in client.storage.list(client.layout.folder) if f.name.startswith("2")]
+
+
+def test_table_id_is_here_too() -> None:
+    assert TableId.of("/t") == TableId.of("file:///t/")
+
+
+def test_open_needs_a_table(tmp_path: Path) -> None:
+    with pytest.raises(TableNotFoundError):
+        TableMetaClient.open(LocalStorage(str(tmp_path)))
+
+
+def test_a_commit(client: TableMetaClient) -> None:
+    requested = client.create_requested("commit", T)
+    assert client.active_timeline().instants == (requested,)
+    inflight = client.transition_to_inflight(requested)
+    assert client.active_timeline().instants == (inflight,)
+    completed = client.complete(inflight, COMMIT, C)
+    (found,) = client.active_timeline()
+    assert found == completed == Instant(T, "commit", State.COMPLETED)
+    assert client.read(found) == COMMIT
+    assert client.read(requested) == CommitMetadata()
+    old = client.config.version == 6
+    done = f"{T}.commit" if old else f"{T}_{C}.commit"
+    assert names(client) == sorted([f"{T}.commit.requested", f"{T}.inflight", done])
+    assert (found.completion_time == C) is not old
+
+
+def test_a_clean(client: TableMetaClient) -> None:
+    plan = CleanerPlan(policy="KEEP_LATEST_COMMITS", extra_metadata={"k": "v"})
+    requested = client.create_requested("clean", T, plan)
+    inflight = client.transition_to_inflight(requested)
+    assert client.read_plan(inflight) == plan
+    assert client.read(inflight) == CleanerPlan()
+    result = CleanMetadata(start_clean_time=T, total_files_deleted=3)
+    completed = client.complete(inflight, result, C)
+    assert client.read(client.active_timeline()[0]) == result
+    assert client.read_plan(completed) == plan
+
+
+def test_a_rollback(client: TableMetaClient) -> None:
+    client.create_requested("commit", T)
+    rollback = client.create_requested("rollback", C, RollbackPlan())
+    inflight = client.transition_to_inflight(rollback)
+    assert client.delete_instant_file(Instant(T, "commit", State.REQUESTED))
+    assert not client.delete_instant_file(Instant(T, "commit", State.REQUESTED))
+    client.complete(inflight, RollbackMetadata(commits_rollback=(T,)), "20261121080618000")
+    assert [i.action for i in client.active_timeline()] == ["rollback"]
+
+
+def test_a_clustering_completes_as_replacecommit(client: TableMetaClient) -> None:
+    plan = RequestedReplaceMetadata("CLUSTER")
+    requested = client.create_requested("clustering", T, plan)
+    assert client.read_plan(client.active_timeline()[0]) == plan
+    completed = client.complete(client.transition_to_inflight(requested), COMMIT, C)
+    assert completed.action == "replacecommit"
+    assert client.active_timeline().instants == (completed,)
+    assert b"partitionToReplaceFileIds" in client.read_bytes(client.active_timeline()[0])
+
+
+def test_a_savepoint_begins_inflight(client: TableMetaClient) -> None:
+    with pytest.raises(IllegalTransitionError, match="savepoint"):
+        client.create_requested("savepoint", T)
+    client.transition_to_inflight(Instant(T, "savepoint", State.REQUESTED))
+    assert names(client) == [f"{T}.savepoint.inflight"]
+
+
+def test_illegal_steps(client: TableMetaClient) -> None:
+    with pytest.raises(IllegalTransitionError, match="'party'"):
+        client.create_requested("party", T)
+    requested = client.create_requested("commit", T)
+    with pytest.raises(IllegalTransitionError, match=r"is REQUESTED.*INFLIGHT"):
+        client.complete(requested, COMMIT, C)
+    inflight = client.transition_to_inflight(requested)
+    with pytest.raises(IllegalTransitionError, match=r"is INFLIGHT.*REQUESTED"):
+        client.transition_to_inflight(inflight)
+    if client.config.version > 6:
+        with pytest.raises(IllegalTransitionError, match="isn't later"):
+            client.complete(inflight, COMMIT, T)
+
+
+def test_what_was_rolled_back_does_not_go_on(client: TableMetaClient) -> None:
+    requested = client.create_requested("commit", T)
+    client.delete_instant_file(requested)
+    with pytest.raises(IllegalTransitionError, match="not on the timeline"):
+        client.transition_to_inflight(requested)
+    client.create_requested("commit", T)
+    inflight = client.transition_to_inflight(requested)
+    client.delete_instant_file(inflight)
+    with pytest.raises(IllegalTransitionError, match="rolled it back"):
+        client.complete(inflight, COMMIT, C)
+
+
+def test_each_state_has_one_creator(client: TableMetaClient) -> None:
+    requested = client.create_requested("commit", T)
+    with pytest.raises(ConcurrentWriteError, match=T):
+        client.create_requested("commit", T)
+    inflight = client.transition_to_inflight(requested)
+    with pytest.raises(ConcurrentWriteError):
+        client.transition_to_inflight(requested)
+    client.complete(inflight, COMMIT, C)
+    with pytest.raises(ConcurrentWriteError):
+        client.complete(inflight, CommitMetadata(), C)
+    assert client.read(client.active_timeline()[0]) == COMMIT
+
+
+@pytest.mark.parametrize("effect", [Effect.CRASH_BEFORE, Effect.CRASH_AFTER, Effect.CRASH_TORN])
+@pytest.mark.parametrize("at", range(1, 7))
+def test_a_writer_that_dies_anywhere_leaves_a_whole_state(
+    client: TableMetaClient, at: int, effect: Effect
+) -> None:
+    faulty = FaultyStorage(client.storage, [Fault(at, effect)])
+    dying = TableMetaClient(faulty, client.config)
+    try:
+        inflight = dying.transition_to_inflight(dying.create_requested("commit", T))
+        dying.complete(inflight, COMMIT, C)
+    except Crash:
+        pass
+    else:
+        assert len(faulty.log) < at
+    for instant in client.active_timeline():
+        assert client.read(instant) in (CommitMetadata(), COMMIT)
+        assert (client.read(instant) == COMMIT) == instant.is_completed
+
+
+def test_a_file_that_is_gone_is_named(client: TableMetaClient) -> None:
+    with pytest.raises(InstantNotFoundError, match=T):
+        client.read(Instant(T, "clean", State.REQUESTED))
+    with pytest.raises(InstantNotFoundError, match=r"clean\.requested"):
+        client.read_plan(Instant(T, "clean", State.INFLIGHT))
+
+
+def test_truncated_metadata_is_named(client: TableMetaClient) -> None:
+    requested = client.create_requested("commit", T)
+    completed = client.complete(client.transition_to_inflight(requested), COMMIT, C)
+    (found,) = client.active_timeline()
+    path = client.path_of(found)
+    client.storage.replace(path, client.storage.read(path)[:-20])
+    with pytest.raises(CorruptMetadataError, match=path) as caught:
+        client.read(completed if client.config.version > 6 else found)
+    assert client.storage.base_path in str(caught.value)
+
+
+def test_a_legacy_commit_in_a_newer_table_reads(client: TableMetaClient) -> None:
+    if client.config.version == 6:
+        pytest.skip("there it is no legacy")
+    client.storage.create(f"{client.layout.folder}/{T}.commit", b'{"operationType": "INSERT"}')
+    (found,) = client.active_timeline()
+    assert found.legacy
+    assert client.read(found) == CommitMetadata(operation_type="INSERT")
+
+
+def test_unreadable_actions_are_named(client: TableMetaClient) -> None:
+    with pytest.raises(UnsupportedTableError, match="schemacommit"):
+        client.read(Instant(T, "schemacommit", State.COMPLETED, C))
+
+
+def test_calls_are_booked(client: TableMetaClient) -> None:
+    client.active_timeline()
+    requested = client.create_requested("clean", T, CleanerPlan())
+    client.read_plan(requested)
+    cleaning = client.for_cause("clean")
+    cleaning.transition_to_inflight(requested)
+    cleaning.active_timeline()
+    assert client.storage.calls.snapshot() == {
+        ("read", "table"): 1,
+        ("list", "timeline"): 1,
+        ("create", "commit"): 1,
+        ("read", "timeline"): 1,
+        ("stat", "clean"): 1,
+        ("create", "clean"): 1,
+        ("list", "clean"): 1,
+    }
+
+
+def test_nothing_archived_yet(client: TableMetaClient) -> None:
+    archived = client.archived_timeline()
+    assert archived.timeline.instants == ()
+    assert archived.completion_times("", "~") == {}
+    with pytest.raises(InstantNotFoundError):
+        archived.read(Instant(T, "commit", State.COMPLETED, C))
+    times = client.completion_times(client.active_timeline())
+    assert times.completion_time(T) is None
