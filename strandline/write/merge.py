@@ -279,20 +279,21 @@ class Merger:
         """Return rows of the write as this instant writes them, but for the file name."""
         assert self._rows is not None
         assert self._paths is not None
-        at, count = pa.array(which), len(which)
-        rules = self._rules
+        count, rules = len(which), self._rules
         numbers = pa.array(np.arange(self._seqno, self._seqno + count)).cast(pa.string())
         prefix = f"{rules.instant}_{rules.task_partition}_"
         self._seqno += count
         meta = [
             pa.repeat(pa.scalar(rules.instant, pa.string()), count),
             pc.binary_join_element_wise(prefix, numbers, ""),
-            self._keys.take(at),
-            self._paths.take(at),
-            pa.nulls(count, pa.string()),
         ]
-        own = self._rows.take(at).columns
-        return pa.Table.from_arrays([*meta, *own], schema=self._stored_schema)
+        given = [self._keys, self._paths, *self._rows.columns]
+        if not np.array_equal(which, np.arange(self._rows.num_rows)):
+            at = pa.array(which)
+            given = [column.take(at) for column in given]
+        key, path, *own = given
+        columns = [*meta, key, path, pa.nulls(count, pa.string()), *own]
+        return pa.Table.from_arrays(columns, schema=self._stored_schema)
 
     def _named(self, rows: pa.Table) -> pa.Table:
         """Put the new file's name on rows."""
