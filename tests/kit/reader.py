@@ -1,0 +1,110 @@
+"""A naive reader of copy-on-write tables: names and timeline only, none of the packages under test.
+
+What it calls the truth is what Hudi's readers would read: of each file group the base file of the newest
+committed instant, in directories that have a ``.hoodie_partition_metadata`` file (others they don't see).
+An instant counts as committed when its completed file is there, or when it is older than every instant of
+the active timeline.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+META = (
+    "_hoodie_commit_time",
+    "_hoodie_commit_seqno",
+    "_hoodie_record_key",
+    "_hoodie_partition_path",
+    "_hoodie_file_name",
+)
+_BASE_FILE = re.compile(r"([0-9a-f-]{36}-\d+)_(\d+-\d+-\d+)_(\d{17})\.parquet")
+_COMPLETED = re.compile(r"(\d{17})(?:_(\d{17}))?\.(commit|replacecommit)")
+
+
+def exists(base) -> bool:
+    return (Path(base) / ".hoodie" / "hoodie.properties").is_file()
+
+
+def timeline_names(base) -> list[str]:
+    folder = Path(base) / ".hoodie"
+    inner = folder / "timeline"
+    folder = inner if inner.is_dir() else folder
+    return sorted(entry.name for entry in folder.iterdir() if entry.name[:17].isdigit())
+
+
+def committed(base) -> set[str]:
+    found = (_COMPLETED.fullmatch(name) for name in timeline_names(base))
+    return {match[1] for match in found if match}
+
+
+def pending(base) -> set[str]:
+    """Names of the files of instants that have no completed file."""
+    names = timeline_names(base)
+    done = {
+        name[:17]
+        for name in names
+        if not name.endswith((".requested", ".inflight"))
+    }
+    return {name for name in names if name[:17] not in done}
+
+
+def base_files(base):
+    """Yield (partition, name, file id, instant) of every base file, whatever its directory."""
+    base = Path(base)
+    for folder, folders, names in os.walk(base):
+        if ".hoodie" in folders:
+            folders.remove(".hoodie")
+        partition = Path(folder).relative_to(base).as_posix()
+        for name in names:
+            match = _BASE_FILE.fullmatch(name)
+            if match:
+                yield "" if partition == "." else partition, name, match[1], match[3]
+
+
+def newest_files(base) -> dict[tuple[str, str], str]:
+    """(partition, file id) → name of the base file that readers take."""
+    done = committed(base)
+    times = [name[:17] for name in timeline_names(base)]
+    first = min(times, default="")
+    newest: dict[tuple[str, str], tuple[str, str]] = {}
+    for partition, name, file_id, instant in base_files(base):
+        if not (Path(base) / partition / ".hoodie_partition_metadata").is_file():
+            continue
+        if instant not in done and not instant < first:
+            continue
+        known = newest.get((partition, file_id))
+        assert known is None or known[0] != instant, f"two files of one slice: {known[1]}, {name}"
+        if known is None or instant > known[0]:
+            newest[partition, file_id] = (instant, name)
+    return {group: name for group, (_, name) in newest.items()}
+
+
+def rows(base) -> list[dict] | None:
+    """The table's rows without meta columns, by record key; ``None`` when there is no table."""
+    if not exists(base):
+        return None
+    found = []
+    for (partition, _), name in newest_files(base).items():
+        table = pq.read_table(Path(base) / partition / name, partitioning=None)
+        for row in table.to_pylist():
+            assert row["_hoodie_file_name"] == name
+            assert row["_hoodie_partition_path"] == partition
+            found.append((row["_hoodie_record_key"], partition, row))
+    keys = [found_row[:2] for found_row in found]
+    assert len(keys) == len(set(keys)), "a key comes twice"
+    found.sort(key=lambda each: each[:2])
+    return [{k: v for k, v in row.items() if k not in META} for _, _, row in found]
+
+
+def leftovers(base) -> list[str]:
+    """What no finished table has: files of instants that never completed, markers, pending instants."""
+    base = Path(base)
+    done = committed(base)
+    left = [f"{p}/{name}" for p, name, _, instant in base_files(base) if instant not in done]
+    temp = base / ".hoodie" / ".temp"
+    left += [str(path.relative_to(base)) for path in temp.rglob("*")] if temp.is_dir() else []
+    return left + sorted(pending(base))

@@ -1,0 +1,39 @@
+"""Small writes for the tests of the write client: few rows, small filters, no service."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from strandline.write.client import WriteClient
+from strandline.write.engine import LocalEngine
+
+SCHEMA = pa.schema(
+    [("id", pa.string()), ("region", pa.string()), ("ts", pa.int64()), ("name", pa.string())]
+)
+OPTIONS = {
+    "hoodie.table.name": "t",
+    "hoodie.datasource.write.recordkey.field": "id",
+    "hoodie.datasource.write.partitionpath.field": "region",
+    "hoodie.table.ordering.fields": "ts",
+    "hoodie.embed.timeline.server": "false",
+    "hoodie.clean.automatic": "false",
+    "hoodie.clean.parallelism": "1",
+    "hoodie.parquet.compression.codec": "uncompressed",
+}
+
+
+def row(key: str, region: str = "eu", ts: int = 1, name: str = "") -> dict:
+    return {"id": key, "region": region, "ts": ts, "name": name or f"{key}@{ts}"}
+
+
+def table(*rows: dict, schema: pa.Schema = SCHEMA) -> pa.Table:
+    return pa.Table.from_pylist(list(rows), schema=schema)
+
+
+def client(base, storage=None, engine=None, clock=None, **options) -> WriteClient:
+    """A client without service and clean; ``options`` with ``_`` for ``.`` are put on top."""
+    changed = {f"hoodie.{name.replace('__', '.')}": value for name, value in options.items()}
+    chosen = {k: v for k, v in {**OPTIONS, **changed}.items() if v is not None}
+    return WriteClient(
+        engine or LocalEngine(), str(base), chosen, storage=storage, clock=clock
+    )

@@ -1,0 +1,171 @@
+"""Every storage call of a write fails, or the process dies there: readers see before or after, no third.
+
+Each scenario is run once to learn its storage calls, then once for every call and way to fail. After the
+fault a naive reader (``tests.kit.reader``) must see the rows as before or as after; then the next write, the
+same one again, must end with the rows as after and nothing left behind.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from strandline.write.engine import LocalEngine
+from tests.kit import reader
+from tests.strandline.write.tables import client, row, table
+from timeline.errors import StrandlineError
+from timeline.storage.faults import Crash, Effect, Fault, FaultyStorage
+from timeline.storage.local import LocalStorage
+
+READS = frozenset({"list", "stat", "read", "open_input"})
+STREAM = frozenset({"create_stream", "write", "close"})
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A table as it was, and one more write to it.
+
+    ``prepare(base)`` makes the table; ``write(client)`` is what is going to fail.
+    """
+
+    prepare: Callable
+    write: Callable
+    options: dict
+
+
+def _two_commits(base, options):
+    with client(base, **options) as c:
+        c.upsert(table(row("a"), row("b"), row("c", "us")))
+        c.upsert(table(row("b", ts=2)))
+
+
+def _failed_write(base, options):
+    """A writer that died between its data files and the completed instant."""
+    _two_commits(base, options)
+    storage = FaultyStorage(LocalStorage(str(base)), [])
+    with client(base, storage, **options) as c:
+        c.upsert(NEXT)
+    name = next(n for n in reader.timeline_names(base)[::-1] if n.endswith(".commit"))
+    at = next(i for i, (kind, path) in enumerate(storage.log, 1) if path.endswith(name))
+    shutil.rmtree(base)
+    _two_commits(base, options)
+    with pytest.raises(Crash), client(base, _faulty(base, at, Effect.CRASH_BEFORE), **options) as c:
+        c.upsert(NEXT)
+    assert reader.leftovers(base)
+
+
+def _four_commits(base, options):
+    with client(base, **options) as c:
+        for ts in range(1, 5):
+            c.upsert(table(row("a", ts=ts), row("c", "us", ts=ts)))
+
+
+NEXT = table(row("a", ts=3), row("new"), row("far", "asia"), row("c", "us", ts=0))
+UPSERT = Scenario(_two_commits, lambda c: c.upsert(NEXT), {})
+SCENARIOS = {
+    "first write": Scenario(lambda base, options: None, lambda c: c.upsert(NEXT), {}),
+    "upsert": UPSERT,
+    "upsert, version 6": Scenario(UPSERT.prepare, UPSERT.write, {"write__table__version": 6}),
+    "upsert after a failed write": Scenario(_failed_write, UPSERT.write, {}),
+    "upsert and clean": Scenario(
+        _four_commits,
+        lambda c: c.upsert(table(row("a", ts=9), row("c", "us", ts=9))),
+        {"clean__automatic": True, "clean__commits__retained": 1},
+    ),
+    "delete": Scenario(
+        _two_commits, lambda c: c.delete(table(row("a"), row("b"), row("nobody", "us"))), {}
+    ),
+}
+
+
+def _faulty(base, at, effect):
+    return FaultyStorage(LocalStorage(str(base)), [Fault(at, effect)])
+
+
+def _calls(log, effect) -> Iterator[int]:
+    """Yield the calls, counted from 1, at which an effect is one that no other run has.
+
+    A read that fails after it was made is as one that fails before. A crash at a read is as one at the next
+    call that changes something; it has a middle in a stream and in the deletion of a tree only, and one
+    after a call is one before the next. Of a file's many writes the first, the second, one in the middle and
+    the last are taken.
+    """
+    at = 0
+    for (kind, _), run in itertools.groupby(log):
+        numbers = [at := at + 1 for _ in run]
+        if kind == "write":
+            numbers = sorted({numbers[0], numbers[1], numbers[len(numbers) // 2], numbers[-1]})
+        if effect in (Effect.ERROR_AFTER, Effect.CRASH_BEFORE) and kind in READS:
+            continue
+        if effect is Effect.CRASH_TORN and kind not in STREAM | {"delete_tree"}:
+            continue
+        if effect is Effect.CRASH_AFTER and at != len(log):
+            continue
+        yield from numbers
+
+
+@pytest.fixture(scope="module", params=SCENARIOS)
+def prepared(request, tmp_path_factory):
+    """(scenario, the table as it was, rows before, rows after, storage calls)."""
+    scenario = SCENARIOS[request.param]
+    before = tmp_path_factory.mktemp("before") / "t"
+    scenario.prepare(before, scenario.options)
+    rows_before = reader.rows(before)
+    whole = before.with_name("whole")
+    if before.exists():
+        shutil.copytree(before, whole)
+    storage = FaultyStorage(LocalStorage(str(whole)))
+    with client(whole, storage, **scenario.options) as c:
+        scenario.write(c)
+    rows_after = reader.rows(whole)
+    assert rows_after != rows_before
+    assert reader.leftovers(whole) == []
+    return scenario, before, rows_before, rows_after, storage.log
+
+
+@pytest.mark.parametrize("effect", list(Effect), ids=lambda effect: effect.value)
+def test_readers_see_before_or_after_and_the_next_write_repairs(prepared, effect, tmp_path):
+    scenario, before, rows_before, rows_after, log = prepared
+    for at in _calls(log, effect):
+        base = tmp_path / str(at)
+        if before.exists():
+            shutil.copytree(before, base)
+        where = f"{effect.value} call {at}, {' '.join(log[at - 1])}"
+        storage = _faulty(base, at, effect)
+        failing = client(base, storage, **scenario.options)
+        try:
+            scenario.write(failing)
+        except (Crash, StrandlineError):
+            # A table that is there but holds no commit yet has no rows: as good as none.
+            assert (reader.rows(base) or None) in (rows_before, rows_after), where
+        else:
+            # Only what comes after the commit may fail and yet the write succeed.
+            assert reader.rows(base) == rows_after, where
+        if storage.crashed:
+            failing = client(base, **scenario.options)
+        scenario.write(failing)
+        assert reader.rows(base) == rows_after, where
+        assert reader.leftovers(base) == [], where
+        failing.close()
+        shutil.rmtree(base)
+
+
+def test_a_task_that_runs_again_leaves_one_file_a_group(tmp_path):
+    """The first attempt's file has a marker but no status, so the commit deletes it."""
+    base, copy = tmp_path / "t", tmp_path / "copy"
+    _two_commits(base, {})
+    shutil.copytree(base, copy)
+    learned = FaultyStorage(LocalStorage(str(copy)))
+    client(copy, learned).upsert(NEXT)
+    at = max(n for n, (kind, _) in enumerate(learned.log, 1) if kind == "close")
+    storage = _faulty(base, at, Effect.ERROR_AFTER)
+    result = client(base, storage, LocalEngine(task_retries=1)).upsert(NEXT)
+    assert len([call for call in storage.log if call[0] == "close"]) > result.files
+    assert reader.rows(base) == reader.rows(copy)
+    assert reader.leftovers(base) == []
+    names = [name for _, name, _, instant in reader.base_files(base) if instant == result.instant]
+    assert len(names) == result.files
