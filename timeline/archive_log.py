@@ -17,7 +17,6 @@ Source: Hudi 0.15.0 ``HoodieArchivedTimeline``, ``HoodieLogFileReader``, ``Hoodi
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -57,8 +56,8 @@ class LogArchive:
         self._records: dict[_Key, Mapping[str, Any]] = {}
         instants = []
         for path in _files(storage, folder):
-            for record in _records(storage.read(path), f"{storage.base_path}/{path}"):
-                instant = _instant_of(record)
+            source = f"{storage.base_path}/{path}"
+            for instant, record in _entries(storage.read(path), source):
                 self._records[_key(instant)] = record
                 instants.append(instant)
         self.timeline = Timeline.of(instants)
@@ -99,7 +98,10 @@ class LogArchive:
             names = ("hoodieReplaceCommitMetadata", "HoodieInflightReplaceMetadata")
             bodies = (record.get(name) for name in (names if replaced else ()))
             body = next((b for b in bodies if b is not None), record.get("hoodieCommitMetadata"))
-        return kind() if body is None else _shapes.load(kind, body)
+        try:
+            return kind() if body is None else _shapes.load(kind, body)
+        except ValueError as exc:
+            raise CorruptMetadataError(f"{instant} in the archive {self._folder}: {exc}") from exc
 
 
 def _files(storage: Storage, folder: str) -> list[str]:
@@ -112,13 +114,16 @@ def _files(storage: Storage, folder: str) -> list[str]:
     return [f"{folder}/{name}" for _, name in sorted(numbered)]
 
 
-def _records(data: bytes, path: str) -> Iterator[Mapping[str, Any]]:
+def _entries(data: bytes, path: str) -> Iterator[tuple[Instant, Mapping[str, Any]]]:
     try:
         cursor = Cursor(data)
         while cursor.pos < len(data):
-            yield from _records_of_block(cursor)
-    except (ValueError, struct.error) as exc:
-        raise CorruptMetadataError(f"{path} ({len(data)} bytes) is no archive log: {exc}") from exc
+            for record in _records_of_block(cursor):
+                yield _instant_of(record), record
+    except (ValueError, LookupError) as exc:
+        raise CorruptMetadataError(
+            f"{path} ({len(data)} bytes) is no archive log: {exc!r}"
+        ) from exc
 
 
 def _records_of_block(cursor: Cursor) -> Iterator[Mapping[str, Any]]:
