@@ -1,0 +1,45 @@
+"""Real Hudi's tables: their schemas, keys and paths come out as Hudi wrote them."""
+
+import pyarrow as pa
+import pytest
+
+from strandline.write.key_generator import KeyGenerator
+from strandline.write.schema import arrow_to_avro, avro_to_arrow, check_against_table, conform
+from tests.kit import golden
+from timeline.meta_client import TableMetaClient
+from timeline.metadata import CommitMetadata
+
+
+def opened(scenario):
+    storage = golden.GoldenStorage(scenario, golden.steps(scenario)[-1])
+    return TableMetaClient.open(storage)
+
+
+def schemas(client):
+    """Return the schema texts of a table's completed commits."""
+    read = (client.read(instant) for instant in client.active_timeline().completed())
+    commits = (value for value in read if isinstance(value, CommitMetadata))
+    return {c.extra_metadata["schema"] for c in commits if c.extra_metadata.get("schema")}
+
+
+@pytest.mark.parametrize("scenario", golden.scenarios())
+def test_schemas_keys_and_paths_come_out_as_written(scenario):
+    client = opened(scenario)
+    config = client.config
+    (avro,) = schemas(client)
+    schema = avro_to_arrow(avro)
+    assert arrow_to_avro(schema, config.name) == avro
+    rows = pa.Table.from_pylist(golden.truth(scenario)["snapshot"])
+    assert rows.num_rows
+    assert check_against_table(rows.schema, schema) == schema
+    keys = KeyGenerator(
+        config.record_key_fields,
+        config.partition_fields,
+        config.key_generator_type,
+        hive_style=config.hive_style_partitioning,
+        url_encode=config.url_encode_partitioning,
+        table_version=config.version,
+    ).matching(rows["_hoodie_record_key"][0].as_py())
+    own = conform(rows, schema)
+    assert keys.record_keys(own).to_pylist() == rows["_hoodie_record_key"].to_pylist()
+    assert keys.partition_paths(own).to_pylist() == rows["_hoodie_partition_path"].to_pylist()
