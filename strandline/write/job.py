@@ -15,7 +15,7 @@ import logging
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
@@ -23,7 +23,7 @@ import pyarrow as pa
 from executor_proxy.report import LookupReport
 from fsview.build import pending_clustering
 from strandline.clean.policy import CleanSettings
-from strandline.clean.run import Cleaner, CleanResult
+from strandline.clean.run import Cleaner, CleanMemory, CleanResult
 from strandline.config import Settings
 from strandline.write import keyed, tag
 from strandline.write import settings as options
@@ -81,6 +81,7 @@ class WriteContext:
     times: Times
     history: CommitHistory
     embedded: EmbeddedService
+    clean_memory: CleanMemory = field(default_factory=CleanMemory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +277,8 @@ class WriteJob:
                 view = context.embedded.synced_view()
             if automatic:
                 with self._timed("clean"):
-                    cleaned = Cleaner(target.meta, view, times, context.clean_settings).run()
+                    settings, memory = context.clean_settings, context.clean_memory
+                    cleaned = Cleaner(target.meta, view, times, settings, memory).run()
         return cleaned
 
     @contextmanager
