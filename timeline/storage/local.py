@@ -1,6 +1,6 @@
 """``LocalStorage``: a table on the machine's own file system.
 
-``create`` writes ``NAME.<uuid>`` beside the name, makes it durable and links it: a hard link to a
+``create`` writes ``.NAME.<uuid>`` beside the name, makes it durable and links it: a hard link to a
 taken name fails, where a rename would overwrite. Directories are flushed too, so a name that was
 reported survives a power cut.
 
@@ -195,7 +195,9 @@ def _link_new(full: str, data: bytes) -> None:
 
 def _write_beside(full: str, data: bytes) -> str:
     """Write a durable temporary file in the same directory; return its path."""
-    temporary = f"{full}.{uuid.uuid4()}"
+    # Hidden, so that nobody who looks for names by how they begin takes it for a file of the table.
+    folder, name = os.path.split(full)
+    temporary = os.path.join(folder, f".{name}.{uuid.uuid4()}")
     try:
         with os.fdopen(_open_new(temporary), "wb") as file:
             file.write(data)
