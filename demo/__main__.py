@@ -1,0 +1,228 @@
+"""The main job, from the feed to the report: ``python -m demo``, or ``tox -e demo``.
+
+The feed of flights lands as files; the job (``demo.job``, a process of its own) takes them into a
+Hudi table batch by batch, with the embedded timeline service on. In one batch it is killed between
+its data files and its commit; the table is read as it lies then, and the job is started again. The
+same is done once more with the service off. Both tables must equal a plain replay of the feed for
+three readers, and the service must have saved listings, or the command fails.
+
+Exit codes: 0 when all of it holds, 1 when something doesn't, 2 for bad usage, 130 when interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pyarrow as pa
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from demo.feed import DAYS, Batch, FeedError, Landing, arrow, batches, flights
+from demo.prove import prove
+from demo.record import BatchRecord, Proof, RunRecord
+from demo.replay import replay
+from demo.report import Report, show, write
+from demo.run import JobFailedError, Plan, run
+
+FEWEST_DAYS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """The feed as it landed, and what the tables must hold.
+
+    Attributes:
+        landing: Where the batches lie.
+        die_on: Number of the batch in which the job is killed.
+        before_death: The rows after the batch before.
+        end: The rows after the last batch.
+    """
+
+    landing: Landing
+    die_on: int
+    before_death: pa.Table
+    end: pa.Table
+
+
+@dataclass(slots=True)
+class Demo:
+    """Both runs and their proofs; one thread.
+
+    Attributes:
+        console: Where progress is shown.
+        folder: Holds the feed and the tables.
+        args: The command line.
+    """
+
+    console: Console
+    folder: Path
+    args: argparse.Namespace
+    proofs: dict[str, tuple[Proof, ...]] = field(default_factory=dict)
+
+    def report(self) -> Report:
+        """Run the feed with the service on and off, and return what there is to say about it."""
+        feed = land(self.folder / "feed", self.args.days)
+        on, off = (self._run(feed, service=service) for service in (True, False))
+        version = self.args.table_version
+        return Report(self.args.days, version, len(feed.end), on, off, dict(self.proofs))
+
+    def _run(self, feed: Feed, *, service: bool) -> RunRecord:
+        name = f"service {'on' if service else 'off'}"
+        table = self.folder / name.replace(" ", "-")
+        plan = Plan(
+            feed=feed.landing.folder,
+            table=table,
+            days=self.args.days,
+            table_version=self.args.table_version,
+            master=self.args.master,
+            service=service,
+            die_on=feed.die_on,
+        )
+
+        def on_death() -> None:
+            self.proofs[f"{name}, batch {feed.die_on} killed"] = prove(table, feed.before_death)
+
+        with _progress(self.console, name, self.args.days) as progress:
+            record = run(plan, progress.add, on_death)
+        self.proofs[name] = prove(table, feed.end)
+        return record
+
+
+def land(folder: Path, days: int) -> Feed:
+    """Put the batches of the first ``days`` days down, and replay them."""
+    landing, die_on = Landing(folder), days // 2 + 1
+    sent: list[Batch] = []
+    for batch in batches(flights(), days):
+        landing.write(batch)
+        sent.append(batch)
+    before, end = (arrow(replay(sent[:upto]).rows) for upto in (die_on - 1, days))
+    return Feed(landing, die_on, before, end)
+
+
+@dataclass(slots=True)
+class _Counts:
+    """What the progress bar shows beside the day."""
+
+    progress: Progress
+    task: Any
+    rows: int = 0
+    lookups: int = 0
+    calls: int = 0
+
+    def add(self, batch: BatchRecord) -> None:
+        """Count a batch that is done."""
+        self.rows += batch.rows
+        self.lookups += len(batch.lookups_s)
+        self.calls += batch.all_calls
+        self.progress.update(
+            self.task,
+            completed=batch.number,
+            day=batch.day,
+            rows=f"{self.rows:,}",
+            lookups=f"{self.lookups:,}",
+            calls=f"{self.calls:,}",
+        )
+
+
+@contextmanager
+def _progress(console: Console, name: str, days: int) -> Iterator[_Counts]:
+    progress = Progress(
+        TextColumn("{task.description:<11}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[day]}"),
+        TextColumn("[bold]{task.fields[rows]}[/] rows"),
+        TextColumn("[bold]{task.fields[lookups]}[/] look-ups"),
+        TextColumn("[bold]{task.fields[calls]}[/] file-system calls"),
+        TimeElapsedColumn(),
+        console=console,
+    )
+    fields = {"day": "starting  ", "rows": "0", "lookups": "0", "calls": "0"}
+    with progress:
+        yield _Counts(progress, progress.add_task(name, total=days, **fields))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the demo as the command line says, and return its exit code."""
+    args = _parser().parse_args(arguments)
+    console = Console()
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        with _folder(args.path) as folder:
+            report = Demo(console, folder, args).report()
+        show(report, console)
+        for path in write(report, args.report):
+            console.print(f"written: {path}", style="dim", highlight=False)
+    except (FeedError, JobFailedError) as failure:
+        console.print(f"FAILED  {failure}", style="bold red", markup=False, highlight=False)
+        return 1
+    except KeyboardInterrupt:
+        console.print("interrupted; every process of the job was ended")
+        return 130
+    return 1 if report.failures else 0
+
+
+@contextmanager
+def _folder(path: Path | None) -> Iterator[Path]:
+    """Give the folder for feed and tables: the user's, emptied of a former run, or one to pass."""
+    if path is None:
+        with tempfile.TemporaryDirectory(prefix="strandline-demo-") as folder:
+            yield Path(folder)
+        return
+    for name in ("feed", "service-on", "service-off"):
+        shutil.rmtree(path / name, ignore_errors=True)
+        (path / f"{name}.log").unlink(missing_ok=True)
+    path.mkdir(parents=True, exist_ok=True)
+    yield path
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m demo",
+        description="Replay the flights of 2013 into a Hudi table, prove it right, report.",
+    )
+    parser.add_argument(
+        "--days",
+        type=_days,
+        default=28,
+        help=f"how many days of the feed, {FEWEST_DAYS} to {DAYS} (default 28)",
+    )
+    parser.add_argument(
+        "--table-version", type=int, choices=(6, 8, 9), default=9, help="of the table (default 9)"
+    )
+    parser.add_argument(
+        "--path", type=Path, help="keep feed, tables and logs here (default: a folder that goes)"
+    )
+    parser.add_argument(
+        "--report",
+        type=Path,
+        default=Path("report"),
+        help="where the report goes (default report/)",
+    )
+    parser.add_argument("--master", default="local[2]", help="where Spark runs (default local[2])")
+    return parser
+
+
+def _days(text: str) -> int:
+    days = int(text)
+    if not FEWEST_DAYS <= days <= DAYS:
+        raise argparse.ArgumentTypeError(f"{days} is not {FEWEST_DAYS} to {DAYS}")
+    return days
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

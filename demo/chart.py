@@ -1,0 +1,145 @@
+"""The report as one picture: calls by cause, look-ups, and the time of every batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from demo.record import PHASES, RunRecord, percentile
+from demo.report import KINDS, Report, megabytes, milliseconds, summary
+
+ON: Final = "#0f766e"
+OFF: Final = "#d97706"
+PHASE_COLOURS: Final = dict(
+    zip(
+        (*PHASES, "other"),
+        ("#4477aa", "#66ccee", "#228833", "#ccbb44", "#ee6677", "#bbbbbb"),
+        strict=True,
+    )
+)
+_INK: Final = "#1f2933"
+_QUIET: Final = "#66727f"
+_LEAST: Final = 0.004
+
+
+def draw(report: Report, path: Path) -> None:
+    """Draw the report into a PNG file."""
+    style = {
+        "axes.edgecolor": "#c5ccd3",
+        "axes.labelcolor": _QUIET,
+        "axes.spines.right": False,
+        "axes.spines.top": False,
+        "axes.titlesize": 12,
+        "axes.titleweight": "bold",
+        "font.size": 10,
+        "text.color": _INK,
+        "xtick.color": _QUIET,
+        "ytick.color": _QUIET,
+    }
+    with matplotlib.rc_context(style):
+        figure = Figure(figsize=(13, 9.2), dpi=110, facecolor="white")
+        grid = figure.add_gridspec(
+            2, 2, left=0.085, right=0.975, top=0.835, bottom=0.105, hspace=0.36, wspace=0.2
+        )
+        _heading(figure, report)
+        _calls(figure.add_subplot(grid[0, 0]), report)
+        _lookups(figure.add_subplot(grid[0, 1]), report)
+        left = figure.add_subplot(grid[1, 0])
+        right = figure.add_subplot(grid[1, 1], sharey=left)
+        for axes, run, name in ((left, report.on, "on"), (right, report.off, "off")):
+            _batches(axes, run, f"Time per batch, service {name}")
+        left.set_ylabel("seconds")
+        marks, names = left.get_legend_handles_labels()
+        figure.legend(marks, names, loc="lower center", frameon=False, ncols=len(names))
+        figure.savefig(path)
+
+
+def _heading(figure: Figure, report: Report) -> None:
+    figure.text(0.02, 0.95, "Flights into a Hudi table", fontsize=18, weight="bold")
+    figure.text(0.02, 0.918, f"{summary(report)}.", fontsize=11.5)
+    cleaned = report.on.sum("files_cleaned")
+    proofs = [proof for seen in report.proofs.values() for proof in seen]
+    told = f"The cleaner removed {cleaned:,} files ({megabytes(report.on.sum('bytes_cleaned'))})."
+    equal = sum(proof.holds for proof in proofs)
+    told += f" {equal} of {len(proofs)} readings equal the replay. {report.on.platform}."
+    figure.text(0.02, 0.89, told, fontsize=10, color=_QUIET)
+
+
+def _calls(axes: Axes, report: Report) -> None:
+    """Draw two bars for each kind and cause."""
+    rows = [row for row in report.call_rows() if row.cause and row.on + row.off]
+    places = range(len(rows))
+    for shift, colour, name, values in (
+        (-0.2, ON, "service on", [row.on for row in rows]),
+        (0.2, OFF, "service off", [row.off for row in rows]),
+    ):
+        bars = axes.barh(
+            [place + shift for place in places], values, 0.38, color=colour, label=name
+        )
+        axes.bar_label(bars, fmt="{:,.0f}", padding=3, fontsize=8, color=_QUIET)
+    axes.set_yticks(list(places), [f"{row.kind} · {row.cause}" for row in rows], fontsize=9)
+    axes.invert_yaxis()
+    axes.margins(x=0.1)
+    axes.tick_params(axis="y", length=0)
+    axes.set_title(f"Storage calls: {', '.join(KINDS)}, by cause", loc="left")
+    axes.legend(loc="lower right", frameon=False)
+
+
+def _lookups(axes: Axes, report: Report) -> None:
+    """Draw which share of the look-ups took how long at most."""
+    for run, colour, name in ((report.on, ON, "on"), (report.off, OFF, "off")):
+        took = [max(seconds * 1000, _LEAST) for seconds in run.lookups_s]
+        if not took:
+            continue
+        shares = [(place + 1) / len(took) * 100 for place in range(len(took))]
+        marks = [percentile(run.lookups_s, percent) for percent in (50, 99)]
+        label = f"{name}: p50 {milliseconds(marks[0])}, p99 {milliseconds(marks[1])}"
+        axes.step(took, shares, where="post", color=colour, linewidth=2, label=label)
+        axes.plot([max(m * 1000, _LEAST) for m in marks], (50, 99), "o", color=colour, markersize=6)
+    axes.set_xscale("log")
+    axes.set_ylim(0, 104)
+    axes.grid(axis="both", color="#e8ebee", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.set_xlabel("milliseconds, log scale")
+    axes.set_ylabel("% of look-ups within")
+    axes.set_title("Look-ups", loc="left")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.legend(loc="lower right", bbox_to_anchor=(1.01, 0.985), ncols=2, frameon=False, fontsize=9)
+
+
+def _batches(axes: Axes, run: RunRecord, title: str) -> None:
+    """Draw a column for each batch, its phases on top of each other."""
+    days = [batch.number for batch in run.batches]
+    floor = [0.0] * len(days)
+    for phase, colour in PHASE_COLOURS.items():
+        values = [batch.phase_s[phase] for batch in run.batches]
+        axes.bar(days, values, 0.82, bottom=floor, color=colour, label=phase)
+        floor = [low + value for low, value in zip(floor, values, strict=True)]
+    if run.killed_on in days:
+        _mark(axes, run.killed_on, floor, days)
+    axes.set_xlabel("day of the feed")
+    axes.margins(x=0.01, y=0.18)
+    axes.set_title(title, loc="left")
+
+
+def _mark(axes: Axes, day: int | None, tops: Sequence[float], days: Sequence[int]) -> None:
+    """Point at the batch that was killed and done again."""
+    top = tops[days.index(day)] if day else 0.0
+    axes.annotate(
+        "killed here,\nrolled back, done again",
+        (day or 0, top),
+        xytext=(0, 24),
+        textcoords="offset points",
+        ha="center",
+        fontsize=8.5,
+        color=_INK,
+        arrowprops={"arrowstyle": "-|>", "color": _INK},
+    )

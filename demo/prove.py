@@ -1,0 +1,139 @@
+"""The proof: three readers that know nothing of each other see exactly what the replay says.
+
+* pyarrow reads the files that Strandline's view names, as ``strandline.Table.to_arrow`` does,
+* DuckDB reads the same files by itself,
+* hudi-rs (PyPI ``hudi``) is told the base path only: it reads the table as a Hudi table.
+
+Equal means: the same keys, each once, and in every column the same value or null.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+from hudi import HudiTableBuilder
+
+from demo.feed import KEY, SCHEMA
+from demo.record import Proof
+from strandline import Table
+
+
+def through_view(base_path: Path) -> pa.Table:
+    """Read the table through Strandline's view."""
+    return Table(base_path.as_uri()).to_arrow()
+
+
+def through_duckdb(base_path: Path) -> pa.Table:
+    """Read the files that the view names with DuckDB."""
+    files = [
+        str(base_path / path) for path in Table(base_path.as_uri()).files()["path"].to_pylist()
+    ]
+    with duckdb.connect() as connection:
+        rows = connection.read_parquet(files, hive_partitioning=False)
+        return rows.project(", ".join(SCHEMA.names)).to_arrow_table()
+
+
+def through_hudi_rs(base_path: Path) -> pa.Table:
+    """Read the table with hudi-rs."""
+    table = HudiTableBuilder.from_base_uri(base_path.as_uri()).build()
+    return pa.Table.from_batches(table.read())
+
+
+READERS: Final[Mapping[str, Callable[[Path], pa.Table]]] = {
+    "pyarrow through the view": through_view,
+    "DuckDB over the view's files": through_duckdb,
+    "hudi-rs": through_hudi_rs,
+}
+
+
+def prove(base_path: Path, expected: pa.Table) -> tuple[Proof, ...]:
+    """Read a table in all three ways and compare.
+
+    Args:
+        base_path: The table's.
+        expected: Rows of the feed's ``SCHEMA``, in any order.
+    """
+    wanted = canonical(expected)
+    return tuple(_proof(name, read, base_path, wanted) for name, read in READERS.items())
+
+
+def _proof(name: str, read: Callable[[Path], pa.Table], base_path: Path, wanted: pa.Table) -> Proof:
+    begin = time.perf_counter()
+    try:
+        rows = read(base_path)
+        found, differs = len(rows), difference(wanted, rows)
+    except Exception as failure:  # noqa: BLE001 - a reader that fails is a proof that doesn't hold
+        found, differs = 0, f"{type(failure).__name__}: {failure}"
+    return Proof(name, found, differs, time.perf_counter() - begin)
+
+
+def canonical(rows: pa.Table) -> pa.Table:
+    """Return rows with the feed's columns and types, in the order of their keys.
+
+    Raises:
+        pa.ArrowInvalid: A value doesn't fit its column's type.
+    """
+    typed = rows.select(SCHEMA.names).cast(SCHEMA)
+    return typed.sort_by([(name, "ascending") for name in KEY]).combine_chunks()
+
+
+def difference(wanted: pa.Table, rows: pa.Table) -> str | None:
+    """Return the first difference between canonical rows and what a reader saw, or ``None``."""
+    missing = [name for name in SCHEMA.names if name not in rows.column_names]
+    if missing:
+        return f"no column {', '.join(missing)}"
+    found = canonical(rows)
+    key_differs = _first_key_that_differs(wanted, found)
+    if key_differs is not None:
+        return key_differs
+    for name in SCHEMA.names:
+        row = _first_row_that_differs(wanted[name], found[name])
+        if row is not None:
+            return (
+                f"flight {_key(wanted, row)}: {name} is {found[name][row].as_py()!r}, "
+                f"it should be {wanted[name][row].as_py()!r}"
+            )
+    return None
+
+
+def _first_key_that_differs(wanted: pa.Table, found: pa.Table) -> str | None:
+    if wanted.select(KEY).equals(found.select(KEY)):
+        return None
+    wanted_keys, found_keys = (
+        list(zip(*(rows[name].to_pylist() for name in KEY), strict=True))
+        for rows in (wanted, found)
+    )
+    counts = f"{len(found_keys)} rows, there should be {len(wanted_keys)}"
+    for kind, here, there in (
+        ("missing", wanted_keys, found_keys),
+        ("extra", found_keys, wanted_keys),
+    ):
+        alone = sorted(set(here) - set(there))
+        if alone:
+            return f"{counts}; {len(alone)} {kind}, the first: flight {_text(alone[0])}"
+    twice = sorted(key for key, after in pairwise(found_keys) if key == after)
+    return f"{counts}; {len(twice)} twice, the first: flight {_text(twice[0])}"
+
+
+def _first_row_that_differs(wanted: pa.ChunkedArray, found: pa.ChunkedArray) -> int | None:
+    if wanted.equals(found):
+        return None
+    both_null = pc.and_(pc.is_null(wanted), pc.is_null(found))
+    same = pc.or_(both_null, pc.fill_null(pc.equal(wanted, found), fill_value=False))
+    row: int = pc.index(same, value=False).as_py()
+    return row
+
+
+def _key(rows: pa.Table, row: int) -> str:
+    return _text(tuple(rows[name][row].as_py() for name in KEY))
+
+
+def _text(key: tuple[object, ...]) -> str:
+    return " ".join(map(str, key))

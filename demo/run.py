@@ -1,0 +1,186 @@
+"""The job's parent: it starts the job, listens to it, and starts it again when it was killed.
+
+The job leads a process group of its own, with Spark's JVM and the timeline service in it, and its
+stdin is a pipe: however this process ends, the pipe closes and the job ends the group. So nothing
+is left behind, and an interrupt from the keyboard reaches only this process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from demo.record import BatchRecord, RunRecord
+
+_ROOT: Final = Path(__file__).resolve().parents[1]
+_LAST_LINES: Final = 40
+
+
+class JobFailedError(RuntimeError):
+    """The job ended as it should not have; the message ends with its last lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One run of the whole feed.
+
+    Attributes:
+        feed: Where the batches lie.
+        table: The table's base path; the log is written beside it.
+        days: Number of the last batch.
+        table_version: Of the table.
+        master: Where Spark runs.
+        service: Whether the embedded timeline service is on.
+        die_on: Number of the batch in which the job is killed.
+        module: The job.
+        grace_s: How long the job's children may take to notice its end, seconds.
+    """
+
+    feed: Path
+    table: Path
+    days: int
+    table_version: int
+    master: str
+    service: bool
+    die_on: int
+    module: str = "demo.job"
+    grace_s: float = 20.0
+
+    @property
+    def log(self) -> Path:
+        """Where the job's stderr goes."""
+        return self.table.with_name(f"{self.table.name}.log")
+
+    def command(self, *, deadly: bool) -> list[str]:
+        """Return the job's command line."""
+        words = [sys.executable, "-m", self.module, "--tied", "--master", self.master]
+        words += ["--feed", str(self.feed), "--table", str(self.table), "--days", str(self.days)]
+        words += ["--table-version", str(self.table_version)]
+        words += [] if self.service else ["--no-service"]
+        return words + (["--die-on", str(self.die_on)] if deadly else [])
+
+
+def run(
+    plan: Plan,
+    on_batch: Callable[[BatchRecord], None],
+    on_death: Callable[[], None],
+) -> RunRecord:
+    """Run the feed: until the job is killed, and then to its end.
+
+    Args:
+        plan: What to run.
+        on_batch: Is told of each batch that is done.
+        on_death: Is called when the job was killed, before it is started again.
+
+    Raises:
+        JobFailedError: The job failed, or wasn't killed where it should have been.
+    """
+    begin = time.perf_counter()
+    batches: list[BatchRecord] = []
+    told: dict[str, Any] = {}
+    for deadly in (True, False):
+        with _started(plan, deadly=deadly) as job:
+            for event in _events(job):
+                if event["event"] == "batch":
+                    batches.append(_batch(event))
+                    on_batch(batches[-1])
+                else:
+                    told = event
+            _check_end(plan, job.wait(), deadly=deadly)
+        if deadly:
+            on_death()
+    seconds = time.perf_counter() - begin
+    return RunRecord(plan.service, tuple(batches), plan.die_on, told["platform"], seconds)
+
+
+@contextmanager
+def _started(plan: Plan, *, deadly: bool) -> Iterator[subprocess.Popen[str]]:
+    """Run the job in a group of its own, and leave nothing of the group behind."""
+    plan.table.parent.mkdir(parents=True, exist_ok=True)
+    environment = dict(os.environ)
+    # Executors import the packages from where this process has them.
+    paths = [str(_ROOT), environment.get("PYTHONPATH", "")]
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    with plan.log.open("ab") as log:
+        job = subprocess.Popen(
+            plan.command(deadly=deadly),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            env=environment,
+            start_new_session=True,
+        )
+    try:
+        yield job
+        _await_group(job.pid, plan.grace_s)
+    finally:
+        _kill_group(job.pid)
+        # The pipes are closed and the job is waited for, or it would stay a zombie.
+        job.communicate()
+
+
+def _events(job: subprocess.Popen[str]) -> Iterator[Mapping[str, Any]]:
+    """Yield what the job says, until it says no more; a line cut off by its death is dropped."""
+    assert job.stdout is not None
+    for text in job.stdout:
+        if text.startswith('{"event":') and text.endswith("\n"):
+            yield json.loads(text)
+
+
+def _batch(event: Mapping[str, Any]) -> BatchRecord:
+    return BatchRecord.from_json({name: event[name] for name in event if name != "event"})
+
+
+def _check_end(plan: Plan, code: int, *, deadly: bool) -> None:
+    """Raise unless the job ended as was meant."""
+    wanted = -signal.SIGKILL if deadly else 0
+    if code != wanted:
+        lines = plan.log.read_text("utf-8", "replace").splitlines()[-_LAST_LINES:]
+        raise JobFailedError(
+            f"the job ended with {code}, not with {wanted}; the end of {plan.log}:\n"
+            + "\n".join(lines)
+        )
+
+
+def _await_group(group: int, grace_s: float) -> None:
+    """Wait until the job's children have noticed its end: they end by themselves."""
+    deadline = time.monotonic() + grace_s
+    while _alive(group) and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def _alive(group: int) -> bool:
+    """Whether a process of the group runs; one that ended and that nobody waited for doesn't."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    states = [_state(path, group) for path in Path("/proc").glob("[0-9]*/stat")]
+    return not states or any(state not in ("", "Z") for state in states)
+
+
+def _state(path: Path, group: int) -> str:
+    """Return the letter of a process's state; empty when it is of another group, or gone."""
+    try:
+        # The command's name, in parentheses, may hold anything; after it come state, parent, group.
+        state, _, its_group, *_ = path.read_text("utf-8", "replace").rpartition(")")[2].split()
+    except (OSError, ValueError):
+        return ""
+    return state if int(its_group) == group else ""
+
+
+def _kill_group(group: int) -> None:
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except ProcessLookupError:
+        return

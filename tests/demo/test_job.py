@@ -1,0 +1,83 @@
+"""The job's own logic: where it goes on, and the storage that kills it."""
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from demo.feed import Landing
+from demo.job import Doom, FatalStorage, last_step, options, service_calls, steps_left
+from timeline.storage.local import LocalStorage
+
+
+@pytest.fixture
+def landing(tmp_path):
+    landing = Landing(tmp_path / "feed")
+    landing.folder.mkdir()
+    for number, steps in {1: ["upsert"], 2: ["upsert"], 3: ["upsert", "delete"]}.items():
+        for step in steps:
+            landing.file(number, step).touch()
+    return landing
+
+
+@pytest.mark.parametrize(
+    ("done", "left"),
+    [
+        ((0, ""), [(1, ["upsert"]), (2, ["upsert"]), (3, ["upsert", "delete"])]),
+        ((1, "upsert"), [(2, ["upsert"]), (3, ["upsert", "delete"])]),
+        ((3, "upsert"), [(3, ["delete"])]),
+        ((3, "delete"), []),
+    ],
+)
+def test_the_job_goes_on_after_the_last_step(landing, done, left):
+    assert steps_left(landing, 3, done) == left
+
+
+def test_without_a_table_nothing_is_done(tmp_path):
+    assert last_step(str(tmp_path / "table")) == (0, "")
+
+
+def test_the_options_are_hudis(tmp_path):
+    assert options(6, service=False)["hoodie.embed.timeline.server"] == "false"
+    assert options(6, service=False)["hoodie.write.table.version"] == "6"
+
+
+def test_the_calls_of_the_service_are_summed_over_its_tables():
+    calls = [
+        {"kind": "list", "cause": "sync", "count": 2},
+        {"kind": "read", "cause": "sync", "count": 1},
+    ]
+    status = {"tables": {"a": {"storage_calls": calls}, "b": {"storage_calls": calls[:1]}}}
+    assert service_calls(status) == Counter({("list", "sync"): 4, ("read", "sync"): 1})
+
+
+DEADLY = """
+import sys
+from demo.job import Doom, FatalStorage
+from timeline.storage.local import LocalStorage
+
+doom = Doom()
+storage = FatalStorage(LocalStorage(sys.argv[1]), doom).for_cause("commit")
+storage.create("1_2.commit")
+doom.near = True
+storage.create("3.commit.requested")
+storage.create("3_4.commit")
+"""
+
+
+def test_near_its_doom_the_process_dies_before_the_commit_and_only_then(tmp_path):
+    ended = subprocess.run([sys.executable, "-c", DEADLY, str(tmp_path)])
+    assert ended.returncode == -signal.SIGKILL
+    assert sorted(os.listdir(tmp_path)) == ["1_2.commit", "3.commit.requested"]
+
+
+def test_executors_get_the_harmless_storage(tmp_path):
+    storage = FatalStorage(LocalStorage(str(tmp_path)), Doom(near=True))
+    arrived = pickle.loads(pickle.dumps(storage))
+    arrived.create("3_4.commit")
+    assert not isinstance(arrived, FatalStorage)
+    assert storage.calls.snapshot() == {}

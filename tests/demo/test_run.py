@@ -1,0 +1,58 @@
+"""The parent of the job: it survives its child's death, and leaves nothing behind."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from demo.run import JobFailedError, Plan, _alive, run
+
+
+@pytest.fixture
+def plan(tmp_path):
+    return Plan(
+        feed=tmp_path / "feed",
+        table=tmp_path / "table",
+        days=4,
+        table_version=9,
+        master="local[2]",
+        service=True,
+        die_on=3,
+        module="tests.demo.fake_job",
+        grace_s=0.1,  # it is for children that end by themselves; the fake's never does
+    )
+
+
+def survivors(plan: Plan) -> list[int]:
+    """Return the groups of the fake's runs in which something still runs."""
+    groups = Path(f"{plan.table}.pids").read_text().split()
+    assert groups
+    return [int(group) for group in groups if _alive(int(group))]
+
+
+def test_the_job_is_started_again_where_it_was_killed(plan):
+    batches, deaths = [], []
+    record = run(plan, batches.append, lambda: deaths.append(len(batches)))
+    assert [batch.number for batch in batches] == [1, 2, 3, 4]
+    assert deaths == [2]
+    assert record.batches == tuple(batches)
+    assert (record.service, record.killed_on, record.platform) == (True, 3, "a test")
+    assert survivors(plan) == []
+
+
+def test_a_job_that_fails_says_its_last_words(plan):
+    bad = replace(plan, table=plan.table.with_name("bad"))
+    with pytest.raises(JobFailedError, match=re.escape("ended with 3, not with -9")) as caught:
+        run(bad, lambda batch: None, lambda: None)
+    assert str(caught.value).endswith(f"a word on stderr of {bad.table}")
+
+
+def test_an_interrupt_ends_the_job(plan):
+
+    def interrupt(batch):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(plan, interrupt, lambda: None)
+    assert survivors(plan) == []
