@@ -166,9 +166,12 @@ class Cleaner:
             timeline: The active timeline, instants of any state.
         """
         earliest = earliest_to_retain(timeline, self._settings.retained)
-        if earliest is None or not is_due(timeline, self._settings.max_commits):
+        if earliest is None:
             return None
         last_clean = self._last_clean(timeline)
+        due = is_due(timeline, self._settings.max_commits)
+        if not due and not partitions_left_over(last_clean):
+            return None
         savepoints = self._savepoints(timeline)
         partitions = self._partitions(timeline, earliest, last_clean, savepoints)
         planned = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from fsview.table_view import TableView
@@ -51,11 +53,8 @@ def test_the_calls_are_few():
 def test_what_went_wrong_is_made_good_by_the_next_clean(version, effect, at):
     table = prepared(version)
     earliest = table.model.writes[-2]
-    try:
+    with contextlib.suppress(Crash, StorageUnavailableError):
         clean(table, [Fault(at, effect)])
-        failed = False
-    except (Crash, StorageUnavailableError):
-        failed = True
     # Readers within the retained history see all their files, whatever happened.
     for kept in table.model.writes[-2:]:
         assert table.model.read_at(kept) <= table.data_files()
@@ -64,11 +63,6 @@ def test_what_went_wrong_is_made_good_by_the_next_clean(version, effect, at):
     clean(table, [])
     cleans = [i for i in table.meta.active_timeline() if i.action == CLEAN]
     assert all(instant.is_completed for instant in cleans)
-    assert len(cleans) == 1
-    if failed:
-        assert table.data_files() == table.model.to_keep(earliest)
-    # A file that could not be deleted is on record, and goes after the next commit.
-    table.write(A)
-    table.clock.advance(1000)
-    clean(table, [])
-    assert table.data_files() == table.model.to_keep(table.model.writes[-2])
+    # One, or a second for a file that the first had to leave.
+    assert len(cleans) in (1, 2)
+    assert table.data_files() == table.model.to_keep(earliest)
