@@ -1,0 +1,294 @@
+"""``strandline.service.markers``: durable before ``true``, once each, whole after a restart."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable, Iterator
+from pathlib import Path
+
+import orjson
+import pytest
+
+from strandline.service import markers
+from strandline.service.markers import MarkerService, check_name, split_directory
+from tests.kit import golden
+from tests.kit.live_service import HttpClient, serving
+from timeline.errors import InputError, RootNotAllowedError, StorageUnavailableError
+from timeline.storage.base import Storage
+from timeline.storage.faults import Effect, Fault, FaultyStorage
+from timeline.storage.local import LocalStorage
+
+INSTANT = "20261121090000000"
+
+
+def name(number: int, kind: str = "CREATE") -> str:
+    return f"2024-01-01/f{number:04d}-0_0-1-1_{INSTANT}.parquet.marker.{kind}"
+
+
+class Held(LocalStorage):
+    """A storage whose writes wait until they are let go; ``began`` says that one waits."""
+
+    def __init__(self, base_path: str) -> None:
+        super().__init__(base_path)
+        self.began = threading.Event()
+        self.go = threading.Event()
+
+    def create(self, path: str, data: bytes = b"") -> None:
+        self.began.set()
+        assert self.go.wait(20)
+        super().create(path, data)
+
+
+class Tables:
+    """Every base path below a directory is a table."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.storages: dict[str, Storage] = {}
+
+    def __call__(self, base_path: str) -> tuple[Hashable, Storage]:
+        path = base_path.removeprefix("file://").removeprefix("file:")
+        if not path.startswith(str(self.root)):
+            raise RootNotAllowedError(f"{base_path} is outside")
+        return path, self.storages.setdefault(path, LocalStorage(path))
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    return tmp_path / "t"
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Tables:
+    return Tables(tmp_path)
+
+
+@pytest.fixture
+def service(tables: Tables) -> Iterator[MarkerService]:
+    service = MarkerService(tables)
+    yield service
+    service.close()
+
+
+def directory(base: Path, instant: str = INSTANT) -> str:
+    return f"{base}/.hoodie/.temp/{instant}"
+
+
+def files(base: Path) -> dict[str, str]:
+    folder = Path(directory(base))
+    return {path.name: path.read_text() for path in folder.iterdir()} if folder.exists() else {}
+
+
+def test_a_marker_is_in_a_file_when_it_is_answered(base: Path, service: MarkerService) -> None:
+    assert service.submit(directory(base), name(1)).result(20) is True
+    assert files(base) == {"MARKERS.type": "TIMELINE_SERVER_BASED", "MARKERS0": f"{name(1)}\n"}
+    assert service.submit(directory(base), name(2)).result(20) is True
+    assert files(base)["MARKERS0"] == f"{name(1)}\n{name(2)}\n"
+
+
+def test_a_name_is_new_once(base: Path, service: MarkerService) -> None:
+    answers = [service.submit(directory(base), name(7)) for _ in range(20)]
+    assert sorted(answer.result(20) for answer in answers) == [False] * 19 + [True]
+    assert service.submit(f"file:{directory(base)}", name(7)).result(20) is False
+
+
+def test_what_comes_during_a_flush_goes_together_in_the_next(
+    base: Path, tables: Tables, service: MarkerService
+) -> None:
+    held = tables.storages[str(base)] = Held(str(base))
+    first = service.submit(directory(base), name(0))
+    assert held.began.wait(20)
+    rest = [service.submit(directory(base), name(n)) for n in range(1, 100)]
+    assert not first.done()
+    assert service.submit(directory(base), name(0)).done() is False
+    held.go.set()
+    assert all(answer.result(20) for answer in [first, *rest])
+    # The type, the first file, and that file once more with all the others.
+    counts = held.calls.snapshot()
+    assert (counts["create", "marker"], counts["replace", "marker"]) == (2, 1)
+    assert len(files(base)["MARKERS0"].splitlines()) == 100
+
+
+def test_a_full_file_is_left_alone(
+    base: Path, service: MarkerService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(markers, "FILE_BYTES", 100)
+    for number in range(5):
+        assert service.submit(directory(base), name(number)).result(20)
+    written = files(base)
+    assert sorted(written) == ["MARKERS.type", "MARKERS0", "MARKERS1", "MARKERS2"]
+    assert written["MARKERS1"] == f"{name(2)}\n{name(3)}\n"
+    assert service.names(directory(base)) == tuple(map(name, range(5)))
+
+
+def test_markers_are_known_after_a_restart(base: Path, tables: Tables) -> None:
+    before = MarkerService(tables)
+    for number in range(3):
+        before.submit(directory(base), name(number)).result(20)
+    before.close()
+    (Path(directory(base)) / ".MARKERS0.left-by-a-crash").write_text("2024-01-01/torn")
+    after = MarkerService(tables)
+    assert after.submit(directory(base), name(1)).result(20) is False
+    assert after.submit(directory(base), name(9)).result(20) is True
+    assert after.names(directory(base)) == (*map(name, range(3)), name(9))
+    written = files(base)
+    assert written["MARKERS0"] == "".join(f"{name(n)}\n" for n in range(3))
+    assert written["MARKERS1"] == f"{name(9)}\n"
+    after.close()
+
+
+def test_two_services_do_not_share_a_file(base: Path, tables: Tables) -> None:
+    one, other = MarkerService(tables), MarkerService(tables)
+    for number in range(4):
+        (one if number % 2 else other).submit(directory(base), name(number)).result(20)
+    written = "".join(text for file, text in files(base).items() if file != "MARKERS.type")
+    assert sorted(written.splitlines()) == list(map(name, range(4)))
+    one.close()
+    other.close()
+
+
+@pytest.mark.parametrize("effect", [Effect.ERROR_BEFORE, Effect.ERROR_AFTER])
+@pytest.mark.parametrize("at", range(1, 6))
+def test_a_marker_that_failed_can_be_asked_for_again(
+    base: Path, tables: Tables, service: MarkerService, at: int, effect: Effect
+) -> None:
+    tables.storages[str(base)] = FaultyStorage(LocalStorage(str(base)), [Fault(at, effect)])
+    failed = 0
+    for number in (1, 2, 1, 2, 3):
+        try:
+            service.submit(directory(base), name(number)).result(20)
+        except StorageUnavailableError:
+            failed += 1
+    assert failed <= 1
+    for number in (1, 2, 3):
+        service.submit(directory(base), name(number)).result(20)
+    assert set(service.names(directory(base))) == set(map(name, (1, 2, 3)))
+    restarted = MarkerService(Tables(base.parent))
+    assert set(restarted.names(directory(base))) == set(map(name, (1, 2, 3)))
+    restarted.close()
+
+
+def test_a_deleted_directory_is_forgotten(base: Path, service: MarkerService) -> None:
+    assert service.delete(directory(base)) is False
+    service.submit(directory(base), name(1)).result(20)
+    assert service.exists(directory(base))
+    assert service.delete(directory(base)) is True
+    assert service.delete(f"file:{directory(base)}/") is False
+    assert not service.exists(directory(base))
+    assert service.names(directory(base)) == ()
+    assert service.submit(directory(base), name(1)).result(20) is True
+    assert files(base)["MARKERS0"] == f"{name(1)}\n"
+
+
+def test_many_threads_lose_nothing(base: Path, service: MarkerService) -> None:
+    answers: list[bool] = []
+
+    def create(start: int) -> None:
+        for number in range(start, 120, 4):  # each number from two threads
+            answers.append(service.submit(directory(base), name(number)).result(20))
+
+    threads = [threading.Thread(target=create, args=(n % 4,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (answers.count(True), answers.count(False)) == (120, 120)
+    assert sorted(files(base)["MARKERS0"].splitlines()) == list(map(name, range(120)))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "/",
+        "/.hoodie/.temp/1",
+        "/t",
+        "/t/.hoodie",
+        "/t/.hoodie/.temp",
+        "/t/.hoodie/.temp/",
+        "/t/.hoodie/.temp/..",
+        "/t/.hoodie/.temp/1/..",
+        "/t/.hoodie/.temp/1/2",
+        "/t/.hoodie/.temp/x",
+        "/t/.hoodie/timeline/1",
+        "/t/.hoodie/.temp/1\n",
+        "/t\0/.hoodie/.temp/1",
+    ],
+)
+def test_only_the_directory_of_an_instant_is_taken(path: str) -> None:
+    with pytest.raises(InputError, match=r"markerdirpath is .*; allowed: <base path>/\.hoodie"):
+        split_directory(path)
+
+
+def test_a_directory_is_base_path_and_instant() -> None:
+    assert split_directory(f"s3://b/t//.hoodie/.temp/{INSTANT}/") == ("s3://b/t", INSTANT)
+    mdt = f"/t/.hoodie/metadata/.hoodie/.temp/{INSTANT}_1"
+    assert split_directory(mdt) == ("/t/.hoodie/metadata", f"{INSTANT}_1")
+
+
+@pytest.mark.parametrize(
+    "bad", ["", "/a", "a//b", "../a", "a/../b", "a/.", "a\nb", "a\rb", "a\0", "\ud800", "é" * 3000]
+)
+def test_a_name_must_fit_a_line_and_stay_in_the_table(bad: str) -> None:
+    with pytest.raises(InputError, match="markername is"):
+        check_name(bad)
+
+
+def test_base_paths_outside_the_roots_are_refused(service: MarkerService) -> None:
+    with pytest.raises(RootNotAllowedError):
+        service.submit(f"/elsewhere/.hoodie/.temp/{INSTANT}", name(1))
+    with pytest.raises(RootNotAllowedError):
+        service.delete(f"/elsewhere/.hoodie/.temp/{INSTANT}")
+
+
+@pytest.mark.parametrize("release", ["1.2.0", "0.15.0"])
+def test_the_recorded_conversation(tmp_path: Path, release: str) -> None:
+    """What Hudi's server answered, but for its faults: nameless markers and commas in files."""
+    base = golden.build("cow_basic_v9", 1, tmp_path / "t")
+    recorded = golden.server_recording(f"markers_{release}", base=str(base)).exchanges
+    temp = base / ".hoodie" / ".temp"
+    found_on_disk = "".join(f"{m}\n" for m in answer(recorded, "dir found on disk", "all"))
+    for instant, file, text in (
+        ("20261121091111111", "MARKERS.type", "TIMELINE_SERVER_BASED"),
+        ("20261121091111111", "MARKERS7", found_on_disk),
+        ("20261121092222222", "p/f.parquet.marker.CREATE", ""),
+    ):
+        path = temp / instant / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    with serving(str(tmp_path)) as server, HttpClient(server.port) as client:
+        for exchange in recorded:
+            if exchange.path.startswith("/v1/hoodie/partitioner"):
+                continue
+            status, body = client.ask(exchange.method, exchange.path, exchange.params)
+            if exchange.phase == "create without name":
+                assert (status, body) == (400, b"the parameter 'markername' is missing")
+                continue
+            assert status == exchange.status, exchange
+            if status == 200:
+                assert meant(orjson.loads(body)) == meant(exchange.body), exchange
+            check_tree(temp, exchange)
+
+
+def answer(recorded: tuple[golden.Exchange, ...], phase: str, path: str) -> list[str]:
+    return next(e.body for e in recorded if e.phase == phase and e.path.endswith(f"/{path}"))
+
+
+def meant(body: object) -> object:
+    return sorted(filter(None, body)) if isinstance(body, list) else body
+
+
+def check_tree(temp: Path, exchange: golden.Exchange) -> None:
+    """Compare the markers on disk, in whatever files, with those that Java left."""
+    recorded = exchange.raw.get("tree_after")
+    if recorded is None:
+        return
+    folder = temp / exchange.params["markerdirpath"].rpartition("/")[2]
+    here = {p.name: p.read_text() for p in folder.iterdir()} if folder.exists() else {}
+    if any(line.count(".marker.") > 1 for line in lines(recorded)):
+        return  # Java has joined what it found on disk without newlines
+    assert lines(here) == lines(recorded), exchange
+
+
+def lines(tree: dict[str, str]) -> list[str]:
+    return sorted(line for text in tree.values() for line in text.split("\n") if line)
