@@ -1,0 +1,104 @@
+"""Golden tables followed step by step: every state as recorded, and nothing listed twice."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from fsview.metrics import Metrics
+from fsview.table_view import TableView
+from tests.conformance.view_suite import replay, servers, told
+from tests.fsview.subject import LocalClient
+from tests.kit import golden
+from tests.kit.rebuilt import missing_from_rebuilt
+from tests.kit.stepping import SteppingStorage
+
+IN_FLIGHT = {
+    "rollback_cow_v6": {2, 9},
+    "rollback_cow_v9": {2, 9},
+    "rollback_mor_v6": {2, 9, 10},
+    "rollback_mor_v6_h0150": {2, 9, 10},
+    "rollback_mor_v9": {2, 9, 10},
+}
+"""Steps that leave files of a write in flight: no instant names them, only a listing can show them.
+
+In ``rollback_mor_v9`` 10 no recorded answer shows them.
+"""
+
+UNSAID_SIZES = {"rollback_mor_v6_h0150"}
+"""Release 0.15 doesn't write the size of a log that a failed write left: its partition is listed
+anew."""
+
+
+def data_folders(listed: Counter[str]) -> dict[str, int]:
+    """Return how often each directory outside ``.hoodie`` was listed."""
+    return {path: n for path, n in listed.items() if not path.startswith(".hoodie")}
+
+
+@pytest.mark.parametrize("scenario", golden.scenarios())
+def test_following_every_step_answers_as_recorded_and_lists_nothing_twice(scenario: str) -> None:
+    storage = SteppingStorage(scenario)
+    metrics = Metrics()
+    table = TableView(storage, metrics=metrics)
+    client = LocalClient(table)
+    table.newest().load_all_partitions()
+    (server,) = servers(scenario)
+    recorded = golden.recorded_steps(scenario, server)
+    for step in golden.steps(scenario):
+        storage.step(step)
+        table.sync()
+        in_flight = step in IN_FLIGHT.get(scenario, ())
+        differences, unnamed = missing_from_rebuilt(table, golden.GoldenStorage(scenario, step))
+        assert not differences, f"step {step}: {differences}"
+        assert bool(unnamed) == in_flight, f"step {step}: nothing names {unnamed}"
+        if step in recorded and not in_flight:
+            table.clear_loaded()  # each recording begins with a fresh server
+            recording = golden.recording(scenario, step, server, base=client.base_path)
+            found = replay(client, recording, f"{scenario}/{step:02d}", times=False)
+            assert not found, told(found)
+    if scenario in UNSAID_SIZES:
+        relisted = sum(data_folders(storage.listed).values()) - len(data_folders(storage.listed))
+        assert metrics.get("partition_reloads", cause="files-unclear") == relisted == 4
+    else:
+        assert set(data_folders(storage.listed).values()) == {1}
+        assert metrics.get("partition_reloads") == 0
+    assert metrics.get("reloads") == 0
+
+
+@pytest.mark.parametrize("scenario", golden.scenarios())
+def test_following_every_other_step_ends_as_recorded(scenario: str) -> None:
+    storage = SteppingStorage(scenario)
+    table = TableView(storage)
+    client = LocalClient(table)
+    table.newest().load_all_partitions()
+    (server,) = servers(scenario)
+    last = golden.recorded_steps(scenario, server)[-1]
+    for step in (*golden.steps(scenario)[:last:2], last):
+        storage.step(step)
+        table.sync()
+    table.clear_loaded()
+    recording = golden.recording(scenario, last, server, base=client.base_path)
+    found = replay(client, recording, f"{scenario}/{last:02d}", times=False)
+    if last in IN_FLIGHT.get(scenario, ()):
+        pytest.skip("the last recorded state has files of a write in flight")
+    assert not found, told(found)
+
+
+@pytest.mark.parametrize("scenario", ["cow_basic_v6", "cow_basic_v9", "replace_cow_v9"])
+def test_a_sync_reads_the_new_instants_and_lists_the_timeline_once(scenario: str) -> None:
+    storage = SteppingStorage(scenario)
+    table = TableView(storage)
+    table.newest().load_all_partitions()
+    for step in golden.steps(scenario)[1:]:
+        storage.step(step)
+        before, was = storage.calls.snapshot(), table.newest().snapshot.active
+        table.sync()
+        now = table.newest().snapshot.active
+        new = [i for i in now if not was.contains(i)]
+        calls = Counter(storage.calls.snapshot())
+        calls.subtract(before)
+        assert calls["list", "sync"] == 1
+        # A clean is read with its plan, a clustering has its plan read when it is requested.
+        assert calls["read", "sync"] <= len(new) + sum(i.action == "clean" for i in new)
+        assert sum(calls.values()) == calls["list", "sync"] + calls["read", "sync"]
