@@ -1,0 +1,154 @@
+"""Makes docs/reference.md from the code: ``python -m tests.kit.reference > docs/reference.md``.
+
+Commands come from click, routes from the running app's own map, settings from the tables of
+settings, so the document can't say what the code doesn't. ``tests/test_docs.py`` fails when it is
+out of date.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import click
+
+from fsview.routes import ROUTES
+from strandline.__main__ import main as command_line
+from strandline.clean.policy import CLEAN_SETTINGS
+from strandline.config import SERVICE_SETTINGS, Setting
+from strandline.service.assembly import Parts
+from strandline.service.options import PartsOptions
+from strandline.write.settings import ALIASES, WRITE_SETTINGS
+
+HEAD = """\
+# Reference: commands, settings, routes
+
+Made from the code by `python -m tests.kit.reference`; edit the docstrings and tables there instead.
+"""
+SETTINGS = """\
+## Settings
+
+Options of `WriteClient(spark, base_path, options)`, as text or as values. Names and defaults are
+Hudi's unless the last column says why not; what only Strandline has begins with `strandline.`.
+*Scope* says who reads a setting: the `service`, the `table`, the writing `client` in the driver, or
+its `executor`s. Options that begin with `hoodie.` and aren't here are named in one warning; a value
+that isn't allowed is a `ConfigError` before anything is written.
+"""
+ROUTES_HEAD = """\
+## Routes
+
+Every view route takes `basepath`, `lastinstantts` and `timelinehash` in the query string, besides
+what is listed. A route is *hot* when the service answers it from ready bytes without going through
+Flask. With a token every request but `/healthz` must carry `Authorization: Bearer TOKEN`, else the
+answer is 401. A client whose timeline the service neither holds nor can derive gets 400.
+"""
+OTHER_ROUTES = {
+    "GET /": "greets, as Hudi's server does",
+    "GET /healthz": "200 when the service can serve; needs no token",
+    "GET /v1/strandline/status": "counters as JSON, of the service and of each of its tables",
+    "POST /v1/hoodie/marker/create": (
+        "`markerdirpath`, `markername`: make a durable marker; answers whether it is new"
+    ),
+    "GET /v1/hoodie/marker/all": "`markerdirpath`: all markers of an instant",
+    "GET /v1/hoodie/marker/create-and-merge": "`markerdirpath`: those of files created or merged",
+    "GET /v1/hoodie/marker/append": "`markerdirpath`: those of logs appended to",
+    "GET /v1/hoodie/marker/dir/exists": "`markerdirpath`: whether it exists",
+    "POST /v1/hoodie/marker/dir/delete": "`markerdirpath`: delete it",
+}
+
+
+def settings() -> tuple[Setting[Any], ...]:
+    """Every setting of the writer, the cleaner and the service."""
+    return (*WRITE_SETTINGS, *CLEAN_SETTINGS, *SERVICE_SETTINGS)
+
+
+def served() -> set[str]:
+    """``METHOD /path`` of every rule that the app has, without trailing slashes."""
+    app = Parts(PartsOptions((), None)).flask
+    return {
+        f"{method} {rule.rule.rstrip('/') or '/'}"
+        for rule in app.url_map.iter_rules()
+        for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}
+    }
+
+
+def commands(group: click.Group = command_line) -> Iterator[tuple[str, click.Command]]:
+    """Name and command of every verb."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if command is not None and not command.hidden:
+            yield name, command
+
+
+def reference() -> str:
+    """Return the document."""
+    return "\n".join([HEAD, *_commands(), SETTINGS, *_settings(), ROUTES_HEAD, *_routes()]) + "\n"
+
+
+def _commands() -> Iterator[str]:
+    yield "## Commands\n"
+    for name, command in commands():
+        about = inspect.cleandoc(command.help or "").replace("\n", " ").replace("  ", "\n\n")
+        yield f"### strandline {name}\n\n{about}\n"
+        options = [
+            option
+            for option in command.params
+            if isinstance(option, click.Option) and not option.hidden
+        ]
+        rows = [
+            (f"`{', '.join(option.opts)}`", _default(option), option.help or "")
+            for option in options
+        ]
+        yield _table(("option", "default", "what it does"), rows) + "\n"
+
+
+def _default(option: click.Option) -> str:
+    shown = option.show_default and not option.is_flag
+    return f"`{option.default}`" if shown else ""
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    head = list(head)
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines
+    )
+
+
+def _settings() -> Iterator[str]:
+    rows = []
+    for setting in sorted(settings(), key=lambda setting: setting.name):
+        others = sorted(alias for alias, name in ALIASES.items() if name == setting.name)
+        also = f" Also `{'`, `'.join(others)}`." if others else ""
+        default = (
+            str(setting.default).lower() if isinstance(setting.default, bool) else setting.default
+        )
+        rows.append(
+            (
+                f"`{setting.name}`",
+                f"`{default}`" if default != "" else "",
+                setting.describe_allowed(),
+                setting.scope,
+                setting.doc + also,
+            )
+        )
+    yield _table(("setting", "default", "allowed", "scope", "what it does"), rows) + "\n"
+
+
+def _routes() -> Iterator[str]:
+    view_routes = []
+    for route in ROUTES:
+        names = ", ".join(f"`{param.name}`" for param in route.params)
+        hot = "yes" if route.hot else ""
+        view_routes.append((f"`{route.method} {route.path}`", names, f"`{route.name}`", hot))
+    yield "### The view\n"
+    yield _table(("route", "parameters", "method of `FileSystemView`", "hot"), view_routes) + "\n"
+    yield "### Markers and the service itself\n"
+    yield _table(("route", "what"), ((f"`{route}`", what) for route, what in OTHER_ROUTES.items()))
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reference())

@@ -1,0 +1,121 @@
+"""The documents say what the code does: every command, setting and route, and examples that run."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from strandline.config import Scope
+from tests.kit import reference
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("timeline", "fsview", "executor_proxy", "strandline")
+
+
+def text(name: str) -> str:
+    return (ROOT / name).read_text("utf-8")
+
+
+def test_reference_is_what_the_code_says() -> None:
+    again = "run: python -m tests.kit.reference > docs/reference.md"
+    assert text("docs/reference.md") == reference.reference(), again
+
+
+@pytest.mark.parametrize("setting", reference.settings(), ids=lambda setting: setting.name)
+def test_every_setting_is_in_the_reference(setting: reference.Setting) -> None:
+    assert f"| `{setting.name}` |" in text("docs/reference.md")
+    assert setting.scope in Scope.__args__
+    assert setting.doc.strip().endswith(".")
+
+
+def test_settings_have_one_row_each() -> None:
+    names = [setting.name for setting in reference.settings()]
+    assert len(set(names)) == len(names)
+    assert not set(reference.ALIASES) & set(names)
+
+
+def test_every_route_that_is_served_is_in_the_reference() -> None:
+    told = {
+        match.rstrip("/")
+        for match in re.findall(r"^\| `((?:GET|POST) /[^`]*)`", text("docs/reference.md"), re.M)
+    }
+    assert {route.rstrip("/") for route in reference.served()} == told
+
+
+def test_every_command_has_a_heading() -> None:
+    names = [name for name, _ in reference.commands()]
+    assert names
+    assert all(f"### strandline {name}\n" in text("docs/reference.md") for name in names)
+
+
+@pytest.mark.parametrize("name", [name for name, _ in reference.commands()])
+def test_every_command_has_help(name: str) -> None:
+    told = subprocess.run(
+        [sys.executable, "-m", "strandline", name, "--help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert told.stdout.startswith(f"Usage: strandline {name}")
+
+
+def test_every_tox_environment_is_explained() -> None:
+    environments = re.findall(r"^\[testenv:(\w+)\]", text("tox.ini"), re.M)
+    contributing = text("CONTRIBUTING.md")
+    assert [name for name in [*environments, "py"] if f"`{name}`" not in contributing] == []
+
+
+def modules() -> list[str]:
+    return sorted(
+        str(path.relative_to(ROOT))
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*.py")
+        if path.name != "__init__.py"
+    )
+
+
+def test_architecture_names_only_modules_that_are_there() -> None:
+    named = set(
+        re.findall(
+            r"`((?:timeline|fsview|executor_proxy|strandline)/[\w/]+\.py)`", text("ARCHITECTURE.md")
+        )
+    )
+    assert named
+    assert named <= set(modules())
+
+
+@pytest.mark.parametrize("module", modules())
+def test_architecture_has_a_place_for_every_module(module: str) -> None:
+    """Said by its path, or by its name in the row of its folder."""
+    folder, _, name = module.rpartition("/")
+    lines = [line for line in text("ARCHITECTURE.md").splitlines() if f"`{folder}/" in line]
+    assert any(re.search(rf"`(?:{re.escape(folder)}/)?{re.escape(name)}`", line) for line in lines)
+
+
+@pytest.mark.parametrize(
+    "name", ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+)
+def test_links_lead_to_files(name: str) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", text(name)):
+        assert target.startswith("http") or (ROOT / target).exists(), target
+
+
+def test_example_of_the_readme_runs(tmp_path: Path) -> None:
+    """The first Python block, on the engine that needs no Spark."""
+    block = re.search(r"```python\n(.*?)```", text("README.md"), re.S)
+    assert block
+    code = block[1].replace("/tmp/flights", str(tmp_path / "flights"))
+    told = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr
+    assert told.stdout
