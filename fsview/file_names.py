@@ -83,7 +83,7 @@ def parse_base_file(
 def parse_log_file(partition: str, name: str, size: int, mtime_ms: int) -> LogFile | None:
     """Return the log file that ``name`` is, or ``None``.
 
-    Names of release 0.15 whose file id holds a dot or an underscore aren't logs, as in release 1.x.
+    A name of release 0.15 whose file id holds a dot is no log's, as in release 1.x.
     """
     if not name.startswith(".") or ".log" not in name:
         return None
