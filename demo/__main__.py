@@ -21,11 +21,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Final
 
 import pyarrow as pa
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 from demo.feed import DAYS, Batch, FeedError, Landing, arrow, batches, flights
 from demo.prove import prove
@@ -34,7 +41,8 @@ from demo.replay import replay
 from demo.report import Report, show, write
 from demo.run import JobFailedError, Plan, run
 
-FEWEST_DAYS = 3
+FEWEST_DAYS: Final = 3
+_WIDE: Final = 118
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +119,11 @@ def land(folder: Path, days: int) -> Feed:
 
 @dataclass(slots=True)
 class _Counts:
-    """What the progress bar shows beside the day."""
+    """What the progress bar shows beside the day; one thread."""
 
     progress: Progress
-    task: Any
+    task: TaskID
+    every: int
     rows: int = 0
     lookups: int = 0
     calls: int = 0
@@ -124,32 +133,31 @@ class _Counts:
         self.rows += batch.rows
         self.lookups += len(batch.lookups_s)
         self.calls += batch.all_calls
-        self.progress.update(
-            self.task,
-            completed=batch.number,
-            day=batch.day,
-            rows=f"{self.rows:,}",
-            lookups=f"{self.lookups:,}",
-            calls=f"{self.calls:,}",
+        said = (
+            f"{batch.day} [bold]{self.rows:,}[/] rows [bold]{self.lookups:,}[/] look-ups "
+            f"[bold]{self.calls:,}[/] file-system calls"
         )
+        self.progress.update(self.task, completed=batch.number, said=said)
+        console = self.progress.console
+        if not console.is_terminal and batch.number % self.every == 0:
+            console.print(f"day {batch.number:>3} {said}")
 
 
 @contextmanager
 def _progress(console: Console, name: str, days: int) -> Iterator[_Counts]:
+    """Show a bar; where there is no terminal, a line now and then."""
+    wide = (BarColumn(bar_width=24), TimeElapsedColumn()) if console.width >= _WIDE else ()
     progress = Progress(
-        TextColumn("{task.description:<11}"),
-        BarColumn(bar_width=24),
+        TextColumn("{task.description}"),
+        *wide[:1],
         MofNCompleteColumn(),
-        TextColumn("{task.fields[day]}"),
-        TextColumn("[bold]{task.fields[rows]}[/] rows"),
-        TextColumn("[bold]{task.fields[lookups]}[/] look-ups"),
-        TextColumn("[bold]{task.fields[calls]}[/] file-system calls"),
-        TimeElapsedColumn(),
+        TextColumn("{task.fields[said]}"),
+        *wide[1:],
         console=console,
     )
-    fields = {"day": "starting  ", "rows": "0", "lookups": "0", "calls": "0"}
     with progress:
-        yield _Counts(progress, progress.add_task(name, total=days, **fields))
+        task = progress.add_task(f"{name:<11}", total=days, said="starting Spark")
+        yield _Counts(progress, task, max(1, days // 7))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

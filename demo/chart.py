@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import matplotlib
 
@@ -32,7 +32,7 @@ _LEAST: Final = 0.004
 
 def draw(report: Report, path: Path) -> None:
     """Draw the report into a PNG file."""
-    style = {
+    style: dict[Any, Any] = {
         "axes.edgecolor": "#c5ccd3",
         "axes.labelcolor": _QUIET,
         "axes.spines.right": False,

@@ -258,7 +258,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _die_with_parent() -> None:
     """Wait until stdin closes, which is when the parent is gone, and kill the process group."""
-    sys.stdin.buffer.read()
+    # Not through sys.stdin: at a normal end the interpreter would stumble over its lock.
+    while os.read(0, 1024):
+        pass
     if os.getpgrp() == os.getpid():
         os.killpg(os.getpid(), signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)

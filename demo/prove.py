@@ -47,8 +47,8 @@ def through_hudi_rs(base_path: Path) -> pa.Table:
 
 
 READERS: Final[Mapping[str, Callable[[Path], pa.Table]]] = {
-    "pyarrow through the view": through_view,
-    "DuckDB over the view's files": through_duckdb,
+    "view, pyarrow": through_view,
+    "view, DuckDB": through_duckdb,
     "hudi-rs": through_hudi_rs,
 }
 

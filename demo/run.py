@@ -94,7 +94,7 @@ def run(
                     batches.append(_batch(event))
                     on_batch(batches[-1])
                 else:
-                    told = event
+                    told = dict(event)
             _check_end(plan, job.wait(), deadly=deadly)
         if deadly:
             on_death()
