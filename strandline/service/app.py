@@ -194,4 +194,4 @@ def _params() -> dict[str, str]:
 
 
 def _respond(reply: Reply) -> Response:
-    return Response(reply.body, reply.status, dict(reply.headers), content_type=reply.content_type)
+    return Response(reply.body, reply.status, reply.all_headers())

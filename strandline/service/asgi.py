@@ -7,8 +7,8 @@ them may wait at once; on Flask's pool each would hold a thread, here each is a 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from typing import Final
 from urllib.parse import parse_qsl
 
 from strandline.service.app import (
@@ -23,10 +23,8 @@ from strandline.service.app import (
 from strandline.service.bearer import BearerCheck
 from strandline.service.markers import MarkerService
 from strandline.service.replies import Reply
+from strandline.service.wsgi import Receive, Scope, Send, send_reply
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _CREATE_PATHS: Final = frozenset({CREATE_MARKER, f"{CREATE_MARKER}/"})
@@ -43,7 +41,7 @@ class ServiceApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] == "http" and scope["path"] in _CREATE_PATHS and scope["method"] == "POST":
-            await _send(await self._create(scope), send)
+            await send_reply(await self._create(scope), send)
         else:
             await self._rest(scope, receive, send)
 
@@ -66,14 +64,3 @@ class ServiceApp:
             return json_body(await answer)
         except Exception as exc:  # noqa: BLE001 - the boundary of a request
             return reply_to(exc, accept, scope["path"])
-
-
-async def _send(reply: Reply, send: Send) -> None:
-    headers = {
-        "content-type": reply.content_type,
-        "content-length": str(len(reply.body)),
-        **reply.headers,
-    }
-    raw = [(name.encode("ascii"), value.encode("ascii")) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": reply.status, "headers": raw})
-    await send({"type": "http.response.body", "body": reply.body})

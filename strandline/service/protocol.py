@@ -2,9 +2,8 @@
 
 A request that can be answered from ready bytes costs no task, no thread and no framework: the
 bytes are written from the parser's callback. Whatever else comes goes uvicorn's way to the
-application, with three differences: the target may be long (the URL parser that uvicorn asks has
-16-bit offsets, so only the path is shown to it), bytes of a query that aren't ASCII are
-percent-encoded, and there is a limit.
+application, with two differences: the target may be long, up to a limit (the URL parser that
+uvicorn asks has 16-bit offsets, so only the path is shown to it), and it must be ASCII.
 
 This leans on uvicorn's inner names (``cycle``, ``flow``, ``url``, ``headers``,
 ``timeout_keep_alive_task``); ``tests/strandline/service/test_protocol.py`` fails if a release
@@ -47,9 +46,11 @@ class ServiceProtocol(HttpToolsProtocol):
         self._answered = False
 
     def on_url(self, url: bytes) -> None:
-        """Take a piece of the request target."""
+        """Take a piece of the request target; an error here is answered with 400."""
         if len(self.url) + len(url) > MAX_TARGET_BYTES:
             raise ValueError(f"request target of more than {MAX_TARGET_BYTES} bytes")
+        if not url.isascii():
+            raise ValueError("request target that isn't ASCII")
         super().on_url(url)
 
     def on_headers_complete(self) -> None:
@@ -109,11 +110,7 @@ class ServiceProtocol(HttpToolsProtocol):
         self.url, _, query = target.partition(b"?")
         super().on_headers_complete()
         # The task reads the scope when it runs, which is after this callback.
-        self.scope["query_string"] = query if query.isascii() else _to_ascii(query)
-
-
-def _to_ascii(query: bytes) -> bytes:
-    return b"".join(b"%c" % byte if byte < 0x80 else b"%%%02X" % byte for byte in query)
+        self.scope["query_string"] = query
 
 
 def protocol_for(hot: HotAnswers) -> type[ServiceProtocol]:

@@ -53,13 +53,19 @@ class Reply:
     content_type: str = TEXT
     headers: Mapping[str, str] = field(default_factory=dict)
 
+    def all_headers(self) -> list[tuple[str, str]]:
+        """Return every header, in the order in which all ways of answering send them."""
+        return [
+            ("content-type", self.content_type),
+            ("content-length", str(len(self.body))),
+            *self.headers.items(),
+        ]
+
     def head(self) -> bytes:
         """Return status line and headers as the server writes them, with the blank line."""
         lines = [
             f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}",
-            f"content-type: {self.content_type}",
-            f"content-length: {len(self.body)}",
-            *(f"{name}: {value}" for name, value in self.headers.items()),
+            *(f"{name}: {value}" for name, value in self.all_headers()),
         ]
         return ("\r\n".join(lines) + "\r\n\r\n").encode("ascii")
 

@@ -4,7 +4,7 @@ A request takes the first way that fits:
 
 1. the protocol answers it from ready bytes (``strandline.service.hot``);
 2. the creation of a marker waits on the loop for its flush: many may wait, and no thread does;
-3. everything else goes through ``a2wsgi`` to the Flask app on ``threads`` threads.
+3. everything else goes to the Flask app on ``threads`` threads (``strandline.service.wsgi``).
 
 The socket is bound before the loop starts, so a port in use is an error of ``bind`` and port 0
 has its number at once. ``run`` blocks until ``stop``: from then on nobody new is admitted, and
@@ -24,11 +24,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import uvicorn
-from a2wsgi import WSGIMiddleware
 
 from strandline.service.asgi import ServiceApp
 from strandline.service.options import ServerOptions
-from strandline.service.protocol import protocol_for
+from strandline.service.protocol import HotAnswers, protocol_for
+from strandline.service.wsgi import WsgiBridge
 from timeline.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -92,10 +92,16 @@ class ServiceServer:
     """One server; runs once, in the thread that calls ``run`` or in one of its own.
 
     ``_lock`` guards ``_loop``, ``_server`` and ``_stopping``.
+
+    Attributes:
+        parts: What it serves.
+        options: How.
+        hot: Takes the place of the parts' hot path.
     """
 
     parts: Parts
     options: ServerOptions
+    hot: HotAnswers | None = None
     _listener: socket.socket = field(init=False)
     # Re-entrant: a signal handler calls ``stop`` in the midst of whatever the main thread does.
     _lock: Any = field(init=False, default_factory=threading.RLock)
@@ -122,14 +128,14 @@ class ServiceServer:
     def run(self, started: Callable[[], None] | None = None) -> None:
         """Serve until ``stop``; ``started`` is called once requests are answered."""
         loop = _new_loop()
-        wsgi = WSGIMiddleware(self.parts.flask, workers=self.options.threads)
+        wsgi = WsgiBridge(self.parts.flask, self.options.threads)
         try:
             loop.run_until_complete(self._serve(loop, wsgi, started or _nothing))
         finally:
             with self._lock:
                 self._loop = None
             # A request that outlived the grace still has its thread; it must not hold the end up.
-            wsgi.executor.shutdown(wait=False, cancel_futures=True)
+            wsgi.close()
             loop.run_until_complete(_cancel_all())
             self._listener.close()
             self.parts.close()
@@ -137,7 +143,7 @@ class ServiceServer:
             self._finished.set()
 
     async def _serve(
-        self, loop: asyncio.AbstractEventLoop, wsgi: WSGIMiddleware, started: Callable[[], None]
+        self, loop: asyncio.AbstractEventLoop, wsgi: WsgiBridge, started: Callable[[], None]
     ) -> None:
         def on_start() -> None:
             self._ready.set()
@@ -145,7 +151,7 @@ class ServiceServer:
 
         config = uvicorn.Config(
             ServiceApp(self.parts.markers, self.parts.bearer, wsgi),
-            http=protocol_for(self.parts.hot),
+            http=protocol_for(self.hot or self.parts.hot),
             ws="none",
             lifespan="off",
             log_config=None,

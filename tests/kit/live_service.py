@@ -14,6 +14,7 @@ from werkzeug.test import TestResponse
 from fsview.managed import Opener
 from strandline.service.assembly import Parts
 from strandline.service.options import PartsOptions, ServerOptions
+from strandline.service.protocol import HotAnswers
 from strandline.service.server import ServiceServer
 from tests.kit import golden
 from timeline.storage.base import Storage
@@ -114,10 +115,15 @@ def parts_of(*roots: str, opener: Opener = open_storage, token: str | None = TOK
 
 @contextmanager
 def serving(
-    *roots: str, opener: Opener = open_storage, token: str | None = TOKEN, **options: Any
+    *roots: str,
+    opener: Opener = open_storage,
+    token: str | None = TOKEN,
+    hot: HotAnswers | None = None,
+    **options: Any,
 ) -> Iterator[ServiceServer]:
-    """Run a service in a thread."""
-    server = ServiceServer(parts_of(*roots, opener=opener, token=token), ServerOptions(**options))
+    """Run a service in a thread; ``hot`` takes the place of its hot path."""
+    parts = parts_of(*roots, opener=opener, token=token)
+    server = ServiceServer(parts, ServerOptions(**options), hot=hot)
     thread = server.start_thread()
     try:
         yield server
