@@ -1,0 +1,331 @@
+"""``TimelineService``: a child of its driver that lives exactly as long as it."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from executor_proxy.http import HttpSession
+from strandline import TimelineService
+from strandline.config import EMBED_REUSE, SERVICE_SETTINGS, Settings
+from strandline.service.bearer import new_token
+from tests.kit import golden
+from timeline.errors import ConfigError, RemoteFailureError, ServiceUnreachableError
+
+REPOSITORY = Path(__file__).parents[3]
+LATEST = "/v1/hoodie/view/slices/partition/latest/"
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    lake = tmp_path_factory.mktemp("lake")
+    golden.build("cow_basic_v9", 7, lake / "one")
+    golden.build("cow_basic_v6", 3, lake / "two")
+    return lake
+
+
+@pytest.fixture(scope="module")
+def service(lake: Path) -> Iterator[TimelineService]:
+    with TimelineService([str(lake / "one")]) as service:
+        yield service
+
+
+def params(base: Path, **more: str) -> dict[str, str]:
+    return {"basepath": str(base), "partition": "2024-01-01", "refreshoff": "true", **more}
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def wait_for_end(pid: int) -> None:
+    """Wait until a process that isn't ours has ended, without looking at the clock."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    with os.fdopen(descriptor) as handle:
+        poll = select.poll()
+        poll.register(handle, select.POLLIN)
+        assert poll.poll(20_000), f"process {pid} lives on"
+
+
+def test_it_answers_from_a_process_of_its_own(service: TimelineService, lake: Path) -> None:
+    session = HttpSession(service.url, service.token)
+    body = json.loads(session.get(LATEST, params(lake / "one")))
+    assert len(body) == 2
+    status = service.status()
+    assert status["pid"] != os.getpid()
+    assert status["requests"]["latest_file_slices"] >= 1
+    assert is_alive(status["pid"])
+
+
+def test_the_token_is_random_needed_and_seen_nowhere(service: TimelineService, lake: Path) -> None:
+    token = service.token
+    assert token
+    assert token != new_token()
+    with pytest.raises(RemoteFailureError, match="401"):
+        HttpSession(service.url, "another").get(LATEST, params(lake / "one"))
+    assert token not in repr(service)
+    pid = service.status()["pid"]
+    for file in ("cmdline", "environ"):
+        assert token.encode() not in Path(f"/proc/{pid}/{file}").read_bytes()
+    with urllib.request.urlopen(f"{service.url}/healthz") as response:
+        assert response.status == 200
+
+
+def test_a_root_can_be_added_and_serves_when_that_returns(lake: Path) -> None:
+    with TimelineService([str(lake / "one")]) as service:
+        session = HttpSession(service.url, service.token)
+        with pytest.raises(Exception, match="outside the roots"):
+            session.get(LATEST, params(lake / "two"))
+        service.add_root(str(lake / "two"))
+        assert session.get(LATEST, params(lake / "two")).startswith(b"[")
+
+
+def test_an_empty_token_admits_everybody(lake: Path) -> None:
+    with TimelineService([str(lake)], token="") as service:
+        assert service.token is None
+        assert HttpSession(service.url).get("/", {}) == b"Hello Hudi"
+
+
+def test_in_process_it_is_the_same_service(lake: Path) -> None:
+    with TimelineService([str(lake)], in_process=True) as service:
+        assert service.is_running
+        assert service.status()["pid"] == os.getpid()
+        session = HttpSession(service.url, service.token)
+        assert session.get(LATEST, params(lake / "one")).startswith(b"[")
+        url = service.url
+    assert not service.is_running
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(url, timeout=5)
+
+
+def test_it_can_be_stopped_twice_and_started_again(lake: Path) -> None:
+    service = TimelineService([str(lake)])
+    service.start()
+    with pytest.raises(ServiceUnreachableError, match="started already"):
+        service.start()
+    first = service.status()["pid"]
+    service.stop()
+    service.stop()
+    assert not is_alive(first)
+    with pytest.raises(ServiceUnreachableError, match="isn't running"):
+        _ = service.url
+    service.start()
+    assert service.status()["pid"] != first
+    service.stop()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"storage": "rocksdb"}, "storage rocksdb is not available yet; available: memory"),
+        ({"storage": "tape"}, "storage is 'tape'; allowed: memory, spillable, rocksdb"),
+        ({"roots": []}, r"roots is \[\]; it must be"),
+        ({"roots": "/lake"}, "roots is '/lake'; it must be"),
+        ({"host": "192.0.2.1"}, r"can't listen on 192\.0\.2\.1 port 0: Cannot assign"),
+        ({"storage_options": {"key": object()}}, "storage_options can't be handed"),
+    ],
+)
+def test_a_start_that_can_not_be_is_refused_in_words(wrong: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        TimelineService(**{"roots": ["/lake"], **wrong}).start()
+
+
+def test_a_port_in_use_is_said_by_the_child(lake: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"port {port}: Address already in use"):
+            TimelineService([str(lake)], port=port).start()
+
+
+def test_a_child_that_can_not_start_leaves_its_last_words(
+    lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "uvicorn.py").write_text("raise ImportError('this uvicorn is broken')")
+    # Patched: the child imports what its driver imports.
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    with pytest.raises(ServiceUnreachableError) as caught:
+        TimelineService([str(lake)]).start()
+    assert "the timeline service's process ended with 1:" in str(caught.value)
+    assert "this uvicorn is broken" in str(caught.value)
+
+
+def test_a_killed_child_is_noticed(lake: Path) -> None:
+    with TimelineService([str(lake)]) as service:
+        os.kill(service.status()["pid"], signal.SIGKILL)
+        with pytest.raises(ServiceUnreachableError, match="ended with -9"):
+            service.add_root("/more")
+        assert not service.is_running
+
+
+DRIVER = """
+import sys, time
+from strandline import TimelineService
+service = TimelineService([sys.argv[1]])
+service.start()
+print(service.status()["pid"], service.url, flush=True)
+sys.stdin.readline()
+{end}
+"""
+
+
+@pytest.mark.parametrize("end", ["kill -9", "exit", "exception", "os._exit"])
+def test_it_ends_with_its_driver_however_that_ends(lake: Path, end: str) -> None:
+    code = {"exit": "", "exception": "1/0", "os._exit": "import os; os._exit(3)"}.get(end, "")
+    driver = subprocess.Popen(
+        [sys.executable, "-c", DRIVER.format(end=code), str(lake)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        text=True,
+    )
+    with driver:
+        assert driver.stdout is not None
+        assert driver.stdin is not None
+        pid, url = driver.stdout.readline().split()
+        assert is_alive(int(pid))
+        if end == "kill -9":
+            driver.kill()
+        else:
+            driver.stdin.write("\n")
+            driver.stdin.flush()
+        driver.wait(20)
+    wait_for_end(int(pid))
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(url, timeout=5)
+
+
+def test_an_interrupt_of_the_terminal_leaves_the_end_to_the_driver(lake: Path) -> None:
+    with TimelineService([str(lake)]) as service:
+        pid = service.status()["pid"]
+        os.kill(pid, signal.SIGINT)
+        assert service.status()["pid"] == pid
+        os.kill(pid, signal.SIGTERM)
+        wait_for_end(pid)
+        assert not service.is_running
+
+
+def use_after_fork(service: TimelineService, answers: multiprocessing.Queue) -> None:
+    said = []
+    for use in (lambda: service.url, service.status, lambda: service.add_root("/x"), service.start):
+        try:
+            use()
+        except ServiceUnreachableError as exc:
+            said.append(str(exc))
+    service.stop()
+    service.release()
+    answers.put((said, service.is_running))
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.parametrize("in_process", [False, True])
+def test_after_a_fork_it_is_unusable_and_harmless(lake: Path, in_process: bool) -> None:
+    context = multiprocessing.get_context("fork")
+    with TimelineService([str(lake)], in_process=in_process) as service:
+        pid = service.status()["pid"]
+        answers = context.Queue()
+        fork = context.Process(target=use_after_fork, args=(service, answers))
+        fork.start()
+        said, running = answers.get(timeout=20)
+        fork.join(20)
+        assert fork.exitcode == 0
+        answers.close()
+        assert len(said) == 4
+        assert all(f"belongs to process {os.getpid()}, which was forked" in text for text in said)
+        assert not running
+        assert service.status()["pid"] == pid
+
+
+FORKING_DRIVER = """
+import os, sys
+from strandline import TimelineService
+service = TimelineService([sys.argv[1]])
+service.start()
+pid = service.status()["pid"]
+if os.fork() == 0:
+    sys.stdin.readline()  # outlives the driver, and holds copies of all its pipes but ours
+    os._exit(0)
+print(pid, flush=True)
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_forked_process_that_lives_on_does_not_keep_it(lake: Path) -> None:
+    reader, writer = os.pipe()
+    driver = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", FORKING_DRIVER, str(lake)],
+        stdin=reader,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        text=True,
+    )
+    with driver:
+        assert driver.stdout is not None
+        wait_for_end(int(driver.stdout.readline()))
+        os.close(writer)
+    os.close(reader)
+
+
+@pytest.fixture(autouse=True)
+def _no_shared_services() -> Iterator[None]:
+    yield
+    assert not TimelineService._shared
+
+
+def test_tables_of_one_driver_share_a_service(lake: Path) -> None:
+    one = TimelineService.acquire(str(lake / "one"))
+    two = TimelineService.acquire(str(lake / "two"))
+    assert one is two
+    session = HttpSession(one.url, one.token)
+    for table in ("one", "two"):
+        assert session.get(LATEST, params(lake / table)).startswith(b"[")
+    one.release()
+    assert two.is_running
+    two.release()
+    assert not two.is_running
+
+
+def test_a_shared_service_that_died_is_replaced(lake: Path) -> None:
+    one = TimelineService.acquire(str(lake))
+    os.kill(one.status()["pid"], signal.SIGKILL)
+    with pytest.raises(ServiceUnreachableError):
+        one.add_root("/more")
+    two = TimelineService.acquire(str(lake))
+    assert two is not one
+    one.release()
+    assert two.is_running
+    three = TimelineService.acquire(str(lake))
+    assert three is two
+    two.release()
+    three.release()
+    assert not two.is_running
+
+
+def test_without_reuse_each_has_its_own(lake: Path) -> None:
+    alone = Settings.parse({EMBED_REUSE.name: "false"}, SERVICE_SETTINGS)
+    one = TimelineService.acquire(str(lake), alone)
+    two = TimelineService.acquire(str(lake), alone)
+    assert one is not two
+    one.release()
+    assert two.is_running
+    two.release()
+    assert not two.is_running
