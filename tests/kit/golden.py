@@ -123,18 +123,7 @@ def listing(scenario: str, step: int) -> tuple[Entry, ...]:
 
 def contents(scenario: str, step: int) -> dict[str, bytes]:
     """Return the contents of the files that aren't data files, by path."""
-    found = {}
-    for archive in ("meta.tar.gz", "mdt.tar.gz"):
-        name = f"steps/{step:02d}/{archive}"
-        if name not in _names(scenario):
-            continue
-        with tarfile.open(fileobj=io.BytesIO(_read(scenario, name))) as tar:
-            for member in tar:
-                if member.isfile():
-                    file = tar.extractfile(member)
-                    assert file is not None
-                    found[os.path.normpath(member.name)] = file.read()
-    return found
+    return dict(_contents(scenario, step))
 
 
 def build(scenario: str, step: int, directory: str | os.PathLike[str]) -> Path:
@@ -184,6 +173,12 @@ def build_final(scenario: str, directory: str | os.PathLike[str]) -> Path:
 def recording(scenario: str, step: int, server: str = "rest", *, base: str = "{BASE}") -> Recording:
     """Return a recording, with ``{BASE}`` replaced by ``base``."""
     return _recording(_read(scenario, f"{server}/{step:02d}.jsonl.gz"), base)
+
+
+def client(scenario: str, step: int, server: str = "rest") -> dict[str, Any]:
+    """Return what the Java client knew of the state that was recorded."""
+    with gzip.open(io.BytesIO(_read(scenario, f"{server}/{step:02d}.jsonl.gz"))) as lines:
+        return json.loads(next(lines))["client"]
 
 
 def server_recording(name: str, *, base: str = "{BASE}") -> Recording:
@@ -300,6 +295,27 @@ def _recording(data: bytes, base: str) -> Recording:
         for i, line in enumerate(lines)
     )
     return Recording(first.get("client", {}), exchanges)
+
+
+@cache
+def _contents(scenario: str, step: int) -> dict[str, bytes]:
+    found = {}
+    for archive in ("meta.tar.gz", "mdt.tar.gz"):
+        name = f"steps/{step:02d}/{archive}"
+        if name not in _names(scenario):
+            continue
+        with tarfile.open(fileobj=io.BytesIO(_read(scenario, name))) as tar:
+            for member in tar:
+                if member.isfile():
+                    file = tar.extractfile(member)
+                    assert file is not None
+                    data = file.read()
+                    # Most files are those of the step before; one copy of each is kept.
+                    found[os.path.normpath(member.name)] = _KEPT.setdefault(data, data)
+    return found
+
+
+_KEPT: dict[bytes, bytes] = {}
 
 
 @cache

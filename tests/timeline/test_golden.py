@@ -70,7 +70,7 @@ def test_plans_are_found_whatever_the_state(scenario: str) -> None:
 @pytest.mark.parametrize(("scenario", "server", "step"), golden.all_recordings())
 def test_timelines_are_the_java_clients(scenario: str, server: str, step: int) -> None:
     client = client_of(scenario, step)
-    java = golden.recording(scenario, step, server).client
+    java = golden.client(scenario, step, server)
     active = client.active_timeline()
     for name, ours in {
         "active_timeline": active,

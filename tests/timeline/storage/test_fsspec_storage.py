@@ -32,7 +32,7 @@ class TestFsspecStorageOnLocalFiles(StorageSuite):
     [
         ({"mtime": 1.5}, 1500),
         ({"LastModified": datetime(1970, 1, 1, 0, 0, 2, tzinfo=timezone.utc)}, 2000),
-        ({"updated": "1970-01-01T00:00:03.5Z"}, 3500),
+        ({"updated": "1970-01-01T00:00:03.500Z"}, 3500),
         ({"last_modified": datetime(1970, 1, 1, 0, 0, 4)}, 4000),
         ({"mtime": None, "created": 5}, 5000),
         ({}, 0),
