@@ -64,8 +64,8 @@ def test_incremental_query_gives_what_an_upsert_wrote(
     hudi: Hudi, tmp_path: Path, version: int
 ) -> None:
     path, options = tmp_path / "rides", ours(version)
-    # Not the third city: this query hands out partition values as they are percent-encoded in paths,
-    # on tables of Hudi's own, too.
+    # Not the third city: this query hands out partition values as they are encoded in paths, on
+    # tables of Hudi's own, too.
     changed = rides((9, 10, 30, 31), ts=2)
     with writer(path, options) as client:
         client.insert(rides(range(30), ts=1))

@@ -34,6 +34,4 @@ def client(base, storage=None, engine=None, clock=None, **options) -> WriteClien
     """A client without service and clean; ``options`` with ``_`` for ``.`` are put on top."""
     changed = {f"hoodie.{name.replace('__', '.')}": value for name, value in options.items()}
     chosen = {k: v for k, v in {**OPTIONS, **changed}.items() if v is not None}
-    return WriteClient(
-        engine or LocalEngine(), str(base), chosen, storage=storage, clock=clock
-    )
+    return WriteClient(engine or LocalEngine(), str(base), chosen, storage=storage, clock=clock)

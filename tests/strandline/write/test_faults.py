@@ -1,8 +1,9 @@
-"""Every storage call of a write fails, or the process dies there: readers see before or after, no third.
+"""Every storage call of a write fails, or the process dies there: readers see before or after, no
+third.
 
-Each scenario is run once to learn its storage calls, then once for every call and way to fail. After the
-fault a naive reader (``tests.kit.reader``) must see the rows as before or as after; then the next write, the
-same one again, must end with the rows as after and nothing left behind.
+Each scenario is run once to learn its storage calls, then once for every call and way to fail.
+After the fault a naive reader (``tests.kit.reader``) must see the rows as before or as after; then
+the next write, the same one again, must end with the rows as after and nothing left behind.
 """
 
 from __future__ import annotations
@@ -89,10 +90,10 @@ def _faulty(base, at, effect):
 def _calls(log, effect) -> Iterator[int]:
     """Yield the calls, counted from 1, at which an effect is one that no other run has.
 
-    A read that fails after it was made is as one that fails before. A crash at a read is as one at the next
-    call that changes something; it has a middle in a stream and in the deletion of a tree only, and one
-    after a call is one before the next. Of a file's many writes the first, the second, one in the middle and
-    the last are taken.
+    A read that fails after it was made is as one that fails before. A crash at a read is as one at
+    the next call that changes something; it has a middle in a stream and in the deletion of a tree
+    only, and one after a call is one before the next. Of a file's many writes the first, the
+    second, one in the middle and the last are taken.
     """
     at = 0
     for (kind, _), run in itertools.groupby(log):
