@@ -15,12 +15,7 @@ from tests.kit import golden
 from tests.kit.live_service import TOKEN, GoldenTables, HttpClient, serving
 
 TABLES = GoldenTables()
-SCENARIOS = [
-    ("cow_basic_v9", 7),
-    ("special_cow_v6", None),
-    ("big_cow_v6", None),
-    ("mor_basic_v9", None),
-]
+SCENARIOS = [("cow_basic_v9", 7), ("special_cow_v6", None), ("mor_basic_v9", None)]
 LATEST = "/v1/hoodie/view/slices/partition/latest/"
 
 
