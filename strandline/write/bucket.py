@@ -1,9 +1,10 @@
 """Which file group every row of a write goes to: a pure decision from counts.
 
-An update goes to the group that holds its key. Inserts first fill the *small* files of their partition
-up to the maximum size, then open new groups; how many rows fit is estimated from the record size that
-earlier commits showed. Which insert goes to which of these groups is decided in the tasks by a hash of the
-record key over the groups' shares, so that a task that runs twice decides the same.
+An update goes to the group that holds its key. Inserts first fill the *small* files of their
+partition up to the maximum size, then open new groups; how many rows fit is estimated from the
+record size that earlier commits showed. Which insert goes to which of these groups is decided in
+the tasks by a hash of the record key over the groups' shares, so that a task that runs twice
+decides the same.
 
 Source: Hudi 1.2.0 ``UpsertPartitioner``, ``AverageRecordSizeEstimator``.
 """
@@ -177,8 +178,8 @@ def average_record_bytes(
     Args:
         commits: (bytes written, records written) of completed commits, newest first.
         default: Answer when no commit tells.
-        threshold_bytes: Commits that wrote no more than this don't tell: footers and filters outweigh the
-            records in small files.
+        threshold_bytes: Commits that wrote no more than this don't tell: footers and filters
+            outweigh the records in small files.
 
     Source: Hudi 1.2.0 ``AverageRecordSizeEstimator``.
     """

@@ -39,7 +39,8 @@ class WriteClient:
     """Writes one table. One writer a table at a time; a client is used by one thread.
 
     Args:
-        spark_or_engine: A ``pyspark.sql.SparkSession``, or an ``EngineContext`` such as ``LocalEngine()``.
+        spark_or_engine: A ``pyspark.sql.SparkSession``, or an ``EngineContext`` such as
+            ``LocalEngine()``.
         base_path: The table's: a path or a URL.
         options: ``hoodie.*`` options; ``strandline.write.settings`` lists them.
         storage: The table's storage, in place of the one that ``base_path`` asks for; must pickle.
@@ -47,7 +48,8 @@ class WriteClient:
         clock: Where instants' times come from.
 
     Raises:
-        ConfigError: An option has a value that isn't allowed, or the session is one of Spark Connect.
+        ConfigError: An option has a value that isn't allowed, or the session is one of Spark
+            Connect.
     """
 
     def __init__(
@@ -83,7 +85,7 @@ class WriteClient:
 
         Args:
             data: A DataFrame, or what the engine takes.
-            extra_metadata: What the commit is to carry beside the schema, such as how far a feed was read.
+            extra_metadata: What the commit is to carry, such as how far a feed was read.
 
         Raises:
             InputError: Rows or columns can't be written; nothing was written.
@@ -96,7 +98,7 @@ class WriteClient:
     def insert(
         self, data: object, *, extra_metadata: Mapping[str, str] | None = None
     ) -> WriteResult:
-        """Add rows without a look at stored keys, filling up small files; errors as of ``upsert``."""
+        """Add rows without a look at stored keys, filling up small files; else as ``upsert``."""
         return WriteJob(self._context, INSERT, extra_metadata).run(data)
 
     def bulk_insert(
@@ -132,7 +134,9 @@ class WriteClient:
         return Cleaner(target.meta, view, times, context.clean_settings).run()
 
     def rollback(self, instant: str) -> str:
-        """Undo the newest completed commit, as if it had never been; failed writes are undone first.
+        """Undo the newest completed commit, as if it had never been.
+
+        Failed writes are undone first.
 
         Args:
             instant: Its requested time.

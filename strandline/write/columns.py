@@ -6,8 +6,8 @@ Rows travel through three forms, all in the table's own types:
 * *tagged*: the table's columns, record key, partition path, the stored file that holds the key;
 * *assigned*: the table's columns, record key, partition path, the number of the row's bucket.
 
-A transform has one output, so what tagging learns besides (which files a partition has, what its look-ups
-took) travels among the tagged rows, as rows with a *note* and nothing else.
+A transform has one output, so what tagging learns besides (which files a partition has, what its
+look-ups took) travels among the tagged rows, as rows with a *note* and nothing else.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The write client's own end of the timeline service: start it, point tasks at it, do without it.
 
-The service is there to spare listings, never to make a write possible: one that can't be started or reached
-costs a warning, and tasks (and the driver) list what they need.
+The service is there to spare listings, never to make a write possible: one that can't be started or
+reached costs a warning, and tasks (and the driver) list what they need.
 
 Source: Hudi 1.2.0 ``EmbeddedTimelineService``, ``EmbeddedTimelineServerHelper``.
 """
@@ -17,7 +17,6 @@ from executor_proxy.report import LookupReport
 from fsview.view import FileSystemView
 from strandline import config
 from strandline.config import Settings
-
 from timeline.errors import StrandlineError
 from timeline.storage.base import Storage
 from timeline.timeline import Timeline
@@ -54,7 +53,7 @@ class EmbeddedService:
 
     @property
     def service(self) -> TimelineService | None:
-        """The running service, started now if need be; ``None`` when it is switched off or won't start."""
+        """The running service, started now if need be; ``None``: it is off or won't start."""
         if not self._settings.get(config.EMBED):
             return None
         if self._service is not None and not self._service.is_running:

@@ -1,9 +1,9 @@
-"""``EngineContext``: where a write's tasks run, and ``LocalEngine``, which runs them in this process.
+"""``EngineContext``: where a write's tasks run; ``LocalEngine`` runs them in this process.
 
-A write is a few *transforms* of rows: a task is a callable that takes an iterator of Arrow record batches
-and gives one back, and may run several times (retries) or in another process. Tasks therefore are frozen
-dataclasses at module level, which pickle, and hold no engine, session or client. What the driver needs to
-know comes back as rows, too.
+A write is a few *transforms* of rows: a task is a callable that takes an iterator of Arrow record
+batches and gives one back, and may run several times (retries) or in another process. Tasks
+therefore are frozen dataclasses at module level, which pickle, and hold no engine, session or
+client. What the driver needs to know comes back as rows, too.
 
 Implemented by ``LocalEngine`` (Arrow tables; fault injection runs here) and
 ``strandline.write.spark.SparkEngine``. Source of the seam: Hudi 1.2.0 ``HoodieEngineContext``.
@@ -48,8 +48,8 @@ class EngineContext(ABC, Generic[D]):
     """Runs a write's tasks.
 
     Attributes:
-        in_process: Whether tasks run in the driver's process, on its own objects; if not, what they count
-            has to be brought back and added.
+        in_process: Whether tasks run in the driver's process, on its own objects; if not, what they
+            count has to be brought back and added.
         driver_host: The address at which executors reach a server of the driver.
     """
 
@@ -73,6 +73,9 @@ class EngineContext(ABC, Generic[D]):
         """Run ``task`` over rows; its batches have ``schema``.
 
         Args:
+            data: The rows.
+            task: Runs once or more for each part of them.
+            schema: What it yields.
             by: Rows equal in this column meet in one task; ``None`` leaves rows where they are.
         """
 
@@ -98,8 +101,9 @@ _ATTEMPTS: Final = itertools.count()
 class LocalEngine(EngineContext[pa.Table]):
     """Runs tasks one after the other in this process, on Arrow tables.
 
-    Takes ``pyarrow.Table``, ``pyarrow.RecordBatch`` and ``pandas.DataFrame``. Rows are dealt to ``tasks``
-    tasks as a cluster would; a task that fails with a retryable error is run again as a new attempt.
+    Takes ``pyarrow.Table``, ``pyarrow.RecordBatch`` and ``pandas.DataFrame``. Rows are dealt to
+    ``tasks`` tasks as a cluster would; a task that fails with a retryable error is run again as a
+    new attempt.
 
     Attributes:
         tasks: Number of tasks of a transform.
@@ -125,7 +129,7 @@ class LocalEngine(EngineContext[pa.Table]):
         if kind.__name__ == "DataFrame" and kind.__module__.split(".")[0] == "pandas":
             return pa.Table.from_pandas(data, preserve_index=False).replace_schema_metadata()
         raise InputError(
-            f"rows of type {kind.__module__}.{kind.__qualname__} can't be written by the local engine",
+            f"rows of type {kind.__module__}.{kind.__qualname__} aren't for the local engine",
             hint="hand over a pyarrow.Table, a pyarrow.RecordBatch or a pandas.DataFrame",
         )
 
@@ -140,7 +144,9 @@ class LocalEngine(EngineContext[pa.Table]):
         parts = _split_evenly(data, self.tasks) if by is None else _split_by(data, by, self.tasks)
         stage = next(_STAGES)
         batches = [
-            batch for number, part in enumerate(parts) for batch in self._run(task, part, number, stage)
+            batch
+            for number, part in enumerate(parts)
+            for batch in self._run(task, part, number, stage)
         ]
         return pa.Table.from_batches(batches, schema=schema)
 
@@ -180,7 +186,8 @@ def _split_by(data: pa.Table, column: str, parts: int) -> list[pa.Table]:
     """Deal a table's rows to ``parts`` tables by the hash of a column's text."""
     coded = data[column].combine_chunks().dictionary_encode()
     part_of = pa.array(
-        [zlib.crc32(str(value).encode()) % parts for value in coded.dictionary.to_pylist()], pa.int32()
+        [zlib.crc32(str(value).encode()) % parts for value in coded.dictionary.to_pylist()],
+        pa.int32(),
     )
     part = part_of.take(coded.indices).to_numpy(zero_copy_only=False)
     return [data.filter(pa.array(part == number)) for number in range(parts)]

@@ -1,10 +1,11 @@
 """``WriteJob``: one write from the caller's rows to the synced service, step by step.
 
-    check table and rows → make the table if new → undo failed writes → request the instant, read the timeline
-    → tag → assign buckets → inflight → write → complete → drop markers → sync → clean
+    check table and rows → make the table if new → undo failed writes → request the instant, read
+    the timeline → tag → assign buckets → inflight → write → complete → drop markers → sync → clean
 
-Nothing is written before the rows are checked. A failure before the instant completes leaves it pending,
-for the next write to roll back. After it the write *has* happened: what fails then is logged, not raised.
+Nothing is written before the rows are checked. A failure before the instant completes leaves it
+pending, for the next write to roll back. After it the write *has* happened: what fails then is
+logged, not raised.
 
 Source: Hudi 1.2.0 ``SparkRDDWriteClient``, ``BaseCommitActionExecutor``.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -334,19 +335,19 @@ class WriteJob:
     @contextmanager
     def _timed(self, part: str) -> Iterator[None]:
         started = self._context.clock.monotonic()
-        with suppress():
-            try:
-                yield
-            finally:
-                self._seconds[part] += self._context.clock.monotonic() - started
+        try:
+            yield
+        finally:
+            self._seconds[part] += self._context.clock.monotonic() - started
 
 
 def _refuse_clustered(group: UpdateGroup, clustered: Mapping[tuple[str, str], Any]) -> None:
     instant = clustered.get((group.partition, group.file_id))
     if instant is not None:
         raise UnsupportedTableError(
-            f"file group {group.file_id} of partition {group.partition!r} is in the pending clustering "
-            f"{instant.requested_time}, and {group.rows} rows of this write belong to it",
+            f"file group {group.file_id} of partition {group.partition!r} is in the pending"
+            f" clustering {instant.requested_time}, and {group.rows} rows of this write belong"
+            " to it",
             hint="let the clustering finish, or roll it back",
         )
 

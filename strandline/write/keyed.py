@@ -1,7 +1,7 @@
 """The first task of a write: bring rows into the table's form and give them key and partition path.
 
-It also finds the rows that can't be written. They are counted, not raised for, so that the driver can name
-the column and the number of all rows before anything is written.
+It also finds the rows that can't be written. They are counted, not raised for, so that the driver
+can name the column and the number of all rows before anything is written.
 
 Source: Hudi 1.2.0 ``HoodieCreateRecordUtils``; the check of all rows before a write is ours.
 """
@@ -20,7 +20,9 @@ from strandline.write.schema import IS_DELETED, PARTITION_PATH, RECORD_KEY, colu
 from timeline.errors import InputError
 
 ROWS = "rows"
-PROFILE_SCHEMA = pa.schema([(PARTITION_PATH, pa.string()), (PROBLEM, pa.string()), (ROWS, pa.int64())])
+PROFILE_SCHEMA = pa.schema(
+    [(PARTITION_PATH, pa.string()), (PROBLEM, pa.string()), (ROWS, pa.int64())]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +115,9 @@ class KeyProfile:
         rows: dict[str, int] = {}
         problems: dict[str, int] = {}
         for row in counts.to_pylist():
-            into, key = (rows, row[PARTITION_PATH]) if row[PROBLEM] is None else (problems, row[PROBLEM])
+            into, key = (
+                (rows, row[PARTITION_PATH]) if row[PROBLEM] is None else (problems, row[PROBLEM])
+            )
             into[key] = into.get(key, 0) + row[ROWS]
         if problems:
             total = sum(rows.values()) + sum(problems.values())
@@ -122,7 +126,9 @@ class KeyProfile:
         return cls(rows)
 
 
-def check_columns(schema: pa.Schema, generator: KeyGenerator, ordering_fields: tuple[str, ...]) -> None:
+def check_columns(
+    schema: pa.Schema, generator: KeyGenerator, ordering_fields: tuple[str, ...]
+) -> None:
     """Check in the driver that the columns a write depends on are there and can serve.
 
     Raises:

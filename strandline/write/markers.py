@@ -1,9 +1,10 @@
 """Markers: which files a write may have made, told before it makes them.
 
-A marker is an empty file, ``.hoodie/.temp/<instant>/<path of the data file>.marker.<CREATE|MERGE>``, made
-before its data file. Two readers depend on them: the commit deletes files that have a marker but were not
-reported (attempts of tasks that were repeated), and the rollback of a failed write deletes every marked
-file. So a file without a marker would stay for ever — and once its instant is archived, count as committed.
+A marker is an empty file, ``.hoodie/.temp/<instant>/<path of the data
+file>.marker.<CREATE|MERGE>``, made before its data file. Two readers depend on them: the commit
+deletes files that have a marker but were not reported (attempts of tasks that were repeated), and
+the rollback of a failed write deletes every marked file. So a file without a marker would stay for
+ever — and once its instant is archived, count as committed.
 
 Markers that Hudi's timeline server kept are lines of the files ``MARKERS0``, ``MARKERS1``, ... and
 ``MARKERS.type``; they are read, not written.
@@ -49,8 +50,8 @@ def marked_files(storage: Storage, instant: str) -> tuple[str, ...] | None:
 
     ``None`` says that there is no marker folder at all, so that nothing is known.
 
-    Cost: a list call for every folder below the instant's, a read for every server's file; one stat where
-    nothing is found.
+    Cost: a list call for every folder below the instant's, a read for every server's file; one stat
+    where nothing is found.
     """
     folder = marker_folder(instant)
     found = set(_marked(storage, folder, ""))

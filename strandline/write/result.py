@@ -24,7 +24,8 @@ class WriteResult:
             ``rollback``.
         lookup_seconds: Of each look-up that tasks made.
         fallbacks: Why tasks, or the driver, did without the service; empty when they didn't.
-        storage_calls: Of driver and executors, by (kind, cause). The service's own are in its status.
+        storage_calls: Of driver and executors, by (kind, cause). The service's own are in its
+            status.
         clean: What the clean after the commit did; ``None`` when there was nothing to clean.
         rolled_back: Failed writes that were undone before this one.
     """

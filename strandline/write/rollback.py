@@ -1,13 +1,14 @@
 """Rollback: undo a write that never completed, or the newest one that did.
 
-A rollback is an instant of its own: its plan (requested) names every file to delete, then it is inflight,
-the files go, the undone instant's own files go (completed first, then inflight, then requested), the rollback
-completes, the markers go. A crash at any step leaves either the undone instant pending or the rollback
-pending with its plan, and doing the rest again is harmless: what is gone already counts as deleted.
+A rollback is an instant of its own: its plan (requested) names every file to delete, then it is
+inflight, the files go, the undone instant's own files go (completed first, then inflight, then
+requested), the rollback completes, the markers go. A crash at any step leaves either the undone
+instant pending or the rollback pending with its plan, and doing the rest again is harmless: what is
+gone already counts as deleted.
 
-Which files a pending write made is known from its markers. An inflight instant without a marker folder made
-files that nobody announced (an older writer, or one whose scratch folder was wiped), so every partition is
-listed for files of that instant.
+Which files a pending write made is known from its markers. An inflight instant without a marker
+folder made files that nobody announced (an older writer, or one whose scratch folder was wiped), so
+every partition is listed for files of that instant.
 
 Source: Hudi 1.2.0 ``BaseRollbackActionExecutor``, ``MarkerBasedRollbackStrategy``,
 ``ListingBasedRollbackStrategy``.
@@ -113,7 +114,8 @@ class Rollbacks:
         target = timeline.find(requested_time)
         if target is None:
             raise InstantNotFoundError(
-                f"there is no instant {requested_time} on the active timeline of {self._meta.storage.base_path}"
+                f"there is no instant {requested_time} on the active timeline of"
+                f" {self._storage.base_path}"
             )
         _refuse_unless_newest(target, timeline)
         metadata = self._meta.read(target)
@@ -203,7 +205,10 @@ class Rollbacks:
         self._meta.complete(rollback, metadata, self._times.next(rollback.requested_time))
         delete_markers(self._storage, target.requested_time)
         logger.info(
-            "rolled back %s %s: %d files", target.action, target.requested_time, metadata.total_files_deleted
+            "rolled back %s %s: %d files",
+            target.action,
+            target.requested_time,
+            metadata.total_files_deleted,
         )
 
     def _delete_instant(self, instant: Instant) -> None:
@@ -242,8 +247,8 @@ class Rollbacks:
     def _sweep(self, timeline: Timeline, undone: Sequence[str]) -> None:
         """Delete marker folders whose instants are over.
 
-        A crash between completion and the end of a write leaves one; so does a task that outlived its
-        write, together with a file that nobody reported.
+        A crash between completion and the end of a write leaves one; so does a task that outlived
+        its write, together with a file that nobody reported.
         """
         first = timeline.instants[0].requested_time if len(timeline) else ""
         for time in instants_with_markers(self._storage):
@@ -277,12 +282,14 @@ def _refuse_unless_newest(target: Instant, timeline: Timeline) -> None:
     if completed_action(target.action) != COMMIT or target.action != COMMIT:
         raise IllegalTransitionError(f"{name} can't be rolled back; only a commit can")
     if not target.is_completed:
-        raise IllegalTransitionError(f"{name} is {target.state.value}; the next write rolls it back")
+        raise IllegalTransitionError(
+            f"{name} is {target.state.value}; the next write rolls it back"
+        )
     if any(i.action == SAVEPOINT and i.requested_time == target.requested_time for i in timeline):
         raise IllegalTransitionError(f"{name} is saved by a savepoint; delete the savepoint first")
     later = [i for i in timeline.write_timeline() if i.requested_time > target.requested_time]
     if later:
         raise IllegalTransitionError(
-            f"{name} isn't the newest write: {later[-1].action} {later[-1].requested_time} came after it",
+            f"{name} isn't the newest write: {later[-1].action} {later[-1].requested_time} is",
             hint="roll back the newest first",
         )

@@ -1,16 +1,17 @@
 """The writer's part of the table of settings, and how a write's options become values.
 
-Names and defaults are Hudi's; where a default differs its ``doc`` says why. Several names for one thing are
-Hudi's, too: ``ALIASES`` leads each to the one that is used here, and two that disagree are refused. Options
-that begin with ``hoodie.`` and that nothing here knows are named in one warning; other options concern
-others. What Hudi has and this writer has not is refused by name, so that nobody believes it is on.
+Names and defaults are Hudi's; where a default differs its ``doc`` says why. Several names for one
+thing are Hudi's, too: ``ALIASES`` leads each to the one that is used here, and two that disagree
+are refused. Options that begin with ``hoodie.`` and that nothing here knows are named in one
+warning; other options concern others. What Hudi has and this writer has not is refused by name, so
+that nobody believes it is on.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from strandline.clean.policy import CLEAN_SETTINGS
 from strandline.config import SERVICE_SETTINGS, Setting, Settings
@@ -23,7 +24,9 @@ _MB: Final = 1024 * 1024
 _KEYGEN: Final = "org.apache.hudi.keygen."
 _PAYLOAD: Final = "org.apache.hudi.common.model."
 
-TABLE_NAME: Final = Setting("hoodie.table.name", "", "The table's name; a new table needs one.", "table")
+TABLE_NAME: Final = Setting(
+    "hoodie.table.name", "", "The table's name; a new table needs one.", "table"
+)
 DATABASE: Final = Setting(
     "hoodie.database.name", "", "The database's name; part of the properties' checksum.", "table"
 )
@@ -49,19 +52,21 @@ RECORD_KEY: Final = Setting(
 PARTITION_PATH: Final = Setting(
     "hoodie.datasource.write.partitionpath.field",
     "",
-    "Columns that make the partition path, separated by commas; none for a table without partitions.",
+    "Columns that make the partition path, separated by commas; none: a table without partitions.",
     "table",
 )
 ORDERING: Final = Setting(
     "hoodie.table.ordering.fields",
     "",
-    "Columns that say which of two rows with one key is newer, separated by commas; none: the later write.",
+    "Columns that say which of two rows with one key is newer, separated by commas; none: the row"
+    " written later is.",
     "table",
 )
 MERGE_MODE: Final = Setting(
     "hoodie.record.merge.mode",
     "",
-    "Whether the ordering columns or the order of writes decide; from the ordering columns when empty.",
+    "Whether the ordering columns or the order of writes decide; when empty the ordering columns,"
+    " if there are any.",
     "table",
     allowed=("", "EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"),
 )
@@ -111,16 +116,16 @@ URL_ENCODE: Final = Setting(
 TIMEZONE: Final = Setting(
     "hoodie.table.timeline.timezone",
     "UTC",
-    "Zone of the instants' times of a new table. Hudi's default is LOCAL, which sets its clock back once"
-    " a year in many places.",
+    "Zone of the instants' times of a new table. Hudi's default is LOCAL, whose clock goes back"
+    " once a year in many places.",
     "table",
     allowed=("UTC", "LOCAL"),
 )
 COMBINE_UPSERT: Final = Setting(
     "hoodie.combine.before.upsert",
     True,
-    "Whether of several rows with one key only the newest is upserted. Must stay true: a file holds a"
-    " key once.",
+    "Whether of several rows with one key only the newest is upserted. Must stay true: a file holds"
+    " a key once.",
     "client",
 )
 COMBINE_INSERT: Final = Setting(
@@ -156,7 +161,7 @@ RECORD_SIZE: Final = Setting(
 RECORD_SIZE_THRESHOLD: Final = Setting(
     "hoodie.record.size.estimation.threshold",
     1.0,
-    "Only commits that wrote more than this part of the small-file limit tell the size of a record.",
+    "Only commits that wrote more than this part of the small-file limit tell a record's size.",
     "table",
     minimum=0,
 )
@@ -185,8 +190,8 @@ ROW_GROUP: Final = Setting(
 BLOOM_ENTRIES: Final = Setting(
     "hoodie.index.bloom.num_entries",
     0,
-    "Keys that a base file's filter is made for; 0 takes the file's rows, up to Hudi's 60000, whose filter"
-    " alone takes 431 kB.",
+    "Keys that a base file's filter is made for; 0 takes the file's rows, up to Hudi's 60000, whose"
+    " filter alone takes 431 kB.",
     "table",
     minimum=0,
 )
@@ -243,15 +248,16 @@ LOCK_PROVIDER: Final = Setting(
 MARKERS_TYPE: Final = Setting(
     "hoodie.write.markers.type",
     "DIRECT",
-    "Where markers are kept: as files that the tasks make. Hudi's default has its timeline server make"
-    " them.",
+    "Where markers are kept: as files that the tasks make. Hudi's default has its timeline server"
+    " make them.",
     "client",
     allowed=("DIRECT",),
 )
 METADATA_TABLE: Final = Setting(
     "hoodie.metadata.enable",
     False,
-    "Whether a metadata table is kept; Hudi's default is true. Must stay false: the service does its job.",
+    "Whether a metadata table is kept; Hudi's default is true. Must stay false: the service does"
+    " its job.",
     "table",
 )
 META_FIELDS: Final = Setting(
@@ -334,11 +340,11 @@ def parse_options(options: Mapping[str, object]) -> Settings:
     """Read a write client's options.
 
     Raises:
-        ConfigError: A value isn't allowed, two names of one setting disagree, or something is asked for
-            that this writer has not.
+        ConfigError: A value isn't allowed, two names of one setting disagree, or something is asked
+            for that this writer has not.
     """
     known = (*WRITE_SETTINGS, *CLEAN_SETTINGS, *SERVICE_SETTINGS)
-    settings = Settings.parse(_by_one_name(options), cast("tuple[Setting[Any], ...]", known))
+    settings = Settings.parse(_by_one_name(options), known)
     for setting, only in _FIXED:
         if settings.get(setting) is not only:
             raise ConfigError(
@@ -346,7 +352,9 @@ def parse_options(options: Mapping[str, object]) -> Settings:
                 hint=setting.doc,
             )
     if settings.get(TABLE_VERSION) not in (6, 8, 9):
-        raise ConfigError(f"{TABLE_VERSION.name} is {settings.get(TABLE_VERSION)}; allowed: 6, 8, 9")
+        raise ConfigError(
+            f"{TABLE_VERSION.name} is {settings.get(TABLE_VERSION)}; allowed: 6, 8, 9"
+        )
     unknown = sorted(name for name in settings.other if name.startswith("hoodie."))
     if unknown:
         logger.warning("options that are not known here have no effect: %s", ", ".join(unknown))

@@ -1,8 +1,8 @@
 """``SparkEngine``: a write's tasks on PySpark, 3.5 and 4.x. The only module that imports pyspark.
 
-A transform is one ``mapInArrow``, after a ``repartition`` by a column when rows have to meet. Spark Connect
-is refused by name: its session has no SparkContext in this process, so executors could neither be given the
-service's address by a closure nor be told apart from the user's own server.
+A transform is one ``mapInArrow``, after a ``repartition`` by a column when rows have to meet. Spark
+Connect is refused by name: its session has no SparkContext in this process, so executors could
+neither be given the service's address by a closure nor be told apart from the user's own server.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from timeline import errors
 from timeline.errors import ConfigError, InputError, StrandlineError
 
 _CONNECT: Final = "pyspark.sql.connect"
-_ZONED: Final = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
+_ZONED: Final = (
+    {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
+)
 """PySpark 4.x wants to be told the zone that 3.5 always takes."""
 
 
@@ -37,8 +39,8 @@ class SparkEngine(EngineContext[DataFrame]):
         refuse_connect(session)
         if not isinstance(session, SparkSession):
             raise ConfigError(
-                f"a {type(session).__module__}.{type(session).__qualname__} can't run a write; allowed: a "
-                "pyspark.sql.SparkSession or an EngineContext"
+                f"a {_name(session)} can't run a write; allowed: a pyspark.sql.SparkSession or an"
+                " EngineContext"
             )
         self._session = session
         self.driver_host = _driver_host(session)
@@ -48,7 +50,7 @@ class SparkEngine(EngineContext[DataFrame]):
         refuse_connect(data)
         if not isinstance(data, DataFrame):
             raise InputError(
-                f"rows of type {type(data).__module__}.{type(data).__qualname__} can't be written by Spark",
+                f"rows of type {_name(data)} can't be written by Spark",
                 hint="hand over a pyspark.sql.DataFrame",
             )
         return data
@@ -90,6 +92,10 @@ class SparkEngine(EngineContext[DataFrame]):
         if context is None:
             raise RuntimeError("SparkEngine.attempt() was called outside a Spark task")
         return TaskAttempt(context.partitionId(), context.stageId(), context.taskAttemptId())
+
+
+def _name(value: object) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
 def refuse_connect(value: object) -> None:

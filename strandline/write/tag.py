@@ -1,9 +1,9 @@
 """The second task of a write: find the stored file that holds each row's key.
 
-All rows of a partition meet in one task. It asks the view once for the partition's newest base files, reads
-the key column of those whose range of keys (footer) meets the rows', and says of each row which file holds
-its key, if any. A key that several files hold is a row for each of them. Where the write wants it, rows with
-one key are combined first.
+All rows of a partition meet in one task. It asks the view once for the partition's newest base
+files, reads the key column of those whose range of keys (footer) meets the rows', and says of each
+row which file holds its key, if any. A key that several files hold is a row for each of them. Where
+the write wants it, rows with one key are combined first.
 
 Source: Hudi 1.2.0 ``HoodieSimpleIndex``, ``HoodieIndexUtils.getLatestBaseFilesForPartition``.
 """
@@ -201,10 +201,10 @@ class TagProfile:
 
 
 def _key_range(keys: pa.ChunkedArray) -> tuple[bytes, bytes] | None:
-    """Return the least and the greatest key in the order of footers; ``None`` if that isn't Arrow's.
+    """Return the least and the greatest key in the order of footers, where that is Arrow's, too.
 
-    Footers go by UTF-16 units, Arrow by bytes of UTF-8: they agree unless a key has a character beyond
-    U+FFFF.
+    Footers go by UTF-16 units, Arrow by bytes of UTF-8: they agree unless a key has a character
+    beyond U+FFFF.
     """
     if pc.any(pc.match_substring_regex(keys, _BEYOND_U_FFFF)).as_py():
         return None

@@ -1,16 +1,15 @@
 """``Target``: the table that a client writes to, as it is or as the options say that it will be.
 
-Everything that can be refused about a table is refused here, before anything is written: its type and
-version, features that this writer would break, options that contradict its properties, metadata that can't
-be read.
+Everything that can be refused about a table is refused here, before anything is written: its type
+and version, features that this writer would break, options that contradict its properties, metadata
+that can't be read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -30,15 +29,13 @@ from timeline.errors import ConfigError, TableNotFoundError, UnsupportedTableErr
 from timeline.instant import RESTORE
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import Storage
-from timeline.table_config import (
+from timeline.table_config import TableConfig, read_table_config, write_table_config
+from timeline.table_properties import (
     COMMIT_TIME,
     COPY_ON_WRITE,
     CUSTOM,
     EVENT_TIME,
     METADATA_PARTITIONS,
-    TableConfig,
-    read_table_config,
-    write_table_config,
 )
 from timeline.timeline import Timeline
 
@@ -150,8 +147,8 @@ def open_target(
     for instant in timeline.pending():
         if instant.action == RESTORE:
             raise UnsupportedTableError(
-                f"{storage.base_path} has an unfinished restore, {instant.requested_time}; whoever began "
-                "it must finish it first"
+                f"{storage.base_path} has an unfinished restore, {instant.requested_time}; whoever"
+                " began it must finish it first"
             )
     # Read before anything is written, so that a commit that can't be read is found in time.
     list(islice(history.newest_first(meta, timeline), settings.get(options.RECORD_SIZE_COMMITS)))
@@ -171,7 +168,8 @@ def _new_config(settings: Settings) -> TableConfig:
     mode = _merge_mode(settings)
     if mode == EVENT_TIME and not ordering:
         raise ConfigError(
-            f"{options.MERGE_MODE.name} is {EVENT_TIME} and {options.ORDERING.name} is empty; name columns"
+            f"{options.MERGE_MODE.name} is {EVENT_TIME} and {options.ORDERING.name} is empty;"
+            " name columns"
         )
     return TableConfig.create(
         name=settings.get(options.TABLE_NAME),
@@ -189,27 +187,31 @@ def _new_config(settings: Settings) -> TableConfig:
 
 
 def _merge_mode(settings: Settings) -> str | None:
-    """Return the merge mode that the options name, by either setting; ``None`` when neither is set."""
+    """Return the merge mode that the options name by either setting; ``None`` for neither."""
     payload = settings.get(options.PAYLOAD_CLASS)
-    by_payload = (COMMIT_TIME if "OverwriteWithLatest" in payload else EVENT_TIME) if payload else ""
+    by_payload = (
+        (COMMIT_TIME if "OverwriteWithLatest" in payload else EVENT_TIME) if payload else ""
+    )
     named = settings.get(options.MERGE_MODE)
     if named and by_payload and named != by_payload:
         raise ConfigError(
-            f"{options.MERGE_MODE.name} is {named} and {options.PAYLOAD_CLASS.name} is {payload}, which "
-            f"means {by_payload}"
+            f"{options.MERGE_MODE.name} is {named} and {options.PAYLOAD_CLASS.name} is {payload},"
+            f" which means {by_payload}"
         )
     return named or by_payload or None
 
 
 def _key_generator_type(settings: Settings) -> str | None:
     """Return the key generator's type that the options name; ``None`` when they don't."""
-    named = settings.get(options.KEY_GENERATOR_CLASS).rpartition(".")[2].removesuffix("KeyGenerator")
+    named = (
+        settings.get(options.KEY_GENERATOR_CLASS).rpartition(".")[2].removesuffix("KeyGenerator")
+    )
     by_class = {"Nonpartitioned": "NON_PARTITION"}.get(named, named.upper())
     kind = settings.get(options.KEY_GENERATOR_TYPE)
     if kind and by_class and kind != by_class:
         raise ConfigError(
-            f"{options.KEY_GENERATOR_TYPE.name} is {kind} and {options.KEY_GENERATOR_CLASS.name} means "
-            f"{by_class}"
+            f"{options.KEY_GENERATOR_TYPE.name} is {kind} and {options.KEY_GENERATOR_CLASS.name}"
+            f" means {by_class}"
         )
     return kind or by_class or None
 
@@ -228,16 +230,23 @@ def _refuse_unsupported(config: TableConfig, base_path: str) -> None:
         )
     if config.key_generator_type not in TYPES:
         raise UnsupportedTableError(
-            f"{base_path} has key generator {config.key_generator_type}; allowed: {', '.join(TYPES)}"
+            f"{base_path} has key generator {config.key_generator_type}; allowed:"
+            f" {', '.join(TYPES)}"
         )
     if not config.record_key_fields:
-        raise UnsupportedTableError(f"{base_path} has no record key columns; its keys are generated")
+        raise UnsupportedTableError(
+            f"{base_path} has no record key columns; its keys are generated"
+        )
     if not config.populate_meta_fields:
-        raise UnsupportedTableError(f"{base_path} has no meta columns (hoodie.populate.meta.fields)")
+        raise UnsupportedTableError(
+            f"{base_path} has no meta columns (hoodie.populate.meta.fields)"
+        )
     if config.record_merge_mode == CUSTOM:
         raise UnsupportedTableError(f"{base_path} merges records by a class of its own")
     if config.base_file_extension != ".parquet":
-        raise UnsupportedTableError(f"{base_path} has {config.base_file_extension} files, not Parquet")
+        raise UnsupportedTableError(
+            f"{base_path} has {config.base_file_extension} files, not Parquet"
+        )
     for name in _FALSE_PROPERTIES:
         if config.properties.get(name, "false").lower() == "true":
             raise UnsupportedTableError(f"{base_path} has {name}=true, which can't be written")
@@ -245,15 +254,15 @@ def _refuse_unsupported(config: TableConfig, base_path: str) -> None:
 
 def _refuse_disagreement(config: TableConfig, settings: Settings) -> None:
     """Refuse options that say something else than the table's properties."""
-    columns: Iterable[tuple[Setting[str], tuple[str, ...]]] = (
+    columns: tuple[tuple[Setting[str], tuple[str, ...]], ...] = (
         (options.RECORD_KEY, config.record_key_fields),
         (options.PARTITION_PATH, config.partition_fields),
         (options.ORDERING, config.ordering_fields),
     )
-    for setting, stored in columns:
-        if settings.is_set(setting):
-            _expect(setting.name, ",".join(options.columns(settings, setting)), ",".join(stored))
-    values: Iterable[tuple[Setting[str] | Setting[int] | Setting[bool], object]] = (
+    for listed, stored in columns:
+        if settings.is_set(listed):
+            _expect(listed.name, ",".join(options.columns(settings, listed)), ",".join(stored))
+    values: tuple[tuple[Setting[Any], object], ...] = (
         (options.TABLE_NAME, config.name),
         (options.TABLE_VERSION, config.version),
         (options.HIVE_STYLE, config.hive_style_partitioning),
@@ -261,10 +270,12 @@ def _refuse_disagreement(config: TableConfig, settings: Settings) -> None:
         (options.TIMEZONE, config.timezone),
     )
     for setting, value in values:
-        if settings.is_set(setting):  # type: ignore[arg-type]  # a union of settings, each fine
-            _expect(setting.name, settings.get(setting), value)  # type: ignore[arg-type]  # as above
+        if settings.is_set(setting):
+            _expect(setting.name, settings.get(setting), value)
     _expect(options.MERGE_MODE.name, _merge_mode(settings), config.record_merge_mode)
-    _expect(options.KEY_GENERATOR_TYPE.name, _key_generator_type(settings), config.key_generator_type)
+    _expect(
+        options.KEY_GENERATOR_TYPE.name, _key_generator_type(settings), config.key_generator_type
+    )
 
 
 def _expect(name: str, asked: object, stored: object) -> None:
@@ -288,7 +299,8 @@ def _as_stored(
 ) -> KeyGenerator:
     """Return the generator that makes keys as the table has them.
 
-    Below version 9 releases differ in how a single COMPLEX key column is written; a stored key tells.
+    Below version 9 releases differ in how a single COMPLEX key column is written; a stored key
+    tells.
     """
     fields = generator.record_key_fields
     if generator.type != COMPLEX or len(fields) > 1 or generator.table_version >= 9:

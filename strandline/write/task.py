@@ -1,9 +1,10 @@
 """The last tasks of a write: give every row its bucket, then write each bucket's base file.
 
-All rows of a bucket meet in one task. The task leaves a marker, writes the partition's metadata file if the
-partition is new, merges the rows into the stored base file and writes the new one; what it did goes back to
-the driver as one status row a file. A task that runs twice leaves files of two attempts, told apart by the
-write token in their names; the commit keeps the one whose status it got.
+All rows of a bucket meet in one task. The task leaves a marker, writes the partition's metadata
+file if the partition is new, merges the rows into the stored base file and writes the new one; what
+it did goes back to the driver as one status row a file. A task that runs twice leaves files of two
+attempts, told apart by the write token in their names; the commit keeps the one whose status it
+got.
 
 Source: Hudi 1.2.0 ``BaseSparkCommitActionExecutor``, ``HoodieMergeHandle``, ``HoodieCreateHandle``.
 """
@@ -186,7 +187,11 @@ class WriteTask:
         started = time.perf_counter()
         written = self._merge(bucket, path, merger)
         taken_ms = round((time.perf_counter() - started) * 1000)
-        return _stat(bucket, path, written, merger.counts, taken_ms), merger.counts, merger.next_seqno
+        return (
+            _stat(bucket, path, written, merger.counts, taken_ms),
+            merger.counts,
+            merger.next_seqno,
+        )
 
     def _merge(self, bucket: Bucket, path: str, merger: Merger) -> FileWritten:
         """Stream the stored file, if there is one, through the merge into the new one."""
@@ -211,7 +216,7 @@ class WriteReport:
     """
 
     stats: tuple[WriteStat, ...] = ()
-    counts: MergeCounts = MergeCounts()
+    counts: MergeCounts = field(default_factory=MergeCounts)
     calls: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     @classmethod

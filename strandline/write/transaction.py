@@ -1,9 +1,9 @@
-"""``Transaction``: the life of one commit's instant, and the timeline that its look-ups are pinned to.
+"""``Transaction``: the life of one commit's instant, and the timeline of its look-ups.
 
-The order is what makes a write safe. The instant is requested first, so that nothing with an earlier time
-can begin unseen; *then* the timeline is read to which every look-up of the write is pinned. Data files are
-made only while the instant is inflight. The completed file is the commit point: one exclusive create, after
-every data file is durable.
+The order is what makes a write safe. The instant is requested first, so that nothing with an
+earlier time can begin unseen; *then* the timeline is read to which every look-up of the write is
+pinned. Data files are made only while the instant is inflight. The completed file is the commit
+point: one exclusive create, after every data file is durable.
 
 Source: Hudi 1.2.0 ``BaseHoodieWriteClient``, ``CommitUtils``.
 """
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 
 from strandline.write.markers import marker_folder
 from timeline.clock import TimeGenerator
-from timeline.instant import COMMIT, Instant, State
+from timeline.instant import COMMIT, State
 from timeline.meta_client import TableMetaClient
 from timeline.metadata import CommitMetadata, WriteStat
 from timeline.timeline import Timeline
@@ -80,7 +80,7 @@ class Transaction:
 
 
 def newest_time(meta: TableMetaClient, timeline: Timeline) -> str:
-    """Return the newest time that a timeline holds, empty for an empty one: what comes next is later.
+    """Return the newest time that a timeline holds, empty for an empty one.
 
     In layout 1 completion times are modification times and bind nobody.
     """

@@ -1,9 +1,9 @@
 """A naive reader of copy-on-write tables: names and timeline only, none of the packages under test.
 
-What it calls the truth is what Hudi's readers would read: of each file group the base file of the newest
-committed instant, in directories that have a ``.hoodie_partition_metadata`` file (others they don't see).
-An instant counts as committed when its completed file is there, or when it is older than every instant of
-the active timeline.
+What it calls the truth is what Hudi's readers would read: of each file group the base file of the
+newest committed instant, in directories that have a ``.hoodie_partition_metadata`` file (others
+they don't see). An instant counts as committed when its completed file is there, or when it is
+older than every instant of the active timeline.
 """
 
 from __future__ import annotations
@@ -44,11 +44,7 @@ def committed(base) -> set[str]:
 def pending(base) -> set[str]:
     """Names of the files of instants that have no completed file."""
     names = timeline_names(base)
-    done = {
-        name[:17]
-        for name in names
-        if not name.endswith((".requested", ".inflight"))
-    }
+    done = {name[:17] for name in names if not name.endswith((".requested", ".inflight"))}
     return {name for name in names if name[:17] not in done}
 
 
@@ -101,7 +97,8 @@ def rows(base) -> list[dict] | None:
 
 
 def leftovers(base) -> list[str]:
-    """What no finished table has: files of instants that never completed, markers, pending instants."""
+    """What no finished table has: files of instants that never completed, markers, pending
+    instants."""
     base = Path(base)
     done = committed(base)
     left = [f"{p}/{name}" for p, name, _, instant in base_files(base) if instant not in done]
