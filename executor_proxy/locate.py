@@ -58,17 +58,16 @@ class ViewLocation:
     def open(self, report: LookupReport | None = None) -> FileSystemView:
         """Return a view at this instant, whose look-ups go on record in ``report``.
 
-        Cost: nothing with a service, until something is asked; without one, a listing of the
-        timeline now and of each partition when it is asked about.
+        Cost: nothing until something is asked. Without a service the first look-up lists the
+        timeline, too, and raises ``ViewBehindError`` when storage has moved on too far to answer.
 
         Raises:
-            ViewBehindError: There is no service, and storage has moved on too far to answer.
-            ConfigError: ``url`` or ``base_path`` isn't one.
+            ConfigError: ``url`` isn't one.
         """
         kept = LookupReport() if report is None else report
         if self.url is None:
-            local = self._local(kept, self.last_instant, self.timeline_hash)
-            return ReportedView(local, LOCAL, kept)
+            pin = (self.last_instant, self.timeline_hash)
+            return ReportedView(lambda: self._local(kept, *pin), LOCAL, kept)
         remote = RemoteView(
             HttpSession(self.url, self.token, self.timeout_s),
             self.base_path,
@@ -76,7 +75,7 @@ class ViewLocation:
             self.timeline_hash,
         )
         if not self.fallback:
-            return ReportedView(remote, SERVICE, kept)
+            return ReportedView(lambda: remote, SERVICE, kept)
         return PriorityView(
             remote,
             lambda: self._local(kept, *remote.pin),

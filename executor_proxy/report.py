@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -95,23 +95,32 @@ def _counts(rows: Iterable[tuple[str, str, int]]) -> dict[tuple[str, str], int]:
 
 
 class ReportedView(AskingView):
-    """A view whose look-ups are put on record.
+    """A view whose look-ups are put on record; for one thread.
+
+    It is opened by the first look-up, which so takes as long as its caller waits: opening a view of
+    one's own lists the timeline.
 
     Args:
-        view: Answers.
+        open_view: Opens the view that answers.
         source: ``"service"`` or ``"local"``.
         report: The record.
     """
 
-    def __init__(self, view: FileSystemView, source: str, report: LookupReport) -> None:
-        self._view = view
+    def __init__(
+        self, open_view: Callable[[], FileSystemView], source: str, report: LookupReport
+    ) -> None:
+        self._open_view = open_view
         self._source = source
         self._report = report
+        self._view: FileSystemView | None = None
 
     def _ask(self, name: str, **arguments: Any) -> Any:
         with self._report.timed(name, self._source):
+            if self._view is None:
+                self._view = self._open_view()
             return ask_view(self._view, name, arguments)
 
     def close(self) -> None:
-        """Close the view behind."""
-        self._view.close()
+        """Close the view behind, if it was opened."""
+        if self._view is not None:
+            self._view.close()

@@ -143,7 +143,7 @@ def test_an_instant_that_neither_has_is_never_answered(table, nowhere):
     with pytest.raises(ViewBehindError):
         here.open().latest_base_files("p=1")
     with pytest.raises(ViewBehindError):
-        dataclasses.replace(here, url=None).open()
+        dataclasses.replace(here, url=None).open().latest_base_files("p=1")
 
 
 def test_a_given_storage_is_used_and_counts_for_its_owner(table, nowhere):

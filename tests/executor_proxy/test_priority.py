@@ -243,8 +243,8 @@ def test_the_report_says_who_answered_and_why():
 
 def test_reports_merge():
     one, two = LookupReport(), LookupReport()
-    ReportedView(Scripted("x"), "local", one).latest_base_files("p")
-    ReportedView(Scripted("x"), "service", two).all_base_files("p")
+    ReportedView(lambda: Scripted("x"), "local", one).latest_base_files("p")
+    ReportedView(lambda: Scripted("x"), "service", two).all_base_files("p")
     two.fallbacks.append("because")
     from timeline.storage.base import StorageCalls
 
