@@ -1,4 +1,4 @@
-"""Real Hudi reads the main job's tables: PySpark, the service on and off, a batch that was killed."""
+"""Real Hudi reads the main job's tables: the service on and off, a batch that was killed."""
 
 from __future__ import annotations
 
