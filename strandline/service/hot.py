@@ -64,7 +64,7 @@ class HotPath:
                 accepted = value
         if not self._bearer.admits(authorization):
             return None
-        params = read_query(query)
+        params = _read_again(query)
         if params is None:
             return None
         table = self._answers.known_table(params.get(BASE_PATH, ""))
@@ -111,3 +111,7 @@ def read_query(query: bytes) -> dict[str, str] | None:
     except UnicodeDecodeError:
         return None
     return params
+
+
+_read_again = lru_cache(maxsize=2048)(read_query)
+"""``read_query`` with a memory: tasks of one stage ask the same. Nobody changes what it returns."""
