@@ -16,11 +16,6 @@ DAYS = 28
 
 
 @pytest.fixture(scope="module")
-def rows():
-    return flights()
-
-
-@pytest.fixture(scope="module")
 def feed(rows):
     return list(batches(rows, DAYS))
 

@@ -1,0 +1,138 @@
+"""The report of a run that was recorded: five days of the feed."""
+
+import io
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from demo.record import BatchRecord, Proof, RunRecord, percentile
+from demo.report import Report, read, show, summary, write
+
+RECORDED = Path(__file__).with_name("recorded.json")
+
+
+@pytest.fixture
+def report():
+    return Report.from_json(json.loads(RECORDED.read_text()))
+
+
+def test_a_good_report_has_no_failures(report):
+    assert report.failures == []
+    assert report.off.calls_of("list") > report.on.calls_of("list")
+
+
+def test_the_calls_of_the_services_process_are_part_of_its_column(report):
+    rows = {(row.kind, row.cause): row for row in report.call_rows()}
+    batches = report.on.batches
+    own = sum(batch.service_calls.get(("list", "sync"), 0) for batch in batches)
+    others = sum(batch.calls.get(("list", "sync"), 0) for batch in batches)
+    assert rows["list", "sync"].of_service == own > 0
+    assert rows["list", "sync"].on == own + others
+    for kind in ("list", "stat", "read"):
+        parts = [row for row in rows.values() if row.kind == kind and row.cause]
+        total = rows[kind, ""]
+        assert (total.on, total.off) == (sum(r.on for r in parts), sum(r.off for r in parts))
+
+
+def test_the_phases_of_a_batch_add_up_to_its_time(report):
+    for batch in (*report.on.batches, *report.off.batches):
+        assert sum(batch.phase_s.values()) == pytest.approx(batch.total_s)
+
+
+def test_a_service_that_saved_nothing_is_a_failure(report):
+    same = replace(report, off=replace(report.on, service=False))
+    assert len(same.failures) == 1
+    assert same.failures[0].startswith("without the service there were")
+
+
+def test_a_reader_that_differs_is_a_failure(report):
+    proof = Proof("hudi-rs", 1, "1 rows, there should be 2", 0.1)
+    bad = replace(report, proofs=report.proofs | {"service on": (proof,)})
+    assert bad.failures == ["service on: hudi-rs differs: 1 rows, there should be 2"]
+
+
+def test_tasks_that_gave_up_the_service_are_a_failure(report):
+    first, *others = report.on.batches
+    batches = (replace(first, fallbacks=("connection refused",)), *others)
+    bad = replace(report, on=replace(report.on, batches=batches))
+    assert bad.failures == ["batch 1: tasks gave up the service: connection refused"]
+
+
+def test_a_killed_write_that_was_not_rolled_back_is_a_failure(report):
+    batches = tuple(replace(batch, rolled_back=()) for batch in report.off.batches)
+    bad = replace(report, off=replace(report.off, batches=batches))
+    assert bad.failures == ["service off: the killed write was not rolled back"]
+
+
+def test_the_terminal_shows_the_numbers(report):
+    console = Console(file=io.StringIO(), width=80)
+    show(report, console)
+    told = console.file.getvalue()
+    row = next(row for row in report.call_rows() if (row.kind, row.cause) == ("list", "timeline"))
+    line = rf"list\s+timeline\s+{row.on}\s+{row.of_service}\s+{row.off}\n"
+    assert re.search(line, told.replace(" \n", "\n"))
+    assert "FAILED" not in told
+
+
+def test_the_report_is_written_and_can_be_read_back(report, tmp_path):
+    page, picture, numbers = write(report, tmp_path / "report")
+    assert read(tmp_path / "report") == report
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert picture.stat().st_size > 50_000
+    assert numbers.name == "metrics.json"
+    assert summary(report) in page.read_text()
+
+
+class Resources(HTMLParser):
+    """Collects what a page would load, and its tags' balance."""
+
+    def __init__(self):
+        super().__init__()
+        self.loads = []
+        self.open = []
+
+    def handle_starttag(self, tag, attrs):
+        self.loads += [value for name, value in attrs if name in ("src", "href", "srcset")]
+        if tag not in ("meta", "br", "link", "img"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.loads += [value for name, value in attrs if name in ("src", "href", "srcset")]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_page_needs_nothing_but_itself(report, tmp_path):
+    text = write(report, tmp_path)[0].read_text()
+    parser = Resources()
+    parser.feed(text)
+    assert parser.loads == []
+    assert parser.open == []
+    assert "url(" not in text
+    assert "@import" not in text
+    assert "prefers-color-scheme: dark" in text
+
+
+def test_words_from_outside_are_escaped(report, tmp_path):
+    proof = Proof("hudi-rs", 1, "<script>", 0.1)
+    bad = replace(report, proofs={"<i>x": (proof,)})
+    text = write(bad, tmp_path)[0].read_text()
+    assert "<script>" not in text
+    assert "&lt;i&gt;x" in text
+
+
+@pytest.mark.parametrize(("percent", "wanted"), [(1, 1), (50, 2), (75, 3), (99, 4), (100, 4)])
+def test_percentiles_are_values_that_occurred(percent, wanted):
+    assert percentile([1, 2, 3, 4], percent) == wanted
+
+
+def test_an_empty_run_has_numbers():
+    run = RunRecord(service=True, batches=())
+    assert (run.calls_of("list"), run.lookups_s, percentile([], 50)) == (0, [], 0.0)
+    assert BatchRecord.from_json(BatchRecord(1, "2013-01-01").as_json()).all_calls == 0
