@@ -1,0 +1,216 @@
+"""Which tables a manager opens, and how a table finds what a client means."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fsview.managed import ViewManager, open_view, resolved
+from fsview.metrics import Metrics
+from fsview.table_view import TableView
+from tests.kit import golden
+from tests.kit.stepping import SteppingStorage
+from tests.kit.view_model import ModelTable
+from timeline.errors import (
+    InputError,
+    RootNotAllowedError,
+    TableNotFoundError,
+    ViewBehindError,
+)
+from timeline.timeline import Timeline
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    """Return a directory with a table ``t`` in it, and one outside."""
+    golden.build("cow_basic_v9", 0, tmp_path / "lake" / "t")
+    golden.build("cow_basic_v9", 0, tmp_path / "outside" / "t")
+    return tmp_path / "lake"
+
+
+def test_every_spelling_of_a_base_path_is_one_table(lake: Path) -> None:
+    views = ViewManager([str(lake)])
+    table = views.view(f"{lake}/t")
+    for spelling in (f"{lake}/t/", f"file:{lake}/t", f"file://{lake}/t", f"{lake}/x/../t"):
+        assert views.view(spelling) is table
+    (lake / "link").symlink_to(lake / "t")
+    assert views.view(f"{lake}/link") is table
+    assert list(views.status()) == [f"file://{lake.resolve()}/t"]
+
+
+@pytest.mark.parametrize("end", ["t", "t/", "../outside/t", "link", "t2"])
+def test_what_lies_outside_the_roots_is_refused(lake: Path, end: str) -> None:
+    """A root is a directory, not the beginning of a name; no ``..`` and no link leads out."""
+    golden.build("cow_basic_v9", 0, lake / "allowed2" / "t")
+    (lake / "allowed").mkdir()
+    (lake / "allowed" / "link").symlink_to(lake.parent / "outside" / "t")
+    views = ViewManager([str(lake / "allowed")])
+    path = {
+        "t": f"{lake}/t",
+        "t/": f"file://{lake}/t/",
+        "../outside/t": f"{lake}/allowed/../../outside/t",
+        "link": f"{lake}/allowed/link",
+        "t2": f"{lake}/allowed2/t",
+    }[end]
+    with pytest.raises(RootNotAllowedError, match="outside the roots"):
+        views.view(path)
+    assert views.status() == {}
+
+
+def test_a_root_added_later_allows_what_it_holds(lake: Path) -> None:
+    views = ViewManager()
+    with pytest.raises(RootNotAllowedError, match="none"):
+        views.view(f"{lake}/t")
+    views.add_root(f"file://{lake}/t")
+    assert views.view(f"{lake}/t").newest().last_instant() is not None
+
+
+def test_other_stores_are_compared_by_family_and_bucket() -> None:
+    assert resolved("s3a://bucket/lake/x/../t/") == resolved("s3://bucket/lake/t")
+    views = ViewManager(["s3://bucket/lake"])
+    for path in ("s3://other/lake/t", "s3://bucket/lake/../t", "gs://bucket/lake/t", "/lake/t"):
+        with pytest.raises(RootNotAllowedError):
+            views.view(path)
+
+
+def test_a_path_without_a_table_is_not_kept(lake: Path) -> None:
+    views = ViewManager([str(lake)])
+    for _ in range(2):
+        with pytest.raises(TableNotFoundError):
+            views.view(f"{lake}/nothing")
+    with pytest.raises(InputError, match="empty"):
+        views.view("")
+    assert views.status() == {}
+    golden.build("cow_basic_v9", 0, lake / "nothing")
+    assert views.view(f"{lake}/nothing")
+
+
+def test_a_view_needs_no_manager(lake: Path) -> None:
+    storage = golden.GoldenStorage("cow_basic_v9", 0)
+    view = open_view(storage)
+    assert len(view.latest_base_files("2024-01-01")) > 0
+    status = view.table.status()
+    assert status["partitions_loaded"] == 1
+    assert status["snapshots"] == 1
+    assert {(c["kind"], c["cause"]) for c in status["storage_calls"]} >= {
+        ("list", "timeline"),
+        ("list", "lookup"),
+    }
+
+
+# Finding the snapshot that a client means.
+
+
+def test_a_held_snapshot_answers_without_a_storage_call() -> None:
+    storage = SteppingStorage("cow_basic_v9")
+    table = TableView(storage)
+    pinned = []
+    for step in range(4):
+        storage.step(step)
+        view = table.sync()
+        view.load_all_partitions()
+        last = view.last_instant()
+        assert last is not None
+        pinned.append((last.requested_time, view.timeline.hash, view.all_latest_base_files()))
+    before = storage.calls.snapshot()
+    for last_instant, timeline_hash, files in pinned:
+        assert table.at(last_instant, timeline_hash).all_latest_base_files() == files
+    assert storage.calls.snapshot() == before
+
+
+def test_an_unknown_hash_costs_one_sync_and_then_is_refused_as_java_does() -> None:
+    table = TableView(golden.GoldenStorage("cow_basic_v9", 2))
+    view = table.newest()
+    told = ", ".join(map(str, view.timeline))
+    with pytest.raises(ViewBehindError) as caught:
+        table.at("20261121080720429", "no such hash")
+    assert caught.value.message == (
+        "Last known instant from client was 20261121080720429 but server has the following "
+        f"timeline [{told}]"
+    )
+    calls = table.storage.calls.snapshot()
+    assert calls["list", "sync"] == 1
+
+
+def test_a_last_instant_that_is_not_on_the_timeline_is_refused() -> None:
+    table = TableView(golden.GoldenStorage("cow_basic_v9", 2))
+    view = table.newest()
+    assert table.at("00000000000000000", view.timeline.hash)  # before its start
+    with pytest.raises(ViewBehindError):
+        table.at("99991231235959999", view.timeline.hash)
+
+
+def test_a_client_that_has_not_seen_the_table_sees_it_empty() -> None:
+    table = TableView(golden.GoldenStorage("cow_basic_v9", 2))
+    view = table.at("0", Timeline().hash)
+    assert view.latest_base_files("2024-01-01") == ()
+    assert view.all_file_groups("2024-01-01") == ()
+    assert view.all_latest_file_slices_before_or_on("99991231235959999") == {}
+    assert view.last_instant() is None
+
+
+def test_a_clean_at_the_end_may_be_unknown_to_a_client() -> None:
+    table = ModelTable(9)
+    for _ in range(4):
+        table.complete(table.begin([("a", "f1-0")]))
+    before = TableView(table.storage).newest()
+    table.finish_clean(*table.begin_clean(table.to_clean()))
+    fresh = TableView(table.storage)
+    last = before.last_instant()
+    assert last is not None
+    view = fresh.at(last.requested_time, before.timeline.hash)
+    assert view.latest_base_files("a") == before.latest_base_files("a")
+
+
+def test_snapshots_beyond_the_bound_are_forgotten_oldest_first() -> None:
+    table = ModelTable(9)
+    metrics = Metrics()
+    view = TableView(table.storage, retained_snapshots=3, metrics=metrics)
+    pinned = []
+    for _ in range(5):
+        table.complete(table.begin([("a", "f1-0")]))
+        seen = view.sync()
+        last = seen.last_instant()
+        assert last is not None
+        pinned.append((last.requested_time, seen.timeline.hash))
+    assert view.status()["snapshots"] == 3
+    for last_instant, timeline_hash in pinned[-3:]:
+        view.at(last_instant, timeline_hash)
+    for last_instant, timeline_hash in pinned[:-3]:
+        with pytest.raises(ViewBehindError):
+            view.at(last_instant, timeline_hash)
+    assert metrics.get("syncs", table=str(view.table_id)) == 6 + 1
+    assert metrics.as_json(table=str(view.table_id))["sync_instants"] == 4
+
+
+def test_commits_between_two_syncs_each_have_a_snapshot() -> None:
+    table = ModelTable(9)
+    table.complete(table.begin([("a", "f1-0")]))
+    view = TableView(table.storage)
+    view.newest().load_partitions(["a"])
+    seen = []
+    for _ in range(3):
+        table.complete(table.begin([("a", "f1-0")]))
+        timeline = table.meta.active_timeline().client_timeline()
+        last = timeline.last
+        assert last is not None
+        seen.append((last.requested_time, timeline.hash))
+    for last_instant, timeline_hash in reversed(seen):
+        (file,) = view.at(last_instant, timeline_hash).latest_base_files("a")
+        assert file.instant == last_instant
+    assert view.storage.calls.snapshot()["list", "sync"] == 2  # after the listing of "a", and one
+
+
+def test_clearing_the_loaded_partitions_forgets_no_file() -> None:
+    storage = SteppingStorage("cow_basic_v9")
+    view = TableView(storage).newest()
+    view.load_partitions(["2024-01-01/"])
+    assert {file.partition for file in view.all_latest_base_files()} == {"2024-01-01"}
+    view.refresh()
+    assert view.all_latest_base_files() == ()
+    assert view.latest_base_files("2024-01-01")
+    assert storage.listed["2024-01-01"] == 1
+    assert os.fspath(storage.base_path) == view.table.storage.base_path
+    view.close()
