@@ -81,6 +81,7 @@ class ViewLocation:
             lambda: self._local(kept, *remote.pin),
             retry=self.retry,
             report=report,
+            make_newest=lambda: self._local(kept, "", NEWEST),
         )
 
     def _local(self, report: LookupReport, last_instant: str, timeline_hash: str) -> FileSystemView:

@@ -70,6 +70,9 @@ class PriorityView(AskingView):
         wait: Waits so many seconds.
         jitter: A number in [0, 1) at random.
         report: Where look-ups are put on record; without one, giving up is logged as a warning.
+        make_newest: Makes the other view at the newest instant, when the service fails at ``sync``:
+            the instant before may be one that only the service could still answer at. ``None``:
+            ``make_local`` does.
     """
 
     def __init__(
@@ -82,9 +85,11 @@ class PriorityView(AskingView):
         wait: Callable[[float], None] = time.sleep,
         jitter: Callable[[], float] = random.random,
         report: LookupReport | None = None,
+        make_newest: Callable[[], FileSystemView] | None = None,
     ) -> None:
         self._remote = remote
         self._make_local = make_local
+        self._make_newest = make_newest or make_local
         self._on_fallback = on_fallback
         self._retry = retry
         self._wait = wait
@@ -126,7 +131,8 @@ class PriorityView(AskingView):
                         raise
                     self._give_up(error)
             sources.append(LOCAL)
-            return ask_view(self._local_view(), name, arguments)
+            make = self._make_newest if name == "sync" else self._make_local
+            return ask_view(self._local_view(make), name, arguments)
 
     def _ask_remote(self, name: str, arguments: dict[str, Any]) -> Any:
         """Ask the service, again after a wait where it was the connection that failed."""
@@ -161,10 +167,10 @@ class PriorityView(AskingView):
         if local is not None:
             local.close()
 
-    def _local_view(self) -> FileSystemView:
+    def _local_view(self, make: Callable[[], FileSystemView]) -> FileSystemView:
         with self._lock:
             if self._local is None:
-                self._local = self._make_local()
+                self._local = make()
             return self._local
 
 

@@ -180,3 +180,14 @@ def test_connect_to_a_dead_service(table, nowhere):
     assert [file.instant for file in view.latest_base_files("p=1")] == [new]
     with pytest.raises(ServiceUnreachableError):
         connect(nowhere, table.storage.base_path, fallback=False)
+
+
+def test_a_sync_without_the_service_goes_to_the_newest_instant(table, nowhere):
+    """The instant before may be one that a view made only now can't answer at."""
+    view = location(table, nowhere).open()
+    table.write(A)
+    table.write(A)
+    view.sync()
+    newest = TableView(table.storage).newest()
+    assert view.last_instant() == newest.last_instant()
+    assert paths(view.latest_base_files("p=1")) == paths(newest.latest_base_files("p=1"))
