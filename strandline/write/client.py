@@ -131,7 +131,8 @@ class WriteClient:
         target = self._target()
         times = context.times.of(target.config.timezone)
         view = context.embedded.synced_view()
-        return Cleaner(target.meta, view, times, context.clean_settings).run()
+        settings, memory = context.clean_settings, context.clean_memory
+        return Cleaner(target.meta, view, times, settings, memory).run()
 
     def rollback(self, instant: str) -> str:
         """Undo the newest completed commit, as if it had never been.
@@ -160,6 +161,7 @@ class WriteClient:
     @property
     def service(self) -> TimelineService | None:
         """The running timeline service; ``None`` when ``hoodie.embed.timeline.server`` is false."""
+        self._context.embedded.replace_ended()
         return self._context.embedded.service
 
     def close(self) -> None:
@@ -179,6 +181,7 @@ class WriteClient:
 
     def _target(self) -> Target:
         context = self._context
+        context.embedded.replace_ended()
         return open_target(context.storage, context.settings, context.history, create=False)
 
 

@@ -53,12 +53,9 @@ class EmbeddedService:
 
     @property
     def service(self) -> TimelineService | None:
-        """The running service, started now if need be; ``None``: it is off or won't start."""
+        """The service, started now if it never was; ``None``: it is off or won't start."""
         if not self._settings.get(config.EMBED):
             return None
-        if self._service is not None and not self._service.is_running:
-            logger.warning("the timeline service ended; starting another")
-            self._let_go()
         if self._service is None:
             from strandline.service.timeline_service import (  # noqa: PLC0415 - Flask only when it runs
                 TimelineService,
@@ -76,6 +73,15 @@ class EmbeddedService:
                     "the timeline service can't be started, so tasks list for themselves: %s", error
                 )
         return self._service
+
+    def replace_ended(self) -> None:
+        """Let go of a service that has ended; the next question starts another.
+
+        Not in the middle of a write: its tasks know one address, and do without.
+        """
+        if self._service is not None and not self._service.is_running:
+            logger.info("the timeline service ended; another will be started")
+            self._let_go()
 
     def location(self, timeline: Timeline) -> ViewLocation:
         """Return where tasks find the view at a timeline that this client has read."""

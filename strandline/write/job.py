@@ -127,6 +127,7 @@ class WriteJob:
     def run(self, data: object) -> WriteResult:
         """Do the write; see the module for the order of things."""
         context, engine = self._context, self._engine
+        context.embedded.replace_ended()
         rows = engine.adopt(data)
         create = self._operation != DELETE
         target = open_target(context.storage, context.settings, context.history, create=create)

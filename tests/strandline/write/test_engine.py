@@ -1,0 +1,147 @@
+"""The local engine deals rows to tasks as a cluster would, and tasks can go to one."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from executor_proxy.locate import ViewLocation
+from strandline.write.base_file import BaseFileSettings
+from strandline.write.bucket import Assignment, Bucket
+from strandline.write.engine import LocalEngine
+from strandline.write.key_generator import KeyGenerator
+from strandline.write.keyed import KeyProfileTask, KeyTask
+from strandline.write.tag import TagProfileTask, TagTask
+from strandline.write.task import AssignTask, WriteTask
+from timeline.errors import ConfigError, InputError, StorageUnavailableError
+from timeline.storage.local import LocalStorage
+
+ROWS = pa.table({"k": ["a", "b", "c", "a", "b", "a"], "n": range(6)})
+SEEN = pa.schema([("task", pa.int64()), ("attempt", pa.int64()), ("k", pa.string())])
+
+
+def seen(batches):
+    """A task that says who it is, for each row."""
+    attempt = LocalEngine.attempt()
+    for batch in batches:
+        count = batch.num_rows
+        yield pa.RecordBatch.from_arrays(
+            [
+                pa.array([attempt.partition] * count),
+                pa.array([attempt.attempt] * count),
+                batch.column("k"),
+            ],
+            schema=SEEN,
+        )
+
+
+def test_rows_equal_in_the_column_meet_in_one_task():
+    found = LocalEngine(4).transform(ROWS, seen, SEEN, by="k").to_pylist()
+    tasks = {}
+    for each in found:
+        tasks.setdefault(each["k"], set()).add(each["task"])
+    assert len(found) == 6
+    assert all(len(where) == 1 for where in tasks.values())
+
+
+def test_rows_are_dealt_to_all_tasks():
+    found = LocalEngine(3).transform(ROWS, seen, SEEN).to_pylist()
+    assert sorted(each["task"] for each in found) == [0, 0, 1, 1, 2, 2]
+    assert len({each["attempt"] for each in found}) == 3
+
+
+@pytest.mark.parametrize("retries", [0, 1, 2])
+def test_a_retryable_failure_runs_the_task_again_as_another_attempt(retries):
+    attempts = []
+
+    def flaky(batches):
+        attempts.append(LocalEngine.attempt().write_token)
+        if len(attempts) < 3:
+            raise StorageUnavailableError("not now")
+        yield from batches
+
+    engine = LocalEngine(1, task_retries=retries)
+    if retries < 2:
+        with pytest.raises(StorageUnavailableError):
+            engine.transform(ROWS, flaky, ROWS.schema)
+    else:
+        assert engine.transform(ROWS, flaky, ROWS.schema).equals(ROWS)
+    assert len(set(attempts)) == retries + 1
+
+
+def test_a_failure_that_would_come_again_is_not_tried_again():
+    attempts = []
+
+    def wrong(batches):
+        attempts.append(1)
+        raise InputError("never")
+        yield from batches
+
+    with pytest.raises(InputError):
+        LocalEngine(1, task_retries=5).transform(ROWS, wrong, ROWS.schema)
+    assert attempts == [1]
+
+
+def test_an_engine_needs_a_task():
+    with pytest.raises(ConfigError, match="tasks = 0"):
+        LocalEngine(0)
+
+
+def tasks():
+    storage = LocalStorage("/nowhere")
+    location = ViewLocation("/nowhere", "http://h:1", "t", {}, "", "", storage=storage)
+    schema = pa.schema([("k", pa.string())])
+    generator = KeyGenerator(("k",), (), "NON_PARTITION")
+    return [
+        KeyTask(schema, generator, ("k",)),
+        KeyProfileTask(),
+        TagTask(schema, storage, location, match=True, combine=True),
+        TagProfileTask(),
+        AssignTask(schema, Assignment()),
+        WriteTask(
+            storage=storage,
+            buckets=(Bucket(0, "", "id"),),
+            schema=schema,
+            avro_schema="{}",
+            instant="1",
+            ordering_fields=(),
+            event_time=False,
+            delete=False,
+            append=False,
+            extension=".parquet",
+            settings=BaseFileSettings(),
+            attempt=LocalEngine.attempt,
+        ),
+    ]
+
+
+@pytest.mark.parametrize("task", tasks(), ids=lambda task: type(task).__name__)
+def test_tasks_pickle(task):
+    there = pickle.loads(pickle.dumps(task))
+    assert type(there) is type(task)
+    if isinstance(there, TagTask):
+        # One storage for rows and look-ups: its counts are the task's.
+        assert there.storage is there.location.storage
+        there = replace(there, storage=task.storage, location=task.location)
+    if isinstance(there, WriteTask):
+        there = replace(there, storage=task.storage)
+    assert there == task
+
+
+def test_executors_load_neither_the_server_nor_the_driver():
+    modules = ["strandline.write.keyed", "strandline.write.tag", "strandline.write.task"]
+    script = (
+        f"import sys, {', '.join(modules)}\n"
+        "driver = {'flask', 'werkzeug', 'uvicorn', 'a2wsgi', 'click', 'pyspark'}\n"
+        "ours = ('strandline.service', 'strandline.write.client')\n"
+        "print(sorted(driver & set(sys.modules)), [m for m in sys.modules if m.startswith(ours)])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd="."
+    )
+    assert done.stdout.strip() == "[] []"

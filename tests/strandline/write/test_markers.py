@@ -1,0 +1,64 @@
+"""Markers: made before data files, read in both forms, deleted with their folder."""
+
+from __future__ import annotations
+
+import pytest
+
+from strandline.write.markers import (
+    CREATE,
+    MERGE,
+    create_marker,
+    delete_markers,
+    delete_unreported,
+    instants_with_markers,
+    marked_files,
+)
+from timeline.storage.local import LocalStorage
+
+T = "20250101000000000"
+
+
+@pytest.fixture
+def storage(tmp_path):
+    return LocalStorage(str(tmp_path))
+
+
+def test_markers_name_the_files_of_an_instant(storage, tmp_path):
+    create_marker(storage, T, "a/b/f2.parquet", MERGE)
+    create_marker(storage, T, "f1.parquet", CREATE)
+    create_marker(storage, T, "f1.parquet", CREATE)
+    assert (tmp_path / ".hoodie/.temp" / T / "a/b/f2.parquet.marker.MERGE").stat().st_size == 0
+    assert marked_files(storage, T) == ("a/b/f2.parquet", "f1.parquet")
+    assert instants_with_markers(storage) == (T,)
+    delete_markers(storage, T)
+    assert instants_with_markers(storage) == ()
+    delete_markers(storage, T)
+
+
+def test_no_folder_is_told_from_an_empty_one(storage):
+    assert marked_files(storage, T) is None
+    storage.make_dir(f".hoodie/.temp/{T}")
+    assert marked_files(storage, T) == ()
+
+
+def test_markers_that_a_timeline_server_kept(storage):
+    folder = f".hoodie/.temp/{T}"
+    storage.create(f"{folder}/MARKERS.type", b"TIMELINE_SERVER_BASED")
+    storage.create(f"{folder}/MARKERS0", b"p/f1.parquet.marker.CREATE\np/f2.parquet.marker.MERGE\n")
+    storage.create(f"{folder}/MARKERS19", b"q/f3.parquet.marker.CREATE\n")
+    assert marked_files(storage, T) == ("p/f1.parquet", "p/f2.parquet", "q/f3.parquet")
+
+
+def test_a_folder_that_is_no_instant_is_left_alone(storage):
+    storage.make_dir(".hoodie/.temp/scratch")
+    assert instants_with_markers(storage) == ()
+
+
+def test_files_that_nobody_reported_are_deleted(storage, tmp_path):
+    for name in ("kept.parquet", "stray.parquet"):
+        create_marker(storage, T, f"p/{name}", CREATE)
+        storage.create(f"p/{name}", b"x")
+    create_marker(storage, T, "p/never-made.parquet", CREATE)
+    strays = delete_unreported(storage, T, {"p/kept.parquet"})
+    assert strays == ("p/never-made.parquet", "p/stray.parquet")
+    assert [path.name for path in (tmp_path / "p").iterdir()] == ["kept.parquet"]

@@ -1,0 +1,161 @@
+"""Failed writes are undone by the next one, whoever began them and whatever they left."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from tests.kit import reader
+from tests.strandline.write.tables import client, row, table
+from timeline.errors import UnsupportedTableError
+from timeline.instant import CLUSTERING, COMMIT, REPLACE_COMMIT
+from timeline.meta_client import TableMetaClient
+from timeline.metadata import (
+    ClusteringGroup,
+    ClusteringPlan,
+    RequestedReplaceMetadata,
+    RollbackPlan,
+    SliceInfo,
+)
+from timeline.storage.faults import Crash, Effect, Fault, FaultyStorage
+from timeline.storage.local import LocalStorage
+
+
+@pytest.fixture(params=[6, 9])
+def base(request, tmp_path):
+    with client(tmp_path / "t", write__table__version=request.param) as c:
+        c.upsert(table(row("a"), row("b", "us")))
+    return tmp_path / "t"
+
+
+def die_before_completion(base):
+    """Leave what a writer leaves that is killed with all its data files written."""
+    copy = base.with_name("copy")
+    shutil.copytree(base, copy)
+    learned = FaultyStorage(LocalStorage(str(copy)))
+    client(copy, learned).upsert(table(row("a", ts=2), row("c", "asia")))
+    at = max(n for n, (kind, _) in enumerate(learned.log, 1) if kind == "create")
+    storage = FaultyStorage(LocalStorage(str(base)), [Fault(at, Effect.CRASH_BEFORE)])
+    with pytest.raises(Crash):
+        client(base, storage).upsert(table(row("a", ts=2), row("c", "asia")))
+    (time,) = {name[:17] for name in reader.pending(base)}
+    assert len([f for f in reader.base_files(base) if f[3] == time]) == 2
+    return time
+
+
+def write_again(base):
+    with client(base) as c:
+        result = c.upsert(table(row("new")))
+    assert [each["id"] for each in reader.rows(base)] == ["a", "b", "new"]
+    assert reader.leftovers(base) == []
+    return result
+
+
+def meta_of(base):
+    return TableMetaClient.open(LocalStorage(str(base)))
+
+
+def test_the_next_write_says_what_it_undid(base):
+    failed = die_before_completion(base)
+    result = write_again(base)
+    assert result.rolled_back == (failed,)
+    assert result.storage_calls["delete", "rollback"] >= 2
+    (rollback,) = [i for i in meta_of(base).active_timeline() if i.action == "rollback"]
+    metadata = meta_of(base).read(rollback)
+    assert metadata.commits_rollback == (failed,)
+    assert metadata.total_files_deleted == 2
+    cleaned = metadata.partition_metadata.values()
+    deleted = [path for each in cleaned for path in each.success_delete_files]
+    assert all(path.startswith(f"{base}/") for path in deleted)
+    assert write_again(base).rolled_back == ()
+
+
+def test_an_instant_without_markers_is_undone_by_listing(base):
+    failed = die_before_completion(base)
+    shutil.rmtree(base / ".hoodie" / ".temp")
+    assert write_again(base).rolled_back == (failed,)
+
+
+def test_a_requested_instant_has_no_files_to_look_for(base):
+    time = "20250101000000000"
+    meta_of(base).create_requested(COMMIT, time)
+    result = write_again(base)
+    assert result.rolled_back == (time,)
+    assert ("list", "rollback") in result.storage_calls
+    assert result.storage_calls["list", "rollback"] == 1
+
+
+def test_markers_of_a_timeline_server_count(base):
+    failed = die_before_completion(base)
+    folder = base / ".hoodie" / ".temp" / failed
+    markers = [p.relative_to(folder).as_posix() for p in folder.rglob("*.marker.*")]
+    shutil.rmtree(folder)
+    folder.mkdir()
+    (folder / "MARKERS.type").write_text("TIMELINE_SERVER_BASED")
+    for number, marker in enumerate(markers):
+        (folder / f"MARKERS{number}").write_text(marker + "\n")
+    assert write_again(base).rolled_back == (failed,)
+
+
+def test_a_rollback_without_a_plan_is_taken_off_the_timeline(base):
+    failed = die_before_completion(base)
+    meta_of(base).create_requested("rollback", "20260101000000000", RollbackPlan())
+    assert write_again(base).rolled_back == (failed,)
+
+
+def test_a_failed_insert_overwrite_is_undone(base):
+    time = "20250101000000000"
+    meta = meta_of(base)
+    requested = meta.create_requested(REPLACE_COMMIT, time, RequestedReplaceMetadata())
+    meta.transition_to_inflight(requested)
+    assert write_again(base).rolled_back == (time,)
+
+
+def pending_clustering(base):
+    (file_id,) = {group for partition, group in reader.newest_files(base) if partition == "eu"}
+    plan = RequestedReplaceMetadata(
+        operation_type="CLUSTER",
+        clustering_plan=ClusteringPlan((ClusteringGroup((SliceInfo(file_id, "eu"),)),)),
+    )
+    meta = meta_of(base)
+    action = REPLACE_COMMIT if meta.config.version == 6 else CLUSTERING
+    meta.create_requested(action, "20250101000000000", plan)
+    return file_id
+
+
+def test_a_clustering_stays_pending_and_its_groups_are_not_written(base):
+    file_id = pending_clustering(base)
+    with client(base) as c:
+        with pytest.raises(UnsupportedTableError, match=f"{file_id}.*20250101000000000"):
+            c.upsert(table(row("a", ts=2)))
+        # Inserts keep away from the group, rows of other groups are written.
+        result = c.upsert(table(row("new"), row("b", "us", ts=2)))
+    assert result.rolled_back != ("20250101000000000",)
+    groups = [group for partition, group in reader.newest_files(base) if partition == "eu"]
+    assert len(groups) == 2
+    assert {each["name"] for each in reader.rows(base)} == {"a@1", "b@2", "new@1"}
+    assert any(name.startswith("20250101000000000") for name in reader.pending(base))
+
+
+def test_markers_of_finished_writes_are_swept_with_what_nobody_reported(base):
+    """A task that outlived its write made a file, and its marker, after the commit."""
+    (completed,) = reader.committed(base)
+    kept = next(name for _, name, _, instant in reader.base_files(base) if instant == completed)
+    stray = kept.replace(kept[:8], "00000000")
+    folder = base / ".hoodie" / ".temp" / completed / "eu"
+    folder.mkdir(parents=True)
+    (folder / f"{stray}.marker.CREATE").touch()
+    (folder / f"{kept}.marker.CREATE").touch()
+    (base / "eu" / stray).write_bytes(b"half a file")
+    write_again(base)
+    assert not (base / "eu" / stray).exists()
+
+
+def test_markers_from_before_the_timeline_are_only_scratch(base):
+    """Their instant is archived: its files count as committed, and must stay."""
+    (partition, name, _, _), *_ = reader.base_files(base)
+    folder = base / ".hoodie" / ".temp" / "20200101000000000" / partition
+    folder.mkdir(parents=True)
+    (folder / f"{name}.marker.CREATE").touch()
+    write_again(base)
