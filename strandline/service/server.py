@@ -80,10 +80,10 @@ class _Uvicorn(uvicorn.Server):
         """Wait for the end."""
         self._on_start()
         await self._wake.wait()
+        self.should_exit = True
 
     def end(self) -> None:
-        """Begin the end; on the loop."""
-        self.should_exit = True
+        """Begin the end; on the loop. Before the start it waits: a half-made start has no end."""
         self._wake.set()
 
 
