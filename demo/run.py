@@ -23,6 +23,7 @@ from demo.record import BatchRecord, RunRecord
 
 _ROOT: Final = Path(__file__).resolve().parents[1]
 _LAST_LINES: Final = 40
+_DEATH_S: Final = 20.0
 
 
 class JobFailedError(RuntimeError):
@@ -127,6 +128,8 @@ def _started(plan: Plan, *, deadly: bool) -> Iterator[subprocess.Popen[str]]:
         _kill_group(job.pid)
         # The pipes are closed and the job is waited for, or it would stay a zombie.
         job.communicate()
+        # A killed process goes when the machine next comes to it, which a busy one does late.
+        _await_group(job.pid, _DEATH_S)
 
 
 def _events(job: subprocess.Popen[str]) -> Iterator[Mapping[str, Any]]:
@@ -153,7 +156,7 @@ def _check_end(plan: Plan, code: int, *, deadly: bool) -> None:
 
 
 def _await_group(group: int, grace_s: float) -> None:
-    """Wait until the job's children have noticed its end: they end by themselves."""
+    """Wait until the group's processes are gone, of themselves or because they were killed."""
     deadline = time.monotonic() + grace_s
     while _alive(group) and time.monotonic() < deadline:
         time.sleep(0.02)
