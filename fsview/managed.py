@@ -17,6 +17,7 @@ from typing import Any
 from fsview.local import LocalView
 from fsview.metrics import Metrics
 from fsview.single_flight import Shared
+from fsview.table_view import RETAINED_SNAPSHOTS
 from fsview.table_view import TableView as TableView
 from timeline.clock import Clock
 from timeline.errors import InputError, RootNotAllowedError
@@ -47,6 +48,7 @@ class ViewManager:
         metrics: Metrics | None = None,
         clock: Clock | None = None,
         opener: Opener = open_storage,
+        retained_snapshots: int = RETAINED_SNAPSHOTS,
     ) -> None:
         """Make a manager with no table open.
 
@@ -56,6 +58,7 @@ class ViewManager:
             metrics: Where all tables count.
             clock: To time by.
             opener: Opens a table's storage from its resolved base path and the storage options.
+            retained_snapshots: How many snapshots of each table are kept for clients that are behind.
         """
         self._lock = threading.Lock()
         self._roots: set[TableId] = set()
@@ -65,6 +68,7 @@ class ViewManager:
         self._metrics = metrics or Metrics()
         self._clock = clock
         self._open = opener
+        self._retained = retained_snapshots
         for root in roots:
             self.add_root(root)
 
@@ -105,7 +109,12 @@ class ViewManager:
     def _opened(self, table_id: TableId) -> TableView:
         path = table_id.path if table_id.family == "file" else str(table_id)
         storage = self._open(path, self._storage_options)
-        table = TableView(storage, metrics=self._metrics, clock=self._clock)
+        table = TableView(
+            storage,
+            metrics=self._metrics,
+            clock=self._clock,
+            retained_snapshots=self._retained,
+        )
         table.newest()
         with self._lock:
             return self._tables.setdefault(table_id, table)

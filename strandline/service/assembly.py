@@ -47,6 +47,7 @@ class Parts:
             metrics=self.metrics,
             clock=self._clock,
             opener=opener,
+            retained_snapshots=options.retained_snapshots,
         )
         self.bearer = BearerCheck(options.token)
         self.markers = MarkerService(self._table_of)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from fsview.table_view import RETAINED_SNAPSHOTS
 from timeline.errors import ConfigError
 
 MEMORY: Final = "memory"
@@ -26,6 +27,7 @@ class PartsOptions:
         storage_options: For fsspec.
         gzip: Whether answers are compressed for those who accept it.
         answers_bytes: Budget of ready answers.
+        retained_snapshots: How many snapshots of each table are kept for clients that are behind.
     """
 
     roots: tuple[str, ...]
@@ -33,6 +35,7 @@ class PartsOptions:
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
     gzip: bool = True
     answers_bytes: int = 1 << 28
+    retained_snapshots: int = RETAINED_SNAPSHOTS
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from strandline.config import (
     EMBED_REUSE,
     EMBED_THREADS,
     KEEP_ALIVE,
+    RETAINED_SNAPSHOTS,
     STOP_GRACE,
     Settings,
 )
@@ -115,6 +116,7 @@ class TimelineService:
                 storage_options,
                 settings.get(EMBED_GZIP),
                 settings.get(ANSWERS_BYTES),
+                settings.get(RETAINED_SNAPSHOTS),
             ),
             ServerOptions(
                 host,

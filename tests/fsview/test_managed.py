@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -214,3 +215,13 @@ def test_clearing_the_loaded_partitions_forgets_no_file() -> None:
     assert storage.listed["2024-01-01"] == 1
     assert os.fspath(storage.base_path) == view.table.storage.base_path
     view.close()
+
+
+def test_as_many_snapshots_are_kept_as_were_asked_for(tmp_path: Path) -> None:
+    """A table that is followed keeps no more of its past than that."""
+    golden.build("cow_basic_v9", 0, tmp_path / "t")
+    table = ViewManager([str(tmp_path)], retained_snapshots=2).view(f"{tmp_path}/t")
+    shutil.rmtree(tmp_path / "t")
+    golden.build("cow_basic_v9", 7, tmp_path / "t")
+    table.sync()
+    assert table.status()["snapshots"] == 2
