@@ -58,7 +58,7 @@ class ViewManager:
             metrics: Where all tables count.
             clock: To time by.
             opener: Opens a table's storage from its resolved base path and the storage options.
-            retained_snapshots: How many snapshots of each table are kept for clients that are behind.
+            retained_snapshots: Kept of each table for clients that are behind.
         """
         self._lock = threading.Lock()
         self._roots: set[TableId] = set()
