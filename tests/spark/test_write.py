@@ -1,0 +1,231 @@
+"""The write client on a real Spark, through the service as the driver's child process."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import shutil
+from collections import Counter
+from decimal import Decimal
+
+import pytest
+
+from strandline.table import Table
+from strandline.write.client import WriteClient
+from tests.kit import reader
+from tests.kit.once import DIE, RAISE, OnceFaulty
+from timeline.errors import ConfigError, InputError, StorageUnavailableError
+
+pytestmark = pytest.mark.spark
+
+OPTIONS = {
+    "hoodie.table.name": "t",
+    "hoodie.datasource.write.recordkey.field": "id",
+    "hoodie.datasource.write.partitionpath.field": "region",
+    "hoodie.table.ordering.fields": "ts",
+    "hoodie.clean.automatic": "false",
+}
+COLUMNS = "id string, region string, ts long, name string"
+BEFORE = [("a", "eu", 1, "a@1"), ("b", "eu", 1, "b@1"), ("c", "us", 1, "c@1")]
+NEXT = [
+    ("a", "eu", 2, "a@2"),
+    ("c", "us", 0, "late"),
+    ("d", "us", 1, "d@1"),
+    ("e", "asia", 1, "e@1"),
+]
+AFTER = ["a@2", "b@1", "c@1", "d@1", "e@1"]
+
+
+def client(spark, base, storage=None, **options):
+    changed = {f"hoodie.{name.replace('__', '.')}": value for name, value in options.items()}
+    return WriteClient(spark, str(base), {**OPTIONS, **changed}, storage=storage)
+
+
+def rows(spark, data, columns=COLUMNS):
+    return spark.createDataFrame(data, columns)
+
+
+def names(base):
+    return sorted(each["name"] for each in reader.rows(base))
+
+
+@pytest.fixture(scope="module")
+def written(spark, tmp_path_factory):
+    """A table with the rows of ``BEFORE``; to be copied."""
+    base = tmp_path_factory.mktemp("written") / "t"
+    with client(spark, base, embed__timeline__server=False) as c:
+        c.bulk_insert(rows(spark, BEFORE))
+    return base
+
+
+@pytest.fixture
+def table(written, tmp_path):
+    shutil.copytree(written, tmp_path / "t")
+    return tmp_path / "t"
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_table_through_its_life(spark, tmp_path, version):
+    options = {
+        "write__table__version": version,
+        "clean__automatic": True,
+        "cleaner__commits__retained": 1,
+    }
+    with client(spark, tmp_path, **options) as c:
+        first = c.upsert(rows(spark, BEFORE))
+        second = c.upsert(rows(spark, NEXT))
+        third = c.delete(rows(spark, [("b", "eu"), ("x", "us")], "id string, region string"))
+        tables = c.service.status()["tables"]
+    assert names(tmp_path) == ["a@2", "c@1", "d@1", "e@1"]
+    assert [r.rows_inserted for r in (first, second, third)] == [3, 2, 0]
+    assert [r.rows_updated for r in (first, second, third)] == [0, 1, 0]
+    assert [r.rows_deleted for r in (first, second, third)] == [0, 0, 1]
+    assert third.clean.files_deleted > 0
+    for result in (first, second, third):
+        assert result.fallbacks == ()
+        assert result.lookup_seconds
+        # Executors list nothing; what the driver lists are the timeline and the markers.
+        causes = {cause for (kind, cause), _ in result.storage_calls.items() if kind == "list"}
+        assert causes <= {"timeline", "marker", "rollback", "clean"}
+    assert second.storage_calls["create", "write"] == second.files == 3
+    assert second.storage_calls["create", "marker"] == 3
+    assert len(tables) == 1
+    assert reader.leftovers(tmp_path) == []
+
+
+def test_all_kinds_of_columns_come_back_as_they_went(spark, tmp_path):
+    columns = (
+        "id string, region string, ts timestamp, ntz timestamp_ntz, day date, price decimal(12,3),"
+        " n int, big bigint, x double, f float, ok boolean, raw binary, tags array<string>,"
+        " counts map<string,int>, place struct<city:string,zip:int>"
+    )
+    at = datetime.datetime(2024, 2, 29, 12, 30, 1, 250)
+    data = [
+        (
+            f"k{n}",
+            "eu",
+            at,
+            at,
+            at.date(),
+            Decimal("12.345"),
+            n,
+            1 << 40,
+            0.5,
+            1.5,
+            True,
+            b"\0x",
+            ["p", "q"],
+            {"k": 1},
+            ("Ulm", 89073),
+        )
+        for n in range(3)
+    ]
+    empty = ("k9", "eu", at, *[None] * 12)
+    with client(spark, tmp_path, embed__timeline__server=False) as c:
+        c.upsert(rows(spark, [*data, empty], columns))
+        c.upsert(rows(spark, data[:1], columns))
+    found = {each["id"]: each for each in reader.rows(tmp_path)}
+    assert len(found) == 4
+    one = found["k1"]
+    assert one["ts"].replace(tzinfo=None) == at
+    assert one["ntz"].replace(tzinfo=None) == at
+    assert (one["day"], one["price"]) == (at.date(), Decimal("12.345"))
+    assert (one["n"], one["big"], one["x"], one["f"], one["ok"]) == (1, 1 << 40, 0.5, 1.5, True)
+    assert (one["raw"], one["tags"]) == (b"\0x", ["p", "q"])
+    assert (dict(one["counts"]), one["place"]) == ({"k": 1}, {"city": "Ulm", "zip": 89073})
+    assert {name for name, value in found["k9"].items() if value is not None} == {
+        "id",
+        "region",
+        "ts",
+    }
+    # What the package reads back can be written again.
+    with client(spark, tmp_path, embed__timeline__server=False) as c:
+        again = spark.createDataFrame(data[2:], columns)
+        assert c.upsert(again).rows_updated == 1
+    assert Table(str(tmp_path)).to_arrow().num_rows == 4
+
+
+def test_bad_rows_are_named_with_their_number(spark, table):
+    bad = rows(spark, [(None, "eu", 1, "x"), ("", "eu", 1, "x"), ("ok", "eu", None, "x")])
+    with client(spark, table, embed__timeline__server=False) as c:
+        with pytest.raises(InputError) as caught:
+            c.upsert(bad)
+        assert "'id' is null or empty in 2" in str(caught.value)
+        assert "'ts' is null in 1 of 3 rows" in str(caught.value)
+        with pytest.raises(InputError, match=r"'region' has the value '\.\./x'"):
+            c.upsert(rows(spark, [("a", "../x", 1, "x")]))
+        with pytest.raises(InputError, match="'name'"):
+            c.upsert(rows(spark, [("a", "eu", 1)], "id string, region string, ts long"))
+        with pytest.raises(InputError, match=r"builtins\.list"):
+            c.upsert(NEXT)
+    assert names(table) == ["a@1", "b@1", "c@1"]
+    assert len(reader.committed(table)) == 1
+    assert reader.leftovers(table) == []
+
+
+def test_frames_of_spark_connect_are_refused_by_name(spark, table):
+    """The class is made here: the real one wants grpc, which a classic session does without."""
+    frame = type("DataFrame", (), {"__module__": "pyspark.sql.connect.dataframe"})()
+    match = r"pyspark\.sql\.connect\.dataframe\.DataFrame"
+    c = client(spark, table, embed__timeline__server=False)
+    with c, pytest.raises(ConfigError, match=match):
+        c.upsert(frame)
+
+
+FAULTS = {
+    # In the driver: the write fails, or goes on when it is complete by then.
+    "list the timeline": ("list", "timeline", RAISE, False),
+    "create an instant": ("create", ".commit", RAISE, False),
+    "stat an instant": ("stat", ".inflight", RAISE, False),
+    "read the properties": ("read", "hoodie.properties", RAISE, False),
+    "delete the markers": ("delete_tree", "", RAISE, False),
+    # In a task, which Spark tries again.
+    "open a base file": ("open_input", ".parquet", RAISE, True),
+    "create a marker": ("create", ".marker.", RAISE, True),
+    "stat a partition": ("stat", ".hoodie_partition_metadata", RAISE, True),
+    "open a new file": ("create_stream", ".parquet", RAISE, True),
+    "close a new file": ("close", ".parquet", RAISE, True),
+    "a worker that dies": ("close", ".parquet", DIE, True),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_one_fault_of_each_kind(spark, table, tmp_path, fault):
+    kind, within, action, in_tasks = FAULTS[fault]
+    storage = OnceFaulty(table, tmp_path / "happened", kind, action, within, only_in_tasks=in_tasks)
+    with client(spark, table, storage, embed__timeline__server=False) as c:
+        try:
+            result = c.upsert(rows(spark, NEXT))
+        except StorageUnavailableError:
+            assert not in_tasks
+            assert names(table) in (["a@1", "b@1", "c@1"], AFTER)
+            result = c.upsert(rows(spark, NEXT))
+    assert storage.happened
+    assert names(table) == AFTER
+    # No file of a task attempt that was repeated is left: markers told of them.
+    written = Counter(instant for *_, instant in reader.base_files(table))
+    assert written[result.instant] == result.files == 3
+    if fault == "delete the markers":
+        assert (
+            client(spark, table, embed__timeline__server=False).upsert(rows(spark, [])).files == 0
+        )
+    assert reader.leftovers(table) == []
+
+
+def test_the_service_killed_in_the_middle_of_a_job(spark, table, tmp_path, caplog):
+    """A task kills it between its look-ups and its files; whoever asks next lists for himself."""
+    with client(spark, table) as c:
+        process = c.service._runner._process
+        storage = OnceFaulty(
+            table, tmp_path / "happened", "open_input", process.pid, only_in_tasks=True
+        )
+        job = client(spark, table, storage, clean__automatic=True)
+        with job, caplog.at_level(logging.WARNING, "strandline"):
+            result = job.upsert(rows(spark, NEXT))
+    assert storage.happened
+    assert process.wait() < 0
+    assert names(table) == AFTER
+    assert result.fallbacks
+    (record,) = caplog.records
+    assert "listed storage" in record.getMessage()
+    assert reader.leftovers(table) == []
