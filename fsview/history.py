@@ -139,11 +139,13 @@ class History:
         return (link.step for link in self.links[place + 1 :] if link.step is not None)
 
     def only_cleans_since(self, snapshot: Snapshot) -> bool:
-        """Whether nothing but cleans came after a snapshot: then Java answers from the newest."""
+        """Whether some cleans and nothing else came after a snapshot.
+
+        Then Java answers from the newest.
+        """
         place = self.place(snapshot)
-        return place is not None and all(
-            step.instant.action == CLEAN for step in self.steps_since(place)
-        )
+        since = [] if place is None else list(self.steps_since(place))
+        return bool(since) and all(step.instant.action == CLEAN for step in since)
 
     def brought_forward(self, version: PartitionVersion, place: int) -> PartitionVersion:
         """Return at the newest snapshot what was listed at some time after the one at ``place``.

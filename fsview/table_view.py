@@ -206,7 +206,7 @@ class TableView:
         return self._newest().pending_clustering
 
     def newest_if_only_cleaned(self, snapshot: Snapshot) -> Snapshot | None:
-        """Return the newest snapshot if nothing but cleans came after this one."""
+        """Return the newest snapshot if cleans and nothing else came after this one."""
         history = self._required()
         return history.newest if history.only_cleans_since(snapshot) else None
 

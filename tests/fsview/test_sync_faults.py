@@ -291,3 +291,21 @@ def test_a_table_written_anew_at_its_path_is_loaded_anew() -> None:
     view.sync()
     assert names(view) == [name for name, _ in other.truth.latest("a").values()]
     assert metrics.get("reloads", cause="table-replaced") == 1
+
+
+def test_while_a_clean_runs_what_it_may_have_deleted_is_not_answered() -> None:
+    """The newest view itself refuses; nobody newer could answer for it."""
+    table = a_table()
+    for _ in range(3):
+        table.complete(table.begin([("a", "f1-0")]))
+    clean = table.begin_clean(table.to_clean())
+    view = TableView(table.storage).newest()
+    assert [name for name, _ in table.truth.latest("a").values()] == [
+        file.name for file in view.latest_base_files("a")
+    ]
+    with pytest.raises(ViewBehindError, match="was removed since"):
+        view.all_base_files("a")
+    table.finish_clean(*clean)
+    view.sync()
+    assert [file.name for file in view.all_base_files("a")] == table.truth.all_names("a")
+    assert view.table.storage.calls.snapshot()["list", "lookup"] == 1
