@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -225,3 +227,31 @@ def test_as_many_snapshots_are_kept_as_were_asked_for(tmp_path: Path) -> None:
     golden.build("cow_basic_v9", 7, tmp_path / "t")
     table.sync()
     assert table.status()["snapshots"] == 2
+
+
+def test_requests_for_a_new_instant_share_a_sync() -> None:
+    """At most one sync runs and one waits, however many ask."""
+    table = ModelTable(9)
+    table.complete(table.begin([("a", "f1-0")]))
+    view = TableView(table.storage)
+    view.newest()
+    table.complete(table.begin([("a", "f1-0")]))
+    timeline = table.meta.active_timeline().client_timeline()
+    assert timeline.last is not None
+    last = timeline.last.requested_time
+    listing, go_on = threading.Event(), threading.Event()
+
+    def hold(kind: str, path: str) -> None:
+        if kind == "list" and not listing.is_set():
+            listing.set()
+            assert go_on.wait(10)
+
+    table.storage.fail.append(hold)
+    with ThreadPoolExecutor(16) as pool:
+        asked = [pool.submit(view.at, last, timeline.hash) for _ in range(16)]
+        assert listing.wait(10)
+        # Nobody who holds a snapshot waits for the sync under way.
+        assert view.newest().snapshot.timeline.last != timeline.last
+        go_on.set()
+        assert {future.result(10).timeline.hash for future in asked} == {timeline.hash}
+    assert view.storage.calls.snapshot()["list", "sync"] <= 2
