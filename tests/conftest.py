@@ -1,9 +1,23 @@
-"""Warnings that PySpark gives of itself; all others are errors (see pyproject.toml)."""
+"""What holds for all tests: which of them take long, and the warnings that PySpark gives of itself."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+ROOT = Path(__file__).parent
+
+# Checks against models and faults at every step: `tox -e quick` leaves them out.
+LONG = {
+    "fsview/test_follow.py",
+    "fsview/test_machine.py",
+    "fsview/test_pinned.py",
+    "strandline/clean/test_model.py",
+    "strandline/write/test_faults.py",
+}
+
+# Everybody else's warnings are errors (``filterwarnings`` in pyproject.toml).
 OF_PYSPARK = (
     # collect() leaves the socket on which the JVM sends the rows to the garbage collector.
     "ignore:unclosed <socket.socket:ResourceWarning",
@@ -19,6 +33,8 @@ OF_PYSPARK = (
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
+        if item.path.is_relative_to(ROOT) and item.path.relative_to(ROOT).as_posix() in LONG:
+            item.add_marker(pytest.mark.property)
         if item.get_closest_marker("spark") or item.get_closest_marker("oracle"):
             for ignored in OF_PYSPARK:
                 item.add_marker(pytest.mark.filterwarnings(ignored))
