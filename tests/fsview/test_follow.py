@@ -73,15 +73,14 @@ def test_following_every_other_step_ends_as_recorded(scenario: str) -> None:
     client = LocalClient(table)
     table.newest().load_all_partitions()
     (server,) = servers(scenario)
-    last = golden.recorded_steps(scenario, server)[-1]
+    in_flight = IN_FLIGHT.get(scenario, set())
+    last = max(set(golden.recorded_steps(scenario, server)) - in_flight)
     for step in (*golden.steps(scenario)[:last:2], last):
         storage.step(step)
         table.sync()
     table.clear_loaded()
     recording = golden.recording(scenario, last, server, base=client.base_path)
     found = replay(client, recording, f"{scenario}/{last:02d}", times=False)
-    if last in IN_FLIGHT.get(scenario, ()):
-        pytest.skip("the last recorded state has files of a write in flight")
     assert not found, told(found)
 
 
