@@ -1,4 +1,4 @@
-"""What holds for all tests: which of them take long, and the warnings that PySpark gives of itself."""
+"""For all tests: which of them take long, and the warnings that PySpark gives of itself."""
 
 from __future__ import annotations
 
