@@ -27,7 +27,8 @@ CREATE: Final = "CREATE"
 MERGE: Final = "MERGE"
 """The data file is a new version of a stored one."""
 
-_MARKER: Final = ".marker."
+_MARKER: Final = re.compile(r"(.+)\.marker\.(?:CREATE|MERGE|APPEND)")
+"""Of a path, whole: Hadoop's ``.NAME.crc`` beside a marker is none."""
 _SERVER_FILE: Final = re.compile(r"MARKERS(\d+|\.type)")
 
 
@@ -39,7 +40,7 @@ def marker_folder(instant: str) -> str:
 def create_marker(storage: Storage, instant: str, path: str, kind: str) -> None:
     """Say that the file at ``path`` (under the base path) is about to be made."""
     try:
-        storage.create(f"{marker_folder(instant)}/{path}{_MARKER}{kind}")
+        storage.create(f"{marker_folder(instant)}/{path}.marker.{kind}")
     except AlreadyExistsError:
         # The name holds the task attempt: only a call repeated after a lost answer gets here.
         return
@@ -91,10 +92,7 @@ def _marked(storage: Storage, folder: str, below: str) -> Iterator[str]:
             yield from _marked(storage, f"{folder}/{info.name}", path)
         elif _SERVER_FILE.fullmatch(info.name):
             lines = storage.read(f"{folder}/{info.name}").decode().splitlines()
-            yield from (_data_file(line) for line in lines if _MARKER in line)
-        elif _MARKER in info.name:
-            yield _data_file(path)
-
-
-def _data_file(marker: str) -> str:
-    return marker.strip().rpartition(_MARKER)[0]
+            matches = (_MARKER.fullmatch(line.strip()) for line in lines)
+            yield from (match[1] for match in matches if match)
+        elif match := _MARKER.fullmatch(path):
+            yield match[1]

@@ -20,8 +20,9 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from fsview.build import discover_partitions
-from fsview.file_names import parse_base_name
+from fsview.build import base_extensions, discover_partitions
+from fsview.file_names import data_files
+from fsview.model import BaseFile
 from strandline.write.markers import (
     delete_markers,
     delete_unreported,
@@ -161,12 +162,11 @@ class Rollbacks:
 
     def _list_files(self, instant: str) -> list[str]:
         """Find an instant's base files in all partitions; for one that left no marker folder."""
+        extensions = base_extensions(self._meta.config)
         found = []
         for partition, listing in discover_partitions(self._storage):
-            for info in listing:
-                name = parse_base_name(info.name)
-                if name is not None and name[1] == instant and not info.is_dir:
-                    found.append(f"{partition}/{info.name}" if partition else info.name)
+            files = data_files(partition, listing, extensions)
+            found += [f.path for f in files if isinstance(f, BaseFile) and f.instant == instant]
         return found
 
     # Doing.

@@ -49,6 +49,12 @@ def test_markers_that_a_timeline_server_kept(storage):
     assert marked_files(storage, T) == ("p/f1.parquet", "p/f2.parquet", "q/f3.parquet")
 
 
+def test_hadoops_checksums_are_no_markers(storage):
+    create_marker(storage, T, "p/f.parquet", CREATE)
+    storage.create(f".hoodie/.temp/{T}/p/.f.parquet.marker.CREATE.crc", b"crc")
+    assert marked_files(storage, T) == ("p/f.parquet",)
+
+
 def test_a_folder_that_is_no_instant_is_left_alone(storage):
     storage.make_dir(".hoodie/.temp/scratch")
     assert instants_with_markers(storage) == ()

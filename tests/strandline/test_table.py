@@ -1,0 +1,83 @@
+"""``Table`` on real tables: rows as Spark read them, every instant, every file."""
+
+from __future__ import annotations
+
+import pytest
+
+from strandline.table import FILES_SCHEMA, HISTORY_SCHEMA, Table
+from tests.kit import golden
+from timeline.errors import InputError, TableNotFoundError, UnsupportedTableError
+
+WITH_ROWS = [
+    name
+    for name in golden.scenarios()
+    if golden.has_final_table(name) and golden.info(name)["table_type"] == "cow"
+]
+
+
+def text(rows: list[dict]) -> list[dict]:
+    """Rows with every value as text: the truth is JSON, which has no decimals or dates."""
+    return sorted(
+        ({name: None if v is None else str(v) for name, v in row.items()} for row in rows),
+        key=lambda row: (row["_hoodie_partition_path"], row["_hoodie_record_key"]),
+    )
+
+
+@pytest.mark.parametrize("name", WITH_ROWS)
+def test_rows_are_those_that_spark_read(name, tmp_path):
+    table = Table(str(golden.build_final(name, tmp_path)))
+    truth = text(golden.truth(name)["snapshot"])
+    found = table.to_arrow()
+    common = [column for column in found.schema.names if column in truth[0]]
+    assert len(common) > 5
+    assert text(found.select(common).to_pylist()) == [
+        {column: row[column] for column in common} for row in truth
+    ]
+    assert table.to_arrow(["_hoodie_record_key"]).num_rows == len(truth)
+
+
+@pytest.mark.parametrize("name", golden.scenarios())
+def test_history_has_every_instant(name, tmp_path):
+    if not golden.steps(name):
+        pytest.skip("no table")
+    table = Table(str(golden.build(name, golden.steps(name)[-1], tmp_path)))
+    history = table.history()
+    assert history.schema == HISTORY_SCHEMA
+    rows = history.to_pylist()
+    assert rows
+    times = [row["requested_time"] for row in rows if not row["archived"]]
+    assert times == sorted(times)
+    commits = [row for row in rows if row["action"] == "commit" and row["state"] == "COMPLETED"]
+    assert all(row["operation"] for row in commits)
+    if name.startswith("archival"):
+        assert any(row["archived"] for row in rows)
+    assert f"version {table.config.version}" in repr(table)
+
+
+@pytest.mark.parametrize("name", ["cow_basic_v9", "mor_basic_v9", "nonpart_cow_v6"])
+def test_files_are_the_newest_slices(name, tmp_path):
+    base = golden.build(name, golden.steps(name)[-1], tmp_path)
+    files = Table(base.as_uri()).files()
+    assert files.schema == FILES_SCHEMA
+    rows = files.to_pylist()
+    groups = [(row["partition"], row["file_id"]) for row in rows]
+    assert groups == sorted(groups)
+    assert len(groups) == len(set(groups))
+    for row in rows:
+        assert row["path"] is None or (base / row["path"]).stat().st_size == row["size"]
+        assert all((base / path).is_file() for path in row["log_paths"])
+    partition = rows[0]["partition"]
+    one = Table(base.as_uri()).files(partition).to_pylist()
+    assert one == [row for row in rows if row["partition"] == partition]
+
+
+def test_what_can_not_be_read(tmp_path):
+    with pytest.raises(TableNotFoundError):
+        Table(str(tmp_path / "none"))
+    base = golden.build("mor_basic_v9", golden.steps("mor_basic_v9")[-1], tmp_path / "mor")
+    if any(row["log_paths"] for row in Table(str(base)).files().to_pylist()):
+        with pytest.raises(UnsupportedTableError, match="has log files"):
+            Table(str(base)).to_arrow()
+    cow = Table(str(golden.build_final(WITH_ROWS[0], tmp_path / "cow")))
+    with pytest.raises(InputError, match=r"no columns \['nothing'\]"):
+        cow.to_arrow(["nothing"])

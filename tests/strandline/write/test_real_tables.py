@@ -1,0 +1,94 @@
+"""Writes on top of tables that Hudi itself wrote: what it wrote stays, what we write is there."""
+
+from __future__ import annotations
+
+import pytest
+
+from strandline.table import Table
+from strandline.write.client import WriteClient
+from strandline.write.engine import LocalEngine
+from strandline.write.rollback import Rollbacks
+from strandline.write.schema import META_FIELDS
+from tests.kit import golden, reader
+from timeline.clock import ManualClock, TimeGenerator
+from timeline.errors import UnsupportedTableError
+from timeline.meta_client import TableMetaClient
+from timeline.storage.local import LocalStorage
+
+OPTIONS = {"hoodie.embed.timeline.server": "false", "hoodie.clean.automatic": "false"}
+LATER_MS = 1_900_000_000_000
+"""In 2030: after the tables' instants, whenever the tests run."""
+
+TABLES = [
+    name
+    for name in golden.scenarios()
+    if golden.has_final_table(name)
+    and golden.info(name)["table_type"] == "cow"
+    and not name.startswith("replace")
+]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_an_upsert_changes_its_rows_and_no_others(name, tmp_path):
+    base = golden.build_final(name, tmp_path)
+    before = Table(str(base)).to_arrow()
+    chosen = before.slice(0, 3)
+    rows = chosen.drop_columns(list(META_FIELDS))
+    changed = set(chosen["_hoodie_record_key"].to_pylist())
+    with WriteClient(LocalEngine(), str(base), OPTIONS, clock=ManualClock(LATER_MS)) as client:
+        result = client.upsert(rows)
+        assert (result.rows_updated, result.rows_inserted) == (3, 0)
+        after = {row["_hoodie_record_key"]: row for row in Table(str(base)).to_arrow().to_pylist()}
+        for row in before.to_pylist():
+            key = row["_hoodie_record_key"]
+            times = {"_hoodie_commit_time", "_hoodie_commit_seqno", "_hoodie_file_name"}
+            same = set(row) - (times if key in changed else {"_hoodie_file_name"})
+            assert {n: row[n] for n in same} == {n: after[key][n] for n in same}
+            assert (after[key]["_hoodie_commit_time"] == result.instant) == (key in changed)
+        assert len(after) == before.num_rows
+        assert client.delete(rows).rows_deleted == 3
+    assert Table(str(base)).to_arrow().num_rows == before.num_rows - 3
+
+
+FAILED = [(name, step) for name in ("rollback_cow_v6", "rollback_cow_v9") for step in (2, 7)]
+"""Steps at which a commit is pending, with markers at the first and without at the second."""
+
+
+def paths_deleted(base, rollback, meta):
+    root = f"{base}/"
+    return {
+        path.rpartition(root)[2] if root in path else "/".join(path.split("/")[-2:])
+        for each in meta.read(rollback).partition_metadata.values()
+        for path in each.success_delete_files
+    }
+
+
+@pytest.mark.parametrize(("name", "step"), FAILED)
+def test_what_hudi_left_unfinished_is_undone_as_hudi_does(name, step, tmp_path):
+    base = golden.build(name, step, tmp_path / "t")
+    meta = TableMetaClient.open(LocalStorage(str(base)))
+    timeline = meta.active_timeline()
+    (pending,) = timeline.pending()
+    clock = ManualClock(LATER_MS)
+    rollbacks = Rollbacks(meta, TimeGenerator(clock, meta.config.timezone), clock)
+    assert rollbacks.repair(timeline) == (pending.requested_time,)
+    assert reader.leftovers(base) == []
+    ours = meta.active_timeline().filter(lambda i: i.requested_time.startswith("2030"))
+    # Hudi's next write undid it, too: the same files by its own account.
+    later = golden.build(name, step + 1, tmp_path / "later")
+    theirs_meta = TableMetaClient.open(LocalStorage(str(later)))
+    (theirs,) = [
+        instant
+        for instant in theirs_meta.active_timeline()
+        if instant.action == "rollback"
+        and theirs_meta.read(instant).commits_rollback == (pending.requested_time,)
+    ]
+    assert paths_deleted(base, ours[0], meta) == paths_deleted(later, theirs, theirs_meta)
+
+
+def test_a_group_in_a_pending_clustering_is_refused(tmp_path):
+    base = golden.build_final("replace_cow_v9", tmp_path)
+    rows = Table(str(base)).to_arrow().slice(0, 3).drop_columns(list(META_FIELDS))
+    client = WriteClient(LocalEngine(), str(base), OPTIONS, clock=ManualClock(LATER_MS))
+    with client, pytest.raises(UnsupportedTableError, match="pending clustering 20261121081649480"):
+        client.upsert(rows)
