@@ -45,9 +45,17 @@ def draw(report: Report, path: Path) -> None:
         "ytick.color": _QUIET,
     }
     with matplotlib.rc_context(style):
-        figure = Figure(figsize=(13, 9.2), dpi=110, facecolor="white")
+        figure = Figure(figsize=(13, 10.6), dpi=110, facecolor="white")
         grid = figure.add_gridspec(
-            2, 2, left=0.085, right=0.975, top=0.835, bottom=0.105, hspace=0.36, wspace=0.2
+            2,
+            2,
+            height_ratios=(1.35, 1),
+            left=0.085,
+            right=0.975,
+            top=0.86,
+            bottom=0.09,
+            hspace=0.27,
+            wspace=0.2,
         )
         _heading(figure, report)
         _calls(figure.add_subplot(grid[0, 0]), report)
@@ -63,14 +71,14 @@ def draw(report: Report, path: Path) -> None:
 
 
 def _heading(figure: Figure, report: Report) -> None:
-    figure.text(0.02, 0.95, "Flights into a Hudi table", fontsize=18, weight="bold")
-    figure.text(0.02, 0.918, f"{summary(report)}.", fontsize=11.5)
+    figure.text(0.02, 0.957, "Flights into a Hudi table", fontsize=18, weight="bold")
+    figure.text(0.02, 0.928, f"{summary(report)}.", fontsize=11.5)
     cleaned = report.on.sum("files_cleaned")
     proofs = [proof for seen in report.proofs.values() for proof in seen]
     told = f"The cleaner removed {cleaned:,} files ({megabytes(report.on.sum('bytes_cleaned'))})."
     equal = sum(proof.holds for proof in proofs)
     told += f" {equal} of {len(proofs)} readings equal the replay. {report.on.platform}."
-    figure.text(0.02, 0.89, told, fontsize=10, color=_QUIET)
+    figure.text(0.02, 0.904, told, fontsize=10, color=_QUIET)
 
 
 def _calls(axes: Axes, report: Report) -> None:
@@ -84,7 +92,7 @@ def _calls(axes: Axes, report: Report) -> None:
         bars = axes.barh(
             [place + shift for place in places], values, 0.38, color=colour, label=name
         )
-        axes.bar_label(bars, fmt="{:,.0f}", padding=3, fontsize=8, color=_QUIET)
+        axes.bar_label(bars, fmt="{:,.0f}", padding=3, fontsize=7, color=_QUIET)
     axes.set_yticks(list(places), [f"{row.kind} · {row.cause}" for row in rows], fontsize=9)
     axes.invert_yaxis()
     axes.margins(x=0.1)
@@ -112,7 +120,7 @@ def _lookups(axes: Axes, report: Report) -> None:
     axes.set_ylabel("% of look-ups within")
     axes.set_title("Look-ups", loc="left")
     axes.xaxis.set_major_formatter("{x:g}")
-    axes.legend(loc="lower right", bbox_to_anchor=(1.01, 0.985), ncols=2, frameon=False, fontsize=9)
+    axes.legend(loc="best", framealpha=0.9, edgecolor="none")
 
 
 def _batches(axes: Axes, run: RunRecord, title: str) -> None:
@@ -126,7 +134,7 @@ def _batches(axes: Axes, run: RunRecord, title: str) -> None:
     if run.killed_on in days:
         _mark(axes, run.killed_on, floor, days)
     axes.set_xlabel("day of the feed")
-    axes.margins(x=0.01, y=0.18)
+    axes.margins(x=0.01, y=0.3)
     axes.set_title(title, loc="left")
 
 
