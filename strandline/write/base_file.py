@@ -188,7 +188,7 @@ class BaseFileWriter:
             BLOOM_TYPE_KEY: bloom.type_code,
         }
         if len(keys):
-            footer[MIN_KEY], footer[MAX_KEY] = _key_range(keys)
+            footer[MIN_KEY], footer[MAX_KEY] = key_range(keys)
         return footer
 
 
@@ -243,6 +243,28 @@ def iter_base_file(
             yield pa.Table.from_batches([batch])
 
 
+def read_record_keys(
+    storage: Storage, path: str, wanted: tuple[str, str]
+) -> pa.ChunkedArray | None:
+    """Return a file's record keys, or ``None`` when its footer says that none is ``wanted``.
+
+    Args:
+        storage: The table's.
+        path: Relative to the base path.
+        wanted: The least and the greatest key looked for, as of ``key_range``.
+
+    Cost: one open; the footer, and of the rest the one column.
+    """
+    with _opened(storage, path) as file:
+        footer = file.metadata.metadata or {}
+        least, greatest = footer.get(MIN_KEY.encode()), footer.get(MAX_KEY.encode())
+        if least is not None and greatest is not None:
+            low, high = map(_utf_16, wanted)
+            if _utf_16(least.decode()) > high or _utf_16(greatest.decode()) < low:
+                return None
+        return file.read(columns=_checked(file, [RECORD_KEY], path)).column(RECORD_KEY)
+
+
 def read_footer(storage: Storage, path: str) -> dict[str, str]:
     """Return the footer's key-value pairs; errors as of ``read_base_file``."""
     with _opened(storage, path) as file:
@@ -292,7 +314,7 @@ def _repeating(table: pa.Table) -> list[str]:
     return repeating
 
 
-def _key_range(keys: pa.ChunkedArray) -> tuple[str, str]:
+def key_range(keys: pa.ChunkedArray) -> tuple[str, str]:
     """Return the least and the greatest key in Java's order of strings, by UTF-16 units."""
     # Bytes of UTF-8 give the same order unless a key has a character beyond U+FFFF: its surrogates
     # lie below U+E000 to U+FFFF, its bytes above them.
@@ -300,5 +322,9 @@ def _key_range(keys: pa.ChunkedArray) -> tuple[str, str]:
     if ascii_only or not pc.any(pc.match_substring_regex(keys, _BEYOND_U_FFFF)).as_py():
         ends = pc.min_max(keys).as_py()
         return str(ends["min"]), str(ends["max"])
-    ordered = sorted(keys.to_pylist(), key=lambda key: key.encode("utf-16-be"))
+    ordered = sorted(keys.to_pylist(), key=_utf_16)
     return ordered[0], ordered[-1]
+
+
+def _utf_16(key: str) -> bytes:
+    return key.encode("utf-16-be")

@@ -16,6 +16,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from strandline.write.schema import PARTITION_PATH, RECORD_KEY
@@ -54,6 +55,22 @@ def gather(batches: Iterator[pa.RecordBatch]) -> pa.Table | None:
     """Return a task's rows as one table; ``None`` for a task without rows."""
     filled = [batch for batch in batches if batch.num_rows]
     return pa.Table.from_batches(filled) if filled else None
+
+
+def parts(rows: pa.Table, column: str) -> Iterator[tuple[Any, pa.Table]]:
+    """Yield the rows of each value of a column, values ascending, rows in their order."""
+    coded = rows.column(column).combine_chunks().dictionary_encode()
+    values = coded.dictionary.to_pylist()
+    if len(values) == 1:
+        yield values[0], rows
+        return
+    codes = coded.indices.to_numpy()
+    order = np.argsort(codes, kind="stable")
+    ends = np.cumsum(np.bincount(codes))
+    together = rows.take(pa.array(order))
+    for value, code in sorted((value, code) for code, value in enumerate(values)):
+        begin = ends[code - 1] if code else 0
+        yield value, together.slice(begin, ends[code] - begin)
 
 
 def note_rows(schema: pa.Schema, notes: Iterable[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from executor_proxy.locate import ViewLocation
 from executor_proxy.report import LookupReport
 from fsview.model import BaseFile
-from strandline.write.base_file import MAX_KEY, MIN_KEY, read_base_file, read_footer
+from strandline.write.base_file import key_range, read_record_keys
 from strandline.write.bucket import StoredFile, UpdateGroup
 from strandline.write.columns import (
     BASE_FILE,
@@ -33,6 +33,7 @@ from strandline.write.columns import (
     fill,
     gather,
     note_rows,
+    parts,
     read_calls,
     tagged_schema,
 )
@@ -50,7 +51,6 @@ PROFILE_SCHEMA = pa.schema(
         (NOTE, pa.string()),
     ]
 )
-_BEYOND_U_FFFF = r"[\x{10000}-\x{10FFFF}]"
 _GROUP = [PARTITION_PATH, FILE_ID, BASE_FILE]
 
 
@@ -86,11 +86,11 @@ class TagTask:
         calls = CallsMade(self.storage)
         notes: list[dict[str, Any]] = []
         if self.location is None:
-            for _, part in _by_partition(rows):
+            for _, part in parts(rows, PARTITION_PATH):
                 yield from self._tagged(self._combined(part), (), form)
         else:
             with closing(self.location.open(report)) as view:
-                for partition, part in _by_partition(rows):
+                for partition, part in parts(rows, PARTITION_PATH):
                     files = view.latest_base_files(partition)
                     notes.append(_files_note(partition, files))
                     yield from self._tagged(self._combined(part), files, form)
@@ -107,32 +107,22 @@ class TagTask:
         stored = np.zeros(rows.num_rows, np.bool_)
         if self.match:
             keys = rows.column(RECORD_KEY)
-            wanted = _key_range(keys)
+            wanted = key_range(keys)
+            storage = self.storage.for_cause("tag")
             for file in files:
-                held = self._held(file, keys, wanted)
-                if held is not None and held.any():
-                    stored |= held
-                    yield from _with_file(rows.filter(pa.array(held)), file, form)
+                held = read_record_keys(storage, file.path, wanted)
+                if held is None:
+                    continue
+                here = pc.is_in(keys, value_set=held.combine_chunks()).to_numpy()
+                if here.any():
+                    stored |= here
+                    yield from _with_file(rows.filter(pa.array(here)), file, form)
         if self.only_stored:
             return
         new = rows.filter(pa.array(~stored))
         if IS_DELETED in new.schema.names:
             new = new.filter(pc.invert(pc.fill_null(new.column(IS_DELETED), False)))
         yield from _with_file(new, None, form)
-
-    def _held(
-        self, file: BaseFile, keys: pa.ChunkedArray, wanted: tuple[bytes, bytes] | None
-    ) -> Any:
-        """Return which keys a file holds; ``None`` when its range says that it holds none."""
-        storage = self.storage.for_cause("tag")
-        if wanted is not None:
-            footer = read_footer(storage, file.path)
-            if MIN_KEY in footer and MAX_KEY in footer:
-                least, greatest = _units(footer[MIN_KEY]), _units(footer[MAX_KEY])
-                if least > wanted[1] or greatest < wanted[0]:
-                    return None
-        held = read_base_file(storage, file.path, [RECORD_KEY]).column(RECORD_KEY)
-        return pc.is_in(keys, value_set=held.combine_chunks()).to_numpy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,32 +190,8 @@ class TagProfile:
             self.calls[key] = self.calls.get(key, 0) + number
 
 
-def _key_range(keys: pa.ChunkedArray) -> tuple[bytes, bytes] | None:
-    """Return the least and the greatest key in the order of footers, where that is Arrow's, too.
-
-    Footers go by UTF-16 units, Arrow by bytes of UTF-8: they agree unless a key has a character
-    beyond U+FFFF.
-    """
-    if pc.any(pc.match_substring_regex(keys, _BEYOND_U_FFFF)).as_py():
-        return None
-    ends = pc.min_max(keys).as_py()
-    return _units(ends["min"]), _units(ends["max"])
-
-
-def _units(key: str) -> bytes:
-    return key.encode("utf-16-be", "surrogatepass")
-
-
 def _files_note(partition: str, files: tuple[BaseFile, ...]) -> dict[str, Any]:
     return {"partition": partition, "files": [[f.file_id, f.name, f.size] for f in files]}
-
-
-def _by_partition(rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-    """Yield a task's rows partition by partition."""
-    paths = rows.column(PARTITION_PATH)
-    distinct = sorted(pc.unique(paths).to_pylist())
-    for path in distinct:
-        yield path, rows if len(distinct) == 1 else rows.filter(pc.equal(paths, path))
 
 
 def _with_file(rows: pa.Table, file: BaseFile | None, form: pa.Schema) -> Iterator[pa.RecordBatch]:

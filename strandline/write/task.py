@@ -37,6 +37,7 @@ from strandline.write.columns import (
     assigned_schema,
     fill,
     gather,
+    parts,
     read_calls,
 )
 from strandline.write.engine import TaskAttempt
@@ -143,13 +144,11 @@ class WriteTask:
         attempt = self.attempt()
         seqno = 0
         known: set[str] = set()
-        numbers = rows.column(BUCKET)
-        for number in sorted(pc.unique(numbers).to_pylist()):
+        for number, part in parts(rows, BUCKET):
             bucket = self.buckets[number]
             if bucket.partition not in known:
                 self._make_partition(bucket.partition)
                 known.add(bucket.partition)
-            part = rows.filter(pc.equal(numbers, number))
             stat, counts, seqno = self._write(bucket, part, attempt, seqno)
             yield _status({"stat": asdict(stat), "counts": asdict(counts)})
         yield _status({"calls": calls.so_far()})
