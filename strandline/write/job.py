@@ -121,7 +121,6 @@ class WriteJob:
         self._report = LookupReport()
         self._executor_calls: list[Mapping[tuple[str, str], int]] = []
         self._driver_calls = context.storage.calls.snapshot()
-        self._driver_lookups = len(context.embedded.report.lookups)
         self._driver_fallbacks = len(context.embedded.report.fallbacks)
 
     def run(self, data: object) -> WriteResult:
@@ -138,7 +137,9 @@ class WriteJob:
         if create:
             target, columns = target.columns_of(incoming)
         task = KeyTask(columns, target.generator, ordering)
-        with engine.persist(engine.transform(rows, task, keyed_schema(columns))) as keyed_rows:
+        with self._timed("tag"):
+            made = engine.transform(rows, task, keyed_schema(columns))
+        with engine.persist(made) as keyed_rows:
             with self._timed("tag"):
                 profile = engine.transform(keyed_rows, KeyProfileTask(), keyed.PROFILE_SCHEMA)
                 partitions = KeyProfile.read(engine.collect(profile)).rows
@@ -185,7 +186,8 @@ class WriteJob:
             yield _Tagged(rows, assignment)
             return
         engine = self._engine
-        tagged = engine.transform(rows, task, tagged_schema(columns), by=PARTITION_PATH)
+        with self._timed("tag"):
+            tagged = engine.transform(rows, task, tagged_schema(columns), by=PARTITION_PATH)
         with engine.persist(tagged) as tagged:
             with self._timed("tag"):
                 counts = engine.transform(tagged, TagProfileTask(), tag.PROFILE_SCHEMA)
