@@ -12,6 +12,7 @@ Exit codes: 0 when all of it holds, 1 when something doesn't, 2 for bad usage, 1
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import signal
 import sys
@@ -19,6 +20,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -40,6 +42,7 @@ from demo.record import BatchRecord, Proof, RunRecord
 from demo.replay import replay
 from demo.report import Report, show, write
 from demo.run import JobFailedError, Plan, run
+from demo.spark import NoJavaError, java_home
 
 FEWEST_DAYS: Final = 3
 _WIDE: Final = 118
@@ -79,10 +82,12 @@ class Demo:
 
     def report(self) -> Report:
         """Run the feed with the service on and off, and return what there is to say about it."""
+        # Chosen once, for all jobs: one that is killed couldn't clear away a wrapped Java.
+        os.environ["JAVA_HOME"] = str(java_home(version("pyspark")))
         feed = land(self.folder / "feed", self.args.days)
         on, off = (self._run(feed, service=service) for service in (True, False))
-        version = self.args.table_version
-        return Report(self.args.days, version, len(feed.end), on, off, dict(self.proofs))
+        days, table_version = self.args.days, self.args.table_version
+        return Report(days, table_version, len(feed.end), on, off, dict(self.proofs))
 
     def _run(self, feed: Feed, *, service: bool) -> RunRecord:
         name = f"service {'on' if service else 'off'}"
@@ -171,7 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         show(report, console)
         for path in write(report, args.report):
             console.print(f"written: {path}", style="dim", highlight=False)
-    except (FeedError, JobFailedError) as failure:
+    except (FeedError, JobFailedError, NoJavaError) as failure:
         console.print(f"FAILED  {failure}", style="bold red", markup=False, highlight=False)
         return 1
     except KeyboardInterrupt:
