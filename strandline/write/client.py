@@ -137,7 +137,7 @@ class WriteClient:
     def rollback(self, instant: str) -> str:
         """Undo the newest completed commit, as if it had never been.
 
-        Failed writes are undone first.
+        Failed writes are undone first, and a rollback that died is finished.
 
         Args:
             instant: Its requested time.
@@ -152,8 +152,9 @@ class WriteClient:
         context = self._context
         target = self._target()
         rollbacks = Rollbacks(target.meta, context.times.of(target.config.timezone), context.clock)
-        rollbacks.repair(target.timeline)
-        rollback = rollbacks.roll_back_completed(instant, target.meta.active_timeline())
+        rollback = rollbacks.repair(target.timeline).get(instant)
+        if rollback is None:
+            rollback = rollbacks.roll_back_completed(instant, target.meta.active_timeline())
         if context.embedded.service is not None:
             context.embedded.synced_view()
         return rollback

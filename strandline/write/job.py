@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -298,7 +298,7 @@ class WriteJob:
         instant: str,
         report: WriteReport,
         cleaned: CleanResult | None,
-        rolled_back: tuple[str, ...],
+        rolled_back: Iterable[str],
     ) -> WriteResult:
         own = self._context.embedded.report
         fallbacks = (*self._report.fallbacks, *own.fallbacks[self._driver_fallbacks :])
@@ -321,7 +321,7 @@ class WriteJob:
             fallbacks=fallbacks,
             storage_calls=self._storage_calls(),
             clean=cleaned,
-            rolled_back=rolled_back,
+            rolled_back=tuple(rolled_back),
         )
 
     def _storage_calls(self) -> dict[tuple[str, str], int]:

@@ -17,7 +17,7 @@ Source: Hudi 1.2.0 ``BaseRollbackActionExecutor``, ``MarkerBasedRollbackStrategy
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from fsview.build import base_extensions, discover_partitions
@@ -74,14 +74,14 @@ class Rollbacks:
         self._storage = meta.storage.for_cause("rollback")
         self._root = TableId.of(meta.storage.base_path).path.rstrip("/")
 
-    def repair(self, timeline: Timeline) -> tuple[str, ...]:
+    def repair(self, timeline: Timeline) -> dict[str, str]:
         """Undo what failed writes left behind.
 
         Args:
             timeline: The active timeline, just read.
 
         Returns:
-            Requested times of the writes that were rolled back, oldest first.
+            Requested time of each write that was rolled back → of its rollback; oldest first.
 
         Raises:
             CorruptMetadataError: A plan can't be read; nothing has been changed then.
@@ -89,14 +89,17 @@ class Rollbacks:
         unfinished = [i for i in timeline.pending() if i.action == ROLLBACK]
         plans = [(rollback, self._plan_of(rollback)) for rollback in unfinished]
         failed = [i for i in timeline.pending() if self._is_failed_write(i)]
-        finished = [self._finish(rollback, plan, timeline) for rollback, plan in plans]
-        undone = [target for target in finished if target is not None]
+        undone: dict[str, str] = {}
+        for rollback, plan in plans:
+            target = self._finish(rollback, plan, timeline)
+            if target is not None:
+                undone[target] = rollback.requested_time
         for instant in failed:
-            if instant.requested_time not in undone:
-                self._roll_back(instant, self._plan(instant), after=timeline)
-                undone.append(instant.requested_time)
+            time = instant.requested_time
+            if time not in undone:
+                undone[time] = self._roll_back(instant, self._plan(instant), after=timeline)
         self._sweep(timeline, undone)
-        return tuple(sorted(undone))
+        return dict(sorted(undone.items()))
 
     def roll_back_completed(self, requested_time: str, timeline: Timeline) -> str:
         """Undo the newest completed commit.
@@ -244,7 +247,7 @@ class Rollbacks:
 
     # Leftovers.
 
-    def _sweep(self, timeline: Timeline, undone: Sequence[str]) -> None:
+    def _sweep(self, timeline: Timeline, undone: Collection[str]) -> None:
         """Delete marker folders whose instants are over.
 
         A crash between completion and the end of a write leaves one; so does a task that outlived

@@ -30,7 +30,7 @@ STREAM = frozenset({"create_stream", "write", "close"})
 class Scenario:
     """A table as it was, and one more write to it.
 
-    ``prepare(base, options)`` makes the table; ``write(client)`` is what is going to fail.
+    ``prepare(base, options)`` makes the table; ``write(client, base)`` is what is going to fail.
     """
 
     prepare: Callable
@@ -66,10 +66,19 @@ def _four_commits(base, options):
             c.upsert(table(row("a", ts=ts), row("c", "us", ts=ts)))
 
 
+def _roll_back(c, base):
+    """Roll the second commit back; where that is done, a write without rows ends what is left."""
+    commits = sorted(reader.committed(base))
+    if len(commits) == 2:
+        c.rollback(commits[-1])
+    else:
+        c.upsert(table())
+
+
 NEXT = table(row("a", ts=3), row("new"), row("far", "asia"), row("c", "us", ts=0))
-UPSERT = Scenario(_two_commits, lambda c: c.upsert(NEXT), {})
+UPSERT = Scenario(_two_commits, lambda c, base: c.upsert(NEXT), {})
 SCENARIOS = {
-    "first write": Scenario(lambda base, options: None, lambda c: c.upsert(NEXT), {}),
+    "first write": Scenario(lambda base, options: None, lambda c, base: c.upsert(NEXT), {}),
     "upsert": UPSERT,
     # The steps are the same, so the errors of one version stand for those of the others.
     "upsert, version 6": Scenario(
@@ -81,12 +90,13 @@ SCENARIOS = {
     "upsert after a failed write": Scenario(_failed_write, UPSERT.write, {}),
     "upsert and clean": Scenario(
         _four_commits,
-        lambda c: c.upsert(table(row("a", ts=9), row("c", "us", ts=9))),
+        lambda c, base: c.upsert(table(row("a", ts=9), row("c", "us", ts=9))),
         {"clean__automatic": True, "clean__commits__retained": 1},
     ),
     "delete": Scenario(
-        _two_commits, lambda c: c.delete(table(row("a"), row("b"), row("nobody", "us"))), {}
+        _two_commits, lambda c, base: c.delete(table(row("a"), row("b"), row("nobody", "us"))), {}
     ),
+    "rollback of a commit": Scenario(_two_commits, _roll_back, {}),
 }
 
 
@@ -129,7 +139,7 @@ def prepared(request, memory):
         shutil.copytree(before, whole)
     storage = FaultyStorage(LocalStorage(str(whole)))
     with client(whole, storage, **scenario.options) as c:
-        scenario.write(c)
+        scenario.write(c, whole)
     rows_after = reader.rows(whole)
     assert rows_after != rows_before
     assert reader.leftovers(whole) == []
@@ -149,7 +159,7 @@ def test_readers_see_before_or_after_and_the_next_write_repairs(prepared, effect
         storage = _faulty(base, at, effect)
         failing = client(base, storage, **scenario.options)
         try:
-            scenario.write(failing)
+            scenario.write(failing, base)
         except (Crash, StrandlineError):
             # A table that is there but holds no commit yet has no rows: as good as none.
             assert (reader.rows(base) or None) in (rows_before, rows_after), where
@@ -158,7 +168,7 @@ def test_readers_see_before_or_after_and_the_next_write_repairs(prepared, effect
             assert reader.rows(base) == rows_after, where
         if storage.crashed:
             failing = client(base, **scenario.options)
-        scenario.write(failing)
+        scenario.write(failing, base)
         assert reader.rows(base) == rows_after, where
         assert reader.leftovers(base) == [], where
         failing.close()

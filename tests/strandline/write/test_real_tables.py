@@ -71,9 +71,10 @@ def test_what_hudi_left_unfinished_is_undone_as_hudi_does(name, step, tmp_path):
     (pending,) = timeline.pending()
     clock = ManualClock(LATER_MS)
     rollbacks = Rollbacks(meta, TimeGenerator(clock, meta.config.timezone), clock)
-    assert rollbacks.repair(timeline) == (pending.requested_time,)
+    undone = rollbacks.repair(timeline)
+    assert list(undone) == [pending.requested_time]
     assert reader.leftovers(base) == []
-    ours = meta.active_timeline().filter(lambda i: i.requested_time.startswith("2030"))
+    ours = meta.active_timeline().find(undone[pending.requested_time])
     # Hudi's next write undid it, too: the same files by its own account.
     later = golden.build(name, step + 1, tmp_path / "later")
     theirs_meta = TableMetaClient.open(LocalStorage(str(later)))
@@ -83,7 +84,7 @@ def test_what_hudi_left_unfinished_is_undone_as_hudi_does(name, step, tmp_path):
         if instant.action == "rollback"
         and theirs_meta.read(instant).commits_rollback == (pending.requested_time,)
     ]
-    assert paths_deleted(base, ours[0], meta) == paths_deleted(later, theirs, theirs_meta)
+    assert paths_deleted(base, ours, meta) == paths_deleted(later, theirs, theirs_meta)
 
 
 def test_a_group_in_a_pending_clustering_is_refused(tmp_path):
