@@ -5,6 +5,7 @@ Source: Hudi 1.2.0 ``SparkRDDWriteClient``, ``HoodieSparkSqlWriter``.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -64,7 +65,7 @@ class WriteClient:
     ) -> None:
         settings = parse_options(options)
         engine = _engine_of(spark_or_engine)
-        storage = storage or open_storage(base_path, storage_options)
+        storage = storage or open_storage(_absolute(base_path), storage_options)
         clock = clock or SystemClock()
         embedded = EmbeddedService(settings, storage, storage_options or {}, engine.driver_host)
         self._context = WriteContext(
@@ -184,6 +185,12 @@ class WriteClient:
         context = self._context
         context.embedded.replace_ended()
         return open_target(context.storage, context.settings, context.history, create=False)
+
+
+def _absolute(base_path: str) -> str:
+    """Return a base path that means the same in processes that work in other directories."""
+    is_path = bool(base_path) and "://" not in base_path and not base_path.startswith("file:")
+    return os.path.abspath(base_path) if is_path else base_path
 
 
 def _engine_of(spark_or_engine: object) -> EngineContext[Any]:

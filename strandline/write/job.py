@@ -43,7 +43,7 @@ from strandline.write.target import Target, open_target
 from strandline.write.task import STATUS_SCHEMA, AssignTask, WriteReport, WriteTask
 from strandline.write.transaction import Transaction
 from timeline.clock import Clock, TimeGenerator
-from timeline.errors import ConfigError, StrandlineError, UnsupportedTableError
+from timeline.errors import ConfigError, InputError, StrandlineError, UnsupportedTableError
 from timeline.storage.base import Storage
 
 logger = logging.getLogger(__name__)
@@ -103,6 +103,7 @@ class WriteJob:
 
     Raises:
         ConfigError: ``extra_metadata`` holds ``schema``, which is the table's.
+        InputError: ``extra_metadata`` holds something that is no text.
     """
 
     def __init__(
@@ -117,6 +118,9 @@ class WriteJob:
         self._extra_metadata = dict(extra_metadata or {})
         if "schema" in self._extra_metadata:
             raise ConfigError("extra_metadata holds 'schema'; allowed: any other name")
+        for name, value in self._extra_metadata.items():
+            if not (isinstance(name, str) and isinstance(value, str)):
+                raise InputError(f"extra_metadata holds {name!r}: {value!r}; allowed: text")
         self._seconds = dict.fromkeys(PARTS, 0.0)
         self._report = LookupReport()
         self._executor_calls: list[Mapping[tuple[str, str], int]] = []

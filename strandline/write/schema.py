@@ -124,8 +124,10 @@ def column_of(rows: Rows, name: str) -> pa.Array | pa.ChunkedArray:
     """Return a column by its name; a dotted name reaches into structs, as in Hudi's options.
 
     Raises:
-        InputError: There is no such column.
+        InputError: There is no such column, or there are several.
     """
+    if rows.schema.names.count(name) > 1:
+        raise InputError(f"the columns [{name!r}] come twice")
     if name in rows.schema.names:
         return rows.column(name)
     head, *rest = name.split(".")

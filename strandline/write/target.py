@@ -25,11 +25,16 @@ from strandline.write.schema import (
     check_against_table,
     without_meta_fields,
 )
-from timeline.errors import ConfigError, TableNotFoundError, UnsupportedTableError
+from timeline.errors import (
+    ConfigError,
+    CorruptMetadataError,
+    TableNotFoundError,
+    UnsupportedTableError,
+)
 from timeline.instant import RESTORE
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import Storage
-from timeline.table_config import TableConfig, read_table_config, write_table_config
+from timeline.table_config import CONFIG_PATH, TableConfig, read_table_config, write_table_config
 from timeline.table_properties import (
     COMMIT_TIME,
     COPY_ON_WRITE,
@@ -128,15 +133,17 @@ def open_target(
         TableNotFoundError: There is no table, and none is to be made.
         UnsupportedTableError: The table has a version, type or feature that can't be written.
         ConfigError: The options contradict the table, or lack what a new table needs.
-        CorruptMetadataError: The properties or a commit can't be read.
+        CorruptMetadataError: The properties or a commit can't be read, or there are instants and no
+            properties.
 
-    Cost: one read, one list; a read for each of the newest commits that isn't known yet.
+    Cost: one read, one list (two where there is no table); a read for each of the newest commits that isn't known yet.
     """
     try:
         config = read_table_config(storage.for_cause("table"))
     except TableNotFoundError:
         if not create:
             raise
+        _refuse_remains(storage)
         config = _new_config(settings)
         generator = _generator(config)
         return Target(TableMetaClient(storage, config), False, Timeline(), None, generator)
@@ -155,6 +162,18 @@ def open_target(
     avro_schema = history.avro_schema(meta, timeline)
     generator = _as_stored(_generator(config), meta, timeline, history)
     return Target(meta, True, timeline, avro_schema, generator)
+
+
+def _refuse_remains(storage: Storage) -> None:
+    """Refuse to make a table over the timeline of one whose properties are gone."""
+    for version in (6, 9):  # one of each timeline layout
+        meta = TableMetaClient(storage, TableConfig.create(name="t", version=version))
+        if instants := meta.active_timeline().instants:
+            raise CorruptMetadataError(
+                f"{storage.base_path} has instants, such as {meta.path_of(instants[-1])}, but its"
+                f" {CONFIG_PATH} is missing",
+                hint="restore that file; a new table needs another place",
+            )
 
 
 def _new_config(settings: Settings) -> TableConfig:

@@ -188,6 +188,15 @@ def test_columns_come_in_any_order_and_meta_columns_are_passed_over(tmp_path):
     assert names(tmp_path) == {"a": "again"}
 
 
+def test_a_relative_base_path_means_one_table_everywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with client("lake/t") as c:
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        c.upsert(table(row("a")))
+    assert keys(tmp_path / "lake" / "t") == ["a"]
+
+
 def test_pandas_frames_and_record_batches_are_rows_too(tmp_path):
     with client(tmp_path) as c:
         c.upsert(pd.DataFrame([row("a")]))

@@ -55,6 +55,10 @@ BAD_ROWS = {
     "missing key column": (table(row("a")).drop_columns(["id"]), "'id'"),
     "missing ordering column": (table(row("a")).drop_columns(["ts"]), "'ts'"),
     "missing partition column": (table(row("a")).drop_columns(["region"]), "'region'"),
+    "key column that comes twice": (
+        table(row("a")).append_column("id", pa.array(["b"])),
+        "'id'.* twice",
+    ),
     "ordering column of another type": (
         table(row("a")).set_column(2, "ts", pa.array(["late"])),
         "'ts' is string",
@@ -95,6 +99,14 @@ def test_rows_of_several_key_columns_that_are_all_null(tmp_path):
     match = "all null or empty in 1"
     with client(tmp_path, **options) as c, pytest.raises(InputError, match=match):
         c.upsert(rows)
+
+
+@pytest.mark.parametrize("extra", [{"feed": 5}, {"feed": None}, {5: "feed"}])
+def test_extra_metadata_that_is_no_text(base, extra):
+    before = files(base)
+    with client(base) as c, pytest.raises(InputError, match="extra_metadata.* 5|None"):
+        c.upsert(table(row("a", ts=2)), extra_metadata=extra)
+    assert files(base) == before
 
 
 def test_a_column_that_the_table_lacks(base):
@@ -162,6 +174,17 @@ def test_corrupt_properties(base):
     refused(base, CorruptMetadataError, r"hoodie\.properties")
     path.write_bytes(b"")
     refused(base, CorruptMetadataError, r"hoodie\.properties")
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_timeline_without_properties(tmp_path, version):
+    """A table that lost its properties is no new table."""
+    base, options = tmp_path / "t", {"hoodie.write.table.version": version}
+    with client(base, **options) as c:
+        c.upsert(table(row("a")))
+    (base / ".hoodie" / "hoodie.properties").unlink()
+    refused(base, CorruptMetadataError, "hoodie.properties is missing")
+    refused(base, CorruptMetadataError, "hoodie.properties is missing", **options)
 
 
 def test_a_wrong_checksum(base):
