@@ -81,7 +81,7 @@ class ViewManager:
         """Return the table at a base path.
 
         Raises:
-            InputError: The base path is empty.
+            InputError: The base path is empty or holds a NUL.
             RootNotAllowedError: It is outside the roots.
             TableNotFoundError: There is no table.
 
@@ -89,6 +89,8 @@ class ViewManager:
         """
         if not base_path:
             raise InputError("the base path is empty")
+        if "\0" in base_path:
+            raise InputError(f"the base path {base_path!r} holds a NUL, which no path does")
         table_id = resolved(base_path)
         with self._lock:
             roots = tuple(self._roots)

@@ -62,6 +62,12 @@ def test_what_lies_outside_the_roots_is_refused(lake: Path, end: str) -> None:
     assert views.status() == {}
 
 
+@pytest.mark.parametrize("path", ["", "\0", "/t\0"])
+def test_a_base_path_that_is_none_is_refused(lake: Path, path: str) -> None:
+    with pytest.raises(InputError, match="base path"):
+        ViewManager([str(lake)]).view(path)
+
+
 def test_a_root_added_later_allows_what_it_holds(lake: Path) -> None:
     views = ViewManager()
     with pytest.raises(RootNotAllowedError, match="none"):
