@@ -119,7 +119,7 @@ class WriteJob:
         if "schema" in self._extra_metadata:
             raise ConfigError("extra_metadata holds 'schema'; allowed: any other name")
         for name, value in self._extra_metadata.items():
-            if not (isinstance(name, str) and isinstance(value, str)):
+            if not all(isinstance(text, str) for text in (name, value)):
                 raise InputError(f"extra_metadata holds {name!r}: {value!r}; allowed: text")
         self._seconds = dict.fromkeys(PARTS, 0.0)
         self._report = LookupReport()

@@ -136,7 +136,8 @@ def open_target(
         CorruptMetadataError: The properties or a commit can't be read, or there are instants and no
             properties.
 
-    Cost: one read, one list (two where there is no table); a read for each of the newest commits that isn't known yet.
+    Cost: one read, one list (two where there is no table); a read for each of the newest commits
+        that isn't known yet.
     """
     try:
         config = read_table_config(storage.for_cause("table"))
