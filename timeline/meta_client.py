@@ -17,14 +17,13 @@ from timeline.completion import CompletionTimes
 from timeline.errors import (
     AlreadyExistsError,
     ConcurrentWriteError,
-    CorruptMetadataError,
     IllegalTransitionError,
     InstantNotFoundError,
     PathNotFoundError,
 )
 from timeline.instant import ACTIONS, SAVEPOINT, Instant, State, completed_action
 from timeline.layout import TimelineLayout, layout_of
-from timeline.metadata import CommitMetadata, InstantMetadata
+from timeline.metadata import InstantMetadata
 from timeline.storage.base import Storage
 from timeline.table_config import TableConfig, read_table_config
 from timeline.table_id import TableId as TableId
@@ -134,10 +133,7 @@ class TableMetaClient:
 
     def _decoded(self, kind: type[InstantMetadata], instant: Instant) -> InstantMetadata:
         source = f"{self.storage.base_path}/{self.path_of(instant)}"
-        data = self.read_bytes(instant)
-        if not data and kind is CommitMetadata and instant.is_completed:
-            raise CorruptMetadataError(f"{source} (0 bytes) doesn't say what the commit wrote")
-        return codec.decode(kind, data, source=source)
+        return codec.decode(kind, self.read_bytes(instant), source=source)
 
     def _archived_times(self, start: str, end: str) -> Mapping[str, str]:
         return self.archived_timeline().completion_times(start, end)

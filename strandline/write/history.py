@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from timeline.errors import CorruptMetadataError
 from timeline.instant import COMMIT, DELTA_COMMIT, REPLACE_COMMIT, Instant
 from timeline.meta_client import TableMetaClient
 from timeline.metadata import CommitMetadata
@@ -72,6 +73,9 @@ class CommitHistory:
                 if instant not in self._facts:
                     metadata = meta.read(instant)
                     assert isinstance(metadata, CommitMetadata)
+                    if metadata == CommitMetadata():  # what an empty file reads as
+                        path = f"{meta.storage.base_path}/{meta.path_of(instant)}"
+                        raise CorruptMetadataError(f"{path} doesn't say what the commit wrote")
                     self._facts[instant] = CommitFacts.of(metadata)
                 yield self._facts[instant]
 

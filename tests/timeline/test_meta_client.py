@@ -182,19 +182,6 @@ def test_truncated_metadata_is_named(client: TableMetaClient) -> None:
     assert client.storage.base_path in str(caught.value)
 
 
-def test_a_completed_commit_cut_down_to_nothing_is_corrupt(client: TableMetaClient) -> None:
-    """An empty file says nothing of a pending commit; a completed one always says what it wrote."""
-    requested = client.create_requested("commit", T)
-    inflight = client.transition_to_inflight(requested)
-    assert client.read(inflight) == CommitMetadata()
-    client.complete(inflight, COMMIT, C)
-    (found,) = client.active_timeline()
-    path = client.path_of(found)
-    client.storage.replace(path, b"")
-    with pytest.raises(CorruptMetadataError, match=rf"{path} \(0 bytes\)"):
-        client.read(found)
-
-
 def test_a_legacy_commit_in_a_newer_table_reads(client: TableMetaClient) -> None:
     if client.config.version == 6:
         pytest.skip("there it is no legacy")

@@ -202,6 +202,15 @@ def test_a_truncated_commit(tmp_path, version):
     refused(base, CorruptMetadataError, instant.name)
 
 
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_commit_cut_down_to_nothing(tmp_path, version):
+    with client(tmp_path / "t", **{"hoodie.write.table.version": version}) as c:
+        c.upsert(table(row("a")))
+    (commit,) = (tmp_path / "t" / ".hoodie").rglob("*.commit")
+    commit.write_bytes(b"")
+    refused(tmp_path / "t", CorruptMetadataError, f"{commit} doesn't say")
+
+
 def test_a_truncated_plan_of_a_rollback(base):
     with client(base) as c:
         last = c.upsert(table(row("a", ts=2)))
