@@ -284,6 +284,7 @@ def _refuse_disagreement(config: TableConfig, settings: Settings) -> None:
             _expect(listed.name, ",".join(options.columns(settings, listed)), ",".join(stored))
     values: tuple[tuple[Setting[Any], object], ...] = (
         (options.TABLE_NAME, config.name),
+        (options.DATABASE, config.database),
         (options.TABLE_VERSION, config.version),
         (options.HIVE_STYLE, config.hive_style_partitioning),
         (options.URL_ENCODE, config.url_encode_partitioning),

@@ -231,6 +231,7 @@ def test_an_unfinished_restore(base):
 
 DISAGREEING = {
     "table__name": "other",
+    "database__name": "other",
     "datasource__write__recordkey__field": "name",
     "datasource__write__partitionpath__field": "name",
     "table__ordering__fields": "name",
