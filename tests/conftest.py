@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).parent
 
@@ -29,6 +30,11 @@ OF_PYSPARK = (
     # 4.3 says so at every Arrow function; tox installs pandas 2, a developer may have 3.
     "ignore:PySpark does not yet fully support pandas:FutureWarning",
 )
+
+
+# No test depends on how fast or busy the machine is.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
