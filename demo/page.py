@@ -75,7 +75,8 @@ def _calls(report: Report) -> Iterator[str]:
     most = max((max(row.on, row.off) for row in rows if row.cause), default=1) or 1
     yield '<section class="card"><h2>Storage calls, by cause</h2>'
     yield '<p class="quiet">All processes: driver, executors and, with the service on, the '
-    yield "service's own, whose share is given apart.</p>"
+    yield "service's own, whose share is given apart. What the killed process had done in its last "
+    yield "batch died with it and isn't counted in either run.</p>"
     yield _key([(f"--{name}", text) for name, text in _BOTH])
     yield "<table><thead><tr><th>calls</th><th>for</th><th></th>"
     for name in ("service on", "of these its process", "service off"):
@@ -116,9 +117,9 @@ def _lookups(report: Report) -> Iterator[str]:
     yield "files has this partition, which is the newest of this file group? The curves show "
     yield "which share of them was answered within a time.</p><p>With the service, a task asks "
     yield "over HTTP. Without it, each task lists the timeline and the partition for itself. Here "
-    yield "the table lies on a local disk, where listing a small folder costs less than a round "
-    yield "trip to a server; on an object store every listing takes tens to hundreds of "
-    yield "milliseconds, and their number, above, is what decides.</p></div></div></section>"
+    yield "the table lies on a local disk, where listing a small folder costs next to nothing; on an "
+    yield "object store every listing takes tens to hundreds of milliseconds, and their number, "
+    yield "above, is what decides.</p></div></div></section>"
 
 
 def _batches(report: Report) -> Iterator[str]:
