@@ -117,8 +117,8 @@ def _lookups(report: Report) -> Iterator[str]:
     yield "files has this partition, which is the newest of this file group? The curves show "
     yield "which share of them was answered within a time.</p><p>With the service, a task asks "
     yield "over HTTP. Without it, each task lists the timeline and the partition for itself. Here "
-    yield "the table lies on a local disk, where listing a small folder costs next to nothing; on an "
-    yield "object store every listing takes tens to hundreds of milliseconds, and their number, "
+    yield "the table lies on a local disk, where listing a small folder costs next to nothing; on "
+    yield "an object store every listing takes tens to hundreds of milliseconds, and their number, "
     yield "above, is what decides.</p></div></div></section>"
 
 
