@@ -96,7 +96,10 @@ class Hudi:
 
     def write(self, data: pa.Table, path: object, options: Mapping[str, str]) -> None:
         """Write rows with Hudi's own writer, without a metadata table."""
-        frame = self.spark.createDataFrame(data.to_pandas())
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        rows = [tuple(row.values()) for row in data.to_pylist()]
+        frame = self.spark.createDataFrame(rows, from_arrow_schema(data.schema))
         writer = frame.write.format("hudi").options(
             **{
                 "hoodie.metadata.enable": "false",
