@@ -6,12 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from demo.spark import start_session
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator:
-    pytest.importorskip("pyspark")
-    from demo.spark import start_session
-
     session = start_session("strandline-tests", "local[2,2]")
     yield session
     session.stop()

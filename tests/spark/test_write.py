@@ -229,3 +229,15 @@ def test_the_service_killed_in_the_middle_of_a_job(spark, table, tmp_path, caplo
     (record,) = caplog.records
     assert "listed storage" in record.getMessage()
     assert reader.leftovers(table) == []
+
+
+def test_what_is_no_session_is_refused_by_its_type(tmp_path):
+    with pytest.raises(ConfigError, match=r"builtins\.str can't run a write"):
+        WriteClient("spark", str(tmp_path), OPTIONS)
+
+
+def test_spark_connect_is_refused_by_name(tmp_path):
+    """The class is made here: the real one wants grpc, which a classic session does without."""
+    session = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+    with pytest.raises(ConfigError, match=r"Spark Connect .*pyspark\.sql\.connect\.session\.Spark"):
+        WriteClient(session, str(tmp_path), OPTIONS)

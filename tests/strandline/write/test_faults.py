@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import itertools
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -130,8 +132,8 @@ def _calls(log, effect) -> Iterator[int]:
 def prepared(request, memory):
     """(scenario, the table as it was, rows before, rows after, storage calls)."""
     scenario = SCENARIOS[request.param]
-    before = memory / request.param.replace(" ", "-") / "t"
-    before.parent.mkdir()
+    # A folder of its own: a scenario is prepared again where its tests are dealt to two workers.
+    before = Path(tempfile.mkdtemp(dir=memory)) / "t"
     scenario.prepare(before, scenario.options)
     rows_before = reader.rows(before)
     whole = before.with_name("whole")

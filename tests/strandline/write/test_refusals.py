@@ -315,20 +315,6 @@ def test_unknown_options_are_named_in_one_warning(tmp_path, caplog):
     assert "hoodie.no.such, hoodie.nor.this" in record.getMessage()
 
 
-def test_a_session_that_is_none(tmp_path):
-    pytest.importorskip("pyspark")
-    with pytest.raises(ConfigError, match=r"builtins\.str can't run a write"):
-        WriteClient("spark", str(tmp_path), OPTIONS)
-
-
-def test_spark_connect_is_refused_by_name(tmp_path):
-    """The class is made here: the real one wants grpc, which a classic session does without."""
-    pytest.importorskip("pyspark")
-    session = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
-    with pytest.raises(ConfigError, match=r"Spark Connect .*pyspark\.sql\.connect\.session\.Spark"):
-        WriteClient(session, str(tmp_path), OPTIONS)
-
-
 def test_the_next_good_write_goes_on(base):
     refused(base, InputError, "null", table(row(None)))
     with client(base) as c:
