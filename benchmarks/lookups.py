@@ -1,0 +1,107 @@
+"""What a task's look-up costs, with the service and without: ``python -m benchmarks.lookups``.
+
+A look-up is what tagging does: open the view that the driver pinned, ask for the newest base files
+of one partition. Local disk, the embedded service in its child process, one client; both ways take
+turns in one run, so that their ratio holds when the machine is busy. Each way is timed as a task
+meets it: with a new view, the service's connection kept.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from executor_proxy import LookupReport, ViewLocation
+from fsview.file_names import base_file_name
+from strandline import TimelineService
+from timeline.instant import COMMIT
+from timeline.meta_client import TableMetaClient
+from timeline.metadata import CommitMetadata, WriteStat
+from timeline.partition_metadata import write_partition_metadata
+from timeline.storage.local import LocalStorage
+from timeline.table_config import TableConfig, write_table_config
+
+INSTANTS = 20
+SIZES = (10, 100, 1000)
+ROUNDS = 40
+
+
+def make_table(path: Path) -> TableMetaClient:
+    """Write a table of one partition for each size: empty files, one instant after the other."""
+    storage = LocalStorage(str(path))
+    config = TableConfig.create(
+        name="bench", version=9, record_key_fields=("id",), partition_fields=("p",)
+    )
+    write_table_config(storage, config, create=True)
+    meta = TableMetaClient.open(storage)
+    for number in range(INSTANTS):
+        instant = f"202601010000{number:02}000"
+        stats: dict[str, tuple[WriteStat, ...]] = {}
+        for size in SIZES:
+            partition = f"files={size}"
+            if number == 0:
+                write_partition_metadata(storage, partition, instant)
+            names = [
+                base_file_name(
+                    f"{file:08x}-0000-4000-8000-000000000000-0", "0-1-2", instant, ".parquet"
+                )
+                for file in range(number * size // INSTANTS, (number + 1) * size // INSTANTS)
+            ]
+            for name in names:
+                (path / partition / name).touch()
+            stats[partition] = tuple(
+                WriteStat(
+                    file_id=name.split("_")[0],
+                    path=f"{partition}/{name}",
+                    partition_path=partition,
+                    prev_commit="null",
+                )
+                for name in names
+            )
+        requested = meta.create_requested(COMMIT, instant)
+        done = CommitMetadata(partition_to_write_stats=stats, operation_type="INSERT")
+        meta.complete(meta.transition_to_inflight(requested), done, f"202601010000{number:02}500")
+    return meta
+
+
+def look_up(location: ViewLocation, partition: str) -> tuple[float, int]:
+    """Return the seconds of one look-up, and the list calls that the task made for it."""
+    report = LookupReport()
+    started = time.perf_counter()
+    view = location.open(report)
+    files = view.latest_base_files(partition)
+    elapsed = time.perf_counter() - started
+    view.close()
+    assert len(files) == int(partition.split("=")[1])
+    calls = report.storage_calls()
+    return elapsed, sum(n for (kind, _), n in calls.items() if kind == "list")
+
+
+def main() -> None:
+    """Measure both ways, and print medians and their ratio."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "bench"
+        timeline = make_table(path).active_timeline().client_timeline()
+        last = timeline.last
+        assert last is not None
+        with TimelineService([str(path)]) as service:
+            ways = [
+                ViewLocation(str(path), url, token, {}, last.requested_time, timeline.hash)
+                for url, token in ((service.url, service.token), (None, None))
+            ]
+            print(f"{'files':>6} {'service':>10} {'listing':>10} {'ratio':>6}   lists a look-up")
+            for size in SIZES:
+                partition = f"files={size}"
+                for way in ways:
+                    look_up(way, partition)
+                found = [[look_up(way, partition) for way in ways] for _ in range(ROUNDS)]
+                remote, local = (statistics.median(pair[i][0] for pair in found) for i in (0, 1))
+                lists = [found[0][i][1] for i in (0, 1)]
+                times = f"{remote * 1e3:>7.2f} ms {local * 1e3:>7.2f} ms {local / remote:>6.1f}"
+                print(f"{size:>6} {times}   {lists[0]} and {lists[1]}")
+
+
+if __name__ == "__main__":
+    main()
