@@ -220,19 +220,14 @@ def discover_partitions(storage: Storage) -> Iterator[tuple[str, tuple[FileInfo,
 
 
 def read_plans(
-    client: TableMetaClient, planned: Iterable[Instant], unplanned: Iterable[Instant]
+    client: TableMetaClient, planned: Iterable[Instant]
 ) -> dict[Instant, InstantMetadata]:
-    """Read the plans that a sync needs.
-
-    Args:
-        client: The table.
-        planned: Instants that are pending. A clustering that was rolled back meanwhile is left out.
-        unplanned: Instants that were requested and completed since the last sync.
+    """Read the plans of pending instants; a clustering rolled back meanwhile is left out.
 
     Raises:
         InstantNotFoundError: Another plan vanished meanwhile.
     """
-    plans = {instant: client.read_plan(instant) for instant in unplanned}
+    plans: dict[Instant, InstantMetadata] = {}
     for instant in planned:
         try:
             plans[instant] = client.read_plan(instant)

@@ -21,6 +21,7 @@ from fsview.file_names import parse_data_file
 from fsview.model import BaseFile
 from fsview.packed import PartitionVersion
 from fsview.rows import UNKNOWN_SIZE, DataFile
+from timeline.instant import CLUSTERING, COMPACTION, LOG_COMPACTION
 from timeline.metadata import (
     CleanerPlan,
     CleanMetadata,
@@ -50,6 +51,13 @@ class PartitionChange:
 
 NO_CHANGE: Final = PartitionChange()
 
+_PLANNED_AS: Final = {
+    "CLUSTER": CLUSTERING,
+    "COMPACT": COMPACTION,
+    "LOG_COMPACT": LOG_COMPACTION,
+}
+"""Operation type → the action that an instant of it is requested with."""
+
 
 @dataclass(frozen=True, slots=True)
 class Delta:
@@ -61,8 +69,9 @@ class Delta:
         deleted_partitions: Partitions that a clean found empty and deleted.
         undone: Requested times of the instants that it rolled back.
         writes: Whether it wrote data files: its leftovers must go when it completes.
-        clusters: Whether it was a clustering.
-        compacts: Whether it was a compaction.
+        planned_as: The action that it was requested with, where completing changed that:
+            ``compaction``, ``logcompaction`` or ``clustering`` (layout 1 requests a clustering as a
+            replacecommit).
     """
 
     partitions: Mapping[str, PartitionChange] = field(default_factory=dict)
@@ -70,8 +79,7 @@ class Delta:
     deleted_partitions: frozenset[str] = frozenset()
     undone: frozenset[str] = frozenset()
     writes: bool = False
-    clusters: bool = False
-    compacts: bool = False
+    planned_as: str | None = None
 
     @property
     def touched(self) -> frozenset[str]:
@@ -173,8 +181,8 @@ def _of_commit(metadata: CommitMetadata, extensions: Collection[str]) -> Delta:
         },
         dict(metadata.partition_to_replace_file_ids),
         writes=True,
-        clusters=metadata.operation_type == "CLUSTER",
-        compacts=metadata.compacted or metadata.operation_type == "COMPACT",
+        planned_as=_PLANNED_AS.get(metadata.operation_type)
+        or (COMPACTION if metadata.compacted else None),
     )
 
 

@@ -1,10 +1,13 @@
 """The snapshots that are kept, oldest first, and how one follows from another.
 
 Clients say which timeline they know by its hash; as every snapshot of the recent past is kept, most
-are answered from the very snapshot that they mean. A partition that was never loaded is listed only
-at the newest snapshot; what it held before is *derived* by taking back, newest first, what the
-steps in between did. Where that needs to know what is lost (the size of a file that was deleted)
-the answer is refused.
+are answered from the very snapshot that they mean. For a client whose timeline was never held, the
+way from there to a snapshot that is kept is read from the timeline (``fsview.past``) and kept as a
+*branch*.
+
+A partition that was never loaded is listed only at the newest snapshot; what it held before is
+*derived* by taking back, newest first, what the steps in between did. Where that needs to know what
+is lost (the size of a file that was deleted) the answer is refused.
 
 A snapshot is *barred* once an instant of its timeline was undone: a writer that went on from there
 would lose rows (pinned.md, rule 2).
@@ -13,14 +16,14 @@ would lose rows (pinned.md, rule 2).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
 from fsview.delta import taken_back
 from fsview.packed import PartitionVersion
 from fsview.snapshot import Snapshot
-from fsview.sync import Step, version_after
+from fsview.sync import Step, advanced, stepped, version_after
 from timeline.completion import CompletionTimes
 from timeline.instant import CLEAN, Instant
 from timeline.timeline import Timeline
@@ -38,23 +41,70 @@ class Link:
         snapshot: The snapshot.
         step: From the link before; ``None`` for the first, and where only the timeline was tidied.
         barred: Whether no client may be answered from it any more.
+        anew: Whether the table was loaded anew: what lies before it can't be derived from it.
     """
 
     snapshot: Snapshot
     step: Step | None = None
     barred: bool = False
+    anew: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """The way from a snapshot that was never held to one that is kept.
+
+    Attributes:
+        links: The snapshots on the way; the first has no step.
+        onto: The kept snapshot, with the step to it from the last of ``links``.
+    """
+
+    links: tuple[Link, ...]
+    onto: Link
+
+
+def walked(
+    snapshot: Snapshot,
+    steps: Iterable[Step],
+    completion: Callable[[Timeline], CompletionTimes],
+    leftovers: Callable[[Step], Collection[str]] = lambda _: (),
+) -> Iterator[Link]:
+    """Yield a link for each step, the first from ``snapshot``.
+
+    Args:
+        snapshot: Where the way begins.
+        steps: In the order in which they happened.
+        completion: Completion times seen from an active timeline.
+        leftovers: The partitions that were listed while a step's instant was in flight.
+    """
+    for step in steps:
+        active = stepped(snapshot.active, step)
+        snapshot = advanced(snapshot, step, active, completion(active), leftovers(step))
+        yield Link(snapshot, step)
 
 
 @dataclass(frozen=True)
 class History:
-    """An immutable row of links; the last one is the newest snapshot."""
+    """An immutable row of links, of which the last is the newest snapshot, and its branches."""
 
     links: tuple[Link, ...]
+    branches: tuple[Branch, ...] = field(default=())
 
     @property
     def newest(self) -> Snapshot:
         """The newest snapshot."""
         return self.links[-1].snapshot
+
+    @property
+    def open_snapshots(self) -> Iterator[Snapshot]:
+        """Yield the kept snapshots from which others can be derived, newest first."""
+        for link in reversed(self.links):
+            if not link.barred:
+                yield link.snapshot
+            if link.anew:
+                return
+
+    # Which snapshot a client means.
 
     def find(self, timeline_hash: str) -> Snapshot | None:
         """Return the newest snapshot whose server's or client's hash this is."""
@@ -62,9 +112,10 @@ class History:
 
     @cached_property
     def _by_hash(self) -> dict[str, Snapshot]:
+        branched = (link for branch in self.branches for link in branch.links)
         return {
             timeline_hash: link.snapshot
-            for link in self.links
+            for link in (*branched, *self.links)
             if not link.barred
             for timeline_hash in link.snapshot.hashes
         }
@@ -99,13 +150,29 @@ class History:
                 return self.newest
         return None
 
+    # The next history.
+
     def extended(self, links: Collection[Link], retained: int) -> History:
         """Return this history with links put behind it, the oldest dropped beyond ``retained``."""
-        return History((*self.links, *links)[-retained:])
+        return self._of((*self.links, *links)[-retained:])
 
     def with_newest(self, snapshot: Snapshot) -> History:
         """Return this history with another newest snapshot, of the same files and hashes."""
-        return History((*self.links[:-1], replace(self.links[-1], snapshot=snapshot)))
+        return self._of((*self.links[:-1], replace(self.links[-1], snapshot=snapshot)))
+
+    def with_branch(self, branch: Branch, retained: int) -> History:
+        """Return this history with a branch, the oldest branches dropped beyond ``retained``."""
+        return replace(self, branches=(*self.branches, branch)[-retained:])
+
+    def _of(self, links: tuple[Link, ...]) -> History:
+        """Return a history of these links with the branches that still lead to one of them."""
+        history = History(links)
+        kept = tuple(b for b in self.branches if history.leads_from(b.onto.snapshot))
+        return replace(history, branches=kept)
+
+    def leads_from(self, snapshot: Snapshot) -> bool:
+        """Whether others can be derived from this snapshot."""
+        return any(found.files is snapshot.files for found in self.open_snapshots)
 
     def barring(self, undone: Collection[Instant], lost: Collection[str]) -> History:
         """Return this history with the snapshots barred that hold what isn't there any more.
@@ -123,37 +190,53 @@ class History:
                 for i in snapshot.timeline
             )
 
-        return History(
+        return self._of(
             tuple(replace(link, barred=link.barred or bars(link.snapshot)) for link in self.links)
         )
 
-    def place(self, snapshot: Snapshot) -> int | None:
-        """Return where a snapshot stands, ``None`` when it isn't kept any more."""
-        for at in range(len(self.links) - 1, -1, -1):
-            if self.links[at].snapshot.files is snapshot.files:
-                return at
+    # From one snapshot to another.
+
+    def way(self, snapshot: Snapshot) -> tuple[Link, ...] | None:
+        """Return the links from a snapshot on to the newest; ``None`` when there is no way."""
+        found = self._on_the_row(snapshot)
+        if found is not None:
+            return found
+        for branch in self.branches:
+            for at, link in enumerate(branch.links):
+                if link.snapshot.files is snapshot.files:
+                    rest = self._on_the_row(branch.onto.snapshot)
+                    assert rest is not None, "a branch goes with the link that it leads to"
+                    return (*branch.links[at:], branch.onto, *rest[1:])
         return None
 
-    def steps_since(self, place: int) -> Iterator[Step]:
-        """Yield the steps that lead from a place to the newest snapshot."""
-        return (link.step for link in self.links[place + 1 :] if link.step is not None)
+    def _on_the_row(self, snapshot: Snapshot) -> tuple[Link, ...] | None:
+        for at in range(len(self.links) - 1, -1, -1):
+            if self.links[at].snapshot.files is snapshot.files:
+                return self.links[at:]
+            if self.links[at].anew:
+                return None
+        return None
+
+    def steps_since(self, snapshot: Snapshot) -> list[Step] | None:
+        """Return the steps from a snapshot to the newest; ``None`` when there is no way."""
+        way = self.way(snapshot)
+        return None if way is None else [link.step for link in way[1:] if link.step is not None]
 
     def only_cleans_since(self, snapshot: Snapshot) -> bool:
         """Whether some cleans and nothing else came after a snapshot.
 
         Then Java answers from the newest.
         """
-        place = self.place(snapshot)
-        since = [] if place is None else list(self.steps_since(place))
-        return bool(since) and all(step.instant.action == CLEAN for step in since)
+        since = self.steps_since(snapshot)
+        return bool(since) and all(step.instant.action == CLEAN for step in since or ())
 
-    def brought_forward(self, version: PartitionVersion, place: int) -> PartitionVersion:
-        """Return at the newest snapshot what was listed at some time after the one at ``place``.
+    def brought_forward(self, version: PartitionVersion, steps: Iterable[Step]) -> PartitionVersion:
+        """Return at the newest snapshot what was listed at some time since the first of ``steps``.
 
-        Some of the steps since were in the listing already; applying them again changes nothing.
+        Some of the steps were in the listing already; applying them again changes nothing.
         """
         logs = self.newest.logs_by_completion
-        for step in self.steps_since(place):
+        for step in steps:
             if version.partition in step.touched:
                 version = version_after(version, step, leftovers=True, logs=logs)
         return version
@@ -162,28 +245,16 @@ class History:
         self, snapshot: Snapshot, partition: str, extensions: Collection[str]
     ) -> PartitionVersion | None:
         """Return a partition at a kept snapshot, from the nearest later one that has it loaded."""
-        place = self.place(snapshot)
-        if place is None:
+        way = self.way(snapshot) or ()
+        loaded = (link.snapshot.files.versions.get(partition) for link in way)
+        at, version = next(((at, v) for at, v in enumerate(loaded) if v is not None), (0, None))
+        if version is None:
             return None
-        for at in range(place, len(self.links)):
-            version = self.links[at].snapshot.files.versions.get(partition)
-            if version is not None:
-                break
-        else:
-            return None
-        for link in reversed(self.links[place + 1 : at + 1]):
+        for link in reversed(way[1 : at + 1]):
             change = None if link.step is None else link.step.delta.partitions.get(partition)
             if change is not None:
                 version = taken_back(version, change, extensions)
-        return version.renewed() if at > place else version
-
-    def known_after(self, place: int, known: Iterable[str]) -> frozenset[str]:
-        """Return the partitions at the newest snapshot that were known at a place."""
-        found = set(known)
-        for step in self.steps_since(place):
-            found.update(step.delta.partitions)
-            found -= step.delta.deleted_partitions
-        return frozenset(found)
+        return version.renewed() if at > 0 else version
 
     def known_at(
         self, snapshot: Snapshot, has_files: Callable[[str], bool]
@@ -194,11 +265,20 @@ class History:
             snapshot: The snapshot.
             has_files: Whether a partition has any file there.
         """
-        place, known = self.place(snapshot), self.newest.files.known
-        if place is None or known is None:
+        since, known = self.steps_since(snapshot), self.newest.files.known
+        if since is None or known is None:
             return None
         written: set[str] = set()
-        for step in self.steps_since(place):
+        for step in since:
             written.update(step.delta.partitions)
             known |= step.delta.deleted_partitions
         return frozenset(p for p in known if p not in written or has_files(p))
+
+
+def known_after(known: Iterable[str], steps: Iterable[Step]) -> frozenset[str]:
+    """Return the partitions that are known after some steps."""
+    found = set(known)
+    for step in steps:
+        found.update(step.delta.partitions)
+        found -= step.delta.deleted_partitions
+    return frozenset(found)

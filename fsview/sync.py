@@ -6,8 +6,6 @@ event: an instant completed, or a compaction, log compaction or clustering was r
 that every state a client can have seen has its snapshot. Only partitions that a step names get new
 versions, and nothing is listed.
 
-What can't be followed has a *cause* (``reload_cause``), and the table is then loaded anew.
-
 Source: Hudi 1.2.0 ``IncrementalTimelineSyncFileSystemView``, ``TimelineDiffHelper``; view.md 6.4 of
 its gaps are closed here.
 """
@@ -25,17 +23,13 @@ from fsview.packed import PartitionVersion
 from fsview.snapshot import GroupKey, LoadedFiles, Snapshot
 from timeline.completion import CompletionTimes
 from timeline.instant import (
-    CLEAN,
     CLUSTERING,
     COMPACTION,
     INDEXING,
     LOG_COMPACTION,
     REPLACE_COMMIT,
-    RESTORE,
-    ROLLBACK,
     SAVEPOINT,
     SCHEMA_COMMIT,
-    WRITE_ACTIONS,
     Instant,
     State,
     completed_action,
@@ -48,7 +42,6 @@ WITHOUT_FILES: Final = frozenset({SAVEPOINT, INDEXING, SCHEMA_COMMIT})
 
 _COMPACTIONS: Final = (COMPACTION, LOG_COMPACTION)
 _PLANNED: Final = (*_COMPACTIONS, CLUSTERING, REPLACE_COMMIT)
-_UNDOING: Final = (ROLLBACK, RESTORE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,21 +66,32 @@ class Difference:
         """The completed instants whose metadata says what happened to files."""
         return tuple(i for i in self.completed if i.action not in WITHOUT_FILES)
 
+    def and_completed(self, instants: Iterable[Instant]) -> Difference:
+        """Return this difference with more instants that completed and are archived by now."""
+        completed = sorted((*self.completed, *instants), key=by_completion)
+        return replace(self, completed=tuple(completed))
 
-def _key(instant: Instant) -> tuple[str, str]:
+
+def key_of(instant: Instant) -> tuple[str, str]:
+    """Return what stays the same of an instant whatever its state."""
     return instant.requested_time, completed_action(instant.action)
+
+
+def by_completion(instant: Instant) -> tuple[str, tuple[str, str, int]]:
+    """Return what completed instants are sorted by: the order in which they completed."""
+    return instant.completion_time or instant.requested_time, instant.sort_key
 
 
 def compare(old: Timeline, new: Timeline) -> Difference:
     """Return what is new on ``new``; both are active timelines, instants of any state."""
-    before = {_key(instant): instant for instant in old}
-    now = {_key(instant): instant for instant in new}
+    before = {key_of(instant): instant for instant in old}
+    now = {key_of(instant): instant for instant in new}
     completed = [
         instant
         for key, instant in now.items()
         if instant.is_completed and not (key in before and before[key].is_completed)
     ]
-    completed.sort(key=lambda i: (i.completion_time or i.requested_time, i.sort_key))
+    completed.sort(key=by_completion)
     return Difference(
         tuple(completed),
         tuple(
@@ -101,69 +105,6 @@ def compare(old: Timeline, new: Timeline) -> Difference:
             if i.is_completed and not (key in now and now[key].is_completed)
         ),
         tuple(i for key, i in before.items() if not i.is_completed and key not in now),
-    )
-
-
-def reload_cause(
-    old: Timeline, new: Timeline, difference: Difference, undone: Collection[str]
-) -> str | None:
-    """Return why a table can't be followed from one timeline to another, ``None`` if it can.
-
-    Args:
-        old: The active timeline of the newest snapshot.
-        new: The active timeline now.
-        difference: Between the two.
-        undone: Requested times of the instants that new rollbacks and restores undid.
-
-    Returns:
-        ``timeline-emptied``, ``table-replaced`` (nothing completed is on both timelines),
-        ``archived-unseen`` (instants may have completed and been archived in between) or
-        ``instant-vanished`` (a write is gone and nothing says why).
-    """
-    were = {_key(i) for i in old if i.is_completed}
-    if not were:
-        return None
-    are = {_key(i) for i in new if i.is_completed}
-    if not are:
-        return "timeline-emptied"
-    if not were & are:
-        return "table-replaced"
-    start = new.first_non_savepoint_time or ""
-    if _may_have_missed(old, new, difference, start, undone):
-        return "archived-unseen"
-    now = {_key(i) for i in new}
-    undoing = any(i.action in _UNDOING and not i.is_completed for i in new)
-    for instant in difference.vanished:
-        explained = (
-            instant.action not in WRITE_ACTIONS
-            or instant.requested_time < start  # archived
-            or instant.requested_time in undone
-            or _key(instant) in now  # pending again: its files are uncommitted, and still there
-            or undoing
-        )
-        if not explained:
-            return "instant-vanished"
-    return None
-
-
-def _may_have_missed(
-    old: Timeline, new: Timeline, difference: Difference, start: str, undone: Collection[str]
-) -> bool:
-    """Whether something may have completed and been archived since ``old`` was listed."""
-    assert old.last is not None
-    if start > old.last.requested_time:
-        return True
-    if any(
-        i.requested_time < start
-        and i.action not in WITHOUT_FILES
-        and i.requested_time not in undone
-        for i in difference.lost
-    ):
-        return True
-    # Cleans are archived by a count of their own: as long as one of those seen is left, none that
-    # came after it can be gone.
-    return any(i.action == CLEAN for i in difference.vanished) and not any(
-        i.action == CLEAN and i.is_completed and new.contains(i) for i in old
     )
 
 
@@ -222,8 +163,8 @@ def steps(
 
 def stepped(timeline: Timeline, step: Step) -> Timeline:
     """Return the active timeline after a step."""
-    key = _key(step.instant)
-    return Timeline.of([*(i for i in timeline if _key(i) != key), step.instant])
+    key = key_of(step.instant)
+    return Timeline.of([*(i for i in timeline if key_of(i) != key), step.instant])
 
 
 def advanced(
@@ -342,9 +283,9 @@ def settled(
         != active.server_timeline().write_timeline().first_non_savepoint_time
     )
     # A step may have moved an instant on, but none may have left since.
-    left = {_key(i) for i in active}
+    left = {key_of(i) for i in active}
     gone = any(not active.contains(i) for i in snapshot.timeline if i.is_completed) or any(
-        _key(i) not in left for i in snapshot.timeline
+        key_of(i) not in left for i in snapshot.timeline
     )
     return replace(
         snapshot,

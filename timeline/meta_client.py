@@ -49,8 +49,13 @@ class TableMetaClient:
         self._writing = storage.for_cause(cause or "commit")
 
     @classmethod
-    def open(cls, storage: Storage) -> TableMetaClient:
+    def open(cls, storage: Storage, *, cause: str | None = None) -> TableMetaClient:
         """Read the table's properties and return its client.
+
+        Args:
+            storage: The table's storage.
+            cause: What all its calls are booked under; ``None``: reading the properties under
+                ``table``, and the rest as ``for_cause`` says.
 
         Raises:
             TableNotFoundError: There is no table.
@@ -59,7 +64,8 @@ class TableMetaClient:
 
         Cost: one read.
         """
-        return cls(storage, read_table_config(storage.for_cause("table")))
+        config = read_table_config(storage.for_cause(cause or "table"))
+        return cls(storage, config, cause=cause)
 
     def for_cause(self, cause: str) -> TableMetaClient:
         """Return this client with all its storage calls booked under ``cause``.

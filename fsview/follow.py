@@ -1,0 +1,284 @@
+"""What a sync reads: the metadata of new instants, from the timeline or from the archive.
+
+``read_news`` turns two timelines into the steps from one to the other. Where that isn't possible it
+says why, and the table is then loaded anew; a *cause* has a name, so that it can be counted.
+
+Instants that completed and were archived between two syncs aren't on the timeline any more; the
+archive is read for them, and only when the timeline says that there may be some.
+
+Source: Hudi 1.2.0 ``IncrementalTimelineSyncFileSystemView``, ``TimelineDiffHelper``; beyond them,
+that archived instants are followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final
+
+from fsview.build import base_extensions, read_plans, replaced_groups
+from fsview.delta import Delta, delta_of
+from fsview.snapshot import Snapshot
+from fsview.sync import WITHOUT_FILES, Difference, Step, compare, key_of, steps
+from timeline.archive import ArchivedTimeline
+from timeline.errors import InstantNotFoundError
+from timeline.instant import (
+    CLEAN,
+    CLUSTERING,
+    COMPACTION,
+    REPLACE_COMMIT,
+    RESTORE,
+    ROLLBACK,
+    WRITE_ACTIONS,
+    Instant,
+    State,
+)
+from timeline.meta_client import TableMetaClient
+from timeline.metadata import CleanerPlan, InstantMetadata
+from timeline.timeline import Timeline
+
+_UNDOING: Final = (ROLLBACK, RESTORE)
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """The way from one active timeline to another.
+
+    Attributes:
+        active: Where it leads.
+        steps: What happened, in order.
+        completed: How many instants completed.
+        replaced: The replaced groups read anew, where a replacecommit is gone; else ``None``.
+        undone: Completed writes that were rolled back or restored away.
+        lost: Requested times of the compactions whose plans are gone.
+    """
+
+    active: Timeline
+    steps: tuple[Step, ...] = ()
+    completed: int = 0
+    replaced: Mapping[str, Mapping[str, str]] | None = None
+    undone: frozenset[Instant] = frozenset()
+    lost: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Reload:
+    """Why a table can't be followed.
+
+    Attributes:
+        cause: ``timeline-emptied``, ``table-replaced`` (nothing of the old timeline is left, here
+            or in the archive), ``archived-unseen`` (the archive doesn't keep what an archived
+            instant did), ``instant-vanished`` (a write is gone and nothing says why) or
+            ``empty-metadata`` (a completed instant's file is empty).
+        undone: As in ``News``; ``None`` when it isn't the same table any more.
+        lost: As in ``News``.
+    """
+
+    cause: str
+    undone: frozenset[Instant] | None = None
+    lost: frozenset[str] = frozenset()
+
+
+class _Reader:
+    """Reads metadata where it lies: on the active timeline, else in the archive."""
+
+    def __init__(self, client: TableMetaClient) -> None:
+        self._client = client
+        self.archived: frozenset[Instant] = frozenset()
+
+    @cached_property
+    def archive(self) -> ArchivedTimeline:
+        """The archive, opened when it is first needed."""
+        return self._client.archived_timeline()
+
+    def read(self, instant: Instant) -> InstantMetadata:
+        if instant in self.archived:
+            return self.archive.read(instant)
+        return self._client.read(instant)
+
+    def plan(self, instant: Instant, completed: Instant) -> InstantMetadata:
+        """Return the plan of an instant, asked for by the action that it was requested with."""
+        if completed in self.archived:
+            return self.archive.read_plan(instant)
+        return self._client.read_plan(instant)
+
+
+def read_news(
+    client: TableMetaClient, old: Snapshot, active: Timeline, *, archived: bool = False
+) -> News | Reload:
+    """Read what is new on a timeline.
+
+    Args:
+        client: The table.
+        old: The snapshot to start from.
+        active: The active timeline as listed.
+        archived: Whether to look into the archive in any case.
+
+    Raises:
+        InstantNotFoundError: An instant vanished since the timeline was listed: list it again.
+        CorruptMetadataError: An instant's file can't be understood.
+        StorageError: Something can't be read.
+
+    Cost: one read for each new completed instant and each new plan; where instants may have been
+        archived unseen, the archive.
+    """
+    reader = _Reader(client)
+    difference = compare(old.active, active)
+    undone, lost = _undone(difference, active), _lost(difference)
+    metadata = {instant: reader.read(instant) for instant in difference.to_read}
+    cause = _unrelated(old.active, active)
+    if cause == "timeline-emptied":
+        return Reload(cause)
+    undoes = _times_undone(client, metadata)
+    if archived or cause or _may_have_missed(old.active, active, difference, undoes):
+        gone = reader.archive.timeline.completed()
+        if cause and not any(gone.find(i.requested_time, i.action) for i in _done(old.active)):
+            return Reload(cause)
+        missed = tuple(_missed(old.active, gone))
+        reader.archived = frozenset(missed)
+        difference = difference.and_completed(missed)
+        metadata |= {instant: reader.read(instant) for instant in missed}
+        if any(_says_nothing(metadata[instant]) for instant in missed):
+            return Reload("archived-unseen", undone, lost)
+    if any(map(_says_nothing, metadata.values())):
+        return Reload("empty-metadata", undone, lost)
+    if not _explained(difference, active, _times_undone(client, metadata)):
+        return Reload("instant-vanished", undone, lost)
+    deltas = _deltas(client, metadata)
+    if old.files.known is not None:
+        deltas |= {i: _with_deleted(reader, i, d) for i, d in deltas.items() if i.action == CLEAN}
+    plans = read_plans(client, difference.planned)
+    plans |= _plans_of_completed(client, reader, old, deltas)
+    anew = None
+    if any(i.action == REPLACE_COMMIT for i in difference.vanished):
+        anew = replaced_groups(client, active)
+    found = steps(difference, deltas, plans)
+    return News(active, tuple(found), len(difference.completed), anew, undone, lost)
+
+
+def _done(timeline: Timeline) -> Iterable[Instant]:
+    return (instant for instant in timeline if instant.is_completed)
+
+
+def _says_nothing(metadata: InstantMetadata) -> bool:
+    return metadata == type(metadata)()
+
+
+def _deltas(
+    client: TableMetaClient, metadata: Mapping[Instant, InstantMetadata]
+) -> dict[Instant, Delta]:
+    extensions = base_extensions(client.config)
+    return {instant: delta_of(said, extensions) for instant, said in metadata.items()}
+
+
+def _times_undone(
+    client: TableMetaClient, metadata: Mapping[Instant, InstantMetadata]
+) -> frozenset[str]:
+    """Return the requested times of the instants that new rollbacks and restores undid."""
+    undoing = {i: said for i, said in metadata.items() if i.action in _UNDOING}
+    return frozenset(time for delta in _deltas(client, undoing).values() for time in delta.undone)
+
+
+def _unrelated(old: Timeline, new: Timeline) -> str | None:
+    """Return why two timelines may not be of one table, ``None`` when they share an instant."""
+    were = set(map(key_of, _done(old)))
+    if not were:
+        return None
+    are = set(map(key_of, _done(new)))
+    if not are:
+        return "timeline-emptied"
+    return None if were & are else "table-replaced"
+
+
+def _may_have_missed(
+    old: Timeline, new: Timeline, difference: Difference, undone: Collection[str]
+) -> bool:
+    """Whether something may have completed and been archived since ``old`` was listed."""
+    start = new.first_non_savepoint_time or ""
+    if old.last is None:
+        return False
+    if start > old.last.requested_time:
+        return True
+    if any(
+        i.requested_time < start
+        and i.action not in WITHOUT_FILES
+        and i.requested_time not in undone
+        for i in difference.lost
+    ):
+        return True
+    # Cleans are archived by a count of their own: as long as one of those seen is left, none that
+    # came after it can be gone.
+    return any(i.action == CLEAN for i in difference.vanished) and not any(
+        i.action == CLEAN and i.is_completed and new.contains(i) for i in old
+    )
+
+
+def _missed(old: Timeline, archived: Timeline) -> Iterable[Instant]:
+    """Yield the archived instants that completed after ``old`` was listed and touched files."""
+    last = "" if old.last is None else old.last.requested_time
+    newest = max((i.completion_time or i.requested_time for i in _done(old)), default="")
+    for instant in archived:
+        if instant.action in WITHOUT_FILES:
+            continue
+        seen = old.find(instant.requested_time, instant.action)
+        if seen is not None and seen.is_completed:
+            continue
+        late = instant.requested_time > last or (instant.completion_time or "") > newest
+        if seen is not None or late:
+            yield instant
+
+
+def _explained(difference: Difference, active: Timeline, undone: Collection[str]) -> bool:
+    """Whether it is clear of every write that is gone why it is."""
+    start = active.first_non_savepoint_time or ""
+    now = set(map(key_of, active))
+    undoing = any(i.action in _UNDOING and not i.is_completed for i in active)
+    return undoing or all(
+        i.action not in WRITE_ACTIONS
+        or i.requested_time < start  # archived
+        or i.requested_time in undone
+        or key_of(i) in now  # pending again: its files are uncommitted, and still there
+        for i in difference.vanished
+    )
+
+
+def _undone(difference: Difference, active: Timeline) -> frozenset[Instant]:
+    """Return the completed writes that are gone without having been archived."""
+    start = active.first_non_savepoint_time or ""
+    writes = (i for i in difference.vanished if i.action in WRITE_ACTIONS)
+    return frozenset(i for i in writes if i.requested_time >= start)
+
+
+def _lost(difference: Difference) -> frozenset[str]:
+    return frozenset(i.requested_time for i in difference.lost if i.action == COMPACTION)
+
+
+def _plans_of_completed(
+    client: TableMetaClient, reader: _Reader, old: Snapshot, deltas: Mapping[Instant, Delta]
+) -> dict[Instant, InstantMetadata]:
+    """Read the plans of what was requested and completed since ``old``, keyed as if inflight."""
+    pending = {i.requested_time for i in old.active if not i.is_completed}
+    plans = {}
+    for instant, delta in deltas.items():
+        if delta.planned_as is not None and instant.requested_time not in pending:
+            asked = requested_as(client, instant, delta.planned_as)
+            plans[asked] = reader.plan(asked, instant)
+    return plans
+
+
+def requested_as(client: TableMetaClient, instant: Instant, action: str) -> Instant:
+    """Return a completed compaction or clustering as it was while it was inflight."""
+    if action == CLUSTERING and client.config.layout_version == 1:
+        action = REPLACE_COMMIT
+    return Instant(instant.requested_time, action, State.INFLIGHT)
+
+
+def _with_deleted(reader: _Reader, instant: Instant, delta: Delta) -> Delta:
+    """Return a clean's delta with the empty partitions it deleted, which only its plan names."""
+    try:
+        plan = reader.plan(instant, instant)
+    except InstantNotFoundError:  # archived with its clean
+        return delta
+    planned = plan.partitions_to_be_deleted if isinstance(plan, CleanerPlan) else ()
+    return replace(delta, deleted_partitions=delta.deleted_partitions.union(planned))

@@ -1,0 +1,193 @@
+"""``TimelineFollower``: keeps one table's history in step with its timeline.
+
+The history is one immutable value, swapped by one reference under a lock that no reader takes. I/O
+is done outside the lock: a sync lists and reads, then publishes all its snapshots at once. What
+fails on the way leaves the state as it was: the error goes to those who asked, and the next request
+tries again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Final
+
+from fsview.build import snapshot_of
+from fsview.follow import News, Reload, read_news
+from fsview.history import History, Link, walked
+from fsview.metrics import Metrics
+from fsview.past import candidates, read_branch
+from fsview.single_flight import Shared, SingleFlight
+from fsview.snapshot import Snapshot
+from fsview.sync import Step, settled
+from timeline.clock import Clock
+from timeline.errors import InstantNotFoundError
+from timeline.meta_client import TableMetaClient
+from timeline.storage.base import Storage
+from timeline.table_id import TableId
+from timeline.timeline import Timeline
+
+ATTEMPTS: Final = 4
+"""How often something is begun anew when the table changes under it in a way that can't be
+followed."""
+
+
+class TimelineFollower:
+    """One table's history; safe to use from several threads.
+
+    ``lock`` guards the swap of the history, the filling of ``Snapshot.files`` and ``unfinished``,
+    which says for an instant in flight which partitions were listed with files of it; it is held
+    for computation only, never for I/O.
+    """
+
+    def __init__(self, storage: Storage, *, metrics: Metrics, clock: Clock, retained: int) -> None:
+        self.storage = storage
+        self.table_id = TableId.of(storage.base_path)
+        self.lock = threading.Lock()
+        self.unfinished: dict[str, set[str]] = defaultdict(set)
+        self._metrics = metrics
+        self._clock = clock
+        self._retained = retained
+        self._history: History | None = None
+        self._client: TableMetaClient | None = None
+        self._syncs: SingleFlight[Snapshot] = SingleFlight()
+        self._reaching: Shared[None] = Shared()
+
+    @property
+    def held(self) -> History | None:
+        """The history; ``None`` before the first sync."""
+        return self._history
+
+    @property
+    def history(self) -> History:
+        """The history, of a table that was read."""
+        assert self._history is not None, "asked before the first sync"
+        return self._history
+
+    def newest(self) -> Snapshot:
+        """Return the newest snapshot held; the table is read on first use."""
+        history = self._history
+        return self.sync() if history is None else history.newest
+
+    def client_for(self, cause: str) -> TableMetaClient:
+        """Return the table's client with its storage calls booked under ``cause``."""
+        assert self._client is not None, "asked before the first sync"
+        return self._client.for_cause(cause)
+
+    def count(self, name: str, amount: int = 1, **labels: str) -> None:
+        """Add to a counter of this table."""
+        self._metrics.add(name, amount, table=str(self.table_id), **labels)
+
+    # Syncs: one at a time.
+
+    def sync(self) -> Snapshot:
+        """Return the snapshot of the timeline as it is now; callers share one run."""
+        return self._syncs.run(self._sync)
+
+    def _sync(self) -> Snapshot:
+        started = self._clock.monotonic()
+        for attempt in range(ATTEMPTS):
+            try:
+                if self._history is None:
+                    self._start()
+                else:
+                    self._follow(self._history)
+            except InstantNotFoundError:
+                # It was rolled back or archived between the listing and the read: look again.
+                if attempt == ATTEMPTS - 1:
+                    raise
+            else:
+                break
+        self.count("syncs")
+        self.count("sync_us", int((self._clock.monotonic() - started) * 1_000_000))
+        return self.history.newest
+
+    def _start(self, reload: Reload | None = None) -> None:
+        """Read the table from nothing; keep what may still answer clients that are behind."""
+        client = TableMetaClient.open(self.storage)
+        snapshot = snapshot_of(client)
+        with self.lock:
+            kept: tuple[Link, ...] = ()
+            if reload is not None and reload.undone is not None:
+                kept = self.history.barring(reload.undone, reload.lost).links
+            self._client = client
+            self._history = History(kept).extended((Link(snapshot, anew=True),), self._retained)
+            self.unfinished.clear()
+
+    def _follow(self, history: History) -> None:
+        """Bring the history up to the timeline as it is now."""
+        client = self.client_for("sync")
+        old = history.newest
+        active = client.active_timeline()
+        if active == old.active:
+            return
+        client = TableMetaClient.open(self.storage, cause="sync")
+        news: News | Reload = Reload("table-upgraded")
+        if client.config.version == old.config.version:
+            news = read_news(client, old, active)
+        if isinstance(news, Reload):
+            self.count("reloads", cause=news.cause)
+            self._start(news)
+            return
+        self.count("sync_instants", news.completed)
+        self._publish(client, news)
+
+    def _publish(self, client: TableMetaClient, news: News) -> None:
+        """Make the snapshot of every step, and swap them all in."""
+        with self.lock:
+            history = self.history
+            first = replace(history.newest, config=client.config)
+            links = list(walked(first, news.steps, client.completion_times, self._leftovers))
+            snapshot = links[-1].snapshot if links else first
+            dropped = len(first.files.versions) - len(snapshot.files.versions)
+            if dropped:
+                self.count("partition_reloads", dropped, cause="files-unclear")
+            for link in links:
+                if link.step is not None and link.step.delta.writes:
+                    self.unfinished.pop(link.step.instant.requested_time, None)
+            history = history.extended(links, self._retained)
+            last = settled(
+                snapshot, news.active, client.completion_times(news.active), news.replaced
+            )
+            if last.hashes == snapshot.hashes:
+                history = history.with_newest(last)
+            else:
+                history = history.extended((Link(last),), self._retained)
+            self._client = client
+            self._history = history.barring(news.undone, news.lost)
+
+    def _leftovers(self, step: Step) -> Collection[str]:
+        return self.unfinished.get(step.instant.requested_time, ()) if step.delta.writes else ()
+
+    # The past.
+
+    def reach_back(self, last_instant: str, timeline_hash: str) -> Snapshot | None:
+        """Return the snapshot of a timeline that was never held, from what happened since.
+
+        ``None`` where nobody can know it; see ``fsview.past``. Callers with the same question share
+        one run.
+        """
+        key = last_instant, timeline_hash
+        self._reaching.run(key, lambda: self._reach_back(last_instant, timeline_hash))
+        return self.history.meant(last_instant, timeline_hash)
+
+    def _reach_back(self, last_instant: str, timeline_hash: str) -> None:
+        for onto in self.history.open_snapshots:
+            for timeline in candidates(onto, last_instant):
+                if timeline.hash == timeline_hash:
+                    self._branch_off(onto, timeline)
+                    return
+
+    def _branch_off(self, onto: Snapshot, timeline: Timeline) -> None:
+        try:
+            branch = read_branch(self.client_for("past"), onto, timeline)
+        except InstantNotFoundError:  # archived or undone since: then nobody can know any more
+            branch = None
+        self.count("branches", outcome="refused" if branch is None else "read")
+        if branch is None:
+            return
+        with self.lock:
+            if self.history.leads_from(onto):
+                self._history = self.history.with_branch(branch, self._retained)
