@@ -1,0 +1,146 @@
+"""Hudi's Java timeline server, to measure against.
+
+It needs PySpark 3.5 (whose jars have Hadoop, and Ivy, which fetches Hudi's bundle from Maven
+Central) and a JDK, whose ``javac`` compiles ``java/MeasuredServer.java``: Hudi's own classes, with
+its file-system calls counted and its threads kept alive.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.servers import Server, ServerError
+from demo.spark import java_home
+
+HUDI: Final = "1.2.0"
+MAX_HEAP: Final = "4g"
+_BUNDLE: Final = ("org.apache.hudi", "hudi-spark3.5-bundle_2.12", HUDI)
+_SOURCE: Final = Path(__file__).parent / "java" / "MeasuredServer.java"
+_OPENED: Final = ("java.lang", "java.lang.invoke", "java.nio", "java.util", "sun.nio.ch")
+"""Packages that Spark opens to its drivers; without them Jackson can't generate its faster code."""
+
+
+@dataclass(frozen=True, slots=True)
+class JavaHudi:
+    """What it takes to start Hudi's server: a Java and a class path."""
+
+    java: Path
+    class_path: str
+
+    @classmethod
+    def ready(cls, folder: Path) -> JavaHudi:
+        """Fetch Hudi's bundle, unless Ivy has it already, and compile the server.
+
+        Args:
+            folder: For the compiled classes. Downloads go to ``STRANDLINE_IVY_DIR``, by default
+                Ivy's own folder in the home directory.
+
+        Raises:
+            ServerError: There is no PySpark 3.5 or no JDK, or the download or compiler failed.
+        """
+        jars, version = _pyspark()
+        home = java_home(version)
+        compiler = _compiler(home)
+        bundle = _fetched(home / "bin" / "java", jars, folder)
+        classes = f"{bundle}{os.pathsep}{jars}/*"
+        _run([compiler, "-nowarn", "-cp", classes, "-d", folder, _SOURCE], "compiler")
+        return cls(home / "bin" / "java", f"{folder}{os.pathsep}{classes}")
+
+    def version(self) -> str:
+        """Return what the Java says of itself, in a line."""
+        told = subprocess.run(
+            [self.java, "-version"], capture_output=True, text=True, check=True
+        ).stderr.splitlines()
+        return told[1] if len(told) > 1 else told[0]
+
+
+class JavaServer(Server):
+    """Hudi's server with its view in memory."""
+
+    def __init__(self, hudi: JavaHudi, *, incremental: bool = False) -> None:
+        """Start it.
+
+        Args:
+            hudi: What to start.
+            incremental: ``hoodie.filesystem.view.incr.timeline.sync.enable``; off by default, in
+                Hudi too.
+        """
+        opened = (f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED)
+        command = [str(hudi.java), f"-Xmx{MAX_HEAP}", *opened, "-cp", hudi.class_path]
+        process = subprocess.Popen(
+            [*command, "MeasuredServer", str(incremental).lower()],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        said = next((line for line in process.stdout if line.startswith("ready ")), None)
+        if said is None:
+            raise ServerError(f"the Java server ended with {process.wait()}")
+        port, self._figures_port = map(int, said.split()[1:])
+        super().__init__(process, port)
+
+    def calls(self) -> Mapping[str, int]:
+        """Return the calls of Hadoop's file system so far, by kind."""
+        calls: dict[str, int] = self._figures()["calls"]
+        return calls
+
+    def heap_bytes(self) -> int:
+        """Return the live heap, after a collection."""
+        self._figures()  # the first collection leaves what was held by references it cleared
+        heap: int = self._figures()["heap_bytes"]
+        return heap
+
+    def _figures(self) -> dict[str, Any]:
+        connection = http.client.HTTPConnection("127.0.0.1", self._figures_port, timeout=120)
+        try:
+            connection.request("GET", "/figures")
+            said: dict[str, Any] = json.loads(connection.getresponse().read())
+        finally:
+            connection.close()
+        return said
+
+
+def _pyspark() -> tuple[Path, str]:
+    """Return the folder of PySpark's jars and its version."""
+    try:
+        import pyspark  # noqa: PLC0415 - only the Java side needs it
+    except ImportError as exc:
+        raise ServerError("Hudi's server needs PySpark 3.5, which isn't installed") from exc
+    if not pyspark.__version__.startswith("3.5."):
+        raise ServerError(f"Hudi's server needs PySpark 3.5, here is {pyspark.__version__}")
+    return Path(pyspark.__file__).parent / "jars", pyspark.__version__
+
+
+def _compiler(home: Path) -> Path:
+    """Return ``javac`` beside a Java, or on the ``PATH``."""
+    if os.access(home / "bin" / "javac", os.X_OK):
+        return home / "bin" / "javac"
+    found = shutil.which("javac")
+    if found is None:
+        raise ServerError(f"{home} is no JDK: it has no javac, nor has the PATH")
+    return Path(found)
+
+
+def _fetched(java: Path, jars: Path, folder: Path) -> str:
+    """Return the path of Hudi's bundle, fetched by PySpark's Ivy."""
+    ivy = next(jars.glob("ivy-*.jar"))
+    told = folder / "bundle.txt"
+    command: list[str | Path] = [java, "-cp", ivy, "org.apache.ivy.Main", "-warn", "-notransitive"]
+    if cache := os.environ.get("STRANDLINE_IVY_DIR"):
+        command += ["-cache", f"{cache}/cache"]
+    _run([*command, "-dependency", *_BUNDLE, "-confs", "default", "-cachepath", told], "download")
+    return told.read_text("utf-8").strip()
+
+
+def _run(command: list[str | Path], what: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ServerError(f"the {what} failed: {done.stdout[-2000:]}{done.stderr[-2000:]}")

@@ -1,0 +1,186 @@
+"""A timeline server in a process of its own: asked as Hudi's clients ask, measured from outside.
+
+CPU seconds are the kernel's own count of the process, all threads, to the nanosecond (Linux:
+``clock_getcpuclockid``; a server under measurement has no children). The client's own time is in
+wall times only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import http.client
+import json
+import re
+import subprocess
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote, urlencode, urlsplit
+
+from benchmarks.big_table import BigTable, ClientState
+from fsview.routes import BASE_PATH, BY_NAME, LAST_INSTANT, TIMELINE_HASH
+
+HEADERS: Final = {
+    "User-Agent": "Apache-HttpClient/4.5.14",
+    "Accept-Encoding": "gzip,deflate",
+    "Connection": "Keep-Alive",
+}
+"""What the HTTP client in Hudi's writers sends."""
+
+_QUIET_S: Final = 0.05
+_QUIET_CPU_S: Final = 0.0005
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+
+
+class ServerError(RuntimeError):
+    """A server didn't start, or didn't answer 200."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What some requests cost: seconds.
+
+    Attributes:
+        cpu_s: Of the server's process.
+        wall_s: As the client sees it.
+    """
+
+    cpu_s: float
+    wall_s: float
+
+
+def target(route: str, base_path: str, state: ClientState, **arguments: str) -> str:
+    """Return the request target that asks a route of the view with these parameters."""
+    params = {
+        BASE_PATH: base_path,
+        **arguments,
+        LAST_INSTANT: state.last_instant,
+        TIMELINE_HASH: state.timeline_hash,
+    }
+    return f"{BY_NAME[route].path}?{urlencode(params, quote_via=quote, safe='')}"
+
+
+class Server(ABC):
+    """A running server; a context that stops it."""
+
+    def __init__(self, process: subprocess.Popen[str], port: int) -> None:
+        self.process = process
+        self._clock = _cpu_clock(process.pid)
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=900)
+
+    @abstractmethod
+    def calls(self) -> Mapping[str, int]:
+        """Return the file-system calls so far: ``list``, ``stat``, ``read``."""
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+        self.process.terminate()
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+
+    def ask(self, where: str, method: str = "GET") -> bytes:
+        """Send one request and return the body as it came, compressed or not.
+
+        Raises:
+            ServerError: The status isn't 200.
+        """
+        self._connection.request(method, where, headers=HEADERS)
+        response = self._connection.getresponse()
+        body = response.read()
+        if response.status != 200:
+            raise ServerError(f"{method} {where}: {response.status}: {body[:300]!r}")
+        return body
+
+    def view(self, route: str, table: BigTable, state: ClientState, **arguments: str) -> bytes:
+        """Ask one of the view's routes."""
+        where = target(route, str(table.path), state, **arguments)
+        return self.ask(where, BY_NAME[route].method)
+
+    def cost(self, targets: Iterable[str], method: str = "GET") -> Cost:
+        """Send requests one after the other and return what they cost together."""
+        self.settle()
+        cpu, wall = time.clock_gettime(self._clock), time.perf_counter()
+        for where in targets:
+            self.ask(where, method)
+        wall = time.perf_counter() - wall
+        return Cost(time.clock_gettime(self._clock) - cpu, wall)
+
+    def settle(self) -> None:
+        """Wait until the process idles: a JVM compiles and collects after it has answered."""
+        before = time.clock_gettime(self._clock)
+        while True:
+            time.sleep(_QUIET_S)
+            now = time.clock_gettime(self._clock)
+            if now - before < _QUIET_CPU_S:
+                return
+            before = now
+
+    def resident_bytes(self) -> int:
+        """Return the process's resident memory."""
+        with open(f"/proc/{self.process.pid}/smaps_rollup", encoding="ascii") as file:
+            for line in file:
+                if line.startswith("Rss:"):
+                    return int(line.split()[1]) * 1024
+        raise ServerError(f"process {self.process.pid} has no resident memory")
+
+
+class StrandlineServer(Server):
+    """``strandline serve`` as users start it, for everybody."""
+
+    def __init__(self, root: str) -> None:
+        command = [sys.executable, "-m", "strandline", "serve", "--no-token", "--port", "0"]
+        process = subprocess.Popen(
+            [*command, "--root", root, "--log-level", "WARNING"],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        super().__init__(process, _port_said(process))
+
+    def status(self) -> dict[str, Any]:
+        """Return what the service says of its one table, nothing before it was asked for."""
+        tables: dict[str, dict[str, Any]] = json.loads(self.ask("/v1/strandline/status"))["tables"]
+        return next(iter(tables.values()), {})
+
+    def calls(self) -> dict[str, int]:
+        """Return the storage calls so far, by kind."""
+        kinds: dict[str, int] = {}
+        for call in self.status().get("storage_calls", ()):
+            kinds[call["kind"]] = kinds.get(call["kind"], 0) + call["count"]
+        return kinds
+
+
+def _port_said(process: subprocess.Popen[str]) -> int:
+    """Return the port that the service says it serves on."""
+    assert process.stderr is not None
+    said = []
+    for line in process.stderr:
+        said.append(line)
+        found = re.search(r"on (http://\S+) to everybody", line)
+        if found and (port := urlsplit(found[1]).port) is not None:
+            return port
+    raise ServerError(f"strandline serve ended: {''.join(said)}")
+
+
+def _cpu_clock(pid: int) -> int:
+    """Return the clock of a process's CPU time.
+
+    Raises:
+        OSError: There is no such process.
+    """
+    clock = ctypes.c_int()
+    error = _LIBC.clock_getcpuclockid(ctypes.c_int(pid), ctypes.byref(clock))
+    if error:
+        raise OSError(error, f"no CPU clock of process {pid}")
+    return clock.value

@@ -1,0 +1,313 @@
+"""Our view against that of Hudi's Java server: ``python -m benchmarks.view``.
+
+Both serve the same synthetic tables and are asked the same, in turns, round after round in one run;
+each is a process of its own that is measured from outside. ``--scale 0.01`` makes the tables small,
+``--no-java`` needs no Java. What is measured, and what came out: ``benchmarks/README.md``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import random
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from benchmarks.big_table import BigTable, Shape
+from benchmarks.figures import Figure, Target, table
+from benchmarks.java_server import HUDI, JavaHudi, JavaServer
+from benchmarks.servers import Server, StrandlineServer, target
+
+TOUCHED = 10
+"""Partitions that a commit touches, and file groups in each of them, where there are so many."""
+
+LOAD_ALL = "load_all_partitions"
+OF_PARTITION = "latest_file_slices"
+OF_GROUP = "latest_base_file"
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """How to measure.
+
+    Attributes:
+        folder: Where the tables are made.
+        hudi: What starts Hudi's server; ``None`` measures our side only.
+        scale: How large the tables are, 1 for those of the targets.
+        rounds: How often each figure is taken.
+    """
+
+    folder: Path
+    hudi: JavaHudi | None
+    scale: float
+    rounds: int
+
+    def table(self, name: str, shape: Shape) -> BigTable:
+        """Make a table."""
+        return BigTable.create(self.folder / name, shape)
+
+    def many(self, count: int) -> int:
+        """Return a count at this scale."""
+        return max(1, round(count * self.scale))
+
+    def start_ours(self) -> StrandlineServer:
+        """Start our service."""
+        return StrandlineServer(str(self.folder))
+
+    def start_java(self, stack: ExitStack, *, incremental: bool = False) -> JavaServer | None:
+        """Start Hudi's server for as long as the stack lasts, if it is wanted."""
+        if self.hudi is None:
+            return None
+        server = JavaServer(self.hudi, incremental=incremental)
+        stack.enter_context(server)
+        return server
+
+
+def opened(server: Server, big: BigTable) -> None:
+    """Have a server open a table, no partition loaded: what it costs to start isn't measured."""
+    server.view("pending_compaction_operations", big, big.state())
+    server.settle()
+
+
+def load_all(server: Server, big: BigTable) -> float:
+    """Have a server load every partition; return its CPU seconds."""
+    return server.cost([target(LOAD_ALL, str(big.path), big.state())], "POST").cpu_s
+
+
+def memory(bench: Bench) -> Iterator[Figure]:
+    """Measure what the loaded files of a table occupy."""
+    shape = Shape(bench.many(1000), 1000)
+    big = bench.table("memory", shape)
+    ours: list[float] = []
+    java: list[float] = []
+    java_resident: list[float] = []
+    for _ in range(bench.rounds):
+        with bench.start_ours() as server:
+            opened(server, big)
+            before = server.resident_bytes()
+            load_all(server, big)
+            ours.append((server.resident_bytes() - before) / shape.files)
+        with ExitStack() as stack:
+            peer = bench.start_java(stack)
+            if peer is not None:
+                opened(peer, big)
+                before, heap = peer.resident_bytes(), peer.heap_bytes()
+                load_all(peer, big)
+                java_resident.append((peer.resident_bytes() - before) / shape.files)
+                java.append((peer.heap_bytes() - heap) / shape.files)
+    what = f"memory, {shape}: bytes a file"
+    yield Figure(f"{what} (resident growth; Java: live heap)", ours, java, Target(at_most=100))
+    yield Figure(f"{what} (resident growth of both)", ours, java_resident)
+
+
+def load(bench: Bench) -> Iterator[Figure]:
+    """Measure the load of a whole table, by processes that have just started."""
+    shape = Shape(bench.many(1000), 100, 3)
+    big = bench.table("load", shape)
+    cpu: dict[bool, list[float]] = {True: [], False: []}
+    lists: dict[bool, list[float]] = {True: [], False: []}
+    for _ in range(bench.rounds):
+        with ExitStack() as stack:
+            peers = (stack.enter_context(bench.start_ours()), bench.start_java(stack))
+            for server in filter(None, peers):
+                opened(server, big)
+                before = server.calls()
+                is_ours = server is peers[0]
+                cpu[is_ours].append(load_all(server, big))
+                lists[is_ours].append(server.calls()["list"] - before["list"])
+    what = f"load of {shape} ({shape.files:,} files)"
+    yield Figure(f"{what}: CPU s", cpu[True], cpu[False], Target(times=3))
+    # Beside the partitions the root is listed, and once more the timeline.
+    most = Target(at_most=shape.partitions + 2)
+    yield Figure(f"{what}: list calls", lists[True], lists[False], most)
+
+
+def commits(bench: Bench) -> Iterator[Figure]:
+    """Measure how a commit to a few partitions of a loaded table is followed."""
+    shape = Shape(bench.many(1000), 100, 3)
+    big = bench.table("commits", shape)
+    with ExitStack() as stack:
+        ours = stack.enter_context(bench.start_ours())
+        default = bench.start_java(stack)
+        incremental = bench.start_java(stack, incremental=True)
+        servers: list[Server] = [s for s in (ours, default, incremental) if s is not None]
+        for server in servers:
+            opened(server, big)
+            load_all(server, big)
+            server.cost(all_partitions(big))
+        first: dict[Server, list[float]] = {server: [] for server in servers}
+        everything: dict[Server, list[float]] = {server: [] for server in servers}
+        wall: dict[Server, list[float]] = {server: [] for server in servers}
+        for touched in touched_partitions(bench, big):
+            big.update(touched, TOUCHED)
+            asked = first_look_up(big, touched[0])
+            for server in servers:
+                one = server.cost([asked])
+                all_ = server.cost(all_partitions(big))
+                first[server].append(one.cpu_s * 1e3)
+                everything[server].append(one.cpu_s + all_.cpu_s)
+                wall[server].append(one.wall_s + all_.wall_s)
+    count = min(TOUCHED, shape.partitions)
+    what = f"after a commit to {count} of {shape.partitions:,} partitions"
+    every = f"{what}: all of them answered once"
+
+    def of(values: Mapping[Server, list[float]], server: Server | None) -> Sequence[float]:
+        return () if server is None else values[server]
+
+    yield Figure(f"{every}, CPU s", everything[ours], of(everything, default), Target(times=20))
+    yield Figure(f"{every}, s with the client", wall[ours], of(wall, default))
+    yield Figure(f"{every}, CPU s, Java incremental", everything[ours], of(everything, incremental))
+    answer = f"{what}: first answer, CPU ms"
+    yield Figure(
+        f"{answer}, Java incremental", first[ours], of(first, incremental), Target(times=3)
+    )
+    yield Figure(f"{answer}, Java's default", first[ours], of(first, default))
+
+
+def growth(bench: Bench) -> Iterator[Figure]:
+    """Measure how the first answer after a commit depends on the number of partitions loaded."""
+    shapes = (Shape(bench.many(1000), TOUCHED), Shape(bench.many(100_000), 1))
+    with ExitStack() as stack:
+        ours = stack.enter_context(bench.start_ours())
+        java = bench.start_java(stack, incremental=True)
+        servers: list[Server] = [s for s in (ours, java) if s is not None]
+        tables = [bench.table(f"growth-{shape.partitions}", shape) for shape in shapes]
+        for server in servers:
+            for big in tables:
+                opened(server, big)
+                load_all(server, big)
+        spent: dict[Server, list[list[float]]] = {server: [[], []] for server in servers}
+        rounds = zip(*(touched_partitions(bench, big, times=5) for big in tables), strict=True)
+        for round_ in rounds:
+            for at, (big, touched) in enumerate(zip(tables, round_, strict=True)):
+                big.update(touched, 1)
+                for server in servers:
+                    cost = server.cost([first_look_up(big, touched[0])])
+                    spent[server][at].append(cost.cpu_s * 1e3)
+    step = (shapes[1].partitions - shapes[0].partitions) / 100_000
+
+    def grown(server: Server | None) -> list[float]:
+        pairs = () if server is None else zip(*spent[server], strict=True)
+        return [(large - small) / step for small, large in pairs]
+
+    what = "growth of the first answer by 100,000 loaded partitions: CPU ms"
+    yield Figure(f"{what}, Java incremental", grown(ours), grown(java), Target(at_most=2))
+
+
+def one_file(bench: Bench) -> Iterator[Figure]:
+    """Measure how one file more in a huge partition is followed."""
+    shape = Shape(1, bench.many(50_000))
+    big = bench.table("huge", shape)
+    partition = big.partitions[0]
+    ours: list[float] = []
+    theirs: list[float] = []
+    with ExitStack() as stack:
+        server = stack.enter_context(bench.start_ours())
+        java = bench.start_java(stack, incremental=True)
+        for peer in filter(None, (server, java)):
+            opened(peer, big)
+            peer.cost([first_look_up(big, partition)])
+        for _ in range(3 * bench.rounds):
+            added = big.insert(partition)
+            asked = target(OF_GROUP, str(big.path), big.state(), partition=partition, fileid=added)
+            ours.append(server.cost([asked]).cpu_s * 1e3)
+            if java is not None:
+                theirs.append(java.cost([asked]).cpu_s * 1e3)
+    what = f"one file added to {shape.groups:,} of one partition: sync and look-up, CPU ms"
+    yield Figure(f"{what}, Java incremental", ours, theirs, Target(at_most=5))
+
+
+def hot(bench: Bench) -> Iterator[Figure]:
+    """Measure what a request costs whose answer is known; one connection, nothing changes."""
+    shape = Shape(bench.many(100), 100)
+    big = bench.table("hot", shape)
+    state, path = big.state(), str(big.path)
+    look_ups = [
+        target(OF_GROUP, path, state, partition=partition, fileid=file_id)
+        for partition in big.partitions[:10]
+        for file_id in big.file_ids(partition)
+    ]
+    whole = all_partitions(big)[:20]
+    found: dict[bool, dict[str, list[float]]] = {True: {}, False: {}}
+    with ExitStack() as stack:
+        ours, java = stack.enter_context(bench.start_ours()), bench.start_java(stack)
+        peers = [peer for peer in (ours, java) if peer is not None]
+        for peer in peers:
+            peer.cost(look_ups * 20 + whole * 200)  # until the JVM has compiled it
+        for _ in range(bench.rounds):
+            for what, targets in (("one file", look_ups * 2), ("all files", whole * 50)):
+                for peer in peers:
+                    spent = peer.cost(targets).cpu_s / len(targets) * 1e6
+                    found[peer is ours].setdefault(what, []).append(spent)
+    for what, values in found[True].items():
+        asked = f"hot: {what} of a {shape.groups}-file partition, gzip accepted: CPU us"
+        yield Figure(asked, values, found[False].get(what, ()))
+
+
+def all_partitions(big: BigTable) -> list[str]:
+    """Return the requests for the newest slices of each partition, as the timeline is now."""
+    path, state = str(big.path), big.state()
+    return [target(OF_PARTITION, path, state, partition=name) for name in big.partitions]
+
+
+def first_look_up(big: BigTable, partition: str) -> str:
+    """Return the request that tagging makes: the newest base file of one group, as of now."""
+    file_id = big.file_ids(partition)[0]
+    return target(OF_GROUP, str(big.path), big.state(), partition=partition, fileid=file_id)
+
+
+def touched_partitions(bench: Bench, big: BigTable, times: int = 1) -> Iterator[list[str]]:
+    """Yield for each round, as many times, the partitions that a commit touches."""
+    choice = random.Random(big.path.name)
+    for _ in range(bench.rounds * times):
+        yield sorted(choice.sample(big.partitions, min(TOUCHED, len(big.partitions))))
+
+
+PARTS: Mapping[str, Callable[[Bench], Iterator[Figure]]] = {
+    "memory": memory,
+    "load": load,
+    "commits": commits,
+    "growth": growth,
+    "one-file": one_file,
+    "hot": hot,
+}
+
+
+def measured(bench: Bench, parts: Sequence[str]) -> Iterator[Figure]:
+    """Take the figures of some parts; each part's tables are gone when it is done."""
+    for part in parts:
+        with tempfile.TemporaryDirectory(dir=bench.folder) as name:
+            yield from PARTS[part](replace(bench, folder=Path(name)))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.view", description=__doc__)
+    parser.add_argument("--scale", type=float, default=1.0, help="size of the tables (default 1)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of each part (default 3)")
+    parser.add_argument("--only", action="append", choices=list(PARTS), help="a part; repeat it")
+    parser.add_argument("--no-java", action="store_true", help="measure our side only")
+    parser.add_argument("--folder", help="where tables are made; the system's temporary folder")
+    return parser
+
+
+def main() -> None:
+    """Measure and print the table."""
+    options = _parser().parse_args()
+    with tempfile.TemporaryDirectory(dir=options.folder) as name:
+        folder = Path(name)
+        classes = folder / "classes"
+        classes.mkdir()
+        hudi = None if options.no_java else JavaHudi.ready(classes)
+        peer = "no Java" if hudi is None else f"Hudi {HUDI} on {hudi.version()}"
+        print(f"Python {platform.python_version()}; {peer}; {options.rounds} rounds")
+        if options.scale != 1:
+            print(f"Tables of scale {options.scale:g}; the targets are for scale 1.")
+        bench = Bench(folder, hudi, options.scale, options.rounds)
+        print(table(list(measured(bench, options.only or list(PARTS)))))
+
+
+if __name__ == "__main__":
+    main()
