@@ -12,6 +12,9 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+_LONG_BYTES: Final = 10
+"""The longest varint of 64 bits."""
+
 Reader = Callable[["Cursor"], Any]
 Writer = Callable[[bytearray, Any], None]
 
@@ -39,14 +42,21 @@ class Cursor:
         return taken
 
     def take_long(self) -> int:
-        """Return the next zigzag varint."""
-        shift = value = 0
-        while True:
+        """Return the next zigzag varint.
+
+        Raises:
+            ValueError: It ends too early, or is no number of 64 bits.
+        """
+        start = self.pos
+        value = 0
+        for shift in range(0, 7 * _LONG_BYTES, 7):
             byte = self.take(1)[0]
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
+                if value >> 64:
+                    break
                 return (value >> 1) ^ -(value & 1)
-            shift += 7
+        raise ValueError(f"no number of 64 bits at offset {start}")
 
 
 def put_long(out: bytearray, value: int) -> None:
@@ -56,6 +66,42 @@ def put_long(out: bytearray, value: int) -> None:
         out.append(value & 0x7F | 0x80)
         value >>= 7
     out.append(value)
+
+
+def holds_itself(schema: Any) -> bool:
+    """Return whether a record of this schema may hold another of its kind, to any depth.
+
+    Raises:
+        ValueError: An array's items take no bytes, so that no data bounds how many there are.
+    """
+    return _facts(schema, {})[0]
+
+
+def _facts(schema: Any, named: dict[str, tuple[bool, bool]]) -> tuple[bool, bool]:
+    """Return whether a value may hold itself, and whether it takes no bytes."""
+    if isinstance(schema, list):
+        branches = [_facts(branch, named) for branch in schema]
+        return any(again for again, _ in branches), False
+    kind = schema["type"] if isinstance(schema, dict) else schema
+    if kind == "record":
+        names = _names(schema)
+        named.update(dict.fromkeys(names, (True, False)))  # as whoever names it inside itself
+        fields = [_facts(field["type"], named) for field in schema["fields"]]
+        found = any(again for again, _ in fields), all(empty for _, empty in fields)
+        named.update(dict.fromkeys(names, found))
+        return found
+    if kind == "array":
+        again, empty = _facts(schema["items"], named)
+        if empty:
+            raise ValueError("an array of items without bytes")
+        return again, False
+    if kind == "map":
+        return _facts(schema["values"], named)[0], False
+    if kind == "fixed":
+        return False, not schema["size"]
+    if isinstance(kind, (dict, list)):
+        return _facts(kind, named)
+    return named.get(kind, (False, kind == "null"))
 
 
 def reader_of(schema: Any) -> Reader:

@@ -60,7 +60,7 @@ def load(kind: type[T], record: Any) -> T:
     _check(record, dict)
     values: dict[str, Any] = {}
     for field in _fields(cast(Hashable, kind)):
-        source = record if field.nested is None else record.get(field.nested) or {}
+        source = record if field.nested is None else _nested(record, field.nested)
         found = source.get(field.name, dataclasses.MISSING)
         if found is dataclasses.MISSING:
             values[field.attribute] = field.if_missing()
@@ -72,6 +72,14 @@ def load(kind: type[T], record: Any) -> T:
             except ValueError as exc:
                 raise ValueError(f"{field.name}: {exc}") from exc
     return kind(**values)
+
+
+def _nested(record: dict[str, Any], name: str) -> dict[str, Any]:
+    found = record.get(name)
+    if found is None:
+        return {}
+    _check(found, dict)
+    return cast("dict[str, Any]", found)
 
 
 def dump(value: Any) -> dict[str, Any]:
@@ -146,16 +154,25 @@ def _mapping_converters(item: Any) -> tuple[_Convert, _Convert, _Make]:
 
     def loads(found: Any) -> dict[str, Any]:
         _check(found, dict)
+        for key in found:
+            _check(key, str)
         return {key: load_item(each) for key, each in found.items() if each is not None}
 
     return loads, (lambda value: {k: dump_item(each) for k, each in value.items()}), dict
 
 
 def _check(found: Any, kind: type) -> None:
-    """Refuse what isn't of a kind; an integer is a float, too, but a boolean is no integer."""
+    """Refuse what isn't of a kind; an integer is a float, too, but a boolean is no integer.
+
+    JSON has numbers beyond 64 bits and halves of characters, which Hudi's records can't hold.
+    """
     accepted = (int, float) if kind is float else (kind,)
     if type(found) not in accepted:
         raise ValueError(f"{type(found).__name__} where {kind.__name__} belongs")
+    if kind is int and not -(1 << 63) <= found < 1 << 63:
+        raise ValueError(f"a number of {found.bit_length()} bits where 64 are")
+    if kind is str and not found.isascii():
+        found.encode()
 
 
 def _itself(value: Any) -> Any:

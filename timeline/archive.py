@@ -27,10 +27,11 @@ from timeline.errors import (
     CorruptMetadataError,
     InstantNotFoundError,
     PathNotFoundError,
+    StorageUnavailableError,
 )
 from timeline.instant import Instant, State, completed_action
 from timeline.metadata import InstantMetadata
-from timeline.storage.base import Storage
+from timeline.storage.base import Storage, checked_path
 from timeline.table_config import TableConfig
 from timeline.timeline import Timeline
 
@@ -39,7 +40,17 @@ T = TypeVar("T")
 _VERSION: Final = "_version_"
 _MANIFEST: Final = re.compile(r"manifest_(\d+)")
 _FILE: Final = re.compile(r"(\d+)_(\d+)_(\d+)\.parquet")
+_NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _ATTEMPTS: Final = 3
+
+_COLUMNS: Final[Mapping[str, tuple[type, ...]]] = {
+    "instantTime": (str,),
+    "completionTime": (str, type(None)),
+    "action": (str,),
+    "metadata": (bytes, type(None)),
+    "plan": (bytes, type(None)),
+}
+"""The columns of a history file and what they hold."""
 
 
 class ArchivedTimeline(Protocol):
@@ -132,14 +143,24 @@ class HistoryArchive:
 
     def _read_file(self, name: str, columns: list[str]) -> list[dict[str, Any]]:
         path = f"{self._folder}/{name}"
+        full = f"{self._storage.base_path}/{path}"
         try:
             with self._storage.open_input(path) as file:
-                rows = pq.read_table(file, columns=columns, use_threads=False).to_pylist()
-        except (pa.ArrowInvalid, pa.ArrowKeyError) as exc:
-            raise CorruptMetadataError(
-                f"{self._storage.base_path}/{path} is no history file: {exc}"
-            ) from exc
-        return list(rows)
+                table = pq.read_table(file, columns=columns, use_threads=False)
+            found: list[dict[str, Any]] = table.to_pylist()
+        except (pa.ArrowException, MemoryError, OSError, ValueError) as exc:
+            if isinstance(exc, OSError) and exc.errno is not None:
+                raise StorageUnavailableError(f"{full}: {exc.strerror or exc}") from exc
+            # Arrow says of damaged pages and lengths what it says of a disk or a full memory.
+            raise CorruptMetadataError(f"{full} is no history file: {exc}") from exc
+        types = [(name, _COLUMNS[name]) for name in columns]
+        for row in found:
+            for name, allowed in types:
+                if not isinstance(row.get(name), allowed):
+                    raise CorruptMetadataError(
+                        f"{full} is no history file: its {name} is {row.get(name)!r:.80}"
+                    )
+        return found
 
     def _files(self) -> list[str]:
         """Return the names of the files that count."""
@@ -149,17 +170,20 @@ class HistoryArchive:
         path = f"{self._folder}/manifest_{version}"
         data = self._storage.read(path)
         try:
-            return [str(entry["fileName"]) for entry in json.loads(data)["files"]]
-        except (ValueError, KeyError, TypeError) as exc:
+            names = [str(entry["fileName"]) for entry in json.loads(data)["files"]]
+            for name in names:
+                checked_path(f"{self._folder}/{name}")
+        except (ValueError, KeyError, TypeError, RecursionError) as exc:
             raise CorruptMetadataError(
                 f"{self._storage.base_path}/{path} ({len(data)} bytes) is no manifest: {exc!r}"
             ) from exc
+        return names
 
     def _version(self) -> int | None:
         """Return the number of the manifest that counts, ``None`` when nothing was archived yet."""
         try:
             text = self._storage.read(f"{self._folder}/{_VERSION}").decode("ascii", "replace")
-            if text.strip().isdecimal():
+            if _NUMBER.fullmatch(text.strip()):
                 return int(text)
         except PathNotFoundError:
             pass

@@ -120,7 +120,7 @@ def _entries(data: bytes, path: str) -> Iterator[tuple[Instant, Mapping[str, Any
         while cursor.pos < len(data):
             for record in _records_of_block(cursor):
                 yield _instant_of(record), record
-    except (ValueError, LookupError) as exc:
+    except (ValueError, LookupError, TypeError) as exc:
         raise CorruptMetadataError(
             f"{path} ({len(data)} bytes) is no archive log: {exc!r}"
         ) from exc
@@ -139,13 +139,19 @@ def _records_of_block(cursor: Cursor) -> Iterator[Mapping[str, Any]]:
     content = Cursor(rest.take(_long(rest)))
     content.take(4)  # the content's version: 1 to 3 are laid out alike but for compression
     for _ in range(_int(content)):
-        yield avro.read_record(header[_SCHEMA], content.take(_int(content)))
+        record = avro.read_record(header[_SCHEMA], content.take(_int(content)))
+        if not isinstance(record, dict):
+            raise TypeError(f"{type(record).__name__} where a record belongs")
+        yield record
 
 
 def _instant_of(record: Mapping[str, Any]) -> Instant:
     state = State(record.get("actionState") or State.COMPLETED.value)
-    completed = record.get("stateTransitionTime") or record["commitTime"]
-    return Instant(record["commitTime"], record["actionType"], state, completed)
+    time, action = record["commitTime"], record["actionType"]
+    completed = record.get("stateTransitionTime") or time
+    if not all(isinstance(text, str) for text in (time, action, completed)):
+        raise TypeError(f"an instant {time!r} {action!r} {completed!r}")
+    return Instant(time, action, state, completed)
 
 
 def _key(instant: Instant) -> _Key:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib.resources import files
@@ -38,18 +38,24 @@ _SYNC_BYTES: Final = 16
 _HEADER: Final = {"type": "map", "values": "bytes"}
 
 
-def read_container(data: bytes, *, plain: bool = False) -> list[dict[str, Any]]:
+def read_container(
+    data: bytes, *, names: Collection[str] | None = None, plain: bool = False
+) -> list[dict[str, Any]]:
     """Return the records of an Avro object container file.
 
     Args:
         data: The whole file.
+        names: What the records may be called, without their namespace; ``None``: anything.
         plain: Read in plain Python even where fastavro is there.
 
     Raises:
-        ValueError: It isn't such a file, it ends too early, or it is compressed.
+        ValueError: It isn't such a file, it ends too early, it is compressed, or its records have
+            another name.
     """
     schema, blocks = _blocks(data)
     with _damage_named("a container"):
+        if names is not None and _name_of(schema) not in names:
+            raise ValueError(f"it holds {_name_of(schema)!r}; expected: {', '.join(names)}")
         return [
             record for count, block in blocks for record in _records(schema, block, count, plain)
         ]
@@ -128,14 +134,26 @@ def _plain_reader(schema: str) -> _avro.Reader:
     return _avro.reader_of(json.loads(schema))
 
 
+@lru_cache(maxsize=64)
+def _holds_itself(schema: str) -> bool:
+    return _avro.holds_itself(json.loads(schema))
+
+
 def _records(schema: str, data: bytes, count: int, plain: bool) -> Iterator[dict[str, Any]]:
     """Yield so many records of bytes without a container."""
-    if fastavro is None or plain:
+    # fastavro follows records within records until the process dies; Python stops in time.
+    if _holds_itself(schema) or fastavro is None or plain:
         read, cursor = _plain_reader(schema), _avro.Cursor(data)
         yield from (read(cursor) for _ in range(count))
         return
     parsed, stream = _parsed(schema), io.BytesIO(data)
     yield from (fastavro.schemaless_reader(stream, parsed, None) for _ in range(count))
+
+
+@lru_cache(maxsize=64)
+def _name_of(schema: str) -> str:
+    """Return the name of a record's schema, without its namespace."""
+    return str(json.loads(schema)["name"]).rpartition(".")[2]
 
 
 @contextmanager
@@ -162,6 +180,8 @@ def _blocks(data: bytes) -> tuple[str, list[tuple[int, bytes]]]:
     blocks = []
     while cursor.pos < len(data):
         count, size = cursor.take_long(), cursor.take_long()
+        if not 0 <= count <= size:
+            raise ValueError(f"{count} records in {size} bytes at offset {cursor.pos}")
         blocks.append((count, cursor.take(size)))
         if cursor.take(_SYNC_BYTES) != sync:
             raise ValueError(f"no sync marker at offset {cursor.pos - _SYNC_BYTES}")

@@ -54,6 +54,9 @@ _RESULTS: Final[Mapping[str, type]] = {
     actions.SAVEPOINT: metadata.SavepointMetadata,
     actions.INDEXING: metadata.IndexCommitMetadata,
 }
+_COMMIT_NAMES: Final = ("HoodieCommitMetadata", "HoodieReplaceCommitMetadata")
+_WRITTEN: Final = "partitionToWriteStats"
+"""What every commit's JSON has."""
 _PROFILED: Final = frozenset({actions.REPLACE_COMMIT, actions.CLUSTERING})
 
 _UNKEPT_JSON: Final[Mapping[str, Any]] = {
@@ -139,12 +142,13 @@ def encode(value: InstantMetadata, table_version: int, *, replace: bool = False)
         ValueError: A field holds something that the record can't.
     """
     if not isinstance(value, CommitMetadata):
-        return avro.write_container(f"Hoodie{type(value).__name__}", _shapes.dump(value))
+        (name,) = _record_names(type(value))
+        return avro.write_container(name, _shapes.dump(value))
     replace = replace or bool(value.partition_to_replace_file_ids)
     if table_version < 8:
         return _commit_to_json(value, replace=replace)
     record = _shapes.dump(value)
-    for stats in record["partitionToWriteStats"].values():
+    for stats in record[_WRITTEN].values():
         for stat in stats:
             stat.update(_UNKEPT_AVRO)
     if not replace:
@@ -154,16 +158,25 @@ def encode(value: InstantMetadata, table_version: int, *, replace: bool = False)
 
 def _record_of(kind: type, data: bytes) -> Any:
     if kind is CommitMetadata and not data.startswith(avro.MAGIC):
-        return json.loads(data)
-    records = avro.read_container(data)
+        record = json.loads(data)
+        if isinstance(record, dict) and _WRITTEN not in record:
+            raise ValueError(f"it has no {_WRITTEN}")
+        return record
+    # Of another kind's record every field would be missing: it would read as if nothing was done.
+    records = avro.read_container(data, names=_record_names(kind))
     if len(records) != 1:
         raise ValueError(f"{len(records)} records, where one belongs")
     return records[0]
 
 
+def _record_names(kind: type) -> tuple[str, ...]:
+    """Return what the Avro records of a kind may be called."""
+    return _COMMIT_NAMES if kind is CommitMetadata else (f"Hoodie{kind.__name__}",)
+
+
 def _commit_to_json(value: CommitMetadata, *, replace: bool) -> bytes:
     record: dict[str, Any] = {
-        "partitionToWriteStats": {
+        _WRITTEN: {
             partition: [_stat_to_json(stat) for stat in stats]
             for partition, stats in value.partition_to_write_stats.items()
         },

@@ -9,7 +9,9 @@ Source: Hudi 1.2.0 ``HoodieTableMetaClient``, ``ActiveTimelineV1``/``V2``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from typing import Final
 
 from timeline import codec
 from timeline.archive import ArchivedTimeline, read_archived_timeline
@@ -17,17 +19,39 @@ from timeline.completion import CompletionTimes
 from timeline.errors import (
     AlreadyExistsError,
     ConcurrentWriteError,
+    CorruptMetadataError,
     IllegalTransitionError,
     InstantNotFoundError,
     PathNotFoundError,
 )
-from timeline.instant import ACTIONS, SAVEPOINT, Instant, State, completed_action
+from timeline.instant import (
+    ACTIONS,
+    CLUSTERING,
+    COMPACTION,
+    LOG_COMPACTION,
+    REPLACE_COMMIT,
+    RESTORE,
+    ROLLBACK,
+    SAVEPOINT,
+    Instant,
+    State,
+    completed_action,
+)
 from timeline.layout import TimelineLayout, layout_of
-from timeline.metadata import InstantMetadata
+from timeline.metadata import (
+    CleanMetadata,
+    CommitMetadata,
+    InstantMetadata,
+    RestoreMetadata,
+    RollbackMetadata,
+)
 from timeline.storage.base import Storage
 from timeline.table_config import TableConfig, read_table_config
 from timeline.table_id import TableId as TableId
 from timeline.timeline import Timeline
+
+_BASE_FILE: Final = re.compile(r"(?:.*/)?[^._/][^_/]*_[^_/]+_(\d{14,17})\.\w+", re.ASCII)
+"""``<file id>_<write token>_<instant>.<extension>``."""
 
 
 class TableMetaClient:
@@ -119,10 +143,17 @@ class TableMetaClient:
 
         Raises:
             InstantNotFoundError: There is no such file (any more).
-            CorruptMetadataError: It can't be read.
+            CorruptMetadataError: It can't be read, tells of another instant, or is of a completed
+                replacecommit and empty.
         """
         kind = codec.metadata_type(instant.action, instant.state)
-        return self._decoded(kind, instant)
+        # Whatever else completed, a listing shows what it did.
+        replaced = instant.action == REPLACE_COMMIT and instant.is_completed
+        found = self._decoded(kind, instant, missed="it replaced" if replaced else None)
+        said = _time_said(found) if instant.is_completed else None
+        if said not in (None, instant.requested_time):
+            raise CorruptMetadataError(f"{self._source(instant)} tells of an instant {said!r}")
+        return found
 
     def read_plan(self, instant: Instant) -> InstantMetadata:
         """Return the plan in the requested file of an instant, whatever state the instant is in.
@@ -132,14 +163,24 @@ class TableMetaClient:
 
         Raises:
             InstantNotFoundError: There is no requested file.
-            CorruptMetadataError: It can't be read.
+            CorruptMetadataError: It can't be read, or is empty though what it plans may be under
+                way.
         """
         requested = Instant(instant.requested_time, instant.action, State.REQUESTED)
-        return self._decoded(codec.plan_type(instant.action), requested)
+        missed = "is planned" if _has_plan(instant) else None
+        return self._decoded(codec.plan_type(instant.action), requested, missed=missed)
 
-    def _decoded(self, kind: type[InstantMetadata], instant: Instant) -> InstantMetadata:
-        source = f"{self.storage.base_path}/{self.path_of(instant)}"
-        return codec.decode(kind, self.read_bytes(instant), source=source)
+    def _decoded(
+        self, kind: type[InstantMetadata], instant: Instant, *, missed: str | None
+    ) -> InstantMetadata:
+        """Read a file; ``missed`` is what an empty one fails to say, ``None`` if it may be."""
+        source, data = self._source(instant), self.read_bytes(instant)
+        if missed is not None and not data:
+            raise CorruptMetadataError(f"{source} (0 bytes) doesn't say what {missed}")
+        return codec.decode(kind, data, source=source)
+
+    def _source(self, instant: Instant) -> str:
+        return f"{self.storage.base_path}/{self.path_of(instant)}"
 
     def _archived_times(self, start: str, end: str) -> Mapping[str, str]:
         return self.archived_timeline().completion_times(start, end)
@@ -245,3 +286,40 @@ class TableMetaClient:
                 f"{instant} is not on the timeline of {self.storage.base_path} any more",
                 hint="another writer may have rolled it back",
             )
+
+
+def _has_plan(instant: Instant) -> bool:
+    """Whether there is more to an instant's plan than an empty file.
+
+    A replacecommit that doesn't cluster may have none, and a clean whose plan was cut short has
+    deleted nothing: the next cleaner removes it, as it does with a rollback that is only requested.
+    """
+    if instant.action in (COMPACTION, LOG_COMPACTION, CLUSTERING):
+        return True
+    return instant.action in (ROLLBACK, RESTORE) and instant.state is State.INFLIGHT
+
+
+def _time_said(found: InstantMetadata) -> str | None:
+    """Return the requested time of the instant that this tells of, ``None`` if it doesn't say."""
+    if isinstance(found, CleanMetadata):
+        return found.start_clean_time or None
+    if isinstance(found, RollbackMetadata):
+        return found.start_rollback_time or None
+    if isinstance(found, RestoreMetadata):
+        return found.start_restore_time or None
+    if isinstance(found, CommitMetadata):
+        return _time_of_base_file(found)
+    return None
+
+
+def _time_of_base_file(commit: CommitMetadata) -> str | None:
+    """Return the time in the name of a base file that a commit wrote.
+
+    The first file of each partition is looked at. The name of a log doesn't tell: in table version
+    6 it has its slice's time.
+    """
+    for stats in commit.partition_to_write_stats.values():
+        match = _BASE_FILE.fullmatch(stats[0].path or "") if stats else None
+        if match is not None:
+            return match[1]
+    return None

@@ -25,7 +25,7 @@ from timeline.errors import (
     UnsupportedTableError,
 )
 from timeline.properties import format_properties, parse_properties
-from timeline.storage.base import Storage
+from timeline.storage.base import Storage, checked_path
 from timeline.table_properties import (
     ARCHIVE_FOLDER,
     BASE_FILE_FORMAT,
@@ -399,7 +399,11 @@ def _layout_of(version: int) -> int:
 
 
 def _below(folder: str, name: str) -> str:
-    return f"{folder}/{name.strip('/')}" if name.strip("/") else folder
+    path = f"{folder}/{name.strip('/')}" if name.strip("/") else folder
+    try:
+        return checked_path(path)
+    except ValueError as exc:
+        raise CorruptMetadataError(f"{CONFIG_PATH} names a folder {name!r}: {exc}") from exc
 
 
 def _text(flag: bool) -> str:

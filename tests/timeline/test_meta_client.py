@@ -185,7 +185,10 @@ def test_truncated_metadata_is_named(client: TableMetaClient) -> None:
 def test_a_legacy_commit_in_a_newer_table_reads(client: TableMetaClient) -> None:
     if client.config.version == 6:
         pytest.skip("there it is no legacy")
-    client.storage.create(f"{client.layout.folder}/{T}.commit", b'{"operationType": "INSERT"}')
+    client.storage.create(
+        f"{client.layout.folder}/{T}.commit",
+        b'{"partitionToWriteStats": {}, "operationType": "INSERT"}',
+    )
     (found,) = client.active_timeline()
     assert found.legacy
     assert client.read(found) == CommitMetadata(operation_type="INSERT")
