@@ -28,6 +28,7 @@ from timeline.instant import (
     RESTORE,
     ROLLBACK,
     Instant,
+    State,
 )
 from timeline.meta_client import TableMetaClient
 from timeline.metadata import (
@@ -224,17 +225,30 @@ def read_plans(
 ) -> dict[Instant, InstantMetadata]:
     """Read the plans of pending instants; a clustering rolled back meanwhile is left out.
 
+    Returns:
+        The plans, of (log) compactions by the instant as it was requested.
+
     Raises:
         InstantNotFoundError: Another plan vanished meanwhile.
     """
     plans: dict[Instant, InstantMetadata] = {}
     for instant in planned:
         try:
-            plans[instant] = client.read_plan(instant)
+            plans[as_requested(client, instant)] = client.read_plan(instant)
         except InstantNotFoundError:
             if instant.action not in (CLUSTERING, REPLACE_COMMIT):
                 raise
     return plans
+
+
+def as_requested(client: TableMetaClient, instant: Instant) -> Instant:
+    """Return a (log) compaction as it was while it was requested; another instant as it is.
+
+    Cost: one stat in layout 1 if it has moved on since.
+    """
+    if instant.action not in (COMPACTION, LOG_COMPACTION) or instant.state is State.REQUESTED:
+        return instant
+    return client.as_found(Instant(instant.requested_time, instant.action, State.REQUESTED))
 
 
 def removals_under_way(client: TableMetaClient, active: Timeline) -> dict[str, frozenset[str]]:

@@ -97,6 +97,15 @@ class _Reader:
             return self.archive.read(instant)
         return self._client.read(instant)
 
+    def pending(self, instant: Instant, action: str) -> Instant:
+        """Return a completed compaction or clustering as it was before it completed."""
+        if action == CLUSTERING:
+            if self._client.config.layout_version == 1:
+                action = REPLACE_COMMIT
+            return Instant(instant.requested_time, action, State.INFLIGHT)
+        asked = Instant(instant.requested_time, action, State.REQUESTED)
+        return asked if instant in self.archived else self._client.as_found(asked)
+
     def plan(self, instant: Instant, completed: Instant) -> InstantMetadata:
         """Return the plan of an instant, asked for by the action that it was requested with."""
         if completed in self.archived:
@@ -146,8 +155,7 @@ def read_news(
     if not _explained(difference, active, _times_undone(client, metadata)):
         return Reload("instant-vanished", undone, lost)
     deltas = _deltas(client, metadata)
-    if old.files.known is not None:
-        deltas |= {i: _with_deleted(reader, i, d) for i, d in deltas.items() if i.action == CLEAN}
+    deltas |= {i: _with_deleted(reader, i, d) for i, d in deltas.items() if i.action == CLEAN}
     plans = read_plans(client, difference.planned)
     plans |= _plans_of_completed(client, reader, old, deltas)
     anew = None
@@ -257,21 +265,14 @@ def _lost(difference: Difference) -> frozenset[str]:
 def _plans_of_completed(
     client: TableMetaClient, reader: _Reader, old: Snapshot, deltas: Mapping[Instant, Delta]
 ) -> dict[Instant, InstantMetadata]:
-    """Read the plans of what was requested and completed since ``old``, keyed as if inflight."""
+    """Read the plans of what was requested and completed since ``old``, as it was before."""
     pending = {i.requested_time for i in old.active if not i.is_completed}
     plans = {}
     for instant, delta in deltas.items():
         if delta.planned_as is not None and instant.requested_time not in pending:
-            asked = requested_as(client, instant, delta.planned_as)
+            asked = reader.pending(instant, delta.planned_as)
             plans[asked] = reader.plan(asked, instant)
     return plans
-
-
-def requested_as(client: TableMetaClient, instant: Instant, action: str) -> Instant:
-    """Return a completed compaction or clustering as it was while it was inflight."""
-    if action == CLUSTERING and client.config.layout_version == 1:
-        action = REPLACE_COMMIT
-    return Instant(instant.requested_time, action, State.INFLIGHT)
 
 
 def _with_deleted(reader: _Reader, instant: Instant, delta: Delta) -> Delta:

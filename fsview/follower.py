@@ -25,7 +25,8 @@ from fsview.sync import Step, settled
 from timeline.clock import Clock
 from timeline.errors import InstantNotFoundError
 from timeline.meta_client import TableMetaClient
-from timeline.storage.base import Storage
+from timeline.storage.base import FileInfo, Storage
+from timeline.table_config import CONFIG_PATH
 from timeline.table_id import TableId
 from timeline.timeline import Timeline
 
@@ -37,9 +38,9 @@ followed."""
 class TimelineFollower:
     """One table's history; safe to use from several threads.
 
-    ``lock`` guards the swap of the history, the filling of ``Snapshot.files`` and ``unfinished``,
-    which says for an instant in flight which partitions were listed with files of it; it is held
-    for computation only, never for I/O.
+    ``lock`` guards the swap of the history, the filling of ``Snapshot.files``, ``_suspect`` (why
+    the history is not to be trusted) and ``unfinished``, which says for an instant in flight which
+    partitions were listed with files of it; it is held for computation only, never for I/O.
     """
 
     def __init__(self, storage: Storage, *, metrics: Metrics, clock: Clock, retained: int) -> None:
@@ -51,14 +52,16 @@ class TimelineFollower:
         self._clock = clock
         self._retained = retained
         self._history: History | None = None
+        self._suspect: str | None = None
         self._client: TableMetaClient | None = None
+        self._properties: FileInfo | None = None
         self._syncs: SingleFlight[Snapshot] = SingleFlight()
         self._reaching: Shared[None] = Shared()
 
     @property
     def held(self) -> History | None:
-        """The history; ``None`` before the first sync."""
-        return self._history
+        """The history; ``None`` before the first sync, and while it is not to be trusted."""
+        return None if self._suspect is not None else self._history
 
     @property
     def history(self) -> History:
@@ -68,7 +71,7 @@ class TimelineFollower:
 
     def newest(self) -> Snapshot:
         """Return the newest snapshot held; the table is read on first use."""
-        history = self._history
+        history = self.held
         return self.sync() if history is None else history.newest
 
     def client_for(self, cause: str) -> TableMetaClient:
@@ -86,11 +89,30 @@ class TimelineFollower:
         """Return the snapshot of the timeline as it is now; callers share one run."""
         return self._syncs.run(self._sync)
 
+    def reload(self, cause: str) -> Snapshot:
+        """Load the table anew, since what is held isn't what lies on storage.
+
+        Nobody is answered from what was held any more: not if storage fails here either, for then
+        every request syncs, and so tries again.
+
+        Args:
+            cause: What to count the reload under.
+
+        Raises:
+            StorageError: The table can't be read for now.
+        """
+        with self.lock:
+            self._suspect = cause
+        return self.sync()
+
     def _sync(self) -> Snapshot:
         started = self._clock.monotonic()
         for attempt in range(ATTEMPTS):
             try:
                 if self._history is None:
+                    self._start()
+                elif self._suspect is not None:
+                    self.count("reloads", cause=self._suspect)
                     self._start()
                 else:
                     self._follow(self._history)
@@ -106,15 +128,18 @@ class TimelineFollower:
 
     def _start(self, reload: Reload | None = None) -> None:
         """Read the table from nothing; keep what may still answer clients that are behind."""
+        properties = self._stat_properties("table")
         client = TableMetaClient.open(self.storage)
         snapshot = snapshot_of(client)
         with self.lock:
             kept: tuple[Link, ...] = ()
             if reload is not None and reload.undone is not None:
                 kept = self.history.barring(reload.undone, reload.lost).links
-            self._client = client
+            self._client, self._properties = client, properties
             self._history = History(kept).extended((Link(snapshot, anew=True),), self._retained)
             self.unfinished.clear()
+            if not kept:
+                self._suspect = None
 
     def _follow(self, history: History) -> None:
         """Bring the history up to the timeline as it is now."""
@@ -123,7 +148,9 @@ class TimelineFollower:
         active = client.active_timeline()
         if active == old.active:
             return
-        client = TableMetaClient.open(self.storage, cause="sync")
+        properties = self._stat_properties("sync")
+        if properties != self._properties:
+            client = TableMetaClient.open(self.storage, cause="sync")
         news: News | Reload = Reload("table-upgraded")
         if client.config.version == old.config.version:
             news = read_news(client, old, active)
@@ -133,6 +160,11 @@ class TimelineFollower:
             return
         self.count("sync_instants", news.completed)
         self._publish(client, news)
+        self._properties = properties
+
+    def _stat_properties(self, cause: str) -> FileInfo | None:
+        """Return what shows whether the table's properties were written anew: by an upgrade, say."""
+        return self.storage.for_cause(cause).stat(CONFIG_PATH)
 
     def _publish(self, client: TableMetaClient, news: News) -> None:
         """Make the snapshot of every step, and swap them all in."""

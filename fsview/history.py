@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
-from fsview.delta import taken_back
+from fsview.delta import taken_back, without_late_logs
 from fsview.packed import PartitionVersion
 from fsview.snapshot import Snapshot
 from fsview.sync import Step, advanced, stepped, version_after
@@ -254,25 +254,29 @@ class History:
             change = None if link.step is None else link.step.delta.partitions.get(partition)
             if change is not None:
                 version = taken_back(version, change, extensions)
+        if at > 0 and snapshot.has_unnamed_logs:
+            last = max(i.completion_time or "" for i in snapshot.active.completed())
+            version = without_late_logs(version, last, snapshot.config.timezone, extensions)
         return version.renewed() if at > 0 else version
 
     def known_at(
-        self, snapshot: Snapshot, has_files: Callable[[str], bool]
+        self, snapshot: Snapshot, was_there: Callable[[str], bool]
     ) -> frozenset[str] | None:
         """Return the table's partitions at a kept snapshot, from what is known of the newest.
 
         Args:
             snapshot: The snapshot.
-            has_files: Whether a partition has any file there.
+            was_there: Whether a partition that was written since was there already.
         """
         since, known = self.steps_since(snapshot), self.newest.files.known
         if since is None or known is None:
             return None
         written: set[str] = set()
         for step in since:
-            written.update(step.delta.partitions)
+            if step.instant.action != CLEAN:
+                written.update(step.delta.partitions)
             known |= step.delta.deleted_partitions
-        return frozenset(p for p in known if p not in written or has_files(p))
+        return frozenset(p for p in known if p not in written or was_there(p))
 
 
 def known_after(known: Iterable[str], steps: Iterable[Step]) -> frozenset[str]:

@@ -19,6 +19,7 @@ from fsview.packed import PartitionVersion
 from fsview.single_flight import Shared
 from fsview.snapshot import Snapshot
 from timeline.errors import StorageUnavailableError, ViewBehindError
+from timeline.partition_metadata import read_partition_metadata
 
 
 class PartitionLoader:
@@ -67,7 +68,7 @@ class PartitionLoader:
             if self._follower.newest().files.known is None:
                 self._loads.run(None, self._discover)
             known = self._follower.history.known_at(
-                snapshot, lambda p: bool(self.version(snapshot, p).chunks)
+                snapshot, lambda partition: self._was_there(snapshot, partition)
             )
             if known is None:
                 raise ViewBehindError(
@@ -78,6 +79,23 @@ class PartitionLoader:
         partitions = sorted(snapshot.files.known)
         self.load(snapshot, partitions)
         return partitions
+
+    def _was_there(self, snapshot: Snapshot, partition: str) -> bool:
+        """Whether a partition that was written since was there at an older snapshot."""
+        files = self.version(snapshot, partition).files()
+        if any(snapshot.is_committed(file.instant) for file in files):
+            return True
+        # Empty then, or not made yet: its own file says which instant made it.
+        made = read_partition_metadata(self._follower.storage.for_cause("past"), partition)
+        since = self._follower.history.steps_since(snapshot) or ()
+        times = {step.instant.requested_time for step in since}
+        last = snapshot.timeline.last
+        if made is None or last is None:
+            raise ViewBehindError(
+                f"whether {partition!r} was a partition at {last} is not known any more",
+                hint="sync and ask again",
+            )
+        return made.commit_time <= last.requested_time and made.commit_time not in times
 
     def _is_nothing(self, snapshot: Snapshot) -> bool:
         """Whether it is what a client sees to whom nothing has happened yet."""

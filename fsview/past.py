@@ -31,6 +31,7 @@ from timeline.instant import (
     State,
 )
 from timeline.meta_client import TableMetaClient
+from timeline.table_properties import MERGE_ON_READ
 from timeline.timeline import Timeline
 
 T = TypeVar("T")
@@ -53,7 +54,7 @@ def candidates(known: Snapshot, last_instant: str) -> Iterator[Timeline]:
     seen = 0
     while seen < len(completed) and completed[seen].requested_time <= last_instant:
         seen += 1
-    merge_on_read = known.config.table_type == "MERGE_ON_READ"
+    merge_on_read = known.config.table_type == MERGE_ON_READ
     for end in range(seen, -1, -1):
         done = completed[:end]
         open_then = [i for i in known.active if not i.is_completed and i.action in _COMPACTIONS]
@@ -99,6 +100,7 @@ def read_branch(client: TableMetaClient, onto: Snapshot, timeline: Timeline) -> 
     Cost: a read for each instant since, and for each plan; the archive's instants.
     """
     first = timeline.write_timeline().first_non_savepoint_time
+    timeline = Timeline(tuple(client.as_found(instant) for instant in timeline))
     start = Snapshot(onto.config, timeline, client.completion_times(timeline))
     news = read_news(client, start, onto.active, archived=True)
     if first is None or isinstance(news, Reload):

@@ -20,6 +20,7 @@ from fsview.packed import PartitionVersion
 from timeline.completion import CompletionTimes
 from timeline.instant import CLUSTERING, REPLACE_COMMIT, Instant
 from timeline.table_config import TableConfig
+from timeline.table_properties import MERGE_ON_READ
 from timeline.timeline import Timeline
 
 GroupKey = tuple[str, str]
@@ -95,6 +96,11 @@ class Snapshot:
     def logs_by_completion(self) -> bool:
         """Whether completion decides a log's slice; else its name does."""
         return self.config.version >= LOGS_BY_COMPLETION_VERSION
+
+    @property
+    def has_unnamed_logs(self) -> bool:
+        """Whether logs may lie there that no instant names and whose names don't say whose."""
+        return not self.logs_by_completion and self.config.table_type == MERGE_ON_READ
 
     def is_committed(self, base_instant: str) -> bool:
         """Whether a slice that begins at ``base_instant`` is visible to readers."""

@@ -31,7 +31,6 @@ from timeline.instant import (
     SAVEPOINT,
     SCHEMA_COMMIT,
     Instant,
-    State,
     completed_action,
 )
 from timeline.metadata import InstantMetadata
@@ -143,7 +142,8 @@ def steps(
     Args:
         difference: What is new.
         deltas: Of the instants in ``difference.to_read``.
-        plans: Of the instants in ``difference.planned`` and of compactions that came and completed.
+        plans: Of the instants in ``difference.planned`` and of what was planned and completed; a
+            (log) compaction as it was requested.
     """
     found = [
         Step(i.completion_time or i.requested_time, i, deltas.get(i, NOTHING))
@@ -151,9 +151,8 @@ def steps(
     ]
     for instant, plan in plans.items():
         if instant.action in _COMPACTIONS:
-            asked = Instant(instant.requested_time, instant.action, State.REQUESTED)
             operations = plan_operations(instant, plan)
-            found.append(Step(instant.requested_time, asked, compactions=operations))
+            found.append(Step(instant.requested_time, instant, compactions=operations))
         else:
             groups = clustered_groups(instant, plan)
             found.append(Step(instant.requested_time, instant, clustering=groups))

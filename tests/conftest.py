@@ -1,7 +1,8 @@
-"""For all tests: which of them take long, and the warnings that PySpark gives of itself."""
+"""For all tests: which of them take long, the warnings that PySpark gives of itself, figures."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -44,3 +45,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("spark") or item.get_closest_marker("oracle"):
             for ignored in OF_PYSPARK:
                 item.add_marker(pytest.mark.filterwarnings(ignored))
+
+
+FIGURE = "figure"
+
+
+@pytest.fixture
+def report(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+    """Return what says a line at the end of the run: a figure that a test found out."""
+    return lambda line: record_property(FIGURE, line)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for outcome in ("passed", "failed"):
+        for done in terminalreporter.getreports(outcome):
+            for name, line in done.user_properties:
+                if name == FIGURE:
+                    terminalreporter.write_line(str(line))

@@ -100,4 +100,5 @@ def test_a_sync_reads_the_new_instants_and_lists_the_timeline_once(scenario: str
         assert calls["list", "sync"] == 1
         # A clean is read with its plan, a clustering has its plan read when it is requested.
         assert calls["read", "sync"] <= len(new) + sum(i.action == "clean" for i in new)
-        assert sum(calls.values()) == calls["list", "sync"] + calls["read", "sync"]
+        assert calls["stat", "sync"] == 1  # the properties, should the table have been upgraded
+        assert sum(calls.values()) == 1 + calls["list", "sync"] + calls["read", "sync"]
