@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsview.file_names import parse_base_file, parse_log_file
+from fsview.file_names import data_files, parse_base_file, parse_log_file
 from fsview.model import BaseFile, LogFile
 from fsview.packed import PartitionVersion, file_id_of_name
 from fsview.rows import UNKNOWN_SIZE, DataFile, pack_id, pack_row, row_order, unpack_id, unpack_rows
+from timeline.storage.base import FileInfo
 
 uuids = st.uuids().map(str)
 file_ids = st.one_of(
@@ -80,6 +81,38 @@ def test_a_partition_gives_back_its_files_in_order(files: list[DataFile]) -> Non
         assert version.group(file_id) == tuple(f for f in expected if f.file_id == file_id)
     assert version.group("no-such-id") == ()
     assert version.has_ghosts == any(file.size == UNKNOWN_SIZE for file in files)
+
+
+plain_names = st.builds(
+    "{}_{}-{}-{}_{}{}".format,
+    st.sampled_from(["a", "5f0c2f4e-9b1e-4d7a-8a5b-0c1d2e3f4a5b-0", "a.log", ".a", "x.orc"]),
+    *[st.sampled_from(["0", "7", "07", "999999999", "1000000000", "4294967296"])] * 3,
+    st.sampled_from(["20260101000000000", "20260102000000000", "20260101000000", "x"]),
+    st.sampled_from([".parquet", ".orc", ".lance", ".parquet.crc", ".log"]),
+)
+listed = st.builds(
+    FileInfo,
+    st.one_of(plain_names, files.map(lambda file: file.name), st.text("a_.-0", min_size=1)),
+    st.one_of(st.integers(0, 2**20), st.integers(2**32, 2**40)),
+    mtimes,
+    st.integers(0, 9).map(lambda n: n == 0),
+)
+
+
+@given(
+    st.lists(listed, max_size=40, unique_by=lambda info: info.name),
+    st.sampled_from([(".parquet",), (".parquet", ".orc", ".hfile")]),
+)
+def test_a_listing_is_packed_as_its_files_are(
+    listing: list[FileInfo], extensions: tuple[str, ...]
+) -> None:
+    version = PartitionVersion.of_listing("p", listing, extensions)
+    assert version == PartitionVersion.of("p", data_files("p", listing, extensions))
+
+
+@given(many)
+def test_instants_are_those_of_the_files(files: list[DataFile]) -> None:
+    assert PartitionVersion.of("p", files).instants() == {file.instant for file in files}
 
 
 @given(many, many, st.data())
