@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from fsview.delta import delta_of, planned_removals
-from fsview.file_names import PARTITION_METADATA, data_files, parse_base_name
+from fsview.file_names import PARTITION_METADATA, parse_base_name
 from fsview.model import CompactionOperation
-from fsview.rows import DataFile
+from fsview.packed import PartitionVersion
 from fsview.snapshot import GroupKey, Snapshot
 from timeline.errors import CorruptMetadataError, InstantNotFoundError
 from timeline.instant import (
@@ -187,13 +187,14 @@ def add_replaced(
             groups[file_id] = max(groups.get(file_id, ""), instant.requested_time)
 
 
-def list_partition(storage: Storage, partition: str, config: TableConfig) -> list[DataFile]:
+def list_partition(storage: Storage, partition: str, config: TableConfig) -> PartitionVersion:
     """List one partition; one that doesn't exist has no files, nor has what can't be one."""
     try:
         checked_path(partition)
     except ValueError:
-        return []
-    return data_files(partition, storage.list(partition), base_extensions(config))
+        return PartitionVersion(partition)
+    listing = storage.list(partition)
+    return PartitionVersion.of_listing(partition, listing, base_extensions(config))
 
 
 def discover_partitions(storage: Storage) -> Iterator[tuple[str, tuple[FileInfo, ...]]]:

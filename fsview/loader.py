@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Mapping
 
 from fsview.build import base_extensions, discover_partitions, list_partition, removals_under_way
 from fsview.delta import ghosts_of
-from fsview.file_names import data_files
 from fsview.follower import ATTEMPTS, TimelineFollower
 from fsview.history import known_after
 from fsview.packed import PartitionVersion
@@ -112,12 +111,7 @@ class PartitionLoader:
     def _load(self, partitions: Collection[str]) -> None:
         """List partitions at the newest snapshot and fill them in."""
         storage = self._follower.storage.for_cause("lookup")
-        self._fill(
-            lambda start: {
-                p: PartitionVersion.of(p, list_partition(storage, p, start.config))
-                for p in partitions
-            }
-        )
+        self._fill(lambda start: {p: list_partition(storage, p, start.config) for p in partitions})
 
     def _discover(self) -> None:
         """Find every partition and fill in those not loaded, with the listings that found them."""
@@ -131,8 +125,7 @@ class PartitionLoader:
             for partition, listing in discover_partitions(storage):
                 known.add(partition)
                 if partition not in snapshot.files.versions:
-                    files = data_files(partition, listing, extensions)
-                    found[partition] = PartitionVersion.of(partition, files)
+                    found[partition] = PartitionVersion.of_listing(partition, listing, extensions)
             return found
 
         self._fill(listed, known)
@@ -181,6 +174,6 @@ class PartitionLoader:
             extensions = base_extensions(newest.config)
             version = version.with_changes(ghosts_of(partition, names, extensions))
         newest.files.versions.setdefault(partition, version)
-        for instant in {file.instant for file in version.files()}:
+        for instant in version.instants():
             if not newest.is_committed(instant):
                 self._follower.unfinished[instant].add(partition)
