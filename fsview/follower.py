@@ -163,7 +163,7 @@ class TimelineFollower:
         self._properties = properties
 
     def _stat_properties(self, cause: str) -> FileInfo | None:
-        """Return what shows whether the table's properties were written anew: by an upgrade, say."""
+        """Return what shows whether the properties were written anew: by an upgrade, say."""
         return self.storage.for_cause(cause).stat(CONFIG_PATH)
 
     def _publish(self, client: TableMetaClient, news: News) -> None:
