@@ -102,6 +102,12 @@ class ViewManager:
             )
         return table or self._opening.run(table_id, lambda: self._opened(table_id))
 
+    def open_tables(self) -> tuple[TableView, ...]:
+        """Return the tables opened so far, by the text of their ids."""
+        with self._lock:
+            tables = dict(self._tables)
+        return tuple(tables[table_id] for table_id in sorted(tables, key=str))
+
     def status(self) -> dict[str, Any]:
         """Return figures about every open table, fit for JSON."""
         with self._lock:

@@ -10,11 +10,13 @@ import threading
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
+from fsview.checking import Checked, PartitionChecker
 from fsview.follower import TimelineFollower
 from fsview.loader import PartitionLoader
 from fsview.local import LocalView
 from fsview.metrics import Metrics
 from fsview.packed import PartitionVersion
+from fsview.rebuilt import Pause
 from fsview.snapshot import GroupKey, Snapshot
 from timeline.clock import Clock, SystemClock
 from timeline.errors import ViewBehindError
@@ -57,6 +59,7 @@ class TableView:
         )
         self.table_id = self._follower.table_id
         self._loader = PartitionLoader(self._follower)
+        self._checker = PartitionChecker(self._follower)
         self._lock = threading.Lock()
         self._loaded: set[str] = set()
 
@@ -161,6 +164,21 @@ class TableView:
         """Count no partition as loaded; what was read of them stays."""
         with self._lock:
             self._loaded.clear()
+
+    # Whether it is right.
+
+    def held_partitions(self) -> tuple[str, ...]:
+        """Return the partitions whose files are held at the newest snapshot, as they were read."""
+        history = self._follower.held
+        return () if history is None else tuple(history.newest.files.versions)
+
+    def check(self, partition: str, pause: Pause = lambda: None) -> Checked:
+        """Compare a partition with storage, see ``PartitionChecker.check``."""
+        return self._checker.check(partition, pause)
+
+    def reload(self, cause: str) -> None:
+        """Load the table anew, and answer nobody from what was held; ``cause`` is counted."""
+        self._follower.reload(cause)
 
     def status(self) -> dict[str, Any]:
         """Return figures about this table, fit for JSON."""

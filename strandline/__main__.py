@@ -20,6 +20,7 @@ from strandline.service.assembly import Parts
 from strandline.service.bearer import read_token_file
 from strandline.service.child import own_stdout, run_child
 from strandline.service.options import (
+    CHECK_INTERVAL_S,
     MEMORY,
     STORAGES,
     THREADS,
@@ -94,6 +95,14 @@ def main() -> None:
     help="Threads for requests that aren't answered from ready bytes.",
 )
 @click.option(
+    "--check-interval",
+    type=click.FloatRange(0, 86400),
+    metavar="SECONDS",
+    default=CHECK_INTERVAL_S,
+    show_default=True,
+    help="How often one loaded partition is compared with storage; 0 turns it off.",
+)
+@click.option(
     "--log-level",
     type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False),
     default="INFO",
@@ -124,11 +133,17 @@ def _serve(
     token_file: str | None,
     no_token: bool,
     threads: int,
+    check_interval: float,
     log_level: str,
 ) -> None:
     try:
         _check_store(storage, store_dir)
-        parts = Parts(PartsOptions(_checked_roots(roots), _token(token_file, no_token)))
+        options = PartsOptions(
+            _checked_roots(roots),
+            _token(token_file, no_token),
+            check_interval_s=check_interval,
+        )
+        parts = Parts(options)
     except ConfigError as exc:
         raise click.UsageError(str(exc)) from exc
     logging.basicConfig(

@@ -240,6 +240,16 @@ RETAINED_SNAPSHOTS: Final = Setting(
     "service",
     minimum=1,
 )
+CHECK_INTERVAL: Final = Setting(
+    "strandline.service.check.interval.secs",
+    300.0,
+    "How often the service compares one loaded partition of one table with storage, tables in turn,"
+    " partitions by chance; a table that differs is loaded anew. 0 turns it off.",
+    "service",
+    unit="s",
+    minimum=0,
+    maximum=86400,
+)
 STOP_GRACE: Final = Setting(
     "strandline.service.stop.grace.secs",
     1.5,
@@ -289,6 +299,7 @@ SERVICE_SETTINGS: Final[tuple[Setting[Any], ...]] = (
     EMBED_GZIP,
     STORAGE_TYPE,
     RETAINED_SNAPSHOTS,
+    CHECK_INTERVAL,
     STOP_GRACE,
     KEEP_ALIVE,
     ANSWERS_BYTES,

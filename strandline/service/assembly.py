@@ -15,6 +15,7 @@ from fsview.metrics import Metrics
 from strandline.service.answers import REQUESTS, Answers
 from strandline.service.app import create_app
 from strandline.service.bearer import BearerCheck
+from strandline.service.checks import SamplingCheck, Waiter
 from strandline.service.hot import HotCount, HotPath
 from strandline.service.markers import MarkerService
 from strandline.service.options import PartsOptions
@@ -35,7 +36,16 @@ class Parts:
         *,
         clock: Clock | None = None,
         opener: Opener = open_storage,
+        ending: Waiter | None = None,
     ) -> None:
+        """Put the parts together; nothing runs before ``start``.
+
+        Args:
+            options: What the service is told.
+            clock: To time by.
+            opener: Opens a table's storage.
+            ending: What the background check waits by.
+        """
         self._clock = clock or SystemClock()
         self._started = self._clock.monotonic()
         self._lock = threading.Lock()
@@ -48,6 +58,9 @@ class Parts:
             clock=self._clock,
             opener=opener,
             retained_snapshots=options.retained_snapshots,
+        )
+        self.checks = SamplingCheck(
+            self.views, self.metrics, interval_s=options.check_interval_s, ending=ending
         )
         self.bearer = BearerCheck(options.token)
         self.markers = MarkerService(self._table_of)
@@ -73,8 +86,13 @@ class Parts:
             "tables": self.views.status(),
         }
 
+    def start(self) -> None:
+        """Begin what runs by itself."""
+        self.checks.start()
+
     def close(self) -> None:
         """End what has threads."""
+        self.checks.close()
         self.markers.close()
 
     def _table_of(self, base_path: str) -> tuple[Hashable, Storage]:

@@ -15,6 +15,7 @@ STORAGES: Final = (MEMORY, "spillable", "rocksdb")
 """Kinds of storage for views; those but the first are not there yet."""
 
 THREADS: Final = 16
+CHECK_INTERVAL_S: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class PartsOptions:
         gzip: Whether answers are compressed for those who accept it.
         answers_bytes: Budget of ready answers.
         retained_snapshots: How many snapshots of each table are kept for clients that are behind.
+        check_interval_s: Seconds between two comparisons with storage; 0: none.
     """
 
     roots: tuple[str, ...]
@@ -36,6 +38,7 @@ class PartsOptions:
     gzip: bool = True
     answers_bytes: int = 1 << 28
     retained_snapshots: int = RETAINED_SNAPSHOTS
+    check_interval_s: float = CHECK_INTERVAL_S
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,6 +146,7 @@ class ServiceServer:
         self, loop: asyncio.AbstractEventLoop, wsgi: WsgiBridge, started: Callable[[], None]
     ) -> None:
         def on_start() -> None:
+            self.parts.start()
             self._ready.set()
             started()
 

@@ -28,6 +28,7 @@ from typing import Any, ClassVar, Protocol
 from executor_proxy.http import HttpSession
 from strandline.config import (
     ANSWERS_BYTES,
+    CHECK_INTERVAL,
     EMBED_GZIP,
     EMBED_PORT,
     EMBED_REUSE,
@@ -117,6 +118,7 @@ class TimelineService:
                 settings.get(EMBED_GZIP),
                 settings.get(ANSWERS_BYTES),
                 settings.get(RETAINED_SNAPSHOTS),
+                settings.get(CHECK_INTERVAL),
             ),
             ServerOptions(
                 host,

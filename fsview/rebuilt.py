@@ -1,0 +1,302 @@
+"""Whether what was followed equals what one would build anew from storage, and in what it doesn't.
+
+Compared are the timeline with both hashes, the pending compactions, log compactions and
+clusterings, the replaced groups, the known partitions, and of each partition the names and sizes
+of its files. Modification times aren't: metadata doesn't have them.
+
+**Files of writes in flight are no difference**, since no instant names them and only a listing can
+show them. What that covers, exactly:
+
+* a base file, and from table version 8 on a log, whose name has an instant that isn't completed
+  (nor older than the timeline), be it there, gone or of another size;
+* before version 8, where a log's name has its slice's instant, whoever wrote it: a log that is new
+  or has grown while a delta commit or a log compaction pends;
+* a partition that isn't known and has no file but such.
+
+Nothing here is right while files are being removed (``removals_pending``).
+
+Source: none in Hudi, whose view resets itself instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from fsview.build import base_extensions, discover_partitions, snapshot_of
+from fsview.file_names import PARTITION_METADATA, data_files, parse_data_file
+from fsview.model import LogFile
+from fsview.packed import PartitionVersion
+from fsview.rows import UNKNOWN_SIZE
+from fsview.snapshot import Snapshot
+from timeline.instant import CLEAN, DELTA_COMMIT, LOG_COMPACTION, RESTORE, ROLLBACK
+from timeline.meta_client import TableMetaClient
+from timeline.storage.base import FileInfo, Storage
+from timeline.timeline import Timeline
+
+Pause = Callable[[], None]
+"""Called between slices of work, to let others run; what it raises breaks the work off."""
+
+SLICE: Final = 128
+"""Files looked at between two pauses: about a fifth of a millisecond."""
+
+SHOWN: Final = 3
+"""How many differences a message names."""
+
+_REMOVING: Final = (CLEAN, ROLLBACK, RESTORE)
+_APPENDING: Final = (DELTA_COMMIT, LOG_COMPACTION)
+_PENDING_MAPS: Final = ("pending_compaction", "pending_log_compaction", "pending_clustering")
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing that isn't held as it is on storage.
+
+    Attributes:
+        where: ``timeline``, ``pending compaction`` and the like, or ``partition 'p'``.
+        what: The difference in words.
+    """
+
+    where: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}"
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """What a comparison found; falsy when held and rebuilt are equal.
+
+    Attributes:
+        found: The differences, in order: of the table, then partition by partition.
+        in_flight: Names of files that are no difference because a write in flight has them.
+    """
+
+    found: tuple[Difference, ...] = ()
+    in_flight: frozenset[str] = field(default=frozenset())
+
+    def __bool__(self) -> bool:
+        return bool(self.found)
+
+    def __str__(self) -> str:
+        more = len(self.found) - SHOWN
+        shown = "; ".join(map(str, self.found[:SHOWN]))
+        return f"{shown}; and {more} more" if more > 0 else shown
+
+    def __add__(self, other: Differences) -> Differences:
+        return Differences(self.found + other.found, self.in_flight | other.in_flight)
+
+
+@dataclass(frozen=True, slots=True)
+class Unlike:
+    """The files of a partition that don't lie there as they are held, before it is said why.
+
+    Attributes:
+        alike: Names of the files that do.
+        held: Name → size of the others that are held.
+        listed: The others that were listed.
+    """
+
+    alike: Collection[str]
+    held: Mapping[str, int]
+    listed: PartitionVersion
+
+
+def equals_rebuilt(
+    snapshot: Snapshot, storage: Storage, partitions: Collection[str] | None = None
+) -> bool:
+    """Whether a snapshot equals one built anew; see ``differences_from_rebuilt``."""
+    return not differences_from_rebuilt(snapshot, storage, partitions)
+
+
+def differences_from_rebuilt(
+    snapshot: Snapshot, storage: Storage, partitions: Collection[str] | None = None
+) -> Differences:
+    """Compare a snapshot with what is built anew from storage, where nothing moves meanwhile.
+
+    Args:
+        snapshot: The newest one of a table; what was loaded of it is compared.
+        storage: The table's.
+        partitions: Which of the loaded partitions; ``None``: all, and whether the known partitions
+            (if they are known) are those that are there.
+
+    Raises:
+        CorruptMetadataError: The table can't be built anew.
+
+    Cost: what building it anew costs: the timeline, its plans and replacecommits, one list call for
+        each partition; to find partitions, one for each directory.
+    """
+    found = differences_of_table(snapshot, snapshot_of(TableMetaClient.open(storage)))
+    there: dict[str, tuple[FileInfo, ...]] = {}
+    if partitions is None and snapshot.files.known is not None:
+        there = dict(discover_partitions(storage))
+        found += _of_known(snapshot, there)
+    for partition in sorted(snapshot.files.versions if partitions is None else partitions):
+        listing = there[partition] if partition in there else storage.list(partition)
+        version = snapshot.files.versions[partition]
+        unlike = compared(version, listing, base_extensions(snapshot.config))
+        found += differences_of_files(snapshot, unlike, unlike.listed)
+    return found
+
+
+def removals_pending(active: Timeline) -> bool:
+    """Whether a clean, rollback or restore is under way: then files go that are held, rightly."""
+    return any(i.action in _REMOVING and not i.is_completed for i in active)
+
+
+def differences_of_table(held: Snapshot, rebuilt: Snapshot) -> Differences:
+    """Compare everything of two snapshots but their files."""
+    return Differences(tuple(_of_table(held, rebuilt)))
+
+
+def _of_table(held: Snapshot, rebuilt: Snapshot) -> Iterator[Difference]:
+    for instant in held.active:
+        if not rebuilt.active.contains(instant):
+            yield Difference("timeline", f"{instant} is held and isn't there")
+    for instant in rebuilt.active:
+        if not held.active.contains(instant):
+            yield Difference("timeline", f"{instant} is there and isn't held")
+    if held.hashes != rebuilt.hashes:
+        yield Difference("hashes", f"{held.hashes} are held, {rebuilt.hashes} are right")
+    for name in _PENDING_MAPS:
+        where = name.replace("_", " ")
+        yield from _of_maps(where, getattr(held, name), getattr(rebuilt, name))
+    yield from _of_maps("replaced groups", _by_group(held), _by_group(rebuilt))
+
+
+def _by_group(snapshot: Snapshot) -> dict[tuple[str, str], str]:
+    return {
+        (partition, file_id): time
+        for partition, groups in snapshot.replaced.items()
+        for file_id, time in groups.items()
+    }
+
+
+def _of_maps(
+    where: str, held: Mapping[tuple[str, str], object], right: Mapping[tuple[str, str], object]
+) -> Iterator[Difference]:
+    if held == right:
+        return
+    for key in sorted(held.keys() | right.keys()):
+        if held.get(key) != right.get(key):
+            group = f"group {key[1]} of partition {key[0]!r}"
+            yield Difference(
+                where, f"{group}: {_said(held.get(key))} is held, {_said(right.get(key))} is right"
+            )
+
+
+def _said(value: object) -> str:
+    return "nothing" if value is None else str(value)
+
+
+def _of_known(snapshot: Snapshot, there: Mapping[str, Collection[FileInfo]]) -> Differences:
+    found = Differences()
+    for partition in sorted((snapshot.files.known or frozenset()) | there.keys()):
+        listing = there.get(partition, ())
+        found += differences_of_known(snapshot, partition, listing, is_there=is_partition(listing))
+    return found
+
+
+def is_partition(listing: Iterable[FileInfo]) -> bool:
+    """Whether a directory with this listing is a partition."""
+    return any(info.name.startswith(PARTITION_METADATA) for info in listing)
+
+
+def differences_of_known(
+    snapshot: Snapshot, partition: str, listing: Iterable[FileInfo], *, is_there: bool
+) -> Differences:
+    """Compare whether a partition is known with whether it is there.
+
+    Args:
+        snapshot: One whose partitions are known.
+        partition: The partition.
+        listing: Of its directory.
+        is_there: Whether it is a partition, at the snapshot's instant.
+    """
+    is_known = partition in (snapshot.files.known or ())
+    if is_known == is_there:
+        return Differences()
+    where = f"partition {partition!r}"
+    if is_known:
+        return Differences((Difference(where, "is known and isn't there"),))
+    files = data_files(partition, listing, base_extensions(snapshot.config))
+    if all(not snapshot.completion.is_completed(file.instant) for file in files):
+        return Differences(in_flight=frozenset(file.name for file in files))
+    return Differences((Difference(where, "is there and isn't known"),))
+
+
+def compared(
+    held: PartitionVersion,
+    listing: Iterable[FileInfo],
+    extensions: Collection[str],
+    pause: Pause = lambda: None,
+) -> Unlike:
+    """Return the files of a partition that a listing shows otherwise than they are held.
+
+    Only names and sizes that are unlike are parsed and packed, so equal ones cost little.
+    """
+    left: dict[str, int] = {}
+    for at, file in enumerate(held.files(), 1):
+        left[file.name] = file.size
+        if at % SLICE == 0:
+            pause()
+    alike: set[str] = set()
+    others: list[FileInfo] = []
+    for at, info in enumerate(listing, 1):
+        if left.get(info.name) == info.size:
+            del left[info.name]
+            alike.add(info.name)
+        else:
+            others.append(info)
+        if at % SLICE == 0:
+            pause()
+    listed = PartitionVersion.of(held.partition, data_files(held.partition, others, extensions))
+    return Unlike(alike, left, listed)
+
+
+def differences_of_files(
+    snapshot: Snapshot, unlike: Unlike, listed: PartitionVersion
+) -> Differences:
+    """Say of the files of a partition that are unlike what they are: a difference, or in flight.
+
+    Args:
+        snapshot: The snapshot that holds the partition.
+        unlike: What differs.
+        listed: ``unlike.listed``, with what the instants since it was listed did.
+    """
+    sizes = {file.name: file.size for file in listed.files() if file.name not in unlike.alike}
+    found, in_flight = [], set()
+    for name in sorted(sizes.keys() | unlike.held.keys()):
+        held, there = unlike.held.get(name), sizes.get(name)
+        if held == there:
+            continue
+        if _is_in_flight(snapshot, listed.partition, name, held, there):
+            in_flight.add(name)
+        else:
+            where = f"partition {listed.partition!r}"
+            found.append(Difference(where, _of_file(name, held, there)))
+    return Differences(tuple(found), frozenset(in_flight))
+
+
+def _of_file(name: str, held: int | None, there: int | None) -> str:
+    if there is None:
+        return f"{name} is held and isn't there"
+    if held is None:
+        return f"{name} of {there} bytes is there and isn't held"
+    known = "of unknown size" if held == UNKNOWN_SIZE else f"with {held} bytes"
+    return f"{name} is held {known} and has {there}"
+
+
+def _is_in_flight(
+    snapshot: Snapshot, partition: str, name: str, held: int | None, there: int | None
+) -> bool:
+    """Whether a write in flight explains a file; see the module's docstring."""
+    file = parse_data_file(partition, name, 0, 0, base_extensions(snapshot.config))
+    if file is None:
+        return False
+    if isinstance(file, LogFile) and not snapshot.logs_by_completion:
+        grown = there is not None and (held is None or there > held)
+        return grown and any(i.action in _APPENDING and not i.is_completed for i in snapshot.active)
+    return not snapshot.completion.is_completed(file.instant)
