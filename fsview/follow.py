@@ -49,7 +49,8 @@ class News:
         active: Where it leads.
         steps: What happened, in order.
         completed: How many instants completed.
-        replaced: The replaced groups read anew, where a replacecommit is gone; else ``None``.
+        replaced: The replaced groups read anew, where a replacecommit is gone or archived; else
+            ``None``.
         undone: Completed writes that were rolled back or restored away.
         lost: Requested times of the compactions whose plans are gone.
     """
@@ -159,7 +160,7 @@ def read_news(
     plans = read_plans(client, difference.planned)
     plans |= _plans_of_completed(client, reader, old, deltas)
     anew = None
-    if any(i.action == REPLACE_COMMIT for i in difference.vanished):
+    if any(i.action == REPLACE_COMMIT for i in (*difference.vanished, *reader.archived)):
         anew = replaced_groups(client, active)
     found = steps(difference, deltas, plans)
     return News(active, tuple(found), len(difference.completed), anew, undone, lost)
