@@ -53,6 +53,8 @@ class News:
             ``None``.
         undone: Completed writes that were rolled back or restored away.
         lost: Requested times of the compactions whose plans are gone.
+        unexplained: Those of ``undone`` of which nothing says why: what became of their files only
+            a listing can tell.
     """
 
     active: Timeline
@@ -61,6 +63,7 @@ class News:
     replaced: Mapping[str, Mapping[str, str]] | None = None
     undone: frozenset[Instant] = frozenset()
     lost: frozenset[str] = frozenset()
+    unexplained: frozenset[Instant] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +72,10 @@ class Reload:
 
     Attributes:
         cause: ``timeline-emptied``, ``table-replaced`` (nothing of the old timeline is left, here
-            or in the archive), ``archived-unseen`` (the archive doesn't keep what an archived
-            instant did), ``instant-vanished`` (a write is gone and nothing says why) or
-            ``empty-metadata`` (a completed instant's file is empty).
+            or in the archive), ``table-upgraded`` (or downgraded), ``archived-unseen`` (the archive
+            doesn't keep what an archived instant did), ``empty-metadata`` (a completed instant's
+            file is empty), ``instant-vanished`` (a write from before the history began is gone and
+            nothing says why) or ``check-failed``.
         undone: As in ``News``; ``None`` when it isn't the same table any more.
         lost: As in ``News``.
     """
@@ -153,8 +157,7 @@ def read_news(
             return Reload("archived-unseen", undone, lost)
     if any(map(_says_nothing, metadata.values())):
         return Reload("empty-metadata", undone, lost)
-    if not _explained(difference, active, _times_undone(client, metadata)):
-        return Reload("instant-vanished", undone, lost)
+    unexplained = frozenset(_unexplained(difference, active, _times_undone(client, metadata)))
     deltas = _deltas(client, metadata)
     deltas |= {i: _with_deleted(reader, i, d) for i, d in deltas.items() if i.action == CLEAN}
     plans = read_plans(client, difference.planned)
@@ -163,7 +166,7 @@ def read_news(
     if any(i.action == REPLACE_COMMIT for i in (*difference.vanished, *reader.archived)):
         anew = replaced_groups(client, active)
     found = steps(difference, deltas, plans)
-    return News(active, tuple(found), len(difference.completed), anew, undone, lost)
+    return News(active, tuple(found), len(difference.completed), anew, undone, lost, unexplained)
 
 
 def _done(timeline: Timeline) -> Iterable[Instant]:
@@ -238,18 +241,23 @@ def _missed(old: Timeline, archived: Timeline) -> Iterable[Instant]:
             yield instant
 
 
-def _explained(difference: Difference, active: Timeline, undone: Collection[str]) -> bool:
-    """Whether it is clear of every write that is gone why it is."""
+def _unexplained(
+    difference: Difference, active: Timeline, undone: Collection[str]
+) -> Iterable[Instant]:
+    """Yield the writes that are gone though nothing says why."""
     start = active.first_non_savepoint_time or ""
     now = set(map(key_of, active))
-    undoing = any(i.action in _UNDOING and not i.is_completed for i in active)
-    return undoing or all(
-        i.action not in WRITE_ACTIONS
-        or i.requested_time < start  # archived
-        or i.requested_time in undone
-        or key_of(i) in now  # pending again: its files are uncommitted, and still there
-        for i in difference.vanished
-    )
+    if any(i.action in _UNDOING and not i.is_completed for i in active):
+        return
+    for instant in difference.vanished:
+        explained = (
+            instant.action not in WRITE_ACTIONS
+            or instant.requested_time < start  # archived
+            or instant.requested_time in undone
+            or key_of(instant) in now  # pending again: its files are uncommitted, and still there
+        )
+        if not explained:
+            yield instant
 
 
 def _undone(difference: Difference, active: Timeline) -> frozenset[Instant]:

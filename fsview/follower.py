@@ -21,7 +21,7 @@ from fsview.metrics import Metrics
 from fsview.past import candidates, read_branch
 from fsview.single_flight import Shared, SingleFlight
 from fsview.snapshot import Snapshot
-from fsview.sync import Step, settled
+from fsview.sync import Step, key_of, settled
 from timeline.clock import Clock
 from timeline.errors import InstantNotFoundError
 from timeline.meta_client import TableMetaClient
@@ -55,6 +55,7 @@ class TimelineFollower:
         self._suspect: str | None = None
         self._client: TableMetaClient | None = None
         self._properties: FileInfo | None = None
+        self._outdated: frozenset[tuple[str, str]] = frozenset()
         self._syncs: SingleFlight[Snapshot] = SingleFlight()
         self._reaching: Shared[None] = Shared()
 
@@ -135,6 +136,8 @@ class TimelineFollower:
             kept: tuple[Link, ...] = ()
             if reload is not None and reload.undone is not None:
                 kept = self.history.barring(reload.undone, reload.lost).links
+            elif reload is not None:
+                self._outdated = frozenset(map(key_of, self.history.newest.active.completed()))
             self._client, self._properties = client, properties
             self._history = History(kept).extended((Link(snapshot, anew=True),), self._retained)
             self.unfinished.clear()
@@ -154,20 +157,26 @@ class TimelineFollower:
         news: News | Reload = Reload("table-upgraded")
         if client.config.version == old.config.version:
             news = read_news(client, old, active)
-        if isinstance(news, Reload):
-            self.count("reloads", cause=news.cause)
-            self._start(news)
-            return
-        self.count("sync_instants", news.completed)
-        self._publish(client, news)
-        self._properties = properties
+        if isinstance(news, News):
+            unclear = history.touched_by(news.unexplained)
+            if unclear is not None:
+                self.count("sync_instants", news.completed)
+                self._publish(client, news, unclear)
+                self._properties = properties
+                return
+            news = Reload("instant-vanished", news.undone, news.lost)
+        self.count("reloads", cause=news.cause)
+        self._start(news)
 
     def _stat_properties(self, cause: str) -> FileInfo | None:
         """Return what shows whether the properties were written anew: by an upgrade, say."""
         return self.storage.for_cause(cause).stat(CONFIG_PATH)
 
-    def _publish(self, client: TableMetaClient, news: News) -> None:
-        """Make the snapshot of every step, and swap them all in."""
+    def _publish(self, client: TableMetaClient, news: News, unclear: frozenset[str]) -> None:
+        """Make the snapshot of every step, and swap them all in.
+
+        ``unclear`` are partitions that are to be listed again.
+        """
         with self.lock:
             history = self.history
             first = replace(history.newest, config=client.config)
@@ -183,10 +192,15 @@ class TimelineFollower:
             last = settled(
                 snapshot, news.active, client.completion_times(news.active), news.replaced
             )
-            if last.hashes == snapshot.hashes:
+            dropped = len(unclear & last.files.versions.keys())
+            if dropped:
+                self.count("partition_reloads", dropped, cause="instant-vanished")
+            if unclear:
+                last = replace(last, files=last.files.without(unclear))
+            if last.hashes == snapshot.hashes and not unclear:
                 history = history.with_newest(last)
             else:
-                history = history.extended((Link(last),), self._retained)
+                history = history.extended((Link(last, unclear=unclear),), self._retained)
             self._client = client
             self._history = history.barring(news.undone, news.lost)
 
@@ -208,9 +222,16 @@ class TimelineFollower:
     def _reach_back(self, last_instant: str, timeline_hash: str) -> None:
         for onto in self.history.open_snapshots:
             for timeline in candidates(onto, last_instant):
-                if timeline.hash == timeline_hash:
+                if timeline.hash == timeline_hash and self._is_of_this_version(timeline):
                     self._branch_off(onto, timeline)
                     return
+
+    def _is_of_this_version(self, timeline: Timeline) -> bool:
+        """Whether a timeline has an instant from after the last upgrade that was seen.
+
+        What happened before an upgrade may mean something else since (pinned.md, rule 2).
+        """
+        return any(key_of(instant) not in self._outdated for instant in timeline.completed())
 
     def _branch_off(self, onto: Snapshot, timeline: Timeline) -> None:
         try:

@@ -42,12 +42,14 @@ class Link:
         step: From the link before; ``None`` for the first, and where only the timeline was tidied.
         barred: Whether no client may be answered from it any more.
         anew: Whether the table was loaded anew: what lies before it can't be derived from it.
+        unclear: Partitions to be listed again from here on, whatever was listed before.
     """
 
     snapshot: Snapshot
     step: Step | None = None
     barred: bool = False
     anew: bool = False
+    unclear: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +223,19 @@ class History:
         """Return the steps from a snapshot to the newest; ``None`` when there is no way."""
         way = self.way(snapshot)
         return None if way is None else [link.step for link in way[1:] if link.step is not None]
+
+    def unclear_since(self, snapshot: Snapshot) -> frozenset[str]:
+        """Return the partitions of which a listing made at a kept snapshot is worth nothing now."""
+        since = (self.way(snapshot) or ())[1:]
+        return frozenset(partition for link in since for partition in link.unclear)
+
+    def touched_by(self, instants: Collection[Instant]) -> frozenset[str] | None:
+        """Return the partitions that some instants touched; ``None`` when not all are known."""
+        steps = (link.step for link in self.links if link.step is not None)
+        touched = {step.instant: step.touched for step in steps if step.instant in instants}
+        if len(touched) < len(instants):
+            return None
+        return frozenset(partition for found in touched.values() for partition in found)
 
     def only_cleans_since(self, snapshot: Snapshot) -> bool:
         """Whether some cleans and nothing else came after a snapshot.

@@ -151,6 +151,8 @@ class PartitionLoader:
                 steps = history.steps_since(start)
                 if steps is None or history.newest is not newest:
                     continue
+                if history.unclear_since(start).intersection(listed):
+                    continue
                 found = [history.brought_forward(v, steps) for v in listed.values()]
                 if any(version.has_ghosts for version in found):
                     continue  # a rollback since the listing leaves a size unsaid

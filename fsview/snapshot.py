@@ -10,7 +10,7 @@ Source: Hudi 1.2.0 ``AbstractTableFileSystemView``, ``IncrementalTimelineSyncFil
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -42,6 +42,11 @@ class LoadedFiles:
 
     versions: dict[str, PartitionVersion] = field(default_factory=dict)
     known: frozenset[str] | None = None
+
+    def without(self, partitions: Collection[str]) -> LoadedFiles:
+        """Return these files with some partitions not loaded."""
+        versions = {p: version for p, version in self.versions.items() if p not in partitions}
+        return LoadedFiles(versions, self.known)
 
 
 @dataclass(frozen=True)

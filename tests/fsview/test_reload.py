@@ -1,0 +1,105 @@
+"""What can't be followed: how much is loaded anew, and who is still answered."""
+
+from __future__ import annotations
+
+import pytest
+
+from fsview.local import LocalView
+from fsview.metrics import Metrics
+from fsview.table_view import TableView
+from tests.kit.view_model import ModelTable
+from timeline.errors import ViewBehindError
+from timeline.table_config import read_table_config, write_table_config
+
+
+def pin(view: LocalView) -> tuple[str, str]:
+    """Return what a client at a view's timeline sends."""
+    last = view.last_instant()
+    assert last is not None
+    return last.requested_time, view.timeline.hash
+
+
+def names(view: LocalView, partition: str) -> list[str]:
+    return [file.name for file in view.latest_base_files(partition)]
+
+
+def truth(table: ModelTable, partition: str) -> list[str]:
+    return [name for name, _ in table.truth.latest(partition).values()]
+
+
+def a_table(version: int = 9) -> tuple[ModelTable, TableView, Metrics]:
+    """Return a table with one commit in partitions a and b, and a view that has both loaded."""
+    table = ModelTable(version)
+    table.complete(table.begin([("a", "f1-0"), ("b", "f2-0")]))
+    metrics = Metrics()
+    view = TableView(table.storage, metrics=metrics)
+    view.newest().load_partitions(["a", "b"])
+    return table, view, metrics
+
+
+def test_a_write_that_is_gone_costs_a_listing_of_what_it_had_written() -> None:
+    table, view, metrics = a_table()
+    before = view.newest()
+    kept = names(before, "a")
+    table.complete(table.begin([("a", "f1-0")]))
+    after = view.sync()
+    gone = pin(after)
+    last = table.truth.committed.popitem()[1]
+    for path in [path for path in table.storage.files if last.instant.requested_time in path]:
+        del table.storage.files[path]
+    view.sync()
+    assert metrics.get("partition_reloads", cause="instant-vanished") == 1
+    assert metrics.get("reloads") == 0
+    assert names(view.newest(), "a") == kept
+    assert names(view.newest(), "b") == truth(table, "b")
+    assert table.storage.calls.snapshot()["list", "lookup"] == 3  # a, b, a again
+    assert names(view.at(*pin(before)), "a") == kept
+    with pytest.raises(ViewBehindError):
+        view.at(*gone)
+
+
+def test_a_table_loaded_anew_still_answers_who_was_answered_before() -> None:
+    table, view, metrics = a_table()
+    before = view.newest()
+    kept = names(before, "a")
+    write = table.begin([("a", "f1-0")])
+    table.complete(write)
+    (path,) = [
+        path
+        for path in table.storage.files
+        if path.startswith(f".hoodie/timeline/{write.instant.requested_time}_")
+    ]
+    table.storage.files[path] = b"", table.storage.files[path][1]
+    view.sync()
+    assert metrics.get("reloads", cause="empty-metadata") == 1
+    assert names(view.newest(), "a") == truth(table, "a")
+    assert names(view.at(*pin(before)), "a") == kept
+
+
+@pytest.mark.parametrize(("before", "after"), [(8, 9), (9, 8)])
+def test_an_upgrade_or_downgrade_is_noticed_with_the_next_instant(before: int, after: int) -> None:
+    """The timeline's folder stays where it is; only the properties say so."""
+    table, view, metrics = a_table(before)
+    client = pin(view.newest())
+    changed = read_table_config(table.storage).with_properties({"hoodie.table.version": str(after)})
+    write_table_config(table.storage, changed, create=False)
+    table.complete(table.begin([("a", "f1-0")]))
+    assert view.sync().snapshot.config.version == after
+    assert metrics.get("reloads", cause="table-upgraded") == 1
+    assert names(view.newest(), "a") == truth(table, "a")
+    # What a log's name says, and when an instant completed, may mean something else now.
+    with pytest.raises(ViewBehindError):
+        view.at(*client)
+
+
+def test_properties_written_anew_for_another_reason_change_nothing() -> None:
+    table, view, metrics = a_table()
+    client = view.newest()
+    changed = read_table_config(table.storage).with_properties(
+        {"hoodie.table.metadata.partitions": "files"}
+    )
+    write_table_config(table.storage, changed, create=False)
+    table.complete(table.begin([("a", "f1-0")]))
+    assert view.sync().snapshot.config.metadata_partitions == ("files",)
+    assert metrics.get("reloads") == 0
+    assert names(view.at(*pin(client)), "a") == names(client, "a")
