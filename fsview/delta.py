@@ -228,7 +228,9 @@ def _written(
     added: list[DataFile] = []
     extended = set()
     for stat in stats:
-        sizes = {stat.path: stat.file_size_in_bytes} if stat.path else {}
+        # What an append says is how much was written, and where in the log that begins.
+        end = stat.file_size_in_bytes + (stat.log_offset or 0)
+        sizes = {stat.path: end} if stat.path else {}
         for path, size in {**sizes, **(stat.cdc_stats or {})}.items():
             file = parse_data_file(partition, _name(path), size, 0, extensions)
             if file is None:
