@@ -41,6 +41,10 @@ class TimelineFollower:
     ``lock`` guards the swap of the history, the filling of ``Snapshot.files``, ``_suspect`` (why
     the history is not to be trusted) and ``unfinished``, which says for an instant in flight which
     partitions were listed with files of it; it is held for computation only, never for I/O.
+
+    Attributes:
+        must_list: Whether partitions are to be listed even where reading metadata would pay, since
+            storage was found not to be what it says.
     """
 
     def __init__(self, storage: Storage, *, metrics: Metrics, clock: Clock, retained: int) -> None:
@@ -53,6 +57,7 @@ class TimelineFollower:
         self._retained = retained
         self._history: History | None = None
         self._suspect: str | None = None
+        self.must_list = False
         self._client: TableMetaClient | None = None
         self._properties: FileInfo | None = None
         self._outdated: frozenset[tuple[str, str]] = frozenset()
@@ -103,7 +108,7 @@ class TimelineFollower:
             StorageError: The table can't be read for now.
         """
         with self.lock:
-            self._suspect = cause
+            self._suspect, self.must_list = cause, True
         return self.sync()
 
     def _sync(self) -> Snapshot:
