@@ -30,6 +30,7 @@ from timeline.instant import (
     REPLACE_COMMIT,
     RESTORE,
     ROLLBACK,
+    SAVEPOINT,
     WRITE_ACTIONS,
     Instant,
     State,
@@ -145,6 +146,8 @@ def read_news(
     if cause == "timeline-emptied":
         return Reload(cause)
     undoes = _times_undone(client, metadata)
+    if cause and all(i.requested_time in undoes for i in _done(old.active)):
+        cause = None
     if archived or cause or _may_have_missed(old.active, active, difference, undoes):
         gone = reader.archive.timeline.completed()
         if cause and not any(gone.find(i.requested_time, i.action) for i in _done(old.active)):
@@ -203,11 +206,21 @@ def _unrelated(old: Timeline, new: Timeline) -> str | None:
     return None if were & are else "table-replaced"
 
 
+def _first_write(timeline: Timeline) -> str:
+    """Return when the first write was requested that no savepoint keeps; older ones are archived.
+
+    Cleans, rollbacks and restores are archived by a count of their own and may be older.
+    """
+    saved = {i.requested_time for i in timeline if i.action == SAVEPOINT}
+    writes = (i.requested_time for i in timeline if i.action in WRITE_ACTIONS)
+    return next((time for time in writes if time not in saved), "")
+
+
 def _may_have_missed(
     old: Timeline, new: Timeline, difference: Difference, undone: Collection[str]
 ) -> bool:
     """Whether something may have completed and been archived since ``old`` was listed."""
-    start = new.first_non_savepoint_time or ""
+    start = _first_write(new)
     if old.last is None:
         return False
     if start > old.last.requested_time:
@@ -245,7 +258,7 @@ def _unexplained(
     difference: Difference, active: Timeline, undone: Collection[str]
 ) -> Iterable[Instant]:
     """Yield the writes that are gone though nothing says why."""
-    start = active.first_non_savepoint_time or ""
+    start = _first_write(active)
     now = set(map(key_of, active))
     if any(i.action in _UNDOING and not i.is_completed for i in active):
         return
@@ -262,7 +275,7 @@ def _unexplained(
 
 def _undone(difference: Difference, active: Timeline) -> frozenset[Instant]:
     """Return the completed writes that are gone without having been archived."""
-    start = active.first_non_savepoint_time or ""
+    start = _first_write(active)
     writes = (i for i in difference.vanished if i.action in WRITE_ACTIONS)
     return frozenset(i for i in writes if i.requested_time >= start)
 
