@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
+from fsview.forks import ForkingMap
 from fsview.model import CompactionOperation
 from fsview.packed import PartitionVersion
 from timeline.completion import CompletionTimes
@@ -40,12 +41,14 @@ class LoadedFiles:
         known: Every partition of the table, once they were looked for; else ``None``.
     """
 
-    versions: dict[str, PartitionVersion] = field(default_factory=dict)
+    versions: ForkingMap[PartitionVersion] = field(default_factory=ForkingMap)
     known: frozenset[str] | None = None
 
     def without(self, partitions: Collection[str]) -> LoadedFiles:
         """Return these files with some partitions not loaded."""
-        versions = {p: version for p, version in self.versions.items() if p not in partitions}
+        versions = self.versions.fork()
+        for partition in partitions:
+            versions.pop(partition, None)
         return LoadedFiles(versions, self.known)
 
 

