@@ -27,6 +27,7 @@ from timeline.instant import (
     CLEAN,
     CLUSTERING,
     COMPACTION,
+    LOG_COMPACTION,
     REPLACE_COMMIT,
     RESTORE,
     ROLLBACK,
@@ -40,6 +41,7 @@ from timeline.metadata import CleanerPlan, InstantMetadata
 from timeline.timeline import Timeline
 
 _UNDOING: Final = (ROLLBACK, RESTORE)
+_COMPACTIONS: Final = (COMPACTION, LOG_COMPACTION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class News:
         replaced: The replaced groups read anew, where a replacecommit is gone or archived; else
             ``None``.
         undone: Completed writes that were rolled back or restored away.
-        lost: Requested times of the compactions whose plans are gone.
+        lost: Requested times of the (log) compactions whose plans are gone.
         unexplained: Those of ``undone`` of which nothing says why: what became of their files only
             a listing can tell.
     """
@@ -281,7 +283,7 @@ def _undone(difference: Difference, active: Timeline) -> frozenset[Instant]:
 
 
 def _lost(difference: Difference) -> frozenset[str]:
-    return frozenset(i.requested_time for i in difference.lost if i.action == COMPACTION)
+    return frozenset(i.requested_time for i in difference.lost if i.action in _COMPACTIONS)
 
 
 def _plans_of_completed(

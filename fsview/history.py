@@ -23,7 +23,7 @@ from typing import Final
 from fsview.delta import taken_back, without_late_logs
 from fsview.packed import PartitionVersion
 from fsview.snapshot import Snapshot
-from fsview.sync import Step, advanced, stepped, version_after
+from fsview.sync import Step, advanced, key_of, stepped, version_after
 from timeline.completion import CompletionTimes
 from timeline.instant import CLEAN, Instant
 from timeline.timeline import Timeline
@@ -181,7 +181,7 @@ class History:
 
         Args:
             undone: Completed writes that were rolled back or restored away.
-            lost: Requested times of compactions whose plans are gone.
+            lost: Requested times of (log) compactions whose plans are gone.
         """
         if not undone and not lost:
             return self
@@ -244,6 +244,15 @@ class History:
         """
         since = self.steps_since(snapshot)
         return bool(since) and all(step.instant.action == CLEAN for step in since or ())
+
+    def planned_since(self, snapshot: Snapshot) -> tuple[Step, ...]:
+        """Return the steps since a snapshot that requested something whose plan is still there."""
+        there = set(map(key_of, self.newest.active))
+        return tuple(
+            step
+            for step in self.steps_since(snapshot) or ()
+            if (step.compactions or step.clustering) and key_of(step.instant) in there
+        )
 
     def brought_forward(self, version: PartitionVersion, steps: Iterable[Step]) -> PartitionVersion:
         """Return at the newest snapshot what was listed at some time since the first of ``steps``.

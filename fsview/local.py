@@ -195,19 +195,22 @@ class LocalView:
         return tuple(operation for _, operation in sorted(self.snapshot.pending_compaction.items()))
 
     def pending_log_compaction_operations(self) -> tuple[CompactionOperation, ...]:
-        """See ``FileSystemView``; in order of partition and file id."""
-        operations = self.snapshot.pending_log_compaction
+        """See ``FileSystemView``; in order of partition and file id.
+
+        A client's hash doesn't say which log compactions it knows of, so those planned since pend
+        for it, too (pinned.md, rule 7).
+        """
+        operations = self.table.log_compactions_of(self.snapshot)
         return tuple(operation for _, operation in sorted(operations.items()))
 
     def file_groups_in_pending_clustering(self) -> tuple[ClusteringOperation, ...]:
         """See ``FileSystemView``; in order of partition and file id.
 
-        A clustering pends for this view when its plan is on storage now, or when it completed after
-        the view's instant: an older view still shows the groups that it replaced, and a writer asks
-        this before it updates them (pinned.md, rule 7).
+        A clustering whose plan is on storage pends for this view as long as it isn't completed at
+        the view's instant, whenever it was planned: an older view still shows the groups that it
+        replaced, and a writer asks this before it updates them (pinned.md, rule 7).
         """
-        pending = dict(self.snapshot.pending_clustering)
-        pending.update(self.table.clustering_now())
+        pending = self.table.clustering_of(self.snapshot)
         return tuple(
             ClusteringOperation(partition, file_id, instant)
             for (partition, file_id), instant in sorted(pending.items(), key=lambda item: item[0])

@@ -7,7 +7,7 @@ partitions (``fsview.loader``), and says which snapshot a client means.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any, Final
 
 from fsview.checking import Checked, PartitionChecker
@@ -15,12 +15,13 @@ from fsview.follower import TimelineFollower
 from fsview.loader import PartitionLoader
 from fsview.local import LocalView
 from fsview.metrics import Metrics
+from fsview.model import CompactionOperation
 from fsview.packed import PartitionVersion
 from fsview.rebuilt import Pause
 from fsview.snapshot import GroupKey, Snapshot
 from timeline.clock import Clock, SystemClock
 from timeline.errors import ViewBehindError
-from timeline.instant import Instant
+from timeline.instant import LOG_COMPACTION, Instant
 from timeline.storage.base import Storage
 
 RETAINED_SNAPSHOTS: Final = 64
@@ -139,9 +140,21 @@ class TableView:
         """Load every partition of the table at a snapshot; return their paths in order."""
         return self._loader.load_all(snapshot)
 
-    def clustering_now(self) -> Mapping[GroupKey, Instant]:
-        """Return the clustering that pends on each group at the newest snapshot held."""
-        return self._follower.newest().pending_clustering
+    def clustering_of(self, snapshot: Snapshot) -> dict[GroupKey, Instant]:
+        """Return what pends for a client: every plan on storage not completed at its snapshot."""
+        pending = {**self._follower.newest().pending_clustering, **snapshot.pending_clustering}
+        for step in self._follower.history.planned_since(snapshot):
+            pending.update(step.clustering)
+        return pending
+
+    def log_compactions_of(self, snapshot: Snapshot) -> dict[GroupKey, CompactionOperation]:
+        """Return what pends for a client: every plan on storage not completed at its snapshot."""
+        newest = self._follower.newest().pending_log_compaction
+        pending = {**newest, **snapshot.pending_log_compaction}
+        for step in self._follower.history.planned_since(snapshot):
+            if step.instant.action == LOG_COMPACTION:
+                pending.update(step.compactions)
+        return pending
 
     def newest_if_only_cleaned(self, snapshot: Snapshot) -> Snapshot | None:
         """Return the newest snapshot if cleans and nothing else came after this one."""
