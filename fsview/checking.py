@@ -9,6 +9,7 @@ or restore is under way files go before any instant says so: then nothing is che
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -81,9 +82,10 @@ class PartitionChecker:
             history = self._follower.held
             if history is None:
                 return _skipped("the table isn't held")
-            checked = self._look(history.newest, partition, pause)
-            if checked is not None:
-                return checked
+            with suppress(InstantNotFoundError):  # it went between a listing and a read
+                checked = self._look(history.newest, partition, pause)
+                if checked is not None:
+                    return checked
         return _skipped(f"the table changed {ATTEMPTS} times while it was looked at")
 
     def _look(self, start: Snapshot, partition: str, pause: Pause) -> Checked | None:
@@ -91,10 +93,7 @@ class PartitionChecker:
         follower = self._follower
         client = TableMetaClient.open(follower.storage, cause=CAUSE)
         listing = follower.storage.for_cause(CAUSE).list(partition)
-        try:
-            rebuilt = snapshot_of(client)
-        except InstantNotFoundError:
-            return None
+        rebuilt = snapshot_of(client)
         if removals_pending(rebuilt.active):
             return _skipped("a clean, rollback or restore is under way")
         if rebuilt.active != start.active:
@@ -104,6 +103,8 @@ class PartitionChecker:
         steps = None if history is None else history.steps_since(start)
         if history is None or newest is None or steps is None or newest.active != rebuilt.active:
             return None
+        if partition in history.unclear_since(start):
+            return None
         held = newest.files.versions.get(partition)
         if held is None:
             return _skipped("the partition isn't loaded any more")
@@ -112,7 +113,7 @@ class PartitionChecker:
         if listed.has_ghosts:
             return None  # a rollback since the listing leaves a size unsaid
         found = differences_of_table(newest, rebuilt)
-        found += differences_of_files(newest, unlike, listed)
+        found += differences_of_files(client, newest, unlike, listed)
         if newest.files.known is not None:
             was_there = (partition,) if is_partition(listing) else ()
             is_there = partition in known_after(was_there, steps)

@@ -4,13 +4,14 @@ Compared are the timeline with both hashes, the pending compactions, log compact
 clusterings, the replaced groups, the known partitions, and of each partition the names and sizes
 of its files. Modification times aren't: metadata doesn't have them.
 
-**Files of writes in flight are no difference**, since no instant names them and only a listing can
-show them. What that covers, exactly:
+**Files that no instant names are no difference**: only a listing can show those of a write in
+flight, and those that a failed one left. What that covers, exactly:
 
 * a base file, and from table version 8 on a log, whose name has an instant that isn't completed
   (nor older than the timeline), be it there, gone or of another size;
 * before version 8, where a log's name has its slice's instant, whoever wrote it: a log that is new
-  or has grown while a delta commit or a log compaction pends;
+  or has grown while a delta commit or a log compaction pends; and one that is new and that no
+  instant of the timeline says it wrote (not all rollbacks name the logs that they leave);
 * a partition that isn't known and has no file but such.
 
 Nothing here is right while files are being removed (``removals_pending``).
@@ -21,12 +22,14 @@ Source: none in Hudi, whose view resets itself instead.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from fsview.build import base_extensions, discover_partitions, snapshot_of
+from fsview.delta import NO_CHANGE, delta_of
 from fsview.file_names import PARTITION_METADATA, data_files, parse_data_file
-from fsview.model import LogFile
+from fsview.model import BaseFile
 from fsview.packed import PartitionVersion
 from fsview.rows import UNKNOWN_SIZE
 from fsview.snapshot import Snapshot
@@ -46,6 +49,7 @@ SHOWN: Final = 3
 
 _REMOVING: Final = (CLEAN, ROLLBACK, RESTORE)
 _APPENDING: Final = (DELTA_COMMIT, LOG_COMPACTION)
+_NAMING_LOGS: Final = (DELTA_COMMIT, ROLLBACK, RESTORE)
 _PENDING_MAPS: Final = ("pending_compaction", "pending_log_compaction", "pending_clustering")
 
 
@@ -71,11 +75,11 @@ class Differences:
 
     Attributes:
         found: The differences, in order: of the table, then partition by partition.
-        in_flight: Names of files that are no difference because a write in flight has them.
+        unnamed: Names of files that are no difference because no instant names them.
     """
 
     found: tuple[Difference, ...] = ()
-    in_flight: frozenset[str] = field(default=frozenset())
+    unnamed: frozenset[str] = frozenset()
 
     def __bool__(self) -> bool:
         return bool(self.found)
@@ -86,7 +90,7 @@ class Differences:
         return f"{shown}; and {more} more" if more > 0 else shown
 
     def __add__(self, other: Differences) -> Differences:
-        return Differences(self.found + other.found, self.in_flight | other.in_flight)
+        return Differences(self.found + other.found, self.unnamed | other.unnamed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +132,8 @@ def differences_from_rebuilt(
     Cost: what building it anew costs: the timeline, its plans and replacecommits, one list call for
         each partition; to find partitions, one for each directory.
     """
-    found = differences_of_table(snapshot, snapshot_of(TableMetaClient.open(storage)))
+    client = TableMetaClient.open(storage)
+    found = differences_of_table(snapshot, snapshot_of(client))
     there: dict[str, tuple[FileInfo, ...]] = {}
     if partitions is None and snapshot.files.known is not None:
         there = dict(discover_partitions(storage))
@@ -137,7 +142,7 @@ def differences_from_rebuilt(
         listing = there[partition] if partition in there else storage.list(partition)
         version = snapshot.files.versions[partition]
         unlike = compared(version, listing, base_extensions(snapshot.config))
-        found += differences_of_files(snapshot, unlike, unlike.listed)
+        found += differences_of_files(client, snapshot, unlike, unlike.listed)
     return found
 
 
@@ -223,7 +228,7 @@ def differences_of_known(
         return Differences((Difference(where, "is known and isn't there"),))
     files = data_files(partition, listing, base_extensions(snapshot.config))
     if all(not snapshot.completion.is_completed(file.instant) for file in files):
-        return Differences(in_flight=frozenset(file.name for file in files))
+        return Differences(unnamed=frozenset(file.name for file in files))
     return Differences((Difference(where, "is there and isn't known"),))
 
 
@@ -257,27 +262,37 @@ def compared(
 
 
 def differences_of_files(
-    snapshot: Snapshot, unlike: Unlike, listed: PartitionVersion
+    client: TableMetaClient, snapshot: Snapshot, unlike: Unlike, listed: PartitionVersion
 ) -> Differences:
-    """Say of the files of a partition that are unlike what they are: a difference, or in flight.
+    """Say of the files of a partition that are unlike: a difference, or named by no instant.
 
     Args:
+        client: The table.
         snapshot: The snapshot that holds the partition.
         unlike: What differs.
         listed: ``unlike.listed``, with what the instants since it was listed did.
+
+    Raises:
+        InstantNotFoundError: An instant is gone from the timeline meanwhile.
+
+    Cost: nothing; before table version 8, where there is a log that isn't held, a read for each
+        completed delta commit, rollback and restore.
     """
     sizes = {file.name: file.size for file in listed.files() if file.name not in unlike.alike}
-    found, in_flight = [], set()
-    for name in sorted(sizes.keys() | unlike.held.keys()):
-        held, there = unlike.held.get(name), sizes.get(name)
-        if held == there:
-            continue
-        if _is_in_flight(snapshot, listed.partition, name, held, there):
-            in_flight.add(name)
-        else:
-            where = f"partition {listed.partition!r}"
-            found.append(Difference(where, _of_file(name, held, there)))
-    return Differences(tuple(found), frozenset(in_flight))
+    names = sorted(
+        name
+        for name in sizes.keys() | unlike.held.keys()
+        if sizes.get(name) != unlike.held.get(name)
+    )
+    judge = _Judge(client, snapshot, listed.partition)
+    unnamed = {n for n in names if judge.is_unnamed(n, unlike.held.get(n), sizes.get(n))}
+    where = f"partition {listed.partition!r}"
+    found = (
+        Difference(where, _of_file(name, unlike.held.get(name), sizes.get(name)))
+        for name in names
+        if name not in unnamed
+    )
+    return Differences(tuple(found), frozenset(unnamed))
 
 
 def _of_file(name: str, held: int | None, there: int | None) -> str:
@@ -289,14 +304,40 @@ def _of_file(name: str, held: int | None, there: int | None) -> str:
     return f"{name} is held {known} and has {there}"
 
 
-def _is_in_flight(
-    snapshot: Snapshot, partition: str, name: str, held: int | None, there: int | None
-) -> bool:
-    """Whether a write in flight explains a file; see the module's docstring."""
-    file = parse_data_file(partition, name, 0, 0, base_extensions(snapshot.config))
-    if file is None:
-        return False
-    if isinstance(file, LogFile) and not snapshot.logs_by_completion:
-        grown = there is not None and (held is None or there > held)
-        return grown and any(i.action in _APPENDING and not i.is_completed for i in snapshot.active)
-    return not snapshot.completion.is_completed(file.instant)
+class _Judge:
+    """Says of files of one partition whether no instant names them; see the module's docstring."""
+
+    def __init__(self, client: TableMetaClient, snapshot: Snapshot, partition: str) -> None:
+        self._client = client
+        self._snapshot = snapshot
+        self._partition = partition
+        self._extensions = base_extensions(snapshot.config)
+
+    def is_unnamed(self, name: str, held: int | None, there: int | None) -> bool:
+        """Whether that explains a file's two sizes; ``None``: it isn't held, or isn't there."""
+        file = parse_data_file(self._partition, name, 0, 0, self._extensions)
+        if file is None:
+            return False
+        if isinstance(file, BaseFile) or self._snapshot.logs_by_completion:
+            return not self._snapshot.completion.is_completed(file.instant)
+        if there is None or (held is not None and there < held):
+            return False
+        if self._appends_pend:
+            return True
+        return held is None and name not in self._written
+
+    @cached_property
+    def _appends_pend(self) -> bool:
+        active = self._snapshot.active
+        return any(i.action in _APPENDING and not i.is_completed for i in active)
+
+    @cached_property
+    def _written(self) -> frozenset[str]:
+        """The names that the timeline's instants say they wrote to."""
+        names: set[str] = set()
+        for instant in self._snapshot.active.completed():
+            if instant.action in _NAMING_LOGS:
+                delta = delta_of(self._client.read(instant), self._extensions)
+                change = delta.partitions.get(self._partition, NO_CHANGE)
+                names.update(file.name for file in change.added)
+        return frozenset(names)
