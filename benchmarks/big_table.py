@@ -130,6 +130,10 @@ class BigTable:
         )
         return file_id
 
+    def begin_write(self) -> None:
+        """Leave a commit in flight: what lies in the table then only a listing tells."""
+        self._meta.transition_to_inflight(self._meta.create_requested(COMMIT, next(self._times)))
+
     def _fill(self, partitions: Sequence[str]) -> None:
         """Make partitions with all their slices."""
         ids = {partition: self.file_ids(partition) for partition in partitions}

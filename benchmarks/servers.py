@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -153,11 +154,12 @@ class StrandlineServer(Server):
         tables: dict[str, dict[str, Any]] = json.loads(self.ask("/v1/strandline/status"))["tables"]
         return next(iter(tables.values()), {})
 
-    def calls(self) -> dict[str, int]:
-        """Return the storage calls so far, by kind."""
-        kinds: dict[str, int] = {}
+    def calls(self, cause: str | None = None) -> Counter[str]:
+        """Return the storage calls so far by kind: all, or those of one cause."""
+        kinds: Counter[str] = Counter()
         for call in self.status().get("storage_calls", ()):
-            kinds[call["kind"]] = kinds.get(call["kind"], 0) + call["count"]
+            if cause in (None, call["cause"]):
+                kinds[call["kind"]] += call["count"]
         return kinds
 
 

@@ -29,6 +29,10 @@ OF_PARTITION = "latest_file_slices"
 OF_GROUP = "latest_base_file"
 
 
+BySide = dict[bool, list[float]]
+"""Values of ours (true) and of Java's (false)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Bench:
     """How to measure.
@@ -107,22 +111,42 @@ def load(bench: Bench) -> Iterator[Figure]:
     """Measure the load of a whole table, by processes that have just started."""
     shape = Shape(bench.many(1000), 100, 3)
     big = bench.table("load", shape)
-    cpu: dict[bool, list[float]] = {True: [], False: []}
-    lists: dict[bool, list[float]] = {True: [], False: []}
+    what = f"load of {shape} ({shape.files:,} files)"
+    for way in ("from commit metadata", "by listing"):
+        if way == "by listing":
+            big.begin_write()
+        # The root is listed to look for partitions, and the timeline isn't counted.
+        most = 1 if way == "from commit metadata" else shape.partitions + 1
+        cpu, lists, grown = loads(bench, big)
+        yield Figure(f"{what} {way}: CPU s", cpu[True], cpu[False], Target(times=3))
+        at_most = Target(at_most=most)
+        yield Figure(f"{what} {way}: list calls", lists[True], lists[False], at_most)
+        yield Figure(f"{what} {way}: resident growth, bytes a file", grown[True], grown[False])
+
+
+def loads(bench: Bench, big: BigTable) -> tuple[BySide, BySide, BySide]:
+    """Load a table in each round; return CPU seconds, list calls, and bytes a file."""
+    cpu: BySide = {True: [], False: []}
+    lists: BySide = {True: [], False: []}
+    grown: BySide = {True: [], False: []}
     for _ in range(bench.rounds):
         with ExitStack() as stack:
-            peers = (stack.enter_context(bench.start_ours()), bench.start_java(stack))
-            for server in filter(None, peers):
+            ours, java = stack.enter_context(bench.start_ours()), bench.start_java(stack)
+            for server in filter(None, (ours, java)):
                 opened(server, big)
-                before = server.calls()
-                is_ours = server is peers[0]
-                cpu[is_ours].append(load_all(server, big))
-                lists[is_ours].append(server.calls()["list"] - before["list"])
-    what = f"load of {shape} ({shape.files:,} files)"
-    yield Figure(f"{what}: CPU s", cpu[True], cpu[False], Target(times=3))
-    # Beside the partitions the root is listed, and once more the timeline.
-    most = Target(at_most=shape.partitions + 2)
-    yield Figure(f"{what}: list calls", lists[True], lists[False], most)
+                before, resident = partition_lists(server), server.resident_bytes()
+                cpu[server is ours].append(load_all(server, big))
+                lists[server is ours].append(partition_lists(server) - before)
+                added = server.resident_bytes() - resident
+                grown[server is ours].append(added / big.shape.files)
+    return cpu, lists, grown
+
+
+def partition_lists(server: Server) -> int:
+    """Return the list calls so far that look for files or partitions."""
+    if isinstance(server, StrandlineServer):
+        return server.calls("lookup")["list"]
+    return server.calls()["list"]
 
 
 def commits(bench: Bench) -> Iterator[Figure]:
