@@ -142,7 +142,6 @@ def read_news(
     """
     reader = _Reader(client)
     difference = compare(old.active, active)
-    undone, lost = _undone(difference, active), _lost(difference)
     metadata = {instant: reader.read(instant) for instant in difference.to_read}
     cause = _unrelated(old.active, active)
     if cause == "timeline-emptied":
@@ -154,15 +153,15 @@ def read_news(
         gone = reader.archive.timeline.completed()
         if cause and not any(gone.find(i.requested_time, i.action) for i in _done(old.active)):
             return Reload(cause)
-        missed = tuple(_missed(old.active, gone))
-        reader.archived = frozenset(missed)
-        difference = difference.and_completed(missed)
-        metadata |= {instant: reader.read(instant) for instant in missed}
-        if any(_says_nothing(metadata[instant]) for instant in missed):
-            return Reload("archived-unseen", undone, lost)
-    if any(map(_says_nothing, metadata.values())):
-        return Reload("empty-metadata", undone, lost)
-    unexplained = frozenset(_unexplained(difference, active, _times_undone(client, metadata)))
+        reader.archived = frozenset(_missed(old.active, gone))
+        difference = difference.and_completed(reader.archived)
+        metadata |= {instant: reader.read(instant) for instant in reader.archived}
+        undoes = _times_undone(client, metadata)
+    undone, lost = _undone(difference, active, undoes), _lost(difference)
+    for cause, instants in (("archived-unseen", reader.archived), ("empty-metadata", metadata)):
+        if any(_says_nothing(metadata[instant]) for instant in instants):
+            return Reload(cause, undone, lost)
+    unexplained = frozenset(_unexplained(difference, active, undoes))
     deltas = _deltas(client, metadata)
     deltas |= {i: _with_deleted(reader, i, d) for i, d in deltas.items() if i.action == CLEAN}
     plans = read_plans(client, difference.planned)
@@ -275,11 +274,16 @@ def _unexplained(
             yield instant
 
 
-def _undone(difference: Difference, active: Timeline) -> frozenset[Instant]:
+def _undone(
+    difference: Difference, active: Timeline, undone: Collection[str]
+) -> frozenset[Instant]:
     """Return the completed writes that are gone without having been archived."""
     start = _first_write(active)
-    writes = (i for i in difference.vanished if i.action in WRITE_ACTIONS)
-    return frozenset(i for i in writes if i.requested_time >= start)
+    return frozenset(
+        i
+        for i in difference.vanished
+        if i.action in WRITE_ACTIONS and (i.requested_time >= start or i.requested_time in undone)
+    )
 
 
 def _lost(difference: Difference) -> frozenset[str]:

@@ -103,3 +103,18 @@ def test_properties_written_anew_for_another_reason_change_nothing() -> None:
     assert view.sync().snapshot.config.metadata_partitions == ("files",)
     assert metrics.get("reloads") == 0
     assert names(view.at(*pin(client)), "a") == names(client, "a")
+
+
+def test_nobody_goes_on_from_a_first_write_that_was_rolled_back() -> None:
+    """It is older than all that is left, as archived writes are."""
+    table, view, metrics = a_table()
+    client = pin(view.newest())
+    (write,) = table.truth.committed.values()
+    table.uncomplete(write)
+    table.roll_back(table.pending[0])
+    table.complete(table.begin([("a", "f1-0")]))
+    view.sync()
+    assert metrics.get("reloads") == 0
+    assert names(view.newest(), "a") == truth(table, "a")
+    with pytest.raises(ViewBehindError):
+        view.at(*client)
