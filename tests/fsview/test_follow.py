@@ -7,11 +7,11 @@ from collections import Counter
 import pytest
 
 from fsview.metrics import Metrics
+from fsview.rebuilt import Differences, differences_from_rebuilt
 from fsview.table_view import TableView
 from tests.conformance.view_suite import replay, servers, told
 from tests.fsview.subject import LocalClient
 from tests.kit import golden
-from tests.kit.rebuilt import missing_from_rebuilt
 from tests.kit.stepping import SteppingStorage
 
 IN_FLIGHT = {
@@ -36,6 +36,13 @@ def data_folders(listed: Counter[str]) -> dict[str, int]:
     return {path: n for path, n in listed.items() if not path.startswith(".hoodie")}
 
 
+def not_as_rebuilt(table: TableView, scenario: str, step: int) -> Differences:
+    """Compare a table's newest view with one built anew at a step, everything loaded."""
+    view = table.newest()
+    view.load_all_partitions()
+    return differences_from_rebuilt(view.snapshot, golden.GoldenStorage(scenario, step))
+
+
 @pytest.mark.parametrize("scenario", golden.scenarios())
 def test_following_every_step_answers_as_recorded_and_lists_nothing_twice(scenario: str) -> None:
     storage = SteppingStorage(scenario)
@@ -49,14 +56,14 @@ def test_following_every_step_answers_as_recorded_and_lists_nothing_twice(scenar
         storage.step(step)
         table.sync()
         in_flight = step in IN_FLIGHT.get(scenario, ())
-        differences, unnamed = missing_from_rebuilt(table, golden.GoldenStorage(scenario, step))
-        assert not differences, f"step {step}: {differences}"
-        assert bool(unnamed) == in_flight, f"step {step}: nothing names {unnamed}"
+        found = not_as_rebuilt(table, scenario, step)
+        assert not found, f"step {step}: {found}"
+        assert bool(found.unnamed) == in_flight, f"step {step}: nothing names {found.unnamed}"
         if step in recorded and not in_flight:
             table.clear_loaded()  # each recording begins with a fresh server
             recording = golden.recording(scenario, step, server, base=client.base_path)
-            found = replay(client, recording, f"{scenario}/{step:02d}", times=False)
-            assert not found, told(found)
+            wrong = replay(client, recording, f"{scenario}/{step:02d}", times=False)
+            assert not wrong, told(wrong)
     if scenario in UNSAID_SIZES:
         relisted = sum(data_folders(storage.listed).values()) - len(data_folders(storage.listed))
         assert metrics.get("partition_reloads", cause="files-unclear") == relisted == 4
@@ -98,10 +105,10 @@ def test_from_any_step_to_any_later_one_nothing_is_loaded_anew(scenario: str) ->
             table.sync()
             way = f"{first} to {last}"
             assert metrics.get("reloads") == 0, f"{way}: {metrics.counts()}"
-            differences, unnamed = missing_from_rebuilt(table, golden.GoldenStorage(scenario, last))
-            assert not differences, f"{way}: {differences}"
+            found = not_as_rebuilt(table, scenario, last)
+            assert not found, f"{way}: {found}"
             # A write that failed in between was never seen to begin.
-            assert not unnamed or scenario in IN_FLIGHT, f"{way}: nothing names {unnamed}"
+            assert not found.unnamed or scenario in IN_FLIGHT, f"{way}: {found.unnamed}"
             if scenario not in UNSAID_SIZES:
                 assert max(data_folders(storage.listed).values()) == 1, way
 

@@ -12,9 +12,8 @@ import pytest
 from fsview.table_view import TableView
 from tests.conformance.view_suite import canonical, servers, without_times
 from tests.fsview.subject import LocalClient
-from tests.fsview.test_follow import IN_FLIGHT
+from tests.fsview.test_follow import IN_FLIGHT, not_as_rebuilt
 from tests.kit import golden
-from tests.kit.rebuilt import missing_from_rebuilt
 from tests.kit.stepping import SteppingStorage
 from timeline.errors import ViewBehindError
 
@@ -73,7 +72,7 @@ def in_flight(scenario: str) -> frozenset[str]:
     unnamed: set[str] = set()
     if scenario in IN_FLIGHT:
         for step, table in enumerate(loaded_then(scenario, golden.steps(scenario))):
-            unnamed |= missing_from_rebuilt(table, golden.GoldenStorage(scenario, step))[1]
+            unnamed |= not_as_rebuilt(table, scenario, step).unnamed
     return frozenset(unnamed)
 
 
