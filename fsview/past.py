@@ -11,7 +11,7 @@ returns nothing where an answer might be wrong (pinned.md, rules 1, 4 and 7).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import product
 from typing import Final, TypeVar
@@ -40,6 +40,10 @@ UNCERTAIN: Final = 6
 """Of how many compactions, the last requested, every state is tried; 3 to the power of it hashes at
 most for each prefix."""
 
+SKEWED: Final = 32
+"""How many more instants may not have been seen, should clocks disagree."""
+
+_COMPACTIONS: Final = (COMPACTION, LOG_COMPACTION)
 _STATES: Final = (State.INFLIGHT, State.REQUESTED, None)
 
 
@@ -50,29 +54,36 @@ def candidates(known: Snapshot, last_instant: str) -> Iterator[Timeline]:
         known: A snapshot that came after.
         last_instant: Requested time of the client's last instant.
     """
+    if not known.active.contains_time(last_instant):
+        return
     completed = sorted(known.active.completed(), key=by_completion)
-    seen = 0
-    while seen < len(completed) and completed[seen].requested_time <= last_instant:
-        seen += 1
-    merge_on_read = known.config.table_type == MERGE_ON_READ
-    for end in range(seen, -1, -1):
+    later = (n for n, i in enumerate(completed) if i.requested_time > last_instant)
+    most = next(later, len(completed))
+    # What had completed by the time that the last one was requested was seen by who saw that.
+    sure = sum((i.completion_time or i.requested_time) < last_instant for i in completed[:most])
+    for end in range(most, max(0, sure - SKEWED) - 1, -1):
         done = completed[:end]
-        open_then = [i for i in known.active if not i.is_completed and i.action in _COMPACTIONS]
-        if merge_on_read:
-            # There a commit is a compaction: what writers complete is a deltacommit.
-            later = (i for i in completed[end:] if i.action == COMMIT)
-            open_then += [Instant(i.requested_time, COMPACTION, State.INFLIGHT) for i in later]
-        open_then = [i for i in open_then if i.requested_time <= last_instant]
-        open_then.sort(key=lambda i: i.requested_time)
-        times = {i.requested_time for i in done} | {i.requested_time for i in open_then}
-        if last_instant in times:
+        open_then = sorted(
+            _open_before(known, completed[end:], last_instant), key=lambda i: i.requested_time
+        )
+        if last_instant in {i.requested_time for i in (*done, *open_then)}:
             for pending in _in_every_state(open_then):
                 timeline = Timeline.of([*done, *pending])
                 if timeline.last is not None and timeline.last.requested_time == last_instant:
                     yield timeline
 
 
-_COMPACTIONS: Final = (COMPACTION, LOG_COMPACTION)
+def _open_before(
+    known: Snapshot, completed_later: Iterable[Instant], last_instant: str
+) -> Iterator[Instant]:
+    """Yield the (log) compactions that a client at ``last_instant`` may have seen pending."""
+    seen = (i for i in known.active if i.requested_time <= last_instant)
+    yield from (i for i in seen if not i.is_completed and i.action in _COMPACTIONS)
+    if known.config.table_type == MERGE_ON_READ:
+        # There a commit is a compaction: what writers complete is a deltacommit.
+        for instant in completed_later:
+            if instant.action == COMMIT and instant.requested_time <= last_instant:
+                yield Instant(instant.requested_time, COMPACTION, State.INFLIGHT)
 
 
 def _in_every_state(compactions: list[Instant]) -> Iterator[list[Instant]]:
