@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from fsview.local import LocalView
 from fsview.metrics import Metrics
+from fsview.rebuilt import differences_from_rebuilt
 from fsview.table_view import TableView
 from tests.kit.view_model import DataFile, Group, ModelTable, Shown, Truth
 from timeline.errors import ViewBehindError
@@ -180,6 +181,8 @@ class TableMachine(RuleBasedStateMachine):
             names = self.table.truth.all_names(partition)
             assert [file.name for file in held.all_base_files(partition)] == names
             assert [file.name for file in fresh.all_base_files(partition)] == names
+        found = differences_from_rebuilt(held.snapshot, self.table.storage)
+        assert not found, str(found)
 
     @precondition(lambda self: self.cleaning)
     @rule()
