@@ -163,6 +163,8 @@ class TimelineFollower:
         if client.config.version == old.config.version:
             news = read_news(client, old, active)
         if isinstance(news, News):
+            with self.lock:  # what it had written may still be there, and no instant names it
+                self.must_list = self.must_list or bool(news.unexplained)
             unclear = history.touched_by(news.unexplained)
             if unclear is not None:
                 self.count("sync_instants", news.completed)
@@ -225,7 +227,12 @@ class TimelineFollower:
         return self.history.meant(last_instant, timeline_hash)
 
     def _reach_back(self, last_instant: str, timeline_hash: str) -> None:
+        tried: set[Timeline] = set()
         for onto in self.history.open_snapshots:
+            then = onto.active.filter(lambda i: i.requested_time <= last_instant)
+            if then in tried:
+                continue  # what came later makes no other candidates
+            tried.add(then)
             for timeline in candidates(onto, last_instant):
                 if timeline.hash == timeline_hash and self._is_of_this_version(timeline):
                     self._branch_off(onto, timeline)
