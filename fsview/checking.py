@@ -24,6 +24,7 @@ from fsview.rebuilt import (
     differences_of_known,
     differences_of_table,
     is_partition,
+    listing_of,
     removals_pending,
 )
 from fsview.snapshot import Snapshot
@@ -92,7 +93,7 @@ class PartitionChecker:
         """Check once; ``None`` when the table moved in a way that needs another look."""
         follower = self._follower
         client = TableMetaClient.open(follower.storage, cause=CAUSE)
-        listing = follower.storage.for_cause(CAUSE).list(partition)
+        listing = listing_of(follower.storage.for_cause(CAUSE), partition)
         rebuilt = snapshot_of(client)
         if removals_pending(rebuilt.active):
             return _skipped("a clean, rollback or restore is under way")

@@ -35,14 +35,14 @@ from fsview.rows import UNKNOWN_SIZE
 from fsview.snapshot import Snapshot
 from timeline.instant import CLEAN, DELTA_COMMIT, LOG_COMPACTION, RESTORE, ROLLBACK
 from timeline.meta_client import TableMetaClient
-from timeline.storage.base import FileInfo, Storage
+from timeline.storage.base import FileInfo, Storage, checked_path
 from timeline.timeline import Timeline
 
 Pause = Callable[[], None]
 """Called between slices of work, to let others run; what it raises breaks the work off."""
 
 SLICE: Final = 128
-"""Files looked at between two pauses: about a fifth of a millisecond."""
+"""Files looked at between two pauses: at most about four tenths of a millisecond."""
 
 SHOWN: Final = 3
 """How many differences a message names."""
@@ -139,7 +139,7 @@ def differences_from_rebuilt(
         there = dict(discover_partitions(storage))
         found += _of_known(snapshot, there)
     for partition in sorted(snapshot.files.versions if partitions is None else partitions):
-        listing = there[partition] if partition in there else storage.list(partition)
+        listing = there[partition] if partition in there else listing_of(storage, partition)
         version = snapshot.files.versions[partition]
         unlike = compared(version, listing, base_extensions(snapshot.config))
         found += differences_of_files(client, snapshot, unlike, unlike.listed)
@@ -202,6 +202,15 @@ def _of_known(snapshot: Snapshot, there: Mapping[str, Collection[FileInfo]]) -> 
         listing = there.get(partition, ())
         found += differences_of_known(snapshot, partition, listing, is_there=is_partition(listing))
     return found
+
+
+def listing_of(storage: Storage, partition: str) -> tuple[FileInfo, ...]:
+    """List a partition; what somebody asked for and can't be one has no files."""
+    try:
+        checked_path(partition)
+    except ValueError:
+        return ()
+    return storage.list(partition)
 
 
 def is_partition(listing: Iterable[FileInfo]) -> bool:

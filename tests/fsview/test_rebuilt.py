@@ -196,6 +196,16 @@ def test_what_is_not_held_is_not_checked() -> None:
     assert view.check("a").why == "the partition isn't loaded any more"
 
 
+@pytest.mark.parametrize("partition", ["x", "../x", "a//b"])
+def test_what_somebody_asked_for_and_is_no_partition_is_empty_on_both_sides(partition: str) -> None:
+    table = a_table()
+    view = opened(table)
+    assert not list(view.newest().latest_base_files(partition))
+    assert partition in view.held_partitions()
+    assert view.check(partition).outcome == "equal"
+    assert equals_rebuilt(view.newest().snapshot, table.storage)
+
+
 # What differs is found, and right after a reload.
 
 
