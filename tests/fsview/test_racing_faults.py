@@ -1,0 +1,201 @@
+"""A writer that doesn't wait: the table moves on in the middle of a sync or a load.
+
+At every call of a sync, and of all that a view does when it is first asked, the table moves to its
+next step, to the one after, or, where only something was planned, back to the one before. The
+answers are those of a state that was; the next request's are those of a rebuilt view; clients that
+are behind get their own answers or are refused.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from itertools import count, pairwise
+
+import pytest
+
+from fsview.local import LocalView
+from fsview.table_view import TableView
+from tests.kit import golden
+from tests.kit.troubled_storage import (
+    TroubledStorage,
+    answers,
+    changed,
+    changed_since,
+    expected,
+    loaded,
+    partitions_of,
+    steps_of,
+    table_at,
+)
+from timeline.errors import PathNotFoundError, TableNotFoundError, ViewBehindError
+from timeline.table_config import CONFIG_PATH
+
+SCENARIOS = [
+    pytest.param(name, marks=() if name == "rollback_mor_v9" else pytest.mark.property)
+    for name in golden.scenarios()
+]
+RACES = {"next": (0, 1), "next but one": (1, 2), "back": (1, 0)}
+"""Which of three steps in a row a sync begins at, and to which the table moves in it."""
+
+UNCOMMITTED = dict.fromkeys(("rollback_mor_v6", "rollback_mor_v6_h0150", "rollback_mor_v9"), (7,))
+"""Steps at which a commit is in flight that was completed before: who missed it knows no file of
+it."""
+
+ROLLED_BACK = dict.fromkeys(("rollback_mor_v6", "rollback_mor_v6_h0150"), ((4, 5),))
+"""Where a completed delta commit is rolled back: a view that was opened before and lists after
+lacks its logs, though nobody who asks for that instant gets such a view any more."""
+
+
+class Found:
+    """What went wrong, and how often what didn't."""
+
+    def __init__(self) -> None:
+        self.wrong: list[str] = []
+        self.count: Counter[str] = Counter()
+
+    def check(self, what: str, told: str, differs: list[str]) -> None:
+        self.count[what] += 1
+        if differs:
+            self.wrong.append(f"{told}, {what}: {differs}")
+
+    def done(self) -> None:
+        assert not self.wrong, f"{len(self.wrong)} of {self.count}: {self.wrong[:5]}"
+
+
+def only_planned(scenario: str, before: int, after: int) -> bool:
+    """Whether all that happened between two steps can be taken back without a trace."""
+    then, now = (
+        TableView(table_at(scenario, step)).newest().snapshot.active for step in (before, after)
+    )
+    return then.completed() == now.completed()
+
+
+def closest(said: dict[str, object], states: list[dict[str, object]]) -> list[str]:
+    """Return in what the state that differs least differs."""
+    return min((changed(said, state) for state in states), key=len)
+
+
+def as_then(table: TableView, pinned: LocalView, then: dict[str, object], scenario: str) -> list:
+    """Return in what a client that is behind isn't answered as it was."""
+    client = pinned.snapshot.client_timeline
+    last = "0" if client.last is None else client.last.requested_time
+    try:
+        view = table.at(last, client.hash)
+    except ViewBehindError:
+        return []
+    return changed_since(answers(view, scenario), then)
+
+
+@pytest.mark.parametrize("race", RACES)
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_the_table_moves_in_a_sync(scenario: str, race: str) -> None:
+    found = Found()
+    begin, end = RACES[race]
+    steps = steps_of(scenario)
+    for three in zip(steps, steps[1:], steps[2:], strict=False):
+        if race == "back" and not only_planned(scenario, *three[:2]):
+            continue
+        if three[end] in UNCOMMITTED.get(scenario, ()):
+            continue
+        states = [expected(scenario, step) for step in three]
+        for nth in count(1):
+            storage = TroubledStorage(scenario, three[0])
+            table = loaded(storage, scenario)
+            pinned = table.newest()
+            storage.step(three[begin])
+            with storage.moving(nth, three[end]) as moved:
+                table.sync()
+            if not moved:
+                break
+            told = f"{three}, call {nth}"
+            said = answers(table.newest(), scenario)
+            found.check("a state that was", told, closest(said, states))
+            found.check("older client", told, as_then(table, pinned, states[0], scenario))
+            table.sync()
+            said = answers(table.newest(), scenario)
+            found.check("caught up", told, changed(said, states[end]))
+            found.check("older client later", told, as_then(table, pinned, states[0], scenario))
+    found.done()
+
+
+@pytest.mark.parametrize("race", ["next", "back"])
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_the_table_moves_while_it_is_first_read(scenario: str, race: str) -> None:
+    """Start, discovery, each partition's load: the view answers at what it saw, or not at all."""
+    found = Found()
+    steps = steps_of(scenario)
+    for two in pairwise(steps):
+        if race == "back" and not only_planned(scenario, *two):
+            continue
+        if two in ROLLED_BACK.get(scenario, ()):
+            continue
+        begin, end = two if race == "next" else reversed(two)
+        states = [expected(scenario, step) for step in (begin, end)]
+        # A table of many partitions has many calls that are alike.
+        for nth in count(1, 1 + len(partitions_of(scenario)) // 4):
+            storage = TroubledStorage(scenario, begin)
+            table = TableView(storage)
+            told = f"{begin} to {end}, call {nth}"
+            with storage.moving(nth, end) as moved:
+                view = table.newest()
+                said = answers(view, scenario)
+                differs = min((changed_since(said, then) for then in states), key=len)
+                found.check("a state that was", told, differs)
+                with suppress(ViewBehindError):
+                    table.newest().load_all_partitions()
+            if not moved:
+                break
+            found.check("the same again", told, changed_since(answers(view, scenario), said))
+            table.sync()
+            said = answers(table.newest(), scenario)
+            found.check("caught up", told, changed(said, states[1]))
+            differs = min((as_then(table, view, then, scenario) for then in states), key=len)
+            found.check("older client later", told, differs)
+    found.done()
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_file_that_is_gone_for_a_moment(scenario: str) -> None:
+    """It was listed, and isn't there when it is read: the timeline is listed anew."""
+    found = Found()
+    first, *later = steps_of(scenario)
+    storage = TroubledStorage(scenario, first)
+    table = loaded(storage, scenario)
+    before = first
+    for step in later:
+        was = expected(scenario, before)
+        for nth in count(1):
+            gone: list[str] = []
+
+            def flicker(
+                at: int, kind: str, path: str, nth: int = nth, gone: list[str] = gone
+            ) -> None:
+                if at == nth:
+                    gone.append(path)
+                    if kind == "read":
+                        raise PathNotFoundError(f"no file {path}")
+
+            storage.step(step)
+            told = f"{step}, call {nth}"
+            with storage.acting(flicker):
+                refused = False
+                try:
+                    table.sync()
+                except TableNotFoundError:
+                    refused = True
+            if refused:
+                assert gone == [CONFIG_PATH], told
+                found.check("as it was", told, changed(answers(table.newest(), scenario), was))
+                table.sync()
+            differs = changed(answers(table.newest(), scenario), expected(scenario, step))
+            if gone and gone[0].endswith(("replacecommit.requested", "clustering.requested")):
+                assert set(differs) <= {"clusterings"}  # taken as rolled back, as Hudi does
+            else:
+                found.check("caught up", told, differs)
+            if not gone:
+                break
+            storage.step(before)
+            table = loaded(storage, scenario)
+        before = step
+    found.done()

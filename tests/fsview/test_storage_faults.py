@@ -1,0 +1,128 @@
+"""An error at any storage call: the view that was stays, the next request works.
+
+Of every golden table each sync, and each building of a view from nothing (start, discovery,
+loading), is failed at its first call, then at its second, and so on, before the call has its effect
+and after. A failure shows nothing of what was read; whoever asks next gets what a rebuilt view
+says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+
+import pytest
+
+from fsview.table_view import TableView
+from tests.kit import golden
+from tests.kit.troubled_storage import (
+    FEW,
+    IN_FLIGHT,
+    TroubledStorage,
+    answers,
+    changed_since,
+    expected,
+    loaded,
+    partitions_of,
+    steps_of,
+)
+from timeline.errors import StorageUnavailableError
+from timeline.storage.faults import Effect
+
+EFFECTS = (Effect.ERROR_BEFORE, Effect.ERROR_AFTER)
+SCENARIOS = [
+    pytest.param(name, marks=() if name in FEW else pytest.mark.property)
+    for name in golden.scenarios()
+]
+
+
+def failed_at_every_call(
+    storage: TroubledStorage, effect: Effect, work: Callable[[], object]
+) -> int:
+    """Do something that fails at its first call, at its second, ... until none is left.
+
+    Returns:
+        How often it failed.
+    """
+    for nth in count(1):
+        start = len(storage.log)
+        with storage.failing(nth, effect):
+            try:
+                work()
+            except StorageUnavailableError as error:
+                kind, path = storage.log[-1]
+                if f"injected: {kind} {path}" not in str(error):
+                    raise
+                assert len(storage.log) == start + nth
+            else:
+                return nth - 1
+    raise AssertionError("unreachable")
+
+
+@pytest.mark.parametrize("effect", EFFECTS)
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_every_call_of_a_sync_may_fail(scenario: str, effect: Effect) -> None:
+    first, *later = steps_of(scenario)
+    storage = TroubledStorage(scenario, first)
+    table = loaded(storage, scenario)
+    failures = 0
+    for step in later:
+        storage.step(step)
+        held = table.newest()
+        said = answers(held, scenario)
+
+        def sync_or_same(held: object = held.snapshot) -> None:
+            try:
+                table.sync()
+            except StorageUnavailableError:
+                assert table.newest().snapshot is held
+                raise
+
+        failures += failed_at_every_call(storage, effect, sync_or_same)
+        assert not changed_since(answers(held, scenario), said)
+        assert answers(table.newest(), scenario) == expected(scenario, step)
+    assert failures >= 3 * len(later)  # the timeline, the properties, an instant
+
+
+@pytest.mark.parametrize("effect", EFFECTS)
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_every_call_of_a_start_a_discovery_and_a_load_may_fail(
+    scenario: str, effect: Effect
+) -> None:
+    partition = partitions_of(scenario)[0]
+    for step in golden.steps(scenario):
+        storage = TroubledStorage(scenario, step)
+        table = TableView(storage)
+        works: tuple[Callable[[], object], ...] = (
+            table.newest,
+            lambda view=table: view.newest().all_file_slices(partition),
+            lambda view=table: view.newest().load_all_partitions(),
+        )
+        for work in works:
+            assert failed_at_every_call(storage, effect, work) >= 2
+        if step not in IN_FLIGHT.get(scenario, ()):
+            assert answers(table.newest(), scenario) == expected(scenario, step)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_while_the_storage_is_away_what_is_held_is_answered(scenario: str) -> None:
+    """Nobody who asks for what is held waits for the storage, or learns that it is away."""
+    first, second, *_ = steps_of(scenario)
+    storage = TroubledStorage(scenario, first)
+    table = loaded(storage, scenario)
+    client = table.newest().snapshot.client_timeline
+    assert client.last is not None
+
+    def away(_nth: int, kind: str, path: str) -> None:
+        raise StorageUnavailableError(f"injected: {kind} {path}")
+
+    storage.step(second)
+    with storage.acting(away):
+        calls = len(storage.log)
+        view = table.at(client.last.requested_time, client.hash)
+        assert answers(view, scenario) == expected(scenario, first)
+        assert len(storage.log) == calls
+        with pytest.raises(StorageUnavailableError, match="injected"):
+            table.at("20991231000000000", "a hash of nobody's")
+        assert answers(table.newest(), scenario) == expected(scenario, first)
+    assert answers(table.sync(), scenario) == expected(scenario, second)

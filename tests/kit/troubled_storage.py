@@ -1,0 +1,353 @@
+"""Golden tables in trouble: files damaged or gone, calls that fail, a writer that doesn't wait.
+
+``TroubledStorage`` shows one golden step at a time, as ``SteppingStorage`` does, with some files
+replaced by damage, and lets a test act before each call: to fail, to move on to another step, to
+take a file away. ``answers`` is what a view says of a whole table, in a form that compares.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import IO, Any, TypeVar
+
+import pyarrow as pa
+
+from fsview.local import LocalView
+from fsview.model import BaseFile, FileSlice
+from fsview.table_view import TableView
+from tests.kit import golden
+from tests.kit.golden import GoldenStorage
+from timeline.codec import encode
+from timeline.errors import PathNotFoundError, StorageUnavailableError, ViewBehindError
+from timeline.metadata import CleanMetadata, SavepointMetadata
+from timeline.storage.base import FileInfo, Storage, StorageCalls
+from timeline.storage.faults import Effect, Fault
+
+T = TypeVar("T")
+
+IN_FLIGHT = {
+    "rollback_cow_v6": {2, 9},
+    "rollback_cow_v9": {2, 9},
+    "rollback_mor_v6": {2, 9, 10},
+    "rollback_mor_v6_h0150": {2, 9, 10},
+    "rollback_mor_v9": {2, 9, 10},
+}
+"""Steps with files of a write in flight: a listing shows them and no instant names them."""
+
+FEW = ("replace_cow_v6", "rollback_mor_v9", "savepoint_mor_v6")
+"""Scenarios that together have every action; for the tests that run on every change."""
+
+LATEST = "99991231235959999"
+
+
+@dataclass(frozen=True)
+class Damage:
+    """What became of a file.
+
+    Attributes:
+        name: What it is called in a test's message.
+        data: Its content now.
+        error: What reading it raises instead.
+    """
+
+    name: str
+    data: bytes = b""
+    error: type[Exception] | None = None
+
+
+GONE = Damage("gone", error=PathNotFoundError)
+"""Still listed, but there is no such file."""
+DIRECTORY = Damage("a directory", error=StorageUnavailableError)
+FORBIDDEN = Damage("forbidden", error=StorageUnavailableError)
+
+
+def cuts(data: bytes) -> Iterator[Damage]:
+    """Yield a file cut short: to nothing, to a byte, to half, by a byte."""
+    for length in sorted({0, min(1, len(data)), len(data) // 2, max(len(data) - 1, 0)}):
+        if length < len(data):
+            yield Damage(f"cut to {length} of {len(data)}", data[:length])
+
+
+def foreign(path: str, data: bytes) -> Iterator[Damage]:
+    """Yield what is no file of this kind."""
+    yield Damage("random bytes", random.Random(path).randbytes(max(len(data), 64)))
+    yield Damage("zeros", b"\x00" * len(data))
+    yield Damage("other JSON", b'{"files": [{"fileName": "x"}]}')
+    other = CleanMetadata("1") if "clean" not in path else SavepointMetadata("me", 1, "")
+    yield Damage("other Avro", encode(other, 9))
+    yield from (GONE, DIRECTORY, FORBIDDEN)
+
+
+@lru_cache(maxsize=48)
+def table_at(scenario: str, step: int) -> GoldenStorage:
+    """Return a golden step, which nobody changes."""
+    return GoldenStorage(scenario, step)
+
+
+def steps_of(scenario: str) -> list[int]:
+    """Return the steps of which a listing shows nothing that no instant names."""
+    return [n for n in golden.steps(scenario) if n not in IN_FLIGHT.get(scenario, ())]
+
+
+Before = Callable[[int, str, str], None]
+
+
+@dataclass
+class _State:
+    """What a storage shares with those made of it by ``for_cause``."""
+
+    scenario: str
+    step: int
+    damage: dict[str, Damage] = field(default_factory=dict)
+    log: list[tuple[str, str]] = field(default_factory=list)
+    before: Before | None = None
+    fault: Fault | None = None
+
+
+class TroubledStorage(Storage):
+    """A golden table that a test can damage, move on, and act on before each call."""
+
+    def __init__(self, scenario: str, step: int = 0) -> None:
+        self.base_path = table_at(scenario, step).base_path
+        self.calls = StorageCalls()
+        self._cause = "other"
+        self._state = _State(scenario, step)
+
+    @property
+    def log(self) -> list[tuple[str, str]]:
+        """(kind, path) of every call so far."""
+        return self._state.log
+
+    def step(self, step: int) -> None:
+        """Show another step from now on."""
+        self._state.step = step
+
+    @property
+    def now(self) -> GoldenStorage:
+        """The table as it would be without damage."""
+        return table_at(self._state.scenario, self._state.step)
+
+    @contextmanager
+    def damaged(self, path: str, damage: Damage) -> Iterator[None]:
+        """Have a file damaged."""
+        self._state.damage[path] = damage
+        try:
+            yield
+        finally:
+            del self._state.damage[path]
+
+    @contextmanager
+    def acting(self, before: Before) -> Iterator[None]:
+        """Call ``before(n, kind, path)`` before the n-th call from now, counted from 1."""
+        start = len(self.log)
+        self._state.before = lambda n, kind, path: before(n - start, kind, path)
+        try:
+            yield
+        finally:
+            self._state.before = None
+
+    @contextmanager
+    def moving(self, nth: int, step: int) -> Iterator[list[int]]:
+        """Show another step from just before the nth call on; what is yielded then has it."""
+        moved: list[int] = []
+
+        def move(at: int, _kind: str, _path: str) -> None:
+            if at == nth:
+                self.step(step)
+                moved.append(step)
+
+        with self.acting(move):
+            yield moved
+
+    @contextmanager
+    def failing(self, nth: int, effect: Effect) -> Iterator[None]:
+        """Fail the nth call from now, before it has its effect or after."""
+        at = len(self.log) + nth
+        self._state.fault = Fault(at, effect)
+        try:
+            yield
+        finally:
+            self._state.fault = None
+
+    def copy(self) -> TroubledStorage:
+        """Return a storage that shows the same, damage included, and has a log of its own."""
+        other = TroubledStorage(self._state.scenario, self._state.step)
+        other._state.damage = dict(self._state.damage)
+        return other
+
+    def for_cause(self, cause: str) -> TroubledStorage:
+        other = object.__new__(type(self))
+        other.__dict__ = {**self.__dict__, "_cause": cause}
+        return other
+
+    def _call(self, kind: str, path: str, work: Callable[[str], T]) -> T:
+        state = self._state
+        self.calls.add(kind, self._cause)
+        self.log.append((kind, path))
+        nth = len(self.log)
+        if state.before is not None:
+            state.before(nth, kind, path)
+        effect = None if state.fault is None or state.fault.at != nth else state.fault.effect
+        if effect is Effect.ERROR_BEFORE:
+            raise StorageUnavailableError(f"injected: {kind} {path}")
+        found = work(path)
+        if effect is not None:
+            raise StorageUnavailableError(f"injected: {kind} {path}")
+        return found
+
+    def list(self, path: str) -> tuple[FileInfo, ...]:
+        return self._call("list", path, self._list)
+
+    def stat(self, path: str) -> FileInfo | None:
+        return self._call("stat", path, self._stat)
+
+    def read(self, path: str) -> bytes:
+        return self._call("read", path, self._read)
+
+    def _list(self, path: str) -> tuple[FileInfo, ...]:
+        # Whatever becomes of a file afterwards, a listing has it as a file.
+        return tuple(
+            self._sized(f"{path}/{info.name}".lstrip("/"), info) for info in self.now.list(path)
+        )
+
+    def _sized(self, path: str, info: FileInfo) -> FileInfo:
+        damage = self._state.damage.get(path)
+        if damage is None or damage.error is not None:
+            return info
+        return replace(info, size=len(damage.data))
+
+    def _stat(self, path: str) -> FileInfo | None:
+        damage, info = self._state.damage.get(path), self.now.stat(path)
+        if damage is GONE or info is None:
+            return None
+        return replace(info, is_dir=True) if damage is DIRECTORY else self._sized(path, info)
+
+    def _read(self, path: str) -> bytes:
+        damage = self._state.damage.get(path)
+        if damage is None:
+            return self.now.read(path)
+        if damage.error is not None:
+            raise damage.error(f"{self.base_path}/{path}: {damage.name}")
+        return damage.data
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        return pa.BufferReader(self.read(path))
+
+    def create(self, path: str, data: bytes = b"") -> None:
+        raise PermissionError(path)
+
+    def create_stream(self, path: str) -> AbstractContextManager[IO[bytes]]:
+        raise PermissionError(path)
+
+    def replace(self, path: str, data: bytes) -> None:
+        raise PermissionError(path)
+
+    def make_dir(self, path: str) -> None:
+        raise PermissionError(path)
+
+    def delete(self, path: str) -> bool:
+        raise PermissionError(path)
+
+    def delete_tree(self, path: str) -> bool:
+        raise PermissionError(path)
+
+
+# Answers.
+
+
+@lru_cache(maxsize=48)
+def partitions_of(scenario: str) -> tuple[str, ...]:
+    """Return every partition that a scenario has at any step."""
+    found = set()
+    for step in golden.steps(scenario):
+        for entry in golden.listing(scenario, step):
+            folder, _, name = entry.path.rpartition("/")
+            if name == ".hoodie_partition_metadata" and not folder.startswith(".hoodie/"):
+                found.add(folder)
+    return tuple(sorted(found))
+
+
+def answers(view: LocalView, scenario: str) -> dict[str, Any]:
+    """Return what a view says of a table: every file it shows, in its slice, and what pends.
+
+    An answer that is refused is ``"refused"``.
+    """
+    found: dict[str, Any] = {
+        "timeline": [str(instant) for instant in view.timeline],
+        "compactions": sorted(
+            (o.partition, o.file_id, o.compaction_instant)
+            for o in view.pending_compaction_operations()
+        ),
+        "clusterings": sorted(
+            (o.partition, o.file_id) for o in view.file_groups_in_pending_clustering()
+        ),
+    }
+    for partition in partitions_of(scenario):
+        for name, ask in _QUESTIONS.items():
+            try:
+                found[f"{name} {partition}"] = ask(view, partition)
+            except ViewBehindError:
+                found[f"{name} {partition}"] = "refused"
+    return found
+
+
+def changed(said: dict[str, Any], right: dict[str, Any]) -> list[str]:
+    """Return the names of the answers that differ."""
+    return [name for name in right if said.get(name) != right[name]]
+
+
+def changed_since(said: dict[str, Any], then: dict[str, Any]) -> list[str]:
+    """Return the names of the answers that an older client isn't given as it was then.
+
+    A refusal is no answer, and what is clustered by now is so for everybody.
+    """
+    return [
+        name
+        for name in then
+        if said[name] != "refused"
+        and said[name] != then[name]
+        and not (name == "clusterings" and set(then[name]) <= set(said[name]))
+    ]
+
+
+def _file(file: BaseFile | None) -> tuple[str, int] | None:
+    return None if file is None else (file.name, file.size)
+
+
+def _slice(found: FileSlice) -> tuple[object, ...]:
+    logs = tuple((log.name, log.size) for log in found.log_files)
+    return (found.file_id, found.base_instant, _file(found.base_file), logs)
+
+
+_QUESTIONS: dict[str, Callable[[LocalView, str], object]] = {
+    "latest base files": lambda view, p: [_file(f) for f in view.latest_base_files(p)],
+    "all base files": lambda view, p: [_file(f) for f in view.all_base_files(p)],
+    "latest slices": lambda view, p: [_slice(s) for s in view.latest_file_slices(p)],
+    "all slices": lambda view, p: [_slice(s) for s in view.all_file_slices(p)],
+    "merged slices": lambda view, p: [
+        _slice(s) for s in view.latest_merged_file_slices_before_or_on(p, LATEST)
+    ],
+    "replaced": lambda view, p: [g.file_id for g in view.all_replaced_file_groups(p)],
+}
+
+
+@lru_cache(maxsize=48)
+def _expected(scenario: str, step: int) -> dict[str, Any]:
+    return answers(TableView(table_at(scenario, step)).newest(), scenario)
+
+
+def expected(scenario: str, step: int) -> dict[str, Any]:
+    """Return what a view built from nothing says of a step."""
+    return _expected(scenario, step)
+
+
+def loaded(storage: Storage, scenario: str) -> TableView:
+    """Return a view with every partition loaded, those that are to come included."""
+    table = TableView(storage)
+    table.newest().load_all_partitions()
+    table.newest().load_partitions(partitions_of(scenario))
+    return table
