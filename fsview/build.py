@@ -16,7 +16,6 @@ from typing import Final
 from fsview.delta import delta_of, planned_removals
 from fsview.file_names import PARTITION_METADATA, parse_base_name
 from fsview.model import CompactionOperation
-from fsview.packed import PartitionVersion
 from fsview.snapshot import GroupKey, Snapshot
 from timeline.errors import CorruptMetadataError, InstantNotFoundError
 from timeline.instant import (
@@ -187,14 +186,13 @@ def add_replaced(
             groups[file_id] = max(groups.get(file_id, ""), instant.requested_time)
 
 
-def list_partition(storage: Storage, partition: str, config: TableConfig) -> PartitionVersion:
+def list_partition(storage: Storage, partition: str) -> tuple[FileInfo, ...]:
     """List one partition; one that doesn't exist has no files, nor has what can't be one."""
     try:
         checked_path(partition)
     except ValueError:
-        return PartitionVersion(partition)
-    listing = storage.list(partition)
-    return PartitionVersion.of_listing(partition, listing, base_extensions(config))
+        return ()
+    return storage.list(partition)
 
 
 def discover_partitions(storage: Storage) -> Iterator[tuple[str, tuple[FileInfo, ...]]]:
@@ -210,15 +208,25 @@ def discover_partitions(storage: Storage) -> Iterator[tuple[str, tuple[FileInfo,
         below = []
         for path in level:
             listing = storage.list(path)
-            if any(info.name.startswith(PARTITION_METADATA) for info in listing):
+            if is_partition(listing):
                 yield path, listing
-                continue
-            below += [
-                f"{path}/{info.name}" if path else info.name
-                for info in listing
-                if info.is_dir and not (not path and info.name == META_FOLDER)
-            ]
+            else:
+                below += folders_below(path, listing)
         level = below
+
+
+def is_partition(listing: Iterable[FileInfo]) -> bool:
+    """Whether a directory with these entries is a partition."""
+    return any(info.name.startswith(PARTITION_METADATA) for info in listing)
+
+
+def folders_below(path: str, listing: Iterable[FileInfo]) -> list[str]:
+    """Return the directories of a listing that may be partitions or lead to some."""
+    return [
+        f"{path}/{info.name}" if path else info.name
+        for info in listing
+        if info.is_dir and not (not path and info.name == META_FOLDER)
+    ]
 
 
 def read_plans(

@@ -8,9 +8,16 @@ in as ghosts).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
-from fsview.build import base_extensions, discover_partitions, list_partition, removals_under_way
+from fsview.bootstrap import Bootstrap, Loaded
+from fsview.build import (
+    base_extensions,
+    folders_below,
+    is_partition,
+    list_partition,
+    removals_under_way,
+)
 from fsview.delta import ghosts_of
 from fsview.follower import ATTEMPTS, TimelineFollower
 from fsview.history import known_after
@@ -27,6 +34,7 @@ class PartitionLoader:
     def __init__(self, follower: TimelineFollower) -> None:
         self._follower = follower
         self._loads: Shared[None] = Shared()
+        self._bootstrap = Bootstrap()
 
     def version(self, snapshot: Snapshot, partition: str) -> PartitionVersion:
         """Return a partition's files at a snapshot, loading them if need be.
@@ -109,33 +117,66 @@ class PartitionLoader:
         return found
 
     def _load(self, partitions: Collection[str]) -> None:
-        """List partitions at the newest snapshot and fill them in."""
-        storage = self._follower.storage.for_cause("lookup")
-        self._fill(lambda start: {p: list_partition(storage, p, start.config) for p in partitions})
+        """Fill in some partitions of the newest snapshot, or all if that has come to pay."""
+
+        def found(start: Snapshot) -> Loaded:
+            missing = [p for p in partitions if p not in start.files.versions]
+            return self._read_all(start, len(missing)) or self._listed(start, missing)
+
+        self._fill(found)
 
     def _discover(self) -> None:
-        """Find every partition and fill in those not loaded, with the listings that found them."""
+        """Find every partition and fill in those not loaded."""
+        self._fill(self._searched)
+
+    def _read_all(self, start: Snapshot, ahead: int) -> Loaded | None:
+        """Read the table's metadata if that pays, ``ahead`` directories being to be listed next."""
+        if self._follower.must_list:
+            return None
+        return self._bootstrap.read(self._follower.client_for("bootstrap"), start, ahead)
+
+    def _listed(self, start: Snapshot, partitions: Iterable[str]) -> Loaded:
+        """List some partitions."""
         storage = self._follower.storage.for_cause("lookup")
-        known: set[str] = set()
+        extensions = base_extensions(start.config)
+        versions = {}
+        for partition in partitions:
+            listing = list_partition(storage, partition)
+            self._bootstrap.listed(len(listing))
+            versions[partition] = PartitionVersion.of_listing(partition, listing, extensions)
+        return Loaded(versions)
 
-        def listed(snapshot: Snapshot) -> dict[str, PartitionVersion]:
-            extensions = base_extensions(snapshot.config)
-            known.clear()
-            found = {}
-            for partition, listing in discover_partitions(storage):
-                known.add(partition)
-                if partition not in snapshot.files.versions:
-                    found[partition] = PartitionVersion.of_listing(partition, listing, extensions)
-            return found
+    def _searched(self, start: Snapshot) -> Loaded:
+        """Search all directories, level by level, until reading is known to be cheaper.
 
-        self._fill(listed, known)
+        A partition that is loaded and has files isn't listed again.
+        """
+        storage = self._follower.storage.for_cause("lookup")
+        extensions = base_extensions(start.config)
+        with self._follower.lock:
+            loaded = dict(start.files.versions)
+        known = {p for p, version in loaded.items() if version.chunks and not version.has_ghosts}
+        versions: dict[str, PartitionVersion] = {}
+        level = [""] if "" not in known else []
+        while level:
+            read = self._read_all(start, len(level))
+            if read is not None:
+                return read
+            below: list[str] = []
+            for path in level:
+                listing = storage.list(path)
+                self._bootstrap.listed(len(listing))
+                if not is_partition(listing):
+                    below += folders_below(path, listing)
+                    continue
+                known.add(path)
+                if path not in loaded:
+                    versions[path] = PartitionVersion.of_listing(path, listing, extensions)
+            level = [path for path in below if path not in known]
+        return Loaded(versions, frozenset(known))
 
-    def _fill(
-        self,
-        list_them: Callable[[Snapshot], Mapping[str, PartitionVersion]],
-        known: Collection[str] | None = None,
-    ) -> None:
-        """List, sync, and fill the newest snapshot; see the module's docstring for the order.
+    def _fill(self, find: Callable[[Snapshot], Loaded]) -> None:
+        """Find files, sync, and fill the newest snapshot; see the module's docstring for the order.
 
         Raises:
             StorageUnavailableError: The table was changed beyond following each time it was listed.
@@ -143,7 +184,7 @@ class PartitionLoader:
         follower = self._follower
         for _ in range(ATTEMPTS):
             start = follower.newest()
-            listed = list_them(start)
+            loaded = find(start)
             newest = follower.sync()
             ghosts = removals_under_way(follower.client_for("lookup"), newest.active)
             with follower.lock:
@@ -151,16 +192,17 @@ class PartitionLoader:
                 steps = history.steps_since(start)
                 if steps is None or history.newest is not newest:
                     continue
-                if history.unclear_since(start).intersection(listed):
+                if history.unclear_since(start).intersection(loaded.versions):
                     continue
-                found = [history.brought_forward(v, steps) for v in listed.values()]
+                missing = loaded.versions.keys() - newest.files.versions.keys()
+                found = [history.brought_forward(loaded.versions[p], steps) for p in missing]
                 if any(version.has_ghosts for version in found):
                     continue  # a rollback since the listing leaves a size unsaid
                 for version in found:
                     self._fill_one(newest, version, ghosts)
-                if known is not None:
-                    newest.files.known = known_after(known, steps)
-            follower.count("partition_loads", len(listed))
+                if loaded.known is not None:
+                    newest.files.known = known_after(loaded.known, steps)
+            follower.count("partition_loads", len(found), source=loaded.source)
             return
         raise StorageUnavailableError(
             f"{follower.table_id} changed {ATTEMPTS} times while its partitions were listed",

@@ -230,19 +230,37 @@ def _files_after(
     snapshot: Snapshot, step: Step, touched: Iterable[str], leftovers: Collection[str]
 ) -> LoadedFiles:
     versions = snapshot.files.versions.fork()
+    gone = step.delta.deleted_partitions
     for partition in {*touched, *leftovers}:
         version = versions.get(partition)
+        if version is None and _is_new(snapshot, step, partition):
+            version = PartitionVersion(partition)
         if version is not None:
             after = version_after(
                 version, step, leftovers=partition in leftovers, logs=snapshot.logs_by_completion
             )
             # What a clean or rollback leaves unsaid (a size that 0.15 doesn't know, a ghost of its
-            # plan that it doesn't explain) only a listing can tell.
-            if after.has_ghosts and not step.delta.writes:
-                del versions[partition]
+            # plan that it doesn't explain, files in a directory that is gone) only a listing can
+            # tell.
+            unsaid = after.has_ghosts and not step.delta.writes
+            if unsaid or (partition in gone and after.chunks):
+                versions.pop(partition, None)
             else:
                 versions[partition] = after
     return LoadedFiles(versions, _known_after(snapshot.files.known, step))
+
+
+def _is_new(snapshot: Snapshot, step: Step, partition: str) -> bool:
+    """Whether a step made a partition, so that nothing is there but what it wrote.
+
+    No instant before named it, or a clean deleted it. Files of other writes in flight aren't known,
+    as in every partition that was loaded before they came. Where logs don't say who wrote them, a
+    failed write may have left one that nobody named.
+    """
+    known = snapshot.files.known
+    if known is None or partition in known or snapshot.has_unnamed_logs:
+        return False
+    return step.delta.writes and partition in step.delta.partitions
 
 
 def _known_after(known: frozenset[str] | None, step: Step) -> frozenset[str] | None:

@@ -39,13 +39,19 @@ _HEADER: Final = {"type": "map", "values": "bytes"}
 
 
 def read_container(
-    data: bytes, *, names: Collection[str] | None = None, plain: bool = False
+    data: bytes,
+    *,
+    names: Collection[str] | None = None,
+    wanted: Mapping[str, Collection[str]] | None = None,
+    plain: bool = False,
 ) -> list[dict[str, Any]]:
     """Return the records of an Avro object container file.
 
     Args:
         data: The whole file.
         names: What the records may be called, without their namespace; ``None``: anything.
+        wanted: Name of a record, without its namespace → the fields of it that are wanted; others
+            may be left out, which saves the memory that they take.
         plain: Read in plain Python even where fastavro is there.
 
     Raises:
@@ -56,8 +62,14 @@ def read_container(
     with _damage_named("a container"):
         if names is not None and _name_of(schema) not in names:
             raise ValueError(f"it holds {_name_of(schema)!r}; expected: {', '.join(names)}")
+        if wanted is not None and not plain:
+            wanted_schema = _with_fields(schema, tuple((k, tuple(v)) for k, v in wanted.items()))
+        else:
+            wanted_schema = None
         return [
-            record for count, block in blocks for record in _records(schema, block, count, plain)
+            record
+            for count, block in blocks
+            for record in _records(schema, block, count, plain, wanted_schema)
         ]
 
 
@@ -139,15 +151,40 @@ def _holds_itself(schema: str) -> bool:
     return _avro.holds_itself(json.loads(schema))
 
 
-def _records(schema: str, data: bytes, count: int, plain: bool) -> Iterator[dict[str, Any]]:
-    """Yield so many records of bytes without a container."""
+def _records(
+    schema: str, data: bytes, count: int, plain: bool, wanted: str | None = None
+) -> Iterator[dict[str, Any]]:
+    """Yield so many records of bytes without a container; ``wanted`` is a schema of fewer fields.
+
+    Plain Python leaves no field out.
+    """
     # fastavro follows records within records until the process dies; Python stops in time.
     if _holds_itself(schema) or fastavro is None or plain:
         read, cursor = _plain_reader(schema), _avro.Cursor(data)
         yield from (read(cursor) for _ in range(count))
         return
     parsed, stream = _parsed(schema), io.BytesIO(data)
-    yield from (fastavro.schemaless_reader(stream, parsed, None) for _ in range(count))
+    form = None if wanted is None else _parsed(wanted)
+    yield from (fastavro.schemaless_reader(stream, parsed, form) for _ in range(count))
+
+
+@lru_cache(maxsize=64)
+def _with_fields(schema: str, wanted: tuple[tuple[str, tuple[str, ...]], ...]) -> str:
+    """Return a schema whose records of some names have only some of their fields."""
+    fields = dict(wanted)
+
+    def shortened(part: Any) -> Any:
+        if isinstance(part, list):
+            return [shortened(each) for each in part]
+        if not isinstance(part, dict):
+            return part
+        found = {key: shortened(value) for key, value in part.items()}
+        names = fields.get(str(part.get("name", "")).rpartition(".")[2])
+        if names is not None and part.get("type") == "record":
+            found["fields"] = [field for field in found["fields"] if field["name"] in names]
+        return found
+
+    return json.dumps(shortened(json.loads(schema)))
 
 
 @lru_cache(maxsize=64)

@@ -1,0 +1,273 @@
+"""The files that a commit wrote: read from its metadata a part at a time, without the statistics.
+
+The metadata of a large commit is a hundred megabytes, and ten times that as values. Who wants the
+files alone reads it here: of JSON about a megabyte is parsed at a time, of Avro only the fields
+that are wanted. What is damaged is refused as ``timeline.codec`` refuses it.
+
+Source: Hudi 1.2.0 ``CommitMetadataSerDeV1``/``V2``, ``HoodieWriteStat``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Final
+
+from timeline import avro
+from timeline.errors import CorruptMetadataError
+from timeline.metadata import NULL_COMMIT
+
+BATCH_BYTES: Final = 1 << 20
+"""How much of a JSON array is parsed at once."""
+
+RECORDS: Final = ("HoodieCommitMetadata", "HoodieReplaceCommitMetadata")
+"""What the Avro records of commits are called."""
+
+_STATS: Final = "partitionToWriteStats"
+_WANTED: Final = {
+    RECORDS[0]: (_STATS,),
+    RECORDS[1]: (_STATS,),
+    "HoodieWriteStat": ("path", "fileSizeInBytes", "prevCommit", "cdcStats"),
+}
+
+_STRING: Final = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
+_TOKEN: Final = re.compile(_STRING + rb'|[\[{\]}]|[^\s"\[\]{},:]+', re.DOTALL)
+_KEY: Final = re.compile(_STRING, re.DOTALL)
+_SPACE: Final = re.compile(rb"[ \t\r\n]*")
+_BETWEEN: Final = re.compile(rb"\}[ \t\r\n]*(,)[ \t\r\n]*\{")
+
+
+def _json_reader() -> Callable[[bytes], Any]:
+    # An executor may have no orjson; the standard library reads the same, more slowly.
+    try:
+        orjson = import_module("orjson")
+    except ImportError:
+        return json.loads
+    reader: Callable[[bytes], Any] = orjson.loads
+    return reader
+
+
+_loads: Final = _json_reader()
+
+
+@dataclass(slots=True)
+class WrittenFiles:
+    """Files that a commit wrote in one partition: all of them, or a part.
+
+    Attributes:
+        partition: Path under the base path.
+        sizes: File name → bytes; with those of change data.
+        previous: Requested times of the instants whose files they supersede.
+        is_complete: Whether every stat named a file.
+    """
+
+    partition: str
+    sizes: dict[str, int] = field(default_factory=dict)
+    previous: set[str] = field(default_factory=set)
+    is_complete: bool = True
+
+    def add(self, stats: Iterable[Any]) -> None:
+        """Add what write stats say, as they stand in the record.
+
+        Raises:
+            ValueError: A stat isn't one.
+        """
+        sizes, previous = self.sizes, self.previous
+        for stat in stats:
+            if stat is None:
+                continue
+            if type(stat) is not dict:
+                raise ValueError(f"{type(stat).__name__} where a write stat belongs")
+            path = stat.get("path")
+            if path:
+                sizes[_name(path)] = _size(stat.get("fileSizeInBytes"))
+            else:
+                self.is_complete = False
+            previous.add(stat.get("prevCommit") or NULL_COMMIT)
+            cdc = stat.get("cdcStats")
+            if cdc:
+                sizes.update((_name(path), _size(size)) for path, size in cdc.items())
+
+
+def written_files(data: bytes, *, source: str = "metadata") -> Iterator[WrittenFiles]:
+    """Yield what a completed commit wrote, partition by partition; a large one in several parts.
+
+    Args:
+        data: The whole file.
+        source: Its path, for the error.
+
+    Raises:
+        CorruptMetadataError: The bytes are damaged, cut off, or of another kind. Some parts may
+            have been yielded before.
+
+    Cost: about 5 us a file of JSON, 15 us of Avro.
+    """
+    try:
+        yield from _of_avro(data) if data.startswith(avro.MAGIC) else _of_json(data)
+    except (ValueError, TypeError, AttributeError, RecursionError) as exc:
+        raise CorruptMetadataError(
+            f"{source} ({len(data)} bytes) is no CommitMetadata: {exc}"
+        ) from exc
+
+
+def _name(path: Any) -> str:
+    if type(path) is not str:
+        raise ValueError(f"path: {type(path).__name__} where str belongs")
+    if not path.isascii():
+        path.encode()  # JSON has halves of characters, which no name can hold
+    return path.rpartition("/")[2]
+
+
+def _size(size: Any) -> int:
+    if size is None:
+        return 0
+    if type(size) is not int or not -(1 << 63) <= size < 1 << 63:
+        raise ValueError(f"fileSizeInBytes: {size!r:.40} where a number of 64 bits belongs")
+    return size
+
+
+def _of_avro(data: bytes) -> Iterator[WrittenFiles]:
+    records = avro.read_container(data, names=RECORDS, wanted=_WANTED)
+    if len(records) != 1:
+        raise ValueError(f"{len(records)} records, where one belongs")
+    for partition, stats in (records[0].get(_STATS) or {}).items():
+        written = WrittenFiles(partition)
+        written.add(stats or ())
+        yield written
+
+
+def _of_json(data: bytes) -> Iterator[WrittenFiles]:
+    cursor = _JsonCursor(data)
+    found = False
+    for member in cursor.members():
+        if member != _STATS:
+            cursor.value()
+            continue
+        found = True
+        if not cursor.null():
+            for partition in cursor.members():
+                yield from _of_partition(cursor, partition)
+    cursor.end()
+    if not found:
+        raise ValueError(f"it has no {_STATS}")
+
+
+def _of_partition(cursor: _JsonCursor, partition: str) -> Iterator[WrittenFiles]:
+    if cursor.null():
+        return
+    empty = True
+    for stats in cursor.batches():
+        empty = False
+        written = WrittenFiles(partition)
+        written.add(stats)
+        yield written
+    if empty:
+        yield WrittenFiles(partition)
+
+
+class _JsonCursor:
+    """A position in JSON text; takes one value after another."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._pos = 0
+
+    def members(self) -> Iterator[str]:
+        """Yield each key of the object that begins here; the caller takes its value meanwhile."""
+        self._take(b"{")
+        if self._next() == b"}":
+            self._pos += 1
+            return
+        while True:
+            self._next()
+            key = _KEY.match(self._data, self._pos)
+            if key is None:
+                raise ValueError(f"no key at offset {self._pos}")
+            self._pos = key.end()
+            self._take(b":")
+            yield _loads(key[0])
+            if self._next() != b",":
+                break
+            self._pos += 1
+        self._take(b"}")
+
+    def value(self) -> Any:
+        """Take the next value, whatever it is."""
+        self._next()
+        return self._parsed(self._pos, self._after(self._pos, 0))
+
+    def null(self) -> bool:
+        """Take a null if the next value is one."""
+        if self._next() != b"n":
+            return False
+        return self.value() is None
+
+    def batches(self) -> Iterator[list[Any]]:
+        """Yield the items of the array of objects that begins here, about a megabyte at a time."""
+        self._take(b"[")
+        if self._next() == b"]":
+            self._pos += 1
+            return
+        end = self._closing()
+        while self._pos <= end:
+            cut = _BETWEEN.search(self._data, self._pos + BATCH_BYTES, end)
+            stop = end if cut is None else cut.start(1)
+            # What looks like an end may lie within a text or an item. Then the items up to it are
+            # no JSON: a part of an array that is balanced ends where an item ends.
+            try:
+                items = self._items(self._pos, stop)
+            except ValueError:
+                stop = self._after(self._pos, 1) - 1
+                items = self._items(self._pos, stop)
+                end = stop
+            yield items
+            self._pos = stop + 1
+
+    def end(self) -> None:
+        """Make sure that nothing follows.
+
+        Raises:
+            ValueError: Something does.
+        """
+        if self._next():
+            raise ValueError(f"more at offset {self._pos}")
+
+    def _next(self) -> bytes:
+        """Skip spaces; return the byte that follows them, none at the end."""
+        space = _SPACE.match(self._data, self._pos)
+        self._pos = self._pos if space is None else space.end()
+        return self._data[self._pos : self._pos + 1]
+
+    def _take(self, mark: bytes) -> None:
+        if self._next() != mark:
+            raise ValueError(f"no {mark.decode()} at offset {self._pos}")
+        self._pos += 1
+
+    def _after(self, start: int, depth: int) -> int:
+        """Return the offset behind the value that begins (or, at depth 1, has begun) here."""
+        for token in _TOKEN.finditer(self._data, start):
+            first = token[0][:1]
+            depth += (first in b"[{") - (first in b"]}")
+            if depth <= 0:
+                return token.end()
+        raise ValueError(f"the value at offset {start} has no end")
+
+    def _closing(self) -> int:
+        """Return the offset of the next bracket that follows an object."""
+        at = self._pos
+        while (at := self._data.find(b"]", at)) >= 0:
+            if self._data[max(self._pos, at - 64) : at].rstrip()[-1:] == b"}":
+                return at
+            at += 1
+        raise ValueError(f"the array at offset {self._pos} has no end")
+
+    def _items(self, start: int, stop: int) -> list[Any]:
+        items: list[Any] = _loads(b"[%b]" % self._data[start:stop])
+        return items
+
+    def _parsed(self, start: int, stop: int) -> Any:
+        self._pos = stop
+        return _loads(self._data[start:stop])
