@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 
+from timeline.instant import SAVEPOINT
 from timeline.timeline import Timeline
 
 ArchivedTimes = Callable[[str, str], Mapping[str, str]]
@@ -61,7 +62,11 @@ class CompletionTimes:
                 instant.requested_time, instant.completion_time or instant.requested_time
             )
         first_write = timeline.write_timeline().first_non_savepoint_time or ""
-        start = timeline[0].requested_time if timeline else ""
+        # Other actions are archived by counts of their own, or never: a restore says nothing about
+        # whether the writes after it are archived, nor does a write that a savepoint keeps.
+        saved = {i.requested_time for i in timeline if i.action == SAVEPOINT}
+        writes = timeline.write_timeline().filter(lambda i: i.requested_time not in saved)
+        start = first_write if writes.first is None else writes.first.requested_time
         return cls(
             known, first_write, start, None if table_version < 8 else archived or _no_archive
         )

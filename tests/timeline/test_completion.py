@@ -28,13 +28,25 @@ def test_version_8_and_later() -> None:
     times = CompletionTimes.of(TIMELINE, 9, archive)
     assert times.completion_time("20260103000000000") == "20260105000000000"
     assert times.completion_time("20260104000000000") is None
-    assert times.completion_time("20260102500000000") is None
     assert archive.asked == []
     assert times.completion_time("20260101000000000") == "20260101000000777"
     assert times.completion_time("20260101500000000") is None
-    assert archive.asked == [("20260101000000000", "20260102000000000")]
+    assert archive.asked == [("20260101000000000", "20260103000000000")]
     assert times.completion_time("20251231000000000") == "20260101"
     assert archive.asked[1:] == [("20251231000000000", "20260101000000000")]
+
+
+def test_writes_archived_after_what_is_never_archived() -> None:
+    """A restore stays on the timeline, as does a write that a savepoint keeps."""
+    kept = [
+        Instant("20260101000000000", "restore", State.COMPLETED, "20260101000000500"),
+        Instant("20260101200000000", "savepoint", State.COMPLETED, "20260101200000900"),
+        Instant("20260101200000000", "commit", State.COMPLETED, "20260101200000500"),
+    ]
+    archive = Archive({"20260102000000001": "20260102000000777"})
+    times = CompletionTimes.of(Timeline.of([*kept, *TIMELINE]), 9, archive)
+    assert times.completion_time("20260102000000001") == "20260102000000777"
+    assert CompletionTimes.of(Timeline.of(kept), 9, archive).completion_time("2027") is None
 
 
 def test_version_8_without_archive() -> None:
