@@ -189,7 +189,9 @@ class TimelineFollower:
             first = replace(history.newest, config=client.config)
             links = list(walked(first, news.steps, client.completion_times, self._leftovers))
             snapshot = links[-1].snapshot if links else first
-            dropped = len(first.files.versions) - len(snapshot.files.versions)
+            were, are = first.files.versions, snapshot.files.versions
+            touched = {p for step in news.steps for p in (*step.touched, *self._leftovers(step))}
+            dropped = sum(p in were and p not in are for p in touched)
             if dropped:
                 self.count("partition_reloads", dropped, cause="files-unclear")
             for link in links:
