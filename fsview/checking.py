@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from fsview.build import base_extensions, snapshot_of
+from fsview.build import base_extensions, is_partition, list_partition, snapshot_of
 from fsview.follower import ATTEMPTS, TimelineFollower
 from fsview.history import known_after
 from fsview.rebuilt import (
@@ -23,8 +23,6 @@ from fsview.rebuilt import (
     differences_of_files,
     differences_of_known,
     differences_of_table,
-    is_partition,
-    listing_of,
     removals_pending,
 )
 from fsview.snapshot import Snapshot
@@ -93,7 +91,7 @@ class PartitionChecker:
         """Check once; ``None`` when the table moved in a way that needs another look."""
         follower = self._follower
         client = TableMetaClient.open(follower.storage, cause=CAUSE)
-        listing = listing_of(follower.storage.for_cause(CAUSE), partition)
+        listing = list_partition(follower.storage.for_cause(CAUSE), partition)
         rebuilt = snapshot_of(client)
         if removals_pending(rebuilt.active):
             return _skipped("a clean, rollback or restore is under way")

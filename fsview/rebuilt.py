@@ -26,16 +26,22 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from fsview.build import base_extensions, discover_partitions, snapshot_of
+from fsview.build import (
+    base_extensions,
+    discover_partitions,
+    is_partition,
+    list_partition,
+    snapshot_of,
+)
 from fsview.delta import NO_CHANGE, delta_of
-from fsview.file_names import PARTITION_METADATA, data_files, parse_data_file
+from fsview.file_names import data_files, parse_data_file
 from fsview.model import BaseFile
 from fsview.packed import PartitionVersion
 from fsview.rows import UNKNOWN_SIZE
 from fsview.snapshot import Snapshot
 from timeline.instant import CLEAN, DELTA_COMMIT, LOG_COMPACTION, RESTORE, ROLLBACK
 from timeline.meta_client import TableMetaClient
-from timeline.storage.base import FileInfo, Storage, checked_path
+from timeline.storage.base import FileInfo, Storage
 from timeline.timeline import Timeline
 
 Pause = Callable[[], None]
@@ -139,7 +145,7 @@ def differences_from_rebuilt(
         there = dict(discover_partitions(storage))
         found += _of_known(snapshot, there)
     for partition in sorted(snapshot.files.versions if partitions is None else partitions):
-        listing = there[partition] if partition in there else listing_of(storage, partition)
+        listing = there[partition] if partition in there else list_partition(storage, partition)
         version = snapshot.files.versions[partition]
         unlike = compared(version, listing, base_extensions(snapshot.config))
         found += differences_of_files(client, snapshot, unlike, unlike.listed)
@@ -202,20 +208,6 @@ def _of_known(snapshot: Snapshot, there: Mapping[str, Collection[FileInfo]]) -> 
         listing = there.get(partition, ())
         found += differences_of_known(snapshot, partition, listing, is_there=is_partition(listing))
     return found
-
-
-def listing_of(storage: Storage, partition: str) -> tuple[FileInfo, ...]:
-    """List a partition; what somebody asked for and can't be one has no files."""
-    try:
-        checked_path(partition)
-    except ValueError:
-        return ()
-    return storage.list(partition)
-
-
-def is_partition(listing: Iterable[FileInfo]) -> bool:
-    """Whether a directory with this listing is a partition."""
-    return any(info.name.startswith(PARTITION_METADATA) for info in listing)
 
 
 def differences_of_known(

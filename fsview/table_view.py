@@ -183,7 +183,8 @@ class TableView:
     def held_partitions(self) -> tuple[str, ...]:
         """Return the partitions whose files are held at the newest snapshot, as they were read."""
         history = self._follower.held
-        return () if history is None else tuple(history.newest.files.versions)
+        with self._follower.lock:
+            return () if history is None else tuple(history.newest.files.versions)
 
     def check(self, partition: str, pause: Pause = lambda: None) -> Checked:
         """Compare a partition with storage, see ``PartitionChecker.check``."""
