@@ -18,6 +18,8 @@ from fsview.local import LocalView
 from fsview.table_view import TableView
 from tests.kit import golden
 from tests.kit.troubled_storage import (
+    ROLLED_BACK,
+    UNCOMMITTED,
     TroubledStorage,
     answers,
     changed,
@@ -37,14 +39,6 @@ SCENARIOS = [
 ]
 RACES = {"next": (0, 1), "next but one": (1, 2), "back": (1, 0)}
 """Which of three steps in a row a sync begins at, and to which the table moves in it."""
-
-UNCOMMITTED = dict.fromkeys(("rollback_mor_v6", "rollback_mor_v6_h0150", "rollback_mor_v9"), (7,))
-"""Steps at which a commit is in flight that was completed before: who missed it knows no file of
-it."""
-
-ROLLED_BACK = dict.fromkeys(("rollback_mor_v6", "rollback_mor_v6_h0150"), ((4, 5),))
-"""Where a completed delta commit is rolled back: a view that was opened before and lists after
-lacks its logs, though nobody who asks for that instant gets such a view any more."""
 
 
 class Found:

@@ -38,6 +38,14 @@ IN_FLIGHT = {
 }
 """Steps with files of a write in flight: a listing shows them and no instant names them."""
 
+UNCOMMITTED = dict.fromkeys(("rollback_mor_v6", "rollback_mor_v6_h0150", "rollback_mor_v9"), (7,))
+"""Steps at which a commit is in flight that was completed before: who missed it knows no file of
+it."""
+
+ROLLED_BACK = dict.fromkeys(("rollback_mor_v6", "rollback_mor_v6_h0150"), ((4, 5),))
+"""Where a completed delta commit is rolled back: a view that was opened before and lists after
+lacks its logs, though nobody who asks for that instant gets such a view any more."""
+
 FEW = ("replace_cow_v6", "rollback_mor_v9", "savepoint_mor_v6")
 """Scenarios that together have every action; for the tests that run on every change."""
 

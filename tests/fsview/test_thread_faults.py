@@ -1,0 +1,191 @@
+"""Many threads ask while the table moves on and its storage fails: no answer is of no state.
+
+Rounds are cut by a barrier, and nothing is timed: within a round the threads run as they happen to,
+and what is asserted holds however they do.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from fsview.local import LocalView
+from fsview.table_view import TableView
+from tests.kit import golden
+from tests.kit.troubled_storage import (
+    ROLLED_BACK,
+    UNCOMMITTED,
+    TroubledStorage,
+    answers,
+    changed,
+    changed_since,
+    expected,
+    partitions_of,
+    steps_of,
+)
+from timeline.errors import StorageUnavailableError, ViewBehindError
+from timeline.storage.faults import Effect
+
+READERS = 6
+PATIENCE_S = 60.0
+SCENARIOS = [
+    pytest.param(name, marks=() if name == "replace_mor_v9" else pytest.mark.property)
+    for name in golden.scenarios()
+    if name != "big_cow_v6" and name not in ROLLED_BACK  # the former: many partitions of one kind
+]
+Answers = dict[str, object]
+
+
+class Round:
+    """One step: what may be answered in it, and by whom.
+
+    Attributes:
+        states: What a view of the newest may say: as before the step or as after.
+        clients: Of each earlier state, what its client is pinned to and was told.
+    """
+
+    def __init__(self, states: list[Answers], clients: list[tuple[str, str, Answers]]) -> None:
+        self.states = states
+        self.clients = clients
+
+
+Way = Callable[[random.Random, Round], list[str]]
+
+
+class Readers:
+    """Threads that ask in rounds; ``faults`` is how often the storage was away for one."""
+
+    def __init__(self, table: TableView, scenario: str) -> None:
+        self.table = table
+        self.scenario = scenario
+        self.barrier = threading.Barrier(READERS + 1, timeout=PATIENCE_S)
+        self.round: Round | None = None
+        self.wrong: list[str] = []
+        self.answered = 0
+        self.faults = 0
+        self._lock = threading.Lock()
+
+    def run(self, number: int) -> None:
+        """Ask, round by round, until there is none."""
+        rng = random.Random(number)
+        ways: list[Way] = [self.ask_newest, self.ask_behind, self.ask_synced]
+        while True:
+            self.barrier.wait()
+            asked = self.round
+            if asked is None:
+                return
+            try:
+                for way in rng.sample(ways, len(ways)):
+                    self.note(way, rng, asked)
+            finally:
+                self.barrier.wait()
+
+    def note(self, way: Way, rng: random.Random, asked: Round) -> None:
+        """Count an answer, or that the storage was away; anything else is wrong."""
+        what = way.__name__
+        try:
+            differs = way(rng, asked)
+        except StorageUnavailableError as error:
+            with self._lock:
+                self.faults += 1
+                if "injected" not in str(error) and "changed" not in str(error):
+                    self.wrong.append(f"{what}: {error!r}")
+        except Exception as error:
+            with self._lock:
+                self.wrong.append(f"{what}: {error!r}")
+        else:
+            with self._lock:
+                self.answered += 1
+                if differs:
+                    self.wrong.append(f"{what}: {differs}")
+
+    def closest(self, view: LocalView, states: list[Answers]) -> list[str]:
+        said = answers(view, self.scenario)
+        return min((changed_since(said, state) for state in states), key=len)
+
+    def ask_newest(self, _rng: random.Random, asked: Round) -> list[str]:
+        return self.closest(self.table.newest(), asked.states)
+
+    def ask_synced(self, _rng: random.Random, asked: Round) -> list[str]:
+        return self.closest(self.table.sync(), asked.states)
+
+    def ask_behind(self, rng: random.Random, asked: Round) -> list[str]:
+        last, timeline_hash, told = rng.choice(asked.clients)
+        try:
+            return self.closest(self.table.at(last, timeline_hash), [told])
+        except ViewBehindError:
+            return []
+
+
+def client_of(view: LocalView) -> tuple[str, str]:
+    """Return what a client of this view sends."""
+    timeline = view.snapshot.client_timeline
+    return ("0" if timeline.last is None else timeline.last.requested_time), timeline.hash
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_every_answer_is_of_a_state_that_was(scenario: str) -> None:
+    first, *later = [n for n in steps_of(scenario) if n not in UNCOMMITTED.get(scenario, ())]
+    storage = TroubledStorage(scenario, first)
+    table = TableView(storage)
+    readers = Readers(table, scenario)
+    clients = [(*client_of(table.newest()), expected(scenario, first))]
+    rng = random.Random(scenario)
+    before = first
+    with ThreadPoolExecutor(READERS) as pool:
+        running = [pool.submit(readers.run, number) for number in range(READERS)]
+        for step in later:
+            if rng.random() < 0.3:  # who asks in this round loads what it asks for
+                table = readers.table = TableView(storage)
+                table.newest()
+            readers.round = Round([expected(scenario, s) for s in (before, step)], clients.copy())
+            effect = rng.choice((Effect.ERROR_BEFORE, Effect.ERROR_AFTER))
+            with storage.failing(rng.randrange(1, 12), effect):
+                readers.barrier.wait()
+                storage.step(step)
+                readers.barrier.wait()
+            table.sync()
+            assert not changed(answers(table.newest(), scenario), expected(scenario, step))
+            clients.append((*client_of(table.newest()), expected(scenario, step)))
+            before = step
+        readers.round = None
+        readers.barrier.wait()
+        for future in running:
+            future.result(PATIENCE_S)
+    assert not readers.wrong, f"{len(readers.wrong)} of {readers.answered}: {readers.wrong[:4]}"
+    assert readers.answered + readers.faults == 3 * READERS * len(later)
+    assert readers.answered > readers.faults
+
+
+def test_one_fault_is_told_to_all_who_waited_and_to_nobody_after() -> None:
+    """A sync is shared: whoever waited for the one that failed learns so, the next runs anew."""
+    scenario = "cow_basic_v9"
+    storage = TroubledStorage(scenario, 1)
+    table = TableView(storage)
+    table.newest().load_partitions(partitions_of(scenario))
+    storage.step(2)
+    arrived = threading.Barrier(READERS, timeout=PATIENCE_S)
+    outcomes: list[str] = []
+    lock = threading.Lock()
+
+    def ask() -> None:
+        arrived.wait()
+        try:
+            table.sync()
+            outcome = "synced"
+        except StorageUnavailableError as error:
+            outcome = str(error)
+        with lock:
+            outcomes.append(outcome)
+
+    with storage.failing(2, Effect.ERROR_BEFORE), ThreadPoolExecutor(READERS) as pool:
+        for _ in range(READERS):
+            pool.submit(ask)
+    refused = [outcome for outcome in outcomes if outcome != "synced"]
+    assert refused
+    assert all("injected" in outcome for outcome in refused)
+    assert not changed(answers(table.sync(), scenario), expected(scenario, 2))
