@@ -41,7 +41,6 @@ from typing import Final
 from fsview.build import base_extensions
 from fsview.delta import delta_of
 from fsview.packed import PartitionVersion
-from fsview.single_flight import Shared
 from fsview.snapshot import Snapshot
 from fsview.sync import WITHOUT_FILES, by_completion
 from timeline.errors import CorruptMetadataError, InstantNotFoundError
@@ -125,19 +124,35 @@ class _Account:
 class Bootstrap:
     """Decides for one table whether to list or to read, and reads; safe for several threads.
 
-    ``_lock`` guards the account; callers that want the same share one reading.
+    ``_lock`` guards the account.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._first: Instant | None = None
         self._account = _Account()
-        self._readings: Shared[Loaded | None] = Shared()
 
     def listed(self, entries: int) -> None:
         """Book a listing that was made, of so many entries."""
         with self._lock:
             self._account.spent += listing_cost(entries)
+
+    def may_pay(self, snapshot: Snapshot, ahead: int) -> bool:
+        """Whether reading may be sound and pay, so far as that shows without looking at storage.
+
+        Args:
+            snapshot: The newest.
+            ahead: How many directories would certainly be listed next.
+        """
+        if snapshot.files.known is not None or hindrance(snapshot) is not None:
+            return False
+        active = snapshot.active
+        with self._lock:
+            if active.first != self._first:  # archived since, or another table
+                self._first, self._account = active.first, _Account(self._account.spent)
+            account = self._account
+            least = max(LEAST_CALLS, account.least, reading_cost(len(to_read(active)), 0))
+            return not account.refused and account.spent + ahead >= least
 
     def read(self, client: TableMetaClient, snapshot: Snapshot, ahead: int) -> Loaded | None:
         """Return all partitions at a snapshot if reading them is sound and pays by now.
@@ -153,24 +168,11 @@ class Bootstrap:
         Raises:
             StorageError: Something can't be read.
 
-        Cost: none if reading can't be sound or pay; else two list calls of ``.hoodie``, and if it
-            is and does a read for each completed instant, two for each clean.
+        Cost: none if it can't be sound or pay; else two list calls of ``.hoodie``, and if it is and
+            does a read for each completed instant, two for each clean.
         """
-        if snapshot.files.known is not None or hindrance(snapshot) is not None:
+        if not self.may_pay(snapshot, ahead):
             return None
-        if not self._may_pay(snapshot.active, ahead):
-            return None
-        return self._readings.run(snapshot.active, lambda: self._read(client, snapshot, ahead))
-
-    def _may_pay(self, active: Timeline, ahead: int) -> bool:
-        with self._lock:
-            if active.first != self._first:  # archived since, or another table
-                self._first, self._account = active.first, _Account(self._account.spent)
-            account = self._account
-            least = max(LEAST_CALLS, account.least, reading_cost(len(to_read(active)), 0))
-            return not account.refused and account.spent + ahead >= least
-
-    def _read(self, client: TableMetaClient, snapshot: Snapshot, ahead: int) -> Loaded | None:
         sizes = _sizes(client, snapshot.active)
         total, most = sum(sizes.values()), max(sizes.values())
         with self._lock:

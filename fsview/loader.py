@@ -34,6 +34,7 @@ class PartitionLoader:
     def __init__(self, follower: TimelineFollower) -> None:
         self._follower = follower
         self._loads: Shared[None] = Shared()
+        self._readings: Shared[None] = Shared()
         self._bootstrap = Bootstrap()
 
     def version(self, snapshot: Snapshot, partition: str) -> PartitionVersion:
@@ -118,22 +119,30 @@ class PartitionLoader:
 
     def _load(self, partitions: Collection[str]) -> None:
         """Fill in some partitions of the newest snapshot, or all if that has come to pay."""
-
-        def found(start: Snapshot) -> Loaded:
-            missing = [p for p in partitions if p not in start.files.versions]
-            return self._read_all(start, len(missing)) or self._listed(start, missing)
-
-        self._fill(found)
+        self._read_all(len(partitions))
+        versions = self._follower.newest().files.versions
+        missing = [partition for partition in partitions if partition not in versions]
+        if missing:
+            self._fill(lambda start: self._listed(start, missing))
 
     def _discover(self) -> None:
         """Find every partition and fill in those not loaded."""
         self._fill(self._searched)
 
-    def _read_all(self, start: Snapshot, ahead: int) -> Loaded | None:
-        """Read the table's metadata if that pays, ``ahead`` directories being to be listed next."""
-        if self._follower.must_list:
-            return None
-        return self._bootstrap.read(self._follower.client_for("bootstrap"), start, ahead)
+    def _read_all(self, ahead: int) -> bool:
+        """Fill in the whole table from metadata if that pays; return whether all is known now.
+
+        Args:
+            ahead: How many directories are to be listed next.
+        """
+        follower, bootstrap = self._follower, self._bootstrap
+        if follower.must_list or not bootstrap.may_pay(follower.newest(), ahead):
+            return False
+        client = follower.client_for("bootstrap")
+        self._readings.run(
+            None, lambda: self._fill(lambda start: bootstrap.read(client, start, ahead))
+        )
+        return follower.newest().files.known is not None
 
     def _listed(self, start: Snapshot, partitions: Iterable[str]) -> Loaded:
         """List some partitions."""
@@ -146,10 +155,10 @@ class PartitionLoader:
             versions[partition] = PartitionVersion.of_listing(partition, listing, extensions)
         return Loaded(versions)
 
-    def _searched(self, start: Snapshot) -> Loaded:
+    def _searched(self, start: Snapshot) -> Loaded | None:
         """Search all directories, level by level, until reading is known to be cheaper.
 
-        A partition that is loaded and has files isn't listed again.
+        A partition that is loaded and has files isn't listed again. ``None``: all was read.
         """
         storage = self._follower.storage.for_cause("lookup")
         extensions = base_extensions(start.config)
@@ -159,9 +168,8 @@ class PartitionLoader:
         versions: dict[str, PartitionVersion] = {}
         level = [""] if "" not in known else []
         while level:
-            read = self._read_all(start, len(level))
-            if read is not None:
-                return read
+            if self._read_all(len(level)):
+                return None
             below: list[str] = []
             for path in level:
                 listing = storage.list(path)
@@ -175,8 +183,10 @@ class PartitionLoader:
             level = [path for path in below if path not in known]
         return Loaded(versions, frozenset(known))
 
-    def _fill(self, find: Callable[[Snapshot], Loaded]) -> None:
+    def _fill(self, find: Callable[[Snapshot], Loaded | None]) -> None:
         """Find files, sync, and fill the newest snapshot; see the module's docstring for the order.
+
+        ``find`` returns ``None`` when there is nothing to fill in.
 
         Raises:
             StorageUnavailableError: The table was changed beyond following each time it was listed.
@@ -185,6 +195,8 @@ class PartitionLoader:
         for _ in range(ATTEMPTS):
             start = follower.newest()
             loaded = find(start)
+            if loaded is None:
+                return
             newest = follower.sync()
             ghosts = removals_under_way(follower.client_for("lookup"), newest.active)
             with follower.lock:

@@ -1,0 +1,56 @@
+"""Partitions that come and go while a table is followed: known from their commits, not listed."""
+
+from __future__ import annotations
+
+import pytest
+
+from fsview.table_view import TableView
+from tests.kit.wide_table import (
+    assert_as_listed,
+    data_lists,
+    delete_partition,
+    small_table,
+    wide_table,
+)
+
+
+@pytest.mark.parametrize("wide", [True, False])
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_partition_that_a_commit_makes_is_never_listed(version: int, wide: bool) -> None:
+    table = wide_table(version) if wide else small_table(version)
+    view = TableView(table.storage)
+    view.newest().load_all_partitions()
+    before = data_lists(table.storage)
+    table.complete(table.begin([("new", "n1-0"), ("new", "n2-0")]))
+    assert_as_listed(view, table)
+    table.complete(table.begin([("new", "n1-0")]))
+    assert_as_listed(view, table)
+    assert len(view.newest().latest_base_files("new")) == 2
+    assert data_lists(table.storage) == before
+
+
+def test_a_partition_is_listed_if_a_write_that_failed_had_begun_it() -> None:
+    table = small_table()
+    view = TableView(table.storage)
+    view.newest().load_all_partitions()
+    before = data_lists(table.storage)
+    table.roll_back(table.begin([("new", "n1-0")]))
+    view.sync()
+    table.complete(table.begin([("new", "n2-0")]))
+    assert_as_listed(view, table)
+    assert data_lists(table.storage) == before + 1
+
+
+def test_a_partition_made_again_after_it_was_deleted_has_its_new_files_only() -> None:
+    table = small_table()
+    view = TableView(table.storage)
+    view.newest().load_all_partitions()
+    table.complete(table.begin([], [("b", "f2-0")]))
+    gone = [path for path in table.storage.files if path.startswith("b/")]
+    files = tuple(path.rpartition("/")[2] for path in gone if path.endswith(".parquet"))
+    for path in gone:
+        del table.storage.files[path]
+    delete_partition(table, "b", files)
+    assert view.sync().snapshot.files.known == {"a"}
+    table.complete(table.begin([("b", "f9-0")]))
+    assert_as_listed(view, table)

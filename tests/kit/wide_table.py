@@ -1,0 +1,93 @@
+"""Tables of many partitions and of few, and what a view of them has loaded from where."""
+
+from __future__ import annotations
+
+from fsview.bootstrap import LEAST_CALLS
+from fsview.build import base_extensions, discover_partitions
+from fsview.metrics import Metrics
+from fsview.packed import PartitionVersion
+from fsview.table_view import TableView
+from tests.kit.view_model import ModelTable
+from timeline.instant import CLEAN
+from timeline.meta_client import TableMetaClient
+from timeline.metadata import CleanerPlan, CleanFileInfo, CleanMetadata, CleanPartitionMetadata
+from timeline.storage.base import Storage
+
+WIDE = [f"p{number:02d}" for number in range(LEAST_CALLS + 6)]
+"""Partitions of a table that is dear to list."""
+
+
+def wide_table(version: int = 9) -> ModelTable:
+    """Return a table of many partitions, written by two commits."""
+    table = ModelTable(version)
+    table.complete(table.begin([(partition, f"{partition}-0") for partition in WIDE]))
+    table.complete(table.begin([("p00", "p00-0"), ("p01", "p01-0")]))
+    return table
+
+
+def small_table(version: int = 9) -> ModelTable:
+    """Return a table of three commits in two partitions."""
+    table = ModelTable(version)
+    for _ in range(3):
+        table.complete(table.begin([("a", "f1-0"), ("b", "f2-0")]))
+    return table
+
+
+def cleaned(table: ModelTable) -> None:
+    """Run a clean."""
+    table.finish_clean(*table.begin_clean(table.to_clean()))
+
+
+def archived(table: ModelTable) -> None:
+    """Put a file into the archive."""
+    table.storage.create(f"{table.meta.layout.archive_folder}/anything", b"")
+
+
+def delete_partition(table: ModelTable, partition: str, files: tuple[str, ...]) -> None:
+    """Write a clean that deleted a partition with its last files."""
+    paths = tuple(CleanFileInfo(f"file:{table.storage.base_path}/{partition}/{f}") for f in files)
+    plan = CleanerPlan(
+        file_paths_to_be_deleted_per_partition={partition: paths},
+        partitions_to_be_deleted=(partition,),
+    )
+    clean = table.meta.transition_to_inflight(
+        table.meta.create_requested(CLEAN, table.tick(), plan)
+    )
+    done = CleanPartitionMetadata(partition, success_delete_files=files)
+    table.meta.complete(
+        clean,
+        CleanMetadata(clean.requested_time, partition_metadata={partition: done}),
+        table.tick(),
+    )
+
+
+def sizes(version: PartitionVersion) -> dict[str, int]:
+    """Return name → size of every file."""
+    return {file.name: file.size for file in version.files()}
+
+
+def listed(storage: Storage) -> dict[str, dict[str, int]]:
+    """Return partition → name → size of every data file, as they lie there."""
+    extensions = base_extensions(TableMetaClient.open(storage).config)
+    return {
+        partition: sizes(PartitionVersion.of_listing(partition, listing, extensions))
+        for partition, listing in discover_partitions(storage)
+    }
+
+
+def loads(metrics: Metrics) -> tuple[int, int]:
+    """Return how many partitions were listed and how many read."""
+    return tuple(metrics.get("partition_loads", source=s) for s in ("listing", "metadata"))
+
+
+def data_lists(storage: Storage) -> int:
+    """Return how often a directory of data was listed."""
+    return storage.calls.snapshot().get(("list", "lookup"), 0)
+
+
+def assert_as_listed(view: TableView, table: ModelTable) -> None:
+    """Compare the newest view of a table with what lies there."""
+    snapshot = view.sync().snapshot
+    there = listed(table.storage)
+    assert {p: sizes(view.version(snapshot, p)) for p in there} == there
+    assert snapshot.files.known == there.keys()
