@@ -1,19 +1,23 @@
 """How the files of a group fall into slices.
 
-A slice begins at an instant and holds at most one base file and any number of logs. In table
-version 6 a log names the instant of its slice. From version 8 on it names its delta commit, and
-belongs to the newest slice that began before that commit *completed*; a log whose commit is still
-pending belongs to the newest slice. Logs are placed in their own order, since one that finds no
-slice begins one. A pending compaction begins a slice of its own, empty at first, so that later logs
-fall into it.
+A slice begins at an instant and holds at most one base file and any number of logs. From table
+version 8 on a log names its delta commit, and belongs to the newest slice that began before that
+commit *completed*; a log whose commit is still pending belongs to the newest slice. Logs are placed
+in their own order, since one that finds no slice begins one. A pending compaction begins a slice of
+its own, empty at first, so that later logs fall into it.
 
-Source: Hudi 1.2.0 ``AbstractTableFileSystemView.buildFileGroups``, ``HoodieFileGroup.addLogFile``;
-version 6 as in 0.15.0, since 1.2.0 goes by modification times there, which a copied table has lost.
+In version 6 a log names the instant of its slice, but for two that Hudi 1.x writes there: what a
+log compaction wrote names the log compaction and belongs to the slice that was there before; change
+data of a write that was rolled back stays, and counts as pending.
+
+Source: Hudi 1.2.0 ``AbstractTableFileSystemView.buildFileGroups``, ``HoodieFileGroup.addLogFile``.
+In version 6 it goes by modification times for all logs, which a copied table has lost: there a log
+that names a slice is in it, as in 0.15.0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from fsview.model import BaseFile, FileSlice, LogFile
@@ -21,6 +25,8 @@ from fsview.packed import PartitionVersion
 from fsview.rows import DataFile
 from fsview.snapshot import Snapshot
 from timeline.completion import CompletionTimes
+
+SliceOf = Callable[[LogFile, Sequence[str]], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +61,11 @@ def _raw_group(
     snapshot: Snapshot, partition: str, file_id: str, files: tuple[DataFile, ...]
 ) -> RawGroup:
     compaction = snapshot.pending_compaction_time(partition, file_id)
-    completion = snapshot.completion if snapshot.logs_by_completion else None
+    placing = _ByCompletion if snapshot.logs_by_completion else _ByName
     return RawGroup(
         partition,
         file_id,
-        build_slices(partition, file_id, files, compaction, completion),
+        build_slices(partition, file_id, files, compaction, placing(snapshot.completion)),
         snapshot.replaced_at(partition, file_id),
         compaction,
     )
@@ -70,7 +76,7 @@ def build_slices(
     file_id: str,
     files: Iterable[DataFile],
     compaction: str | None,
-    completion: CompletionTimes | None,
+    slice_of: SliceOf,
 ) -> tuple[FileSlice, ...]:
     """Return the slices of a group, newest first.
 
@@ -80,7 +86,7 @@ def build_slices(
         files: The group's files, logs in ``LogFile.order``. Of two base files of one instant (a
             task that was tried twice) the last counts.
         compaction: Requested time of the compaction that pends on the group.
-        completion: Completion times, or ``None`` where a log names its slice (table version 6).
+        slice_of: Places a log, given the instants of the slices that there are by now, in order.
     """
     bases: dict[str, BaseFile | None] = {}
     logs: list[LogFile] = []
@@ -98,19 +104,37 @@ def build_slices(
         )
     slices: dict[str, list[LogFile]] = {instant: [] for instant in bases}
     for log in sorted(logs, key=lambda log: log.order):
-        slices.setdefault(_slice_of(log, slices, completion), []).append(log)
+        slices.setdefault(slice_of(log, sorted(slices)), []).append(log)
     return tuple(
         FileSlice(partition, file_id, instant, bases.get(instant), tuple(reversed(slices[instant])))
         for instant in sorted(slices, reverse=True)
     )
 
 
-def _slice_of(log: LogFile, slices: Iterable[str], completion: CompletionTimes | None) -> str:
-    """Return the instant of the slice that a log belongs to, given those there are by now."""
-    instants = sorted(slices)
-    if completion is None or not instants:
-        return log.instant
-    completed = completion.completion_time_for(instants[-1], log.instant)
-    if completed is None:
-        return instants[-1]
-    return max((instant for instant in instants if instant <= completed), default=log.instant)
+@dataclass(frozen=True, slots=True)
+class _ByCompletion:
+    """Places logs from table version 8 on."""
+
+    completion: CompletionTimes
+
+    def __call__(self, log: LogFile, instants: Sequence[str]) -> str:
+        if not instants:
+            return log.instant
+        completed = self.completion.completion_time_for(instants[-1], log.instant)
+        if completed is None:
+            return instants[-1]
+        return max((instant for instant in instants if instant <= completed), default=log.instant)
+
+
+@dataclass(frozen=True, slots=True)
+class _ByName:
+    """Places logs in table version 6."""
+
+    completion: CompletionTimes
+
+    def __call__(self, log: LogFile, instants: Sequence[str]) -> str:
+        if not instants or log.instant in instants:
+            return log.instant
+        if not self.completion.is_completed(log.instant):
+            return instants[-1]
+        return max((instant for instant in instants if instant <= log.instant), default=log.instant)
