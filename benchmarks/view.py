@@ -10,8 +10,9 @@ from __future__ import annotations
 import argparse
 import platform
 import random
+import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -307,6 +308,13 @@ def measured(bench: Bench, parts: Sequence[str]) -> Iterator[Figure]:
             yield from PARTS[part](replace(bench, folder=Path(name)))
 
 
+def reported(figures: Iterable[Figure]) -> Iterator[Figure]:
+    """Pass figures on, and say each as soon as it is known: a run takes long."""
+    for figure in figures:
+        print(" | ".join(figure.row()), file=sys.stderr, flush=True)
+        yield figure
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.view", description=__doc__)
     parser.add_argument("--scale", type=float, default=1.0, help="size of the tables (default 1)")
@@ -330,7 +338,7 @@ def main() -> None:
         if options.scale != 1:
             print(f"Tables of scale {options.scale:g}; the targets are for scale 1.")
         bench = Bench(folder, hudi, options.scale, options.rounds)
-        print(table(list(measured(bench, options.only or list(PARTS)))))
+        print(table(list(reported(measured(bench, options.only or list(PARTS))))))
 
 
 if __name__ == "__main__":
