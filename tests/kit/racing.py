@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import count
 
 from tests.kit.memory_storage import MemoryStorage
 from tests.kit.stepping import SteppingStorage
@@ -13,17 +14,17 @@ from timeline.storage.base import FileInfo
 class RacingStorage(SteppingStorage):
     """Shows the next golden step from each call on that is named, by its number from now."""
 
+    def __init__(self, scenario: str, step: int = 0) -> None:
+        super().__init__(scenario, step)
+        self._race: list[Iterator[int | None]] = []  # shared with all that ``for_cause`` makes
+
     def race(self, steps: Iterable[int], calls: Callable[[int], bool] = lambda _: True) -> None:
         """Begin to move on through ``steps``, before each call whose number ``calls`` takes."""
-        self._next = iter(steps)
-        self._calls = calls
-        self._made = [0]
+        left = iter(steps)
+        self._race[:] = [(next(left, None) if calls(made) else None for made in count())]
 
     def _move(self) -> None:
-        if not hasattr(self, "_made"):
-            return
-        made, self._made[0] = self._made[0], self._made[0] + 1
-        step = next(self._next, None) if self._calls(made) else None
+        step = next(self._race[0]) if self._race else None
         if step is not None:
             self.step(step)
 
