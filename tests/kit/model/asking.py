@@ -1,0 +1,184 @@
+"""Asking a view what the truth says, in the truth's form; and telling where the two differ.
+
+What a view says of files in flight depends on whether it listed a partition while they lay there,
+which no instant tells. So a ``Watcher`` notes for each listing what was in flight then, and groups
+of it are left out of the questions that show such files (in version 6: any question about slices)
+for as long as the truth has nothing of them either.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from fsview.local import LocalView
+from fsview.metrics import Metrics
+from fsview.model import BaseFile, CompactionOperation, FileGroup, FileSlice
+from fsview.table_view import TableView
+from tests.kit.memory_storage import MemoryStorage
+from tests.kit.model.table import ModelTable
+from tests.kit.model.truth import FileShown, Group, Operation, SliceShown, Truth
+from timeline.errors import ViewBehindError
+from timeline.storage.base import FileInfo
+
+NOW = (
+    "latest_base_files",
+    "all_base_files",
+    "latest_file_slices",
+    "all_file_slices",
+    "latest_uncompacted_file_slices",
+    "all_replaced_file_groups",
+)
+SHOW_IN_FLIGHT = {
+    "all_file_slices",
+    "latest_uncompacted_file_slices",
+    "latest_merged_file_slices_before_or_on",
+    "latest_file_slices_before_or_on",
+    "all_replaced_file_groups",
+}
+"""Questions whose answers files in flight may change in every version."""
+
+Question = tuple[str, tuple[Any, ...]]
+
+
+def questions(as_of: str) -> list[Question]:
+    """Return what is asked of a partition: methods' names, and arguments after the partition."""
+    return [
+        *((name, ()) for name in NOW),
+        ("latest_base_files_before_or_on", (as_of,)),
+        ("latest_merged_file_slices_before_or_on", (as_of,)),
+        ("latest_file_slices_before_or_on", (as_of, True)),
+        ("latest_file_slices_before_or_on", (as_of, False)),
+    ]
+
+
+class NotedStorage(MemoryStorage):
+    """The storage of a table, with its own calls; notes what was in flight at each listing."""
+
+    def __init__(self, table: ModelTable) -> None:
+        super().__init__(now_ms=table.clock.now_ms)
+        self.base_path, self.files = table.storage.base_path, table.storage.files
+        self.table = table
+        self.listed: Counter[str] = Counter()
+        self.seen_in_flight: set[tuple[Group, str]] = set()
+
+    def for_cause(self, cause: str) -> NotedStorage:
+        other = object.__new__(NotedStorage)
+        other.__dict__.update(self.__dict__)
+        other._cause = cause
+        return other
+
+    def list(self, path: str) -> tuple[FileInfo, ...]:
+        self.listed[path] += 1
+        self.note(path)
+        return super().list(path)
+
+    def note(self, path: str | None = None) -> None:
+        """Note what is in flight now, in a partition or everywhere."""
+        for group, time in self.table.in_flight():
+            if path is None or group[0] == path:
+                self.seen_in_flight.add((group, time))
+
+
+class Watcher:
+    """A view of a table, as a server has it."""
+
+    def __init__(self, table: ModelTable, retained: int = 64) -> None:
+        self.storage = NotedStorage(table)
+        self.metrics = Metrics()
+        self.view = TableView(self.storage, metrics=self.metrics, retained_snapshots=retained)
+
+    def unclear(self, truth: Truth) -> set[Group]:
+        """Return the groups of which the view may have files that were in flight as of a truth."""
+        seen = self.storage.seen_in_flight
+        return {group for group, time in seen if time not in truth.settled}
+
+    def differences(
+        self, view: LocalView, truth: Truth, partition: str, as_of: str
+    ) -> Iterator[tuple[str, Any, Any]]:
+        """Yield (question, answer, what is right) wherever a view's answer is wrong.
+
+        A question that the view refuses is yielded with ``None`` for its answer.
+        """
+        for name, arguments in questions(as_of):
+            right = getattr(truth, name)(partition, *arguments)
+            try:
+                answer = shape(getattr(view, name)(partition, *arguments))
+            except ViewBehindError:
+                yield name, None, right
+                continue
+            left_out: set[str] = set()
+            if name in SHOW_IN_FLIGHT or ("slices" in name and not truth.logs_by_completion):
+                left_out = {f for place, f in self.unclear(truth) if place == partition}
+            if without(answer, left_out) != without(right, left_out):
+                yield f"{name}{arguments} of {partition}", answer, right
+
+
+def shape(answer: Any) -> list[FileShown] | list[SliceShown]:
+    """Return a view's answer in the truth's form."""
+    found: list[Any] = []
+    for item in answer:
+        if isinstance(item, BaseFile):
+            found.append((item.name, item.size))
+        elif isinstance(item, FileSlice):
+            found.append(_shape_of_slice(item))
+        elif isinstance(item, FileGroup):
+            found += map(_shape_of_slice, item.slices)
+        else:
+            raise TypeError(f"{item!r} is nothing that a truth knows")
+    return found
+
+
+def _shape_of_slice(found: FileSlice) -> SliceShown:
+    base = found.base_file
+    logs = tuple((log.name, log.size) for log in found.log_files)
+    return found.file_id, found.base_instant, base and (base.name, base.size), logs
+
+
+def without(answer: list[Any], file_ids: set[str]) -> list[Any]:
+    """Return an answer without the slices of some groups; base files stay."""
+    return [item for item in answer if len(item) == 2 or item[0] not in file_ids]
+
+
+def operations(found: tuple[CompactionOperation, ...]) -> set[tuple[str, Operation]]:
+    """Return pending operations in the truth's form."""
+    return {
+        (
+            op.compaction_instant,
+            Operation((op.partition, op.file_id), op.base_instant, op.base_file, op.delta_files),
+        )
+        for op in found
+    }
+
+
+def plan_differences(view: LocalView, truth: Truth) -> Iterator[tuple[str, Any, Any]]:
+    """Yield (question, answer, what is right) where a view of the newest state errs about plans."""
+    for name in ("pending_compaction_operations", "pending_log_compaction_operations"):
+        answer, right = operations(getattr(view, name)()), getattr(truth, name)()
+        if answer != right:
+            yield name, answer, right
+    clustering = {
+        (op.instant.requested_time, (op.partition, op.file_id))
+        for op in view.file_groups_in_pending_clustering()
+    }
+    if clustering != truth.file_groups_in_pending_clustering():
+        yield "clustering", clustering, truth.file_groups_in_pending_clustering()
+
+
+@dataclass
+class Pin:
+    """A client that stays where it is."""
+
+    last_instant: str
+    timeline_hash: str
+    truth: Truth
+    generation: int
+
+    @classmethod
+    def of(cls, table: ModelTable) -> Pin:
+        """Return a client that reads the timeline now."""
+        timeline = table.meta.active_timeline().client_timeline()
+        last = "0" if timeline.last is None else timeline.last.requested_time
+        return cls(last, timeline.hash, table.truth.copy(), table.generation)

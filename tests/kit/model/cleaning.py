@@ -1,0 +1,87 @@
+"""The cleaner: what it may delete, its plan, the two halves of its run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.kit.model.table import ModelTable, UnderWay
+from tests.kit.model.truth import DataFile, Slice
+from timeline.instant import CLEAN
+from timeline.metadata import (
+    CleanerPlan,
+    CleanFileInfo,
+    CleanMetadata,
+    CleanPartitionMetadata,
+)
+from timeline.partition_metadata import FILE_NAME
+
+KEPT_SLICES = 2
+
+
+def to_clean(table: ModelTable) -> list[DataFile]:
+    """Return what a clean may delete: all but the newest slices of each group, and groups replaced
+    before the last write; nothing that a savepoint protects or a plan names."""
+    truth = table.truth
+    newest = max(truth.completed, default="")
+    protected = {path for _, paths in table.saved.values() for path in paths}
+    found: list[DataFile] = []
+    for partition in {file.partition for file in truth.files.values()}:
+        for file_id, slices in truth.groups(partition).items():
+            group = partition, file_id
+            at_it = table.concerning(group) - {"UPSERT"}
+            gone = (truth.replaced_at(group) or newest) < newest
+            if gone and not table.concerning(group):
+                found += _files(slices)
+            elif not at_it:
+                found += _files(slices[KEPT_SLICES:])
+    return sorted((f for f in found if f.path not in protected), key=lambda f: f.path)
+
+
+def _files(slices: list[Slice]) -> list[DataFile]:
+    return [file for found in slices for file in found.files]
+
+
+def begin_clean(table: ModelTable, files: list[DataFile]) -> None:
+    """Plan a clean of these files and delete the first of them."""
+    paths: dict[str, tuple[CleanFileInfo, ...]] = {}
+    for file in files:
+        info = CleanFileInfo(f"file:{table.full_path(file.path)}")
+        paths[file.partition] = (*paths.get(file.partition, ()), info)
+    emptied = tuple(sorted(partition for partition in paths if _empties(table, partition, files)))
+    plan = CleanerPlan(
+        file_paths_to_be_deleted_per_partition=paths, partitions_to_be_deleted=emptied
+    )
+    asked = table.meta.create_requested(CLEAN, table.tick(), plan)
+    # Release 0.15 writes the plan a second time here, 1.x nothing.
+    copy = None if table.truth.logs_by_completion else plan
+    clean = table.meta.transition_to_inflight(asked, copy)
+    table.under_way = UnderWay("clean", clean, files=files, partitions=emptied)
+    for file in files[:1]:
+        table.delete(file.path)
+
+
+def _empties(table: ModelTable, partition: str, files: list[DataFile]) -> bool:
+    left = {f.path for f in table.files.values() if f.partition == partition}
+    written = any(group[0] == partition for write in table.writes for group in write.groups)
+    return not written and not left - {file.path for file in files}
+
+
+def finish_clean(table: ModelTable) -> None:
+    """Delete the rest and complete."""
+    clean = table.under_way
+    assert clean is not None
+    done: dict[str, CleanPartitionMetadata] = {}
+    for file in clean.files:
+        table.delete(file.path)
+        table.truth.files.pop(file.path, None)
+        before = done.get(file.partition, CleanPartitionMetadata(file.partition))
+        names = (*before.success_delete_files, file.name)
+        done[file.partition] = replace(before, success_delete_files=names)
+    for partition in clean.partitions:
+        # A writer may have come since the plan was made.
+        if not any(f.partition == partition for f in table.files.values()):
+            table.storage.delete(f"{partition}/{FILE_NAME}")
+            done[partition] = replace(done[partition], is_partition_deleted=True)
+    said = CleanMetadata(clean.instant.requested_time, partition_metadata=done)
+    table.meta.complete(clean.instant, said, table.tick())
+    table.under_way = None

@@ -1,0 +1,279 @@
+"""A table of any version and type on a memory storage, done to as Hudi's writers do.
+
+``ModelTable`` holds the storage, what is under way and the truth; the other modules of this package
+are what happens to it: ``writes``, ``services``, ``undoing``, ``cleaning``, ``archiving``. Whatever
+they do they do in the steps in which Hudi does it, so that a view may look in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from tests.kit.memory_storage import MemoryStorage
+from tests.kit.model.truth import DataFile, Group, Operation, Truth
+from timeline.clock import ManualClock, TimeGenerator
+from timeline.instant import Instant, State
+from timeline.meta_client import TableMetaClient
+from timeline.partition_metadata import write_partition_metadata
+from timeline.table_config import TableConfig, write_table_config
+
+SLOTS = 3
+"""Groups that a partition has at most, apart from replaced ones and those of clusterings."""
+
+
+@dataclass
+class Write:
+    """Something that writes or replaces files: its instant and what it did so far.
+
+    Attributes:
+        instant: As it is on the timeline, of the action that it was requested with.
+        operation: Hudi's operation type.
+        completion: When it completed, empty before.
+        files: With their sizes after the write.
+        grown: Path of a log that it appended to → the log as it was before.
+        leftovers: Paths of files that its tasks wrote twice.
+        replaces: Groups that go when it completes.
+        operations: Of a (log) compaction's plan.
+    """
+
+    instant: Instant
+    operation: str
+    completion: str = ""
+    files: list[DataFile] = field(default_factory=list)
+    grown: dict[str, DataFile] = field(default_factory=dict)
+    leftovers: list[str] = field(default_factory=list)
+    replaces: tuple[Group, ...] = ()
+    operations: tuple[Operation, ...] = ()
+
+    @property
+    def time(self) -> str:
+        return self.instant.requested_time
+
+    @property
+    def groups(self) -> set[Group]:
+        """The groups that it concerns."""
+        planned = {operation.group for operation in self.operations}
+        return planned | set(self.replaces) | {file.group for file in self.files}
+
+    @property
+    def new_files(self) -> list[DataFile]:
+        return [file for file in self.files if file.path not in self.grown]
+
+
+@dataclass
+class UnderWay:
+    """A clean, rollback or restore that has begun.
+
+    Attributes:
+        kind: ``clean``, ``rollback`` or ``restore``.
+        instant: As it is on the timeline.
+        writes: What a rollback or restore undoes, in this order.
+        files: What a clean deletes.
+        partitions: Those that a clean deletes because they will be empty.
+        deleted: Paths that were deleted already.
+        logs: Logs that the undoing wrote or left, as they are now.
+    """
+
+    kind: str
+    instant: Instant
+    writes: list[Write] = field(default_factory=list)
+    files: list[DataFile] = field(default_factory=list)
+    partitions: tuple[str, ...] = ()
+    deleted: list[str] = field(default_factory=list)
+    logs: dict[str, DataFile] = field(default_factory=dict)
+
+
+class ModelTable:
+    """One table; every instant takes a second.
+
+    Attributes:
+        truth: What a reader must see.
+        writes: Those under way, in the order in which they began.
+        done: Requested time → write that completed.
+        under_way: The clean, rollback or restore that has begun.
+        undone: Requested times of the completed instants that were undone, and of the compactions
+            whose plans are gone.
+        saved: Time of a savepoint → its completion time and the paths that it protects.
+        files: By path, every data file that lies there but what tasks left over.
+        generation: How often the table was written anew.
+    """
+
+    def __init__(self, version: int, table_type: str = "COPY_ON_WRITE") -> None:
+        self.clock = ManualClock(1_700_000_000_000)
+        self.times = TimeGenerator(self.clock, wait=lambda seconds: None)
+        self.storage = MemoryStorage(now_ms=self.clock.now_ms)
+        self.generation = 0
+        self._counter = 0
+        self._make(version, table_type)
+
+    def write_anew(self, version: int) -> None:
+        """Delete the table and make an empty one of the same type at its path."""
+        self.storage.files.clear()
+        self.generation += 1
+        self._make(version, self.meta.config.table_type)
+
+    def _make(self, version: int, table_type: str) -> None:
+        config = TableConfig.create(
+            name="t",
+            version=version,
+            table_type=table_type,
+            record_key_fields=("id",),
+            partition_fields=("p",),
+        )
+        write_table_config(self.storage, config, create=True)
+        self.meta = TableMetaClient.open(self.storage)
+        self.truth = Truth(logs_by_completion=version >= 8)
+        self.writes: list[Write] = []
+        self.done: dict[str, Write] = {}
+        self.under_way: UnderWay | None = None
+        self.undone: set[str] = set()
+        self.saved: dict[str, tuple[str, set[str]]] = {}
+        self.files: dict[str, DataFile] = {}
+        self._slots: dict[tuple[str, int], str] = {}
+
+    @property
+    def merges_on_read(self) -> bool:
+        return self.meta.config.table_type == "MERGE_ON_READ"
+
+    def tick(self) -> str:
+        """Return the next time."""
+        self.clock.advance(1000)
+        return self.times.next()
+
+    def full_path(self, path: str) -> str:
+        """Return a path as metadata has it."""
+        return f"{self.storage.base_path}/{path}"
+
+    # Groups.
+
+    def group(self, partition: str, slot: int) -> Group:
+        """Return the group of a slot; a file id that was replaced is never used again."""
+        file_id = self._slots.setdefault((partition, slot), f"{partition[-1]}{slot}-0")
+        while self._is_gone((partition, file_id)):
+            file_id = f"{file_id.removesuffix('-0')}n-0"
+        self._slots[partition, slot] = file_id
+        return partition, file_id
+
+    def _is_gone(self, group: Group) -> bool:
+        return self.truth.replaced_at(group) is not None or any(
+            group in write.replaces for write in self.writes
+        )
+
+    def new_file_id(self) -> str:
+        """Return a file id for the output of a clustering or an overwrite."""
+        return f"o{self.count()}-0"
+
+    def concerning(self, group: Group) -> set[str]:
+        """Return the operations under way, or being undone, that concern a group."""
+        undone = [] if self.under_way is None else self.under_way.writes
+        return {write.operation for write in (*self.writes, *undone) if group in write.groups}
+
+    def exists(self, group: Group) -> bool:
+        """Whether a group has any file that a reader may see."""
+        return any(file.group == group for file in self.truth.files.values())
+
+    def live_groups(self, partition: str) -> list[Group]:
+        """Return the groups of a partition that aren't replaced, in order."""
+        found = [(partition, file_id) for file_id in self.truth.groups(partition)]
+        return [group for group in found if self.truth.replaced_at(group) is None]
+
+    # Files.
+
+    def count(self) -> int:
+        """Return the next number."""
+        self._counter += 1
+        return self._counter
+
+    def new_base(self, group: Group, time: str) -> DataFile:
+        """Write a base file."""
+        partition, file_id = group
+        number = self.count()
+        name = f"{file_id}_0-1-{number}_{time}.parquet"
+        return self._create(DataFile(partition, file_id, name, number % 50 + 2, time))
+
+    def new_log(
+        self, group: Group, writer: str, suffix: str = "", *, onto: str | None = None
+    ) -> DataFile:
+        """Write a log on top of the slice ``onto``, else of a group's newest slice.
+
+        In version 6 its name has the slice's base instant and the next number, later the writer's
+        time.
+        """
+        partition, file_id = group
+        onto = onto or self.newest_slice(group) or writer
+        named = writer if self.truth.logs_by_completion else onto
+        number = self.count()
+        numbers = [log.order[1] for log in self.logs_on_storage(group, named) if log.order]
+        version, token = max(numbers, default=0) + 1, f"0-1-{number}"
+        name = f".{file_id}_{named}.log.{version}_{token}{suffix}"
+        order = (named, version, token, suffix)
+        return self._create(
+            DataFile(partition, file_id, name, number % 50 + 2, writer, order, named)
+        )
+
+    def _create(self, file: DataFile) -> DataFile:
+        write_partition_metadata(self.storage, file.partition, file.writer)
+        self.storage.create(file.path, b"x" * file.size)
+        self.files[file.path] = file
+        return file
+
+    def grow(self, file: DataFile, writer: str) -> DataFile:
+        """Append to a log; return it as it is now."""
+        now = replace(self.files[file.path], writer=writer)
+        now = replace(now, size=now.size + self.count() % 10 + 2)
+        self.storage.replace(file.path, b"x" * now.size)
+        self.files[file.path] = now
+        return now
+
+    def delete(self, path: str) -> None:
+        self.storage.delete(path)
+        self.files.pop(path, None)
+
+    def newest_slice(self, group: Group) -> str | None:
+        """Return the base instant of the slice that a log would be appended to."""
+        return next((s.base_instant for s in self.truth.slices(group)), None)
+
+    def logs_on_storage(self, group: Group, base_instant: str) -> list[DataFile]:
+        """Return the logs of a slice of version 6 in order, whether or not they may be read."""
+        return sorted(
+            (
+                f
+                for f in self.files.values()
+                if f.group == group and f.order and f.appended_to == base_instant
+            ),
+            key=lambda f: f.order or (),
+        )
+
+    # What is in flight.
+
+    def in_flight(self) -> Iterator[tuple[Group, str]]:
+        """Yield (group, requested time) of what has written files and isn't completed or undone."""
+        for write in self.writes:
+            for file in write.files:
+                yield file.group, write.time
+            for path in write.leftovers:
+                yield (
+                    (path.rpartition("/")[0], path.rpartition("/")[2].partition("_")[0]),
+                    write.time,
+                )
+        if self.under_way is not None:
+            for write in self.under_way.writes:
+                for file in write.files:
+                    yield file.group, write.time
+
+    def put_state(self, action: str, time: str, *states: State) -> Instant:
+        """Put an instant that has nothing to say into some states, one after another."""
+        instant = Instant(time, action, State.REQUESTED)
+        for state in states:
+            completion = self.tick() if state is State.COMPLETED else None
+            instant = Instant(time, action, state, completion)
+            self.storage.create(self.meta.path_of(instant))
+        self.truth.moves += 1
+        return instant
+
+    def remove(self, instant: Instant, *states: State, completion: str | None = None) -> None:
+        """Delete the files of an instant in some states; those that aren't there don't matter."""
+        for state in states:
+            completed = completion if state is State.COMPLETED else None
+            self.meta.delete_instant_file(replace(instant, state=state, completion_time=completed))
