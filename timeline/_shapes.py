@@ -59,18 +59,19 @@ def load(kind: type[T], record: Any) -> T:
     """
     _check(record, dict)
     values: dict[str, Any] = {}
-    for field in _fields(cast(Hashable, kind)):
-        source = record if field.nested is None else _nested(record, field.nested)
-        found = source.get(field.name, dataclasses.MISSING)
-        if found is dataclasses.MISSING:
-            values[field.attribute] = field.if_missing()
-        elif found is None:
-            values[field.attribute] = field.if_null()
-        else:
-            try:
-                values[field.attribute] = field.load(found)
-            except ValueError as exc:
-                raise ValueError(f"{field.name}: {exc}") from exc
+    name = ""
+    try:
+        for attribute, name, nested, loads, if_null, if_missing in _loaders(cast(Hashable, kind)):
+            source = record if nested is None else _nested(record, nested)
+            found = source.get(name, dataclasses.MISSING)
+            if found is dataclasses.MISSING:
+                values[attribute] = if_missing()
+            elif found is None:
+                values[attribute] = if_null()
+            else:
+                values[attribute] = loads(found)
+    except ValueError as exc:
+        raise ValueError(f"{name}: {exc}") from exc
     return kind(**values)
 
 
@@ -90,6 +91,14 @@ def dump(value: Any) -> dict[str, Any]:
         found = getattr(value, field.attribute)
         target[field.name] = None if found is None else field.dump(found)
     return record
+
+
+@cache
+def _loaders(kind: Any) -> tuple[tuple[str, str, str | None, _Convert, _Make, _Make], ...]:
+    """Return what ``load`` needs of each field; of large commits it loads millions."""
+    return tuple(
+        (f.attribute, f.name, f.nested, f.load, f.if_null, f.if_missing) for f in _fields(kind)
+    )
 
 
 @cache
@@ -132,11 +141,7 @@ def _converters(hint: Any) -> tuple[_Convert, _Convert, _Make]:
         kind = hint
         return (lambda record: load(kind, record)), dump, kind
 
-    def scalar(found: Any) -> Any:
-        _check(found, hint)
-        return found
-
-    return scalar, _itself, hint
+    return _SCALARS[hint], _itself, hint
 
 
 def _tuple_converters(item: Any) -> tuple[_Convert, _Convert, _Make]:
@@ -154,25 +159,50 @@ def _mapping_converters(item: Any) -> tuple[_Convert, _Convert, _Make]:
 
     def loads(found: Any) -> dict[str, Any]:
         _check(found, dict)
-        for key in found:
-            _check(key, str)
-        return {key: load_item(each) for key, each in found.items() if each is not None}
+        return {_text(key): load_item(each) for key, each in found.items() if each is not None}
 
     return loads, (lambda value: {k: dump_item(each) for k, each in value.items()}), dict
 
 
 def _check(found: Any, kind: type) -> None:
-    """Refuse what isn't of a kind; an integer is a float, too, but a boolean is no integer.
-
-    JSON has numbers beyond 64 bits and halves of characters, which Hudi's records can't hold.
-    """
-    accepted = (int, float) if kind is float else (kind,)
-    if type(found) not in accepted:
+    """Refuse what isn't of a kind."""
+    if type(found) is not kind:
         raise ValueError(f"{type(found).__name__} where {kind.__name__} belongs")
-    if kind is int and not -(1 << 63) <= found < 1 << 63:
+
+
+def _text(found: Any) -> Any:
+    _check(found, str)
+    if not found.isascii():
+        found.encode()  # JSON has halves of characters, which Hudi's records can't hold
+    return found
+
+
+def _integer(found: Any) -> Any:
+    _check(found, int)  # a boolean is none
+    if not _LEAST <= found <= _MOST:  # JSON has such numbers
         raise ValueError(f"a number of {found.bit_length()} bits where 64 are")
-    if kind is str and not found.isascii():
-        found.encode()
+    return found
+
+
+def _number(found: Any) -> Any:
+    if type(found) is not int:
+        _check(found, float)
+    return found
+
+
+def _truth(found: Any) -> Any:
+    _check(found, bool)
+    return found
+
+
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+
+_SCALARS: Final[Mapping[type, _Convert]] = {
+    bool: _truth,
+    float: _number,
+    int: _integer,
+    str: _text,
+}
 
 
 def _itself(value: Any) -> Any:

@@ -26,7 +26,8 @@ Source: Hudi 1.2.0 ``CommitMetadataSerDeV1``/``V2``, ``TimelineMetadataUtils``; 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any, Final, TypeVar
 
 from timeline import _shapes, avro, metadata
@@ -54,9 +55,11 @@ _RESULTS: Final[Mapping[str, type]] = {
     actions.SAVEPOINT: metadata.SavepointMetadata,
     actions.INDEXING: metadata.IndexCommitMetadata,
 }
-_COMMIT_NAMES: Final = ("HoodieCommitMetadata", "HoodieReplaceCommitMetadata")
-_WRITTEN: Final = "partitionToWriteStats"
-"""What every commit's JSON has."""
+COMMIT_RECORDS: Final = ("HoodieCommitMetadata", "HoodieReplaceCommitMetadata")
+"""What the Avro records of commits are called."""
+
+WRITE_STATS: Final = "partitionToWriteStats"
+"""What every commit's record has."""
 _PROFILED: Final = frozenset({actions.REPLACE_COMMIT, actions.CLUSTERING})
 
 _UNKEPT_JSON: Final[Mapping[str, Any]] = {
@@ -75,6 +78,20 @@ _UNKEPT_AVRO: Final[Mapping[str, Any]] = {
 """What Java's record of a write stat has, never null, and ``WriteStat`` has not."""
 _JSON_DELTA_STAT: Final = ("logVersion", "logOffset", "baseFile", "logFiles")
 _JSON_ONLY_WHEN_SET: Final = ("prevBaseFile",)
+
+
+def _json_reader() -> Callable[[bytes], Any]:
+    # An executor may have no orjson; the standard library reads the same, more slowly.
+    try:
+        orjson = import_module("orjson")
+    except ImportError:
+        return json.loads
+    reader: Callable[[bytes], Any] = orjson.loads
+    return reader
+
+
+loads: Final = _json_reader()
+"""Parses JSON; what isn't any is a ``ValueError``."""
 
 
 def plan_type(action: str) -> type[InstantMetadata]:
@@ -148,7 +165,7 @@ def encode(value: InstantMetadata, table_version: int, *, replace: bool = False)
     if table_version < 8:
         return _commit_to_json(value, replace=replace)
     record = _shapes.dump(value)
-    for stats in record[_WRITTEN].values():
+    for stats in record[WRITE_STATS].values():
         for stat in stats:
             stat.update(_UNKEPT_AVRO)
     if not replace:
@@ -158,9 +175,9 @@ def encode(value: InstantMetadata, table_version: int, *, replace: bool = False)
 
 def _record_of(kind: type, data: bytes) -> Any:
     if kind is CommitMetadata and not data.startswith(avro.MAGIC):
-        record = json.loads(data)
-        if isinstance(record, dict) and _WRITTEN not in record:
-            raise ValueError(f"it has no {_WRITTEN}")
+        record = loads(data)
+        if isinstance(record, dict) and WRITE_STATS not in record:
+            raise ValueError(f"it has no {WRITE_STATS}")
         return record
     # Of another kind's record every field would be missing: it would read as if nothing was done.
     records = avro.read_container(data, names=_record_names(kind))
@@ -171,12 +188,12 @@ def _record_of(kind: type, data: bytes) -> Any:
 
 def _record_names(kind: type) -> tuple[str, ...]:
     """Return what the Avro records of a kind may be called."""
-    return _COMMIT_NAMES if kind is CommitMetadata else (f"Hoodie{kind.__name__}",)
+    return COMMIT_RECORDS if kind is CommitMetadata else (f"Hoodie{kind.__name__}",)
 
 
 def _commit_to_json(value: CommitMetadata, *, replace: bool) -> bytes:
     record: dict[str, Any] = {
-        _WRITTEN: {
+        WRITE_STATS: {
             partition: [_stat_to_json(stat) for stat in stats]
             for partition, stats in value.partition_to_write_stats.items()
         },
