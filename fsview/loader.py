@@ -1,8 +1,10 @@
 """``PartitionLoader``: reads partitions when they are first asked for, each once.
 
-Order of things in a load, which its soundness rests on: the partition is listed *before* the
-timeline, so whatever a writer did to the listing is on the timeline by the time it is looked at, as
-a completed instant (applied once more: that changes nothing) or as a pending plan (whose files come
+A partition is listed, or the whole table read from metadata (``fsview.bootstrap`` says when).
+
+Order of things in a load, which its soundness rests on: the files are looked for *before* the
+timeline, so whatever a writer did to a listing is on the timeline by the time it is looked at, as a
+completed instant (applied once more: that changes nothing) or as a pending plan (whose files come
 in as ghosts).
 """
 
@@ -60,7 +62,7 @@ class PartitionLoader:
         return found
 
     def load(self, snapshot: Snapshot, partitions: Collection[str]) -> None:
-        """Load some partitions together: one list call each and one of the timeline."""
+        """Load some partitions together: a list call each at most, and one of the timeline."""
         newest = self._follower.newest()
         missing = [p for p in partitions if p not in newest.files.versions]
         if missing:
