@@ -302,10 +302,15 @@ PARTS: Mapping[str, Callable[[Bench], Iterator[Figure]]] = {
 
 
 def measured(bench: Bench, parts: Sequence[str]) -> Iterator[Figure]:
-    """Take the figures of some parts; each part's tables are gone when it is done."""
+    """Take the figures of some parts, each in a folder of its own.
+
+    Tables are left: ext4 without a journal makes files a hundred times slower for some minutes
+    after as many were deleted.
+    """
     for part in parts:
-        with tempfile.TemporaryDirectory(dir=bench.folder) as name:
-            yield from PARTS[part](replace(bench, folder=Path(name)))
+        folder = bench.folder / part
+        folder.mkdir()
+        yield from PARTS[part](replace(bench, folder=folder))
 
 
 def reported(figures: Iterable[Figure]) -> Iterator[Figure]:
