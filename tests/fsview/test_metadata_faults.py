@@ -171,7 +171,8 @@ def test_what_a_sync_reads_may_be_damaged(scenario: str) -> None:
 def test_what_a_table_is_read_from_may_be_damaged(scenario: str) -> None:
     """The properties, plans that pend, replacecommits, the archive: when a view is built."""
     wrong: list[str] = []
-    for step in golden.steps(scenario):
+    steps = golden.steps(scenario)
+    for step in steps if scenario in FEW else (*steps[:-1:4], steps[-1]):
         storage = TroubledStorage(scenario, step)
         right = answers(TableView(storage).newest(), scenario)
         for path in read_by(storage, 0):

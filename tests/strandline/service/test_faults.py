@@ -1,0 +1,226 @@
+"""A storage that fails, seen over HTTP: 5xx that names the file, and what is held goes on.
+
+Through a running service, its hot path included, and through the app alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import cache
+
+import pytest
+
+from fsview.routes import ROUTES, Route
+from fsview.table_view import TableView
+from strandline.service.server import ServiceServer
+from tests.kit import golden
+from tests.kit.live_service import Answered, AppClient, HttpClient, parts_of, serving
+from tests.kit.troubled_storage import (
+    DIRECTORY,
+    FORBIDDEN,
+    GONE,
+    Damage,
+    TroubledStorage,
+    cuts,
+    foreign,
+    partitions_of,
+    table_at,
+)
+from timeline.errors import PathNotFoundError, StorageUnavailableError
+from timeline.storage.base import Storage
+from timeline.table_config import CONFIG_PATH
+
+SCENARIO = "cow_basic_v9"
+BASE = "/golden/table"
+PARTITION = "2024-01-01"
+LATEST = "/v1/hoodie/view/slices/partition/latest/"
+REFRESH = "/v1/hoodie/view/refresh/"
+
+
+@pytest.fixture
+def storage() -> TroubledStorage:
+    return TroubledStorage(SCENARIO, 2)
+
+
+@pytest.fixture
+def service(storage: TroubledStorage) -> Iterator[ServiceServer]:
+    with serving(BASE, opener=lambda _path, _options: storage) as server:
+        yield server
+
+
+@pytest.fixture
+def client(service: ServiceServer) -> Iterator[HttpClient]:
+    with HttpClient(service.port) as client:
+        yield client
+
+
+@cache
+def known(step: int) -> tuple[str, str]:
+    """Return the last instant and the hash of who knows a step."""
+    timeline = TableView(table_at(SCENARIO, step)).newest().snapshot.client_timeline
+    assert timeline.last is not None
+    return timeline.last.requested_time, timeline.hash
+
+
+def of(step: int, **more: str) -> dict[str, str]:
+    """Return the parameters of a client that knows a step."""
+    last, hashed = known(step)
+    return {
+        "basepath": BASE,
+        "lastinstantts": last,
+        "timelinehash": hashed,
+        "partition": PARTITION,
+        **more,
+    }
+
+
+def newest_commit(storage: TroubledStorage) -> str:
+    """Return the path of the file of the last completed commit."""
+    folder = ".hoodie/timeline"
+    names = [info.name for info in storage.now.list(folder) if info.name.endswith(".commit")]
+    return f"{folder}/{names[-1]}"
+
+
+def check_told(answered: Answered, named: str) -> None:
+    """Check that an error says what is the matter, and nothing of the inside."""
+    assert answered.status in (500, 503, 404), answered.body
+    text = answered.body.decode()
+    assert named in text
+    assert "Traceback" not in text
+    assert ".py" not in text
+    assert "\n" not in text.strip() or answered.headers["content-type"] == "application/json"
+
+
+def all_damages(storage: TroubledStorage) -> list[Damage]:
+    path = newest_commit(storage)
+    found = [*cuts(storage.now.read(path)), *foreign(path, storage.now.read(path))]
+    return [damage for damage in found if damage.data or damage.error]
+
+
+def test_a_damaged_commit_is_named_and_older_clients_are_answered(
+    storage: TroubledStorage, client: HttpClient
+) -> None:
+    held = client.request("GET", LATEST, of(2))
+    assert held.status == 200
+    storage.step(3)
+    path = newest_commit(storage)
+    name = path.rpartition("/")[2]
+    for damage in all_damages(storage):
+        with storage.damaged(path, damage):
+            refused = client.request("GET", LATEST, of(3))
+            check_told(refused, name)
+            assert refused.status == {PathNotFoundError: 404, StorageUnavailableError: 503}.get(
+                damage.error or Exception, 500
+            )
+            shaped = client.request("GET", LATEST, of(3), {"Accept": "application/json"})
+            check_told(shaped, name)
+            said = json.loads(shaped.body)
+            assert (said["status"], said["title"]) == (refused.status, refused.body.decode())
+            assert client.request("GET", LATEST, of(2)).body == held.body
+            check_told(client.request("POST", REFRESH, of(3)), name)
+    caught_up = client.request("GET", LATEST, of(3))
+    assert caught_up.status == 200
+    assert caught_up.body != held.body
+    assert client.request("GET", LATEST, of(2)).body == held.body
+
+
+def test_while_the_storage_is_away_all_that_is_held_is_answered(
+    storage: TroubledStorage, service: ServiceServer, client: HttpClient
+) -> None:
+    """Every route, by the hot path and by the long way, answers as before and asks no storage."""
+    asked = [(route, of(2, **arguments(route))) for route in ROUTES if route.method == "GET"]
+    client.request("POST", "/v1/hoodie/view/loadallpartitions/", of(2))
+    for partition in partitions_of(SCENARIO):
+        client.request("GET", LATEST, of(2, partition=partition))
+    before = [client.request("GET", route.path, params) for route, params in asked]
+    assert {answered.status for answered in before} == {200}
+    hot = sum(service.parts.hot.counts.values())
+
+    def away(_nth: int, kind: str, path: str) -> None:
+        raise StorageUnavailableError(f"injected: {kind} {path}")
+
+    with storage.acting(away):
+        for (route, params), answered in zip(asked, before, strict=True):
+            again = client.request("GET", route.path, params)
+            assert (again.status, again.body) == (200, answered.body), route.name
+            indented = client.request("GET", route.path, {**params, "pretty": ""})
+            assert json.loads(indented.body) == json.loads(answered.body)
+        check_told(client.request("GET", LATEST, of(3)), "injected: list .hoodie/timeline")
+        assert client.request("GET", "/healthz").status == 200
+        status = json.loads(client.request("GET", "/v1/strandline/status").body)
+        assert f"file://{BASE}" in status["tables"]
+    assert sum(service.parts.hot.counts.values()) > hot
+
+
+def arguments(route: Route) -> dict[str, str]:
+    """Return something for every parameter that a route needs."""
+    base_file = next(
+        entry.path.rpartition("/")[2]
+        for entry in golden.listing(SCENARIO, 2)
+        if entry.path.startswith(PARTITION) and entry.path.endswith(".parquet")
+    )
+    file_id, _, rest = base_file.partition("_")
+    values = {
+        "partition": PARTITION,
+        "fileid": file_id,
+        "instant": rest.rpartition("_")[2].removesuffix(".parquet"),
+        "includependingcompaction": "true",
+        "includefilesinpendingcompaction": "true",
+    }
+    return {param.name: values.get(param.name, known(2)[0]) for param in route.params}
+
+
+@pytest.mark.parametrize("damage", [GONE, DIRECTORY, FORBIDDEN, Damage("cut to 0")])
+def test_a_table_that_cannot_be_opened_is_not_kept(
+    storage: TroubledStorage, client: HttpClient, damage: Damage
+) -> None:
+    with storage.damaged(CONFIG_PATH, damage):
+        for _ in range(2):
+            check_told(client.request("GET", LATEST, of(2)), "hoodie.properties")
+    assert client.request("GET", LATEST, of(2)).status == 200
+
+
+def test_each_call_of_a_first_request_may_fail(storage: TroubledStorage) -> None:
+    """Until it works: 503 each time, naming what couldn't be read; then an answer."""
+    parts = parts_of(BASE, opener=lambda _path, _options: storage)
+    client = AppClient(parts)
+    asked = [LATEST, "/v1/hoodie/view/slices/all/beforeoron/latest/", LATEST]
+    failures = 0
+    for path in asked:
+        for nth in range(1, 60):
+            failing: list[str] = []
+
+            def fail(at: int, kind: str, where: str, nth: int = nth, seen: list = failing) -> None:
+                if at == nth:
+                    seen.append(f"{kind} {where}")
+                    raise StorageUnavailableError(f"injected: {kind} {BASE}/{where}")
+
+            with storage.acting(fail):
+                response = client.request("GET", path, of(2, maxinstant="99991231"))
+            if not failing:
+                assert response.status_code == 200, response.data
+                break
+            assert response.status_code == 503
+            assert failing[0].replace(" ", f" {BASE}/", 1).encode() in response.data
+            failures += 1
+    assert failures >= 4
+    parts.close()
+
+
+def test_one_table_in_trouble_leaves_the_others_alone() -> None:
+    broken, sound = TroubledStorage(SCENARIO, 2), TroubledStorage(SCENARIO, 2)
+    tables: dict[str, Storage] = {f"{BASE}/broken": broken, f"{BASE}/sound": sound}
+
+    def away(_nth: int, kind: str, path: str) -> None:
+        raise StorageUnavailableError(f"injected: {kind} {path}")
+
+    with (
+        serving(BASE, opener=lambda path, _options: tables[path]) as server,
+        HttpClient(server.port) as client,
+        broken.acting(away),
+    ):
+        for _ in range(2):
+            refused = client.request("GET", LATEST, of(2, basepath=f"{BASE}/broken"))
+            check_told(refused, "hoodie.properties")
+            assert client.request("GET", LATEST, of(2, basepath=f"{BASE}/sound")).status == 200
