@@ -1,5 +1,7 @@
 """Real Hudi on Spark, for ``-m oracle``: Spark fetches its bundle, reads come back as plain rows.
 
+A process has one session, so one release of Hudi.
+
 ``STRANDLINE_IVY_DIR`` says where the downloads are kept; without it they go to Ivy's own cache.
 """
 
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 HUDI = "1.2.0"
-BUNDLE = f"org.apache.hudi:hudi-spark3.5-bundle_2.12:{HUDI}"
+HUDI_0 = "0.15.0"
+BUNDLE = "org.apache.hudi:hudi-spark3.5-bundle_2.12"
 
 Rows = list[dict[str, Any]]
 
@@ -56,9 +59,26 @@ def rows_of(table: pa.Table, *, by: str = "id") -> Rows:
 
 @dataclass(frozen=True, slots=True)
 class Hudi:
-    """A Spark session with Hudi's extensions."""
+    """A Spark session with Hudi's extensions, and the release of Hudi in it."""
 
     spark: SparkSession
+    release: str = HUDI
+
+    @property
+    def is_1(self) -> bool:
+        """Whether this is a release 1.x."""
+        return self.release.startswith("1.")
+
+    @property
+    def jvm(self) -> Any:
+        """The JVM's packages."""
+        return self.spark._jvm
+
+    @property
+    def storage_conf(self) -> Any:
+        """A ``StorageConfiguration`` of Hudi's."""
+        hadoop = self.spark._jsc.hadoopConfiguration()
+        return self.jvm.org.apache.hudi.hadoop.fs.HadoopFSUtils.getStorageConf(hadoop)
 
     def read(self, path: object, *, by: str = "id", **options: str) -> Rows:
         """Return what a query of Hudi's gives, without meta columns, in order of ``by``.
@@ -118,10 +138,10 @@ class Hudi:
 
 
 @contextmanager
-def hudi_session(warehouse: object) -> Iterator[Hudi]:
+def hudi_session(warehouse: object, release: str = HUDI) -> Iterator[Hudi]:
     """Start Spark with Hudi's bundle; whatever is missing for it is an error, never a skip."""
     conf = {
-        "spark.jars.packages": BUNDLE,
+        "spark.jars.packages": f"{BUNDLE}:{release}",
         "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
         "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
         "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
@@ -132,7 +152,7 @@ def hudi_session(warehouse: object) -> Iterator[Hudi]:
         conf["spark.jars.ivy"] = ivy
     spark = start_session("strandline-oracle", conf=conf)
     try:
-        yield Hudi(spark)
+        yield Hudi(spark, release)
     finally:
         spark.stop()
 
