@@ -1,0 +1,359 @@
+"""What is gone from storage though metadata names it, plans in trouble, and a disk that is real.
+
+Metadata is the truth: a file or a directory that somebody deleted by hand goes on being shown by
+whoever knew of it, until an instant says that it is gone; who lists anew doesn't see it. A reader
+then meets a file that isn't there, which is what Hudi's readers meet as well.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from fsview.local import LocalView
+from fsview.metrics import Metrics
+from fsview.table_view import TableView
+from tests.kit import golden
+from tests.kit.troubled_storage import answers, changed, cuts, expected, foreign
+from tests.kit.view_model import ModelTable
+from timeline.errors import (
+    CorruptMetadataError,
+    InstantNotFoundError,
+    PathNotFoundError,
+    StorageUnavailableError,
+    TableNotFoundError,
+)
+from timeline.instant import CLUSTERING, COMPACTION, LOG_COMPACTION, REPLACE_COMMIT, Instant, State
+from timeline.metadata import (
+    ClusteringGroup,
+    ClusteringPlan,
+    CompactionPlan,
+    CompactionPlanOperation,
+    InstantMetadata,
+    RequestedReplaceMetadata,
+    SliceInfo,
+)
+from timeline.storage.local import LocalStorage
+from timeline.table_config import CONFIG_PATH
+
+
+def a_table(version: int) -> tuple[ModelTable, TableView, Metrics]:
+    """Return a table with two commits in partitions a and b, and a view that has both loaded."""
+    table = ModelTable(version)
+    for _ in range(2):
+        table.complete(table.begin([("a", "f1-0"), ("b", "f2-0")]))
+    metrics = Metrics()
+    view = TableView(table.storage, metrics=metrics)
+    view.newest().load_partitions(["a", "b"])
+    return table, view, metrics
+
+
+def names(view: LocalView, partition: str) -> list[str]:
+    return [file.name for file in view.latest_base_files(partition)]
+
+
+def truth(table: ModelTable, partition: str) -> list[str]:
+    return [name for name, _ in table.truth.latest(partition).values()]
+
+
+def without(table: ModelTable, gone: Callable[[str], bool]) -> dict[str, tuple[bytes, int]]:
+    """Take files away; return them."""
+    files = table.storage.files
+    return {path: files.pop(path) for path in list(files) if gone(path)}
+
+
+# Files and directories.
+
+
+@pytest.mark.parametrize("version", [6, 9])
+@pytest.mark.parametrize(
+    "gone",
+    [lambda path: path.startswith("a/"), lambda path: path.startswith("a/f1")],
+    ids=["partition", "files"],
+)
+def test_what_was_deleted_by_hand_is_shown_by_who_knew_of_it(
+    version: int, gone: Callable[[str], bool]
+) -> None:
+    table, view, metrics = a_table(version)
+    before = names(view.newest(), "a")
+    assert without(table, gone)
+    assert names(view.sync(), "a") == before
+    table.complete(table.begin([("b", "f2-0")]))
+    assert names(view.sync(), "a") == before
+    assert names(view.newest(), "b") == truth(table, "b")
+    table.complete(table.begin([("a", "f1-0")]))
+    assert names(view.sync(), "a") == truth(table, "a")
+    assert names(TableView(table.storage).newest(), "a") == truth(table, "a")
+    assert metrics.get("reloads") == 0
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_who_lists_doesnt_see_what_was_deleted_by_hand(version: int) -> None:
+    table, _, _ = a_table(version)
+    without(table, lambda path: path.startswith("a/"))
+    assert names(TableView(table.storage).newest(), "b") == truth(table, "b")
+    shown = names(TableView(table.storage).newest(), "a")
+    assert shown in ([], truth(table, "a"))  # the latter where commits say it without a listing
+
+
+# The table.
+
+
+@pytest.mark.parametrize("version", [6, 9])
+@pytest.mark.parametrize("below", ["", ".hoodie/"])
+def test_a_table_that_is_away_is_answered_and_found_again(version: int, below: str) -> None:
+    """A mount that is gone lists as nothing: that is no empty table."""
+    table, view, metrics = a_table(version)
+    before = names(view.newest(), "a")
+    away = without(table, lambda path: path.startswith(below))
+    for _ in range(2):
+        with pytest.raises(TableNotFoundError, match=r"hoodie\.properties"):
+            view.sync()
+        assert names(view.newest(), "a") == before
+    table.storage.files.update(away)
+    table.complete(table.begin([("a", "f1-0")]))
+    assert names(view.sync(), "a") == truth(table, "a")
+    assert metrics.get("reloads") == 0
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_timeline_that_is_away_for_a_while_is_found_again(version: int) -> None:
+    """With the properties left it is a table without instants, as a rebuilt view says."""
+    table, view, metrics = a_table(version)
+    folder = table.meta.layout.folder
+    away = without(table, lambda p: p.startswith(f"{folder}/2"))
+    assert names(view.sync(), "a") == []
+    assert metrics.get("reloads", cause="timeline-emptied") == 1
+    table.storage.files.update(away)
+    assert names(view.sync(), "a") == truth(table, "a")
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_properties_that_are_deleted_are_missed_by_the_next_change(version: int) -> None:
+    table, view, _ = a_table(version)
+    before = names(view.newest(), "a")
+    away = without(table, lambda path: path == CONFIG_PATH)
+    assert names(view.sync(), "a") == before  # nothing happened: nothing is read
+    table.complete(table.begin([("a", "f1-0")]))
+    with pytest.raises(TableNotFoundError, match=r"hoodie\.properties"):
+        view.sync()
+    assert names(view.newest(), "a") == before
+    table.storage.files.update(away)
+    assert names(view.sync(), "a") == truth(table, "a")
+
+
+# Plans that the golden tables don't have.
+
+
+def compaction_plan() -> InstantMetadata:
+    return CompactionPlan((CompactionPlanOperation("1", "f1-0", "a", ("l",)),))
+
+
+def clustering_plan() -> InstantMetadata:
+    group = ClusteringGroup((SliceInfo("f1-0", "a"),))
+    return RequestedReplaceMetadata("CLUSTER", ClusteringPlan((group,)))
+
+
+PLANS = [
+    (6, COMPACTION, compaction_plan),
+    (6, LOG_COMPACTION, compaction_plan),
+    (6, REPLACE_COMMIT, clustering_plan),
+    (9, COMPACTION, compaction_plan),
+    (9, LOG_COMPACTION, compaction_plan),
+    (9, CLUSTERING, clustering_plan),
+]
+
+
+def pending(view: LocalView) -> list[str]:
+    """Return the file ids of whatever pends."""
+    return [
+        operation.file_id
+        for operation in (
+            *view.pending_compaction_operations(),
+            *view.pending_log_compaction_operations(),
+            *view.file_groups_in_pending_clustering(),
+        )
+    ]
+
+
+@pytest.mark.parametrize(("version", "action", "plan"), PLANS)
+def test_a_damaged_plan_leaves_the_view_as_it_was(
+    version: int, action: str, plan: Callable[[], InstantMetadata]
+) -> None:
+    table, view, _ = a_table(version)
+    before = view.newest().snapshot
+    asked = table.meta.create_requested(action, table.tick(), plan())
+    path = table.meta.path_of(asked)
+    good = table.storage.files[path]
+    tried = 0
+    for damage in (*cuts(good[0]), *foreign(path, good[0])):
+        if damage.error is not None or (action == REPLACE_COMMIT and not damage.data):
+            continue
+        tried += 1
+        table.storage.files[path] = (damage.data, good[1])
+        with pytest.raises(CorruptMetadataError, match=path):
+            view.sync()
+        assert view.newest().snapshot is before
+        with pytest.raises(CorruptMetadataError, match=path):
+            TableView(table.storage).newest()
+    table.storage.files[path] = good
+    assert pending(view.sync()) == ["f1-0"]
+    assert tried >= 6
+
+
+@pytest.mark.parametrize(("version", "action", "plan"), PLANS)
+def test_a_plan_that_is_rolled_back_while_it_is_read(
+    version: int, action: str, plan: Callable[[], InstantMetadata]
+) -> None:
+    """It is listed, gone when it is read, and gone from the next listing."""
+    table, view, metrics = a_table(version)
+    asked = table.meta.create_requested(action, table.tick(), plan())
+    path = table.meta.path_of(asked)
+
+    def roll_back(kind: str, wanted: str) -> None:
+        if (kind, wanted) == ("read", path):
+            table.storage.files.pop(path, None)
+
+    table.storage.fail.append(roll_back)
+    assert pending(view.sync()) == []
+    assert pending(TableView(table.storage).newest()) == []
+    table.storage.fail.remove(roll_back)
+    assert names(view.sync(), "a") == truth(table, "a")
+    assert metrics.get("reloads") == 0
+
+
+@pytest.mark.parametrize(("version", "action", "plan"), PLANS)
+def test_a_plan_that_is_lost_for_good_is_named(
+    version: int, action: str, plan: Callable[[], InstantMetadata]
+) -> None:
+    """Listed each time and never there; of a clustering Hudi takes that for no plan."""
+    table, view, _ = a_table(version)
+    asked = table.meta.create_requested(action, table.tick(), plan())
+    path = table.meta.path_of(asked)
+
+    def hide(kind: str, wanted: str) -> None:
+        if (kind, wanted) == ("read", path):
+            raise PathNotFoundError(f"no file {wanted}")
+
+    table.storage.fail.append(hide)
+    if action in (REPLACE_COMMIT, CLUSTERING):
+        assert pending(view.sync()) == []
+        return
+    for look in (view.sync, TableView(table.storage).newest):
+        with pytest.raises(InstantNotFoundError, match=path):
+            look()
+
+
+@pytest.mark.parametrize("version", [6, 9])
+@pytest.mark.parametrize("removal", ["clean", "rollback"])
+def test_a_damaged_plan_of_a_removal_under_way_hinders_loads_only(
+    version: int, removal: str
+) -> None:
+    """Nobody can say what may be gone from a listing; what is loaded is answered."""
+    table, view, _ = a_table(version)
+    before = names(view.newest(), "a")
+    if removal == "clean":
+        instant, *_ = table.begin_clean(table.to_clean())
+    else:
+        asked = table.meta.create_requested("rollback", table.tick(), compaction_plan())
+        instant = table.meta.transition_to_inflight(asked)
+    path = table.meta.path_of(Instant(instant.requested_time, removal, State.REQUESTED))
+    good = table.storage.files[path]
+    assert names(view.sync(), "a") == before
+    for data in (good[0][: len(good[0]) // 2], b"\x00" * 99, b"{}"):
+        table.storage.files[path] = (data, good[1])
+        fresh = TableView(table.storage)
+        with pytest.raises(CorruptMetadataError, match=path):
+            fresh.newest().all_base_files("a")
+        assert names(view.sync(), "a") == before
+    if removal == "clean":
+        table.storage.files[path] = good
+        assert names(fresh.newest(), "a") == before
+
+
+@pytest.mark.parametrize("version", [6, 9])
+@pytest.mark.parametrize("action", ["savepoint", "indexing", "schemacommit"])
+def test_what_touches_no_file_isnt_read(version: int, action: str) -> None:
+    table, view, metrics = a_table(version)
+    table.complete(table.begin([("a", "f1-0")]))
+    time, done = table.tick(), table.tick()
+    name = f"{time}.{action}" if version == 6 else f"{time}_{done}.{action}"
+    table.storage.files[f"{table.meta.layout.folder}/{name}"] = (b"\x00rubbish", 0)
+    assert names(view.sync(), "a") == truth(table, "a")
+    assert any(instant.action == action for instant in view.newest().timeline)
+    assert metrics.get("reloads") == 0
+
+
+# A disk.
+
+
+@contextmanager
+def perhaps_refused(name: str) -> Iterator[None]:
+    """Let pass an error that names a file."""
+    try:
+        yield
+    except (CorruptMetadataError, StorageUnavailableError, TableNotFoundError) as error:
+        if name not in str(error):
+            raise
+
+
+def disk(tmp_path: Path, step: int) -> Path:
+    return golden.build("cow_basic_v9", step, tmp_path / "t")
+
+
+def as_a_directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def as_a_link_to_nothing(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path.parent / "nothing")
+
+
+def as_a_link_to_itself(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path)
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def forbidden(path: Path) -> None:
+    path.chmod(0)
+
+
+@pytest.mark.parametrize(
+    "damage", [as_a_directory, as_a_link_to_nothing, as_a_link_to_itself, cut, forbidden]
+)
+@pytest.mark.parametrize("which", ["commit", "properties"])
+def test_a_real_disk(tmp_path: Path, damage: Callable[[Path], None], which: str) -> None:
+    base = disk(tmp_path, 2)
+    view = TableView(LocalStorage(str(base)))
+    view.newest().load_all_partitions()
+    before = answers(view.newest(), "cow_basic_v9")
+    disk(tmp_path, 3)
+    path = base / CONFIG_PATH
+    if which == "commit":
+        path = max((base / ".hoodie/timeline").glob("*.commit"))
+    if damage is forbidden and os.geteuid() == 0:
+        pytest.skip("nothing is forbidden to root")
+    good = path.read_bytes()
+    damage(path)
+    # What is no file is no instant either: then nothing has happened yet, and nothing is refused.
+    with perhaps_refused(path.name):
+        view.sync()
+    assert not changed(answers(view.newest(), "cow_basic_v9"), before)
+    if path.is_dir():
+        path.rmdir()
+    else:
+        path.unlink()
+    path.write_bytes(good)
+    disk(tmp_path, 3)
+    view.sync()
+    assert not changed(answers(view.newest(), "cow_basic_v9"), expected("cow_basic_v9", 3))
