@@ -11,6 +11,7 @@ well.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import uuid
@@ -237,8 +238,11 @@ def _flush_directory(folder: str) -> None:
 def _info_of(entry: os.DirEntry[str]) -> FileInfo | None:
     try:
         return _info(entry.name, entry.stat())
-    except FileNotFoundError:  # gone since the directory was read, or a link to nothing
-        return None
+    except OSError as exc:
+        # Gone since the directory was read, a link to nothing, or one that leads to itself.
+        if exc.errno in (errno.ENOENT, errno.ELOOP):
+            return None
+        raise
 
 
 def _info(name: str, found: os.stat_result) -> FileInfo:
