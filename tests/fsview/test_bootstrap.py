@@ -8,17 +8,22 @@ from functools import cache
 
 import pytest
 
-from fsview.bootstrap import Loaded, hindrance, is_archived, read_table
-from fsview.build import snapshot_of
 from fsview.table_view import TableView
 from tests.conformance.view_suite import replay, servers, told
 from tests.fsview.subject import LocalClient
 from tests.kit import golden
 from tests.kit.view_model import ModelTable
-from tests.kit.wide_table import archived, cleaned, delete_partition, listed, sizes, small_table
+from tests.kit.wide_table import (
+    archived,
+    cleaned,
+    delete_partition,
+    listed,
+    read,
+    sizes,
+    small_table,
+)
 from timeline import codec
 from timeline.instant import CLEAN, COMMIT, DELTA_COMMIT, REPLACE_COMMIT
-from timeline.meta_client import TableMetaClient
 from timeline.metadata import (
     CleanMetadata,
     CommitMetadata,
@@ -39,15 +44,6 @@ READ_IN_PART = {
 }
 """Golden tables of which only the first steps can be read: then something was archived, or a write
 failed, or one was restored away."""
-
-
-def read(storage: Storage) -> Loaded | None:
-    """Read a table's metadata if that is sound."""
-    client = TableMetaClient.open(storage)
-    snapshot = snapshot_of(client)
-    if hindrance(snapshot) is not None or is_archived(client):
-        return None
-    return read_table(client, snapshot)
 
 
 @cache

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fsview.bootstrap import LEAST_CALLS
-from fsview.build import base_extensions, discover_partitions
+from fsview.bootstrap import LEAST_CALLS, Loaded, hindrance, is_archived, read_table
+from fsview.build import base_extensions, discover_partitions, snapshot_of
 from fsview.metrics import Metrics
 from fsview.packed import PartitionVersion
 from fsview.table_view import TableView
@@ -64,6 +64,15 @@ def delete_partition(table: ModelTable, partition: str, files: tuple[str, ...]) 
 def sizes(version: PartitionVersion) -> dict[str, int]:
     """Return name → size of every file."""
     return {file.name: file.size for file in version.files()}
+
+
+def read(storage: Storage) -> Loaded | None:
+    """Read a table's metadata if that is sound."""
+    client = TableMetaClient.open(storage)
+    snapshot = snapshot_of(client)
+    if hindrance(snapshot) is not None or is_archived(client):
+        return None
+    return read_table(client, snapshot)
 
 
 def listed(storage: Storage) -> dict[str, dict[str, int]]:

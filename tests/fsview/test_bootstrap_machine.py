@@ -1,0 +1,43 @@
+"""Tables that all of Hudi's actions are done to at random: what can be read is what lies there."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, event, settings
+from hypothesis.stateful import invariant, rule
+
+from tests.fsview import test_machine
+from tests.kit.wide_table import listed, read, sizes
+
+
+class BootstrapMachine(test_machine.TableMachine):
+    """After every action a table's metadata says what a listing says, or isn't believed."""
+
+    @invariant()
+    def what_can_be_read_is_what_lies_there(self) -> None:
+        if not hasattr(self, "table"):
+            return
+        loaded = read(self.table.storage)
+        event("listed" if loaded is None else "read")
+        if loaded is not None:
+            there = listed(self.table.storage)
+            assert {p: sizes(version) for p, version in loaded.versions.items()} == there
+            assert loaded.known == there.keys()
+
+    @rule()
+    def pinned_clients_see_what_they_saw(self) -> None:
+        """Not asked after every action here."""
+
+    @rule()
+    def held_views_say_what_they_said(self) -> None:
+        """Not asked after every action here."""
+
+
+@pytest.mark.property
+class TestBootstrap(BootstrapMachine.TestCase):
+    settings = settings(
+        max_examples=100,
+        stateful_step_count=25,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+    )
