@@ -50,7 +50,7 @@ class Difference:
     Attributes:
         completed: Instants that are completed now and weren't, in the order of their completion.
         planned: (Log) compactions, clusterings and replacecommits that are pending now and weren't
-            there.
+            there, or were completed.
         vanished: Instants that were completed and aren't any more.
         lost: Instants that were pending and are gone without having completed.
     """
@@ -96,7 +96,9 @@ def compare(old: Timeline, new: Timeline) -> Difference:
         tuple(
             i
             for key, i in now.items()
-            if i.action in _PLANNED and not i.is_completed and key not in before
+            if i.action in _PLANNED
+            and not i.is_completed
+            and (key not in before or before[key].is_completed)  # what is being undone pends again
         ),
         tuple(
             i
