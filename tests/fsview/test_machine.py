@@ -21,8 +21,9 @@ from timeline.instant import INDEXING, SCHEMA_COMMIT, State
 PARTITIONS = ("a", "p/b")
 partitions = st.sampled_from(PARTITIONS)
 slots = st.tuples(partitions, st.integers(0, SLOTS - 1))
-some_slots = st.lists(slots, min_size=1, max_size=4, unique=True)
-hows = st.lists(st.sampled_from(["base", "log", "grow", "cdc"]), min_size=4, max_size=4)
+some_slots = st.lists(slots, min_size=1, max_size=6, unique=True)
+hows = st.lists(st.sampled_from(["base", "log", "grow", "cdc"]), min_size=6, max_size=6)
+how_far = st.sampled_from(list(State))
 which = st.integers(0, 3)
 
 
@@ -62,12 +63,17 @@ class TableMachine(RuleBasedStateMachine):
         how = how or ["base"] * len(allowed)
         return writes.begin(self.table, list(zip(allowed, how, strict=False)), leftover=leftover)
 
-    @precondition(lambda self: not self.regressed and not self.restoring)
-    @rule(chosen=some_slots, how=hows)
-    def write(self, chosen: list[tuple[str, int]], how: list[str]) -> None:
-        writes.complete(self.table, self.begin(chosen, how))
+    def may_begin(self) -> bool:
+        """Whether writers and services may begin or complete something."""
+        return not self.regressed and not self.is_under_way("restore")
 
-    @precondition(lambda self: not self.restoring)
+    @precondition(lambda self: self.may_begin())
+    @rule(chosen=some_slots, how=hows, times=st.integers(1, 3))
+    def write(self, chosen: list[tuple[str, int]], how: list[str], times: int) -> None:
+        for _ in range(times):
+            writes.complete(self.table, self.begin(chosen, how))
+
+    @precondition(lambda self: self.may_begin())
     @rule(chosen=some_slots, how=hows, leftover=st.booleans())
     def write_begins(self, chosen: list[tuple[str, int]], how: list[str], leftover: bool) -> None:
         if len(self.table.writes) < 4:
@@ -83,13 +89,17 @@ class TableMachine(RuleBasedStateMachine):
             and write is not self.regressed
         ]
 
-    @precondition(lambda self: self.pending() and not self.regressed and not self.restoring)
+    @precondition(lambda self: self.may_begin() and self.table.writes)
     @rule(number=which)
-    def completes(self, number: int) -> None:
-        found = self.pending()
-        writes.complete(self.table, found[number % len(found)])
+    def goes_on(self, number: int) -> None:
+        """Start what was requested, or complete what is in flight, in any order."""
+        write = self.table.writes[number % len(self.table.writes)]
+        if write.instant.state is State.REQUESTED:
+            services.start(self.table, write)
+        else:
+            writes.complete(self.table, write)
 
-    @precondition(lambda self: not self.regressed and not self.restoring)
+    @precondition(lambda self: self.may_begin())
     @rule(
         chosen=st.lists(partitions, min_size=1, max_size=2, unique=True),
         operation=st.sampled_from(
@@ -110,59 +120,48 @@ class TableMachine(RuleBasedStateMachine):
 
     # Table services.
 
-    @precondition(lambda self: self.table.merges_on_read and not self.restoring)
-    @rule(chosen=some_slots, logs_only=st.booleans())
-    def compaction_requested(self, chosen: list[tuple[str, int]], logs_only: bool) -> None:
+    @precondition(lambda self: self.table.merges_on_read and self.may_begin())
+    @rule(chosen=some_slots, logs_only=st.booleans(), far=how_far)
+    def compaction(self, chosen: list[tuple[str, int]], logs_only: bool, far: State) -> None:
         groups = self.existing(chosen)
         groups = [group for group in groups if services.may_compact(self.table, group)]
         if groups:
-            services.request_compaction(self.table, groups, logs_only=logs_only)
+            asked = services.request_compaction(self.table, groups, logs_only=logs_only)
+            self.bring(asked, far)
 
-    @precondition(lambda self: not self.restoring)
-    @rule(chosen=some_slots)
-    def clustering_requested(self, chosen: list[tuple[str, int]]) -> None:
+    @precondition(lambda self: self.may_begin())
+    @rule(chosen=some_slots, far=how_far)
+    def clustering(self, chosen: list[tuple[str, int]], far: State) -> None:
         groups = self.existing(chosen)
         groups = [group for group in groups if services.may_cluster(self.table, group)]
         if groups:
-            services.request_clustering(self.table, groups)
+            self.bring(services.request_clustering(self.table, groups), far)
+
+    def bring(self, write: Write, far: State) -> None:
+        """Bring what was requested so far."""
+        if far is not State.REQUESTED:
+            services.start(self.table, write)
+        if far is State.COMPLETED:
+            writes.complete(self.table, write)
 
     def existing(self, chosen: list[tuple[str, int]]) -> list[Group]:
         groups = [self.table.group(*slot) for slot in chosen]
         return [group for group in groups if self.table.exists(group)]
 
-    @precondition(lambda self: self.requested() and not self.restoring)
+    @precondition(lambda self: self.table.truth.compactions and self.may_begin())
     @rule(number=which)
-    def service_starts(self, number: int) -> None:
-        found = self.requested()
-        services.start(self.table, found[number % len(found)])
+    def compaction_fails(self, number: int) -> None:
+        """Take it back to where it was requested; a plan that nobody began is dropped."""
+        found = [write for write in self.table.writes if write.operation == "COMPACT"]
+        write = found[number % len(found)]
+        if write.instant.state is State.INFLIGHT:
+            services.take_back(self.table, write)
+        elif services.may_drop(self.table, write):
+            services.drop(self.table, write)
 
-    def requested(self) -> list[Write]:
-        return [w for w in self.table.writes if w.instant.state is State.REQUESTED]
-
-    @precondition(lambda self: self.pending("COMPACT") and not self.restoring)
-    @rule(number=which)
-    def compaction_taken_back(self, number: int) -> None:
-        found = self.pending("COMPACT")
-        services.take_back(self.table, found[number % len(found)])
-
-    @precondition(lambda self: self.droppable() and not self.restoring)
-    @rule(number=which)
-    def plan_gone(self, number: int) -> None:
-        found = self.droppable()
-        services.drop(self.table, found[number % len(found)])
-
-    def droppable(self) -> list[Write]:
-        return [w for w in self.table.writes if services.may_drop(self.table, w)]
-
-    @rule()
-    def indexed(self) -> None:
-        states = (State.REQUESTED, State.INFLIGHT, State.COMPLETED)
-        self.table.put_state(INDEXING, self.table.tick(), *states)
-
-    @rule()
-    def schema_committed(self) -> None:
-        states = (State.REQUESTED, State.INFLIGHT, State.COMPLETED)
-        self.table.put_state(SCHEMA_COMMIT, self.table.tick(), *states)
+    @rule(action=st.sampled_from([INDEXING, SCHEMA_COMMIT]))
+    def no_file_touched(self, action: str) -> None:
+        self.table.put_state(action, self.table.tick(), *State)
 
     # Cleans, archival.
 
@@ -175,12 +174,7 @@ class TableMachine(RuleBasedStateMachine):
             if at_once:
                 cleaning.finish_clean(self.table)
 
-    @precondition(lambda self: self.is_under_way("clean"))
-    @rule()
-    def clean_ends(self) -> None:
-        cleaning.finish_clean(self.table)
-
-    @precondition(lambda self: not self.regressed and not self.restoring)
+    @precondition(lambda self: self.may_begin())
     @rule(seen=st.booleans())
     def archived(self, seen: bool) -> None:
         instants = archiving.to_archive(self.table)
@@ -213,67 +207,67 @@ class TableMachine(RuleBasedStateMachine):
         if at_once:
             undoing.finish_rollback(self.table, append=append, unsaid=unsaid)
 
-    @precondition(lambda self: self.is_under_way("rollback"))
-    @rule(append=st.booleans(), unsaid=st.booleans())
-    def rollback_ends(self, append: bool, unsaid: bool) -> None:
-        undoing.finish_rollback(self.table, append=append, unsaid=unsaid)
-
-    @precondition(lambda self: not self.regressed and not self.restoring)
-    @rule()
-    def undo_begins(self) -> None:
+    @precondition(lambda self: self.may_begin())
+    @rule(looked=st.integers(0, 3))
+    def newest_undone(self, looked: int) -> None:
+        """Undo the newest completed write, with others looking on in between or not."""
         newest = undoing.newest_undoable(self.table)
-        if newest is not None:
-            self.watcher.storage.note()
-            undoing.uncomplete(self.table, newest)
-            self.watcher.storage.note()
-            self.regressed = newest
+        if newest is None:
+            return
+        self.watcher.storage.note()
+        undoing.uncomplete(self.table, newest)
+        self.watcher.storage.note()
+        self.regressed = newest
+        if looked != 3:
+            self.rolled_back(number=0, at_once=looked != 2, append=False, unsaid=False)
 
-    @precondition(lambda self: self.table.done and not self.restoring and not self.regressed)
-    @rule(number=which)
-    def saved(self, number: int) -> None:
+    @precondition(lambda self: self.may_begin())
+    @rule(number=which, delete=st.booleans())
+    def savepoint(self, number: int, delete: bool) -> None:
         times = sorted(set(self.table.done) - set(self.table.saved), reverse=True)
-        if times:
+        if self.table.saved and delete:
+            undoing.delete_savepoint(self.table, min(self.table.saved))
+        elif times and len(self.table.saved) < 2:
             undoing.save(self.table, times[number % len(times)])
 
-    @precondition(lambda self: self.table.saved and not self.restoring)
-    @rule(number=which)
-    def savepoint_deleted(self, number: int) -> None:
-        times = sorted(self.table.saved)
-        undoing.delete_savepoint(self.table, times[number % len(times)])
-
     @precondition(lambda self: self.table.saved and not self.regressed)
-    @rule(number=which)
-    def restore_begins(self, number: int) -> None:
-        times = sorted(self.table.saved, reverse=True)
-        time = times[number % len(times)]
+    @rule(at_once=st.booleans(), append=st.booleans())
+    def restored(self, at_once: bool, append: bool) -> None:
+        time = min(self.table.saved)
         if undoing.may_restore(self.table, time):
             undoing.begin_restore(self.table, time)
             self.watcher.storage.note()
             self.restoring_to = time
+            if at_once:
+                undoing.finish_restore(self.table, time, append=append)
 
-    @precondition(lambda self: self.restoring)
-    @rule(append=st.booleans())
-    def restore_ends(self, append: bool) -> None:
-        undoing.finish_restore(self.table, self.restoring_to, append=append)
+    @precondition(lambda self: self.table.under_way is not None)
+    @rule(append=st.booleans(), unsaid=st.booleans())
+    def clean_or_undoing_ends(self, append: bool, unsaid: bool) -> None:
+        if self.is_under_way("clean"):
+            cleaning.finish_clean(self.table)
+        elif self.is_under_way("rollback"):
+            undoing.finish_rollback(self.table, append=append, unsaid=unsaid)
+        else:
+            undoing.finish_restore(self.table, self.restoring_to, append=append)
 
-    @rule(version=st.sampled_from([6, 8, 9]), likely=st.integers(0, 4))
-    def written_anew(self, version: int, likely: int) -> None:
-        if likely == 4:
+    @rule(version=st.sampled_from([6, 8, 9]), number=st.integers(0, 7))
+    def written_anew(self, version: int, number: int) -> None:
+        if number == 5:  # now and then
             self.table.write_anew(version)
             self.regressed = None
             writes.complete(self.table, self.begin([("a", 0)], []))
 
     # The service.
 
-    @rule()
-    def sync(self) -> None:
-        self.watcher.view.sync()
-
-    @rule(partition=partitions)
-    def load(self, partition: str) -> None:
-        """Ask for a partition while the table may have moved on since the last sync."""
-        with suppress(ViewBehindError):  # where the answer names a file that is gone
-            self.watcher.view.newest().latest_base_files(partition)
+    @rule(partition=st.sampled_from([None, *PARTITIONS]))
+    def look(self, partition: str | None) -> None:
+        """Sync, or ask for a partition while the table may have moved on since the last sync."""
+        if partition is None:
+            self.watcher.view.sync()
+        else:
+            with suppress(ViewBehindError):  # where the answer names a file that is gone
+                self.watcher.view.newest().latest_base_files(partition)
 
     @rule(synced=st.booleans())
     def pin(self, synced: bool) -> None:
@@ -366,12 +360,8 @@ class TableMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "table"):
             return
-        if self.is_under_way("clean"):
-            cleaning.finish_clean(self.table)
-        if self.is_under_way("rollback"):
-            undoing.finish_rollback(self.table)
-        if self.restoring:
-            undoing.finish_restore(self.table, self.restoring_to)
+        if self.table.under_way is not None:
+            self.clean_or_undoing_ends(append=False, unsaid=False)
         self.followed_is_rebuilt_is_the_model(set(PARTITIONS))
         self.nobody_goes_on_from_what_was_undone()
         for held in self.held:

@@ -15,7 +15,7 @@ from timeline.metadata import (
 )
 from timeline.partition_metadata import FILE_NAME
 
-KEPT_SLICES = 2
+KEPT_SLICES = 1
 
 
 def to_clean(table: ModelTable) -> list[DataFile]:
