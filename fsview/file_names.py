@@ -24,8 +24,11 @@ DATA_EXTENSIONS: Final = (".parquet", ".log", ".hfile", ".orc", ".lance")
 PARTITION_METADATA: Final = ".hoodie_partition_metadata"
 """A directory that has a file whose name starts so is a partition."""
 
+MAX_NAME: Final = 1024
+"""No file system or object store has longer names; metadata that was damaged may."""
+
 _LOG: Final = re.compile(
-    r"\.([^._]+)_([^.]*)\.(?:log|archive)\.(\d+)(?:_(\d+-\d+-\d+)(\.cdc)?)?", re.ASCII
+    r"\.([^._]+)_([^.]*)\.(?:log|archive)\.(\d{1,10})(?:_(\d+-\d+-\d+)(\.cdc)?)?", re.ASCII
 )
 
 
@@ -100,7 +103,7 @@ def parse_data_file(
     partition: str, name: str, size: int, mtime_ms: int, extensions: Collection[str]
 ) -> BaseFile | LogFile | None:
     """Return the log or base file that ``name`` is, ``None`` when it is neither."""
-    if not is_data_file(name):
+    if len(name) > MAX_NAME or not is_data_file(name):
         return None
     log = parse_log_file(partition, name, size, mtime_ms)
     if log is not None:

@@ -169,6 +169,8 @@ class TableMetaClient:
         said = _time_said(found) if instant.is_completed else None
         if said not in (None, instant.requested_time):
             raise CorruptMetadataError(f"{self._source(instant)} tells of an instant {said!r}")
+        if isinstance(found, CommitMetadata) and _has_negative_size(found):
+            raise CorruptMetadataError(f"{self._source(instant)} has a file of negative size")
         return found
 
     def read_plan(self, instant: Instant) -> InstantMetadata:
@@ -326,6 +328,14 @@ def _time_said(found: InstantMetadata) -> str | None:
     if isinstance(found, CommitMetadata):
         return _time_of_base_file(found)
     return None
+
+
+def _has_negative_size(commit: CommitMetadata) -> bool:
+    return any(
+        stat.file_size_in_bytes < 0 or (stat.cdc_stats and min(stat.cdc_stats.values()) < 0)
+        for stats in commit.partition_to_write_stats.values()
+        for stat in stats
+    )
 
 
 def _time_of_base_file(commit: CommitMetadata) -> str | None:
