@@ -7,16 +7,19 @@ then meets a file that isn't there, which is what Hudi's readers meet as well.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from fsview.local import LocalView
 from fsview.metrics import Metrics
+from fsview.routes import ROUTES
 from fsview.table_view import TableView
+from fsview.wire import PathForms
 from tests.kit import golden
 from tests.kit.troubled_storage import answers, changed, cuts, expected, foreign
 from tests.kit.view_model import ModelTable
@@ -26,6 +29,7 @@ from timeline.errors import (
     PathNotFoundError,
     StorageUnavailableError,
     TableNotFoundError,
+    ViewBehindError,
 )
 from timeline.instant import CLUSTERING, COMPACTION, LOG_COMPACTION, REPLACE_COMMIT, Instant, State
 from timeline.metadata import (
@@ -58,6 +62,16 @@ def names(view: LocalView, partition: str) -> list[str]:
 
 def truth(table: ModelTable, partition: str) -> list[str]:
     return [name for name, _ in table.truth.latest(partition).values()]
+
+
+@contextmanager
+def perhaps_refused(name: str) -> Iterator[None]:
+    """Let pass an error that names a file."""
+    try:
+        yield
+    except (CorruptMetadataError, StorageUnavailableError, TableNotFoundError) as error:
+        if name not in str(error):
+            raise
 
 
 def without(table: ModelTable, gone: Callable[[str], bool]) -> dict[str, tuple[bytes, int]]:
@@ -288,17 +302,57 @@ def test_what_touches_no_file_isnt_read(version: int, action: str) -> None:
     assert metrics.get("reloads") == 0
 
 
+# Commits that say what no writer says.
+
+LONG = "9" * 5000
+ODD_FILES: dict[str, dict[str, object]] = {
+    "a negative size": {"a/f9_0-1-2_T.parquet": -5},
+    "a size of 64 bits": {"a/f9_0-1-2_T.parquet": 2**63 - 1},
+    "a long name": {f"a/f9_0-1-2_T{'x' * 70_000}.parquet": 5},
+    "a long file id": {f"a/{'y' * 70_000}_0-1-2_T.parquet": 5},
+    "a long log version": {f"a/.f9_T.log.{LONG}_0-1-2": 5},
+    "a large log version": {"a/.f9_T.log.9999999999_0-1-2": 5},
+    "a long write token": {f"a/f9_{LONG}-1-2_T.parquet": 5, f"a/.f9_T.log.1_{LONG}-1-2": 5},
+    "a long instant": {f"a/f9_0-1-2_{LONG}.parquet": 5},
+    "a path that leads out": {"../../etc/f9_0-1-2_T.parquet": 5},
+    "an absolute path": {"/etc/f9_0-1-2_T.parquet": 5},
+    "a NUL": {"a\0b/f9_0-1-2_T.parquet": 5, "a/f\0_0-1-2_T.parquet": 5},
+    "beyond ASCII": {"ä☃𝄞/f☃_0-1-2_T.parquet": 5},
+    "names of little": {"a/": 5, "a/_": 5, "a/__.parquet": 5, "a/.log": 5, "a/.x_.log.1_0-0-0": 5},
+    "another partition": {"b/f9_0-1-2_T.parquet": 5},
+}
+
+
+@pytest.mark.parametrize("odd", ODD_FILES)
+def test_a_commit_of_odd_files_is_followed_or_refused(odd: str) -> None:
+    """Whatever it is, no request ends in an error that isn't Strandline's."""
+    table, view, _ = a_table(6)
+    write = table.begin([("a", "f1-0")])
+    table.complete(write)
+    time = write.instant.requested_time
+    path = completed_path(table)
+    stats: dict[str, list[object]] = {}
+    for name, size in ODD_FILES[odd].items():
+        stat = {"fileId": "f9", "path": name.replace("_T", f"_{time}"), "fileSizeInBytes": size}
+        stats.setdefault(name.rpartition("/")[0], []).append(stat)
+    said = json.dumps({"partitionToWriteStats": stats}).encode()
+    table.storage.files[path] = (said, table.storage.files[path][1])
+    with perhaps_refused(path):
+        view.sync()
+        view.newest().load_all_partitions()
+    arguments = {"partition": "a", "fileid": "f9", "includependingcompaction": "true"}
+    for route in ROUTES:
+        if route.method == "GET":
+            params = {param.name: arguments.get(param.name, time) for param in route.params}
+            with suppress(ViewBehindError, CorruptMetadataError):
+                assert route.encode(route.answer(view.newest(), params), PathForms.of("/t"))
+
+
+def completed_path(table: ModelTable) -> str:
+    return table.meta.path_of(table.meta.active_timeline().completed()[-1])
+
+
 # A disk.
-
-
-@contextmanager
-def perhaps_refused(name: str) -> Iterator[None]:
-    """Let pass an error that names a file."""
-    try:
-        yield
-    except (CorruptMetadataError, StorageUnavailableError, TableNotFoundError) as error:
-        if name not in str(error):
-            raise
 
 
 def disk(tmp_path: Path, step: int) -> Path:
