@@ -179,7 +179,7 @@ class TableMachine(RuleBasedStateMachine):
     def archived(self, seen: bool) -> None:
         instants = archiving.to_archive(self.table)
         if instants:
-            if seen:
+            if seen or archiving.forgets(self.table, instants):
                 self.watcher.view.sync()
             archiving.archive(self.table, instants)
 

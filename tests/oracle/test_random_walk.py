@@ -5,13 +5,20 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.kit.hudi import HUDI, HUDI_0, Hudi
-from tests.kit.random_walk import Walk
-from tests.oracle.walks import ANSWERED, MOVING, WALKS, take
+from tests.kit.walk import Walk
+from tests.oracle.walks import ANSWERED, MOVING, WALKS
+
+if TYPE_CHECKING:
+    from tests.kit.watcher import Watcher
+
+Take = Callable[[Hudi, Walk, Path], tuple["Watcher", Counter[str]]]
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,9 +46,17 @@ def done() -> dict[str, Counter[str]]:
     return {}
 
 
+@pytest.fixture(scope="module")
+def take() -> Take:
+    """What takes a walk; it needs PySpark, which isn't there where this is only collected."""
+    from tests.oracle.taking import take
+
+    return take
+
+
 @pytest.mark.parametrize("walk", WALKS[HUDI], ids=lambda walk: walk.name)
 def test_we_follow_hudi_wherever_it_walks(
-    hudi: Hudi, tmp_path: Path, walk: Walk, done: dict[str, Counter[str]]
+    hudi: Hudi, take: Take, tmp_path: Path, walk: Walk, done: dict[str, Counter[str]]
 ) -> None:
     watcher, done[walk.name] = take(hudi, walk, tmp_path / "walked")
     assert not watcher.reloads
@@ -54,7 +69,9 @@ def test_the_walks_did_everything(done: dict[str, Counter[str]]) -> None:
     assert EVERYTHING - set().union(*done.values()) == set()
 
 
-def test_we_follow_a_table_that_is_moved_to_other_versions(hudi: Hudi, tmp_path: Path) -> None:
+def test_we_follow_a_table_that_is_moved_to_other_versions(
+    hudi: Hudi, take: Take, tmp_path: Path
+) -> None:
     watcher, _ = take(hudi, MOVING, tmp_path / "walked")
     assert watcher.reloads == {"table-upgraded": len(MOVING.moves)}
 
@@ -62,7 +79,7 @@ def test_we_follow_a_table_that_is_moved_to_other_versions(hudi: Hudi, tmp_path:
 def test_we_follow_an_older_release(tmp_path: Path) -> None:
     """One process has one release."""
     walks = subprocess.run(
-        [sys.executable, "-m", "tests.oracle.walks", HUDI_0, tmp_path],
+        [sys.executable, "-m", "tests.oracle.taking", HUDI_0, tmp_path],
         cwd=ROOT,
         capture_output=True,
         text=True,
