@@ -73,6 +73,8 @@ class Delta:
         planned_as: The action that it was requested with, where completing changed that:
             ``compaction``, ``logcompaction`` or ``clustering`` (layout 1 requests a clustering as a
             replacecommit).
+        unsaid: Partitions of whose files it doesn't say everything: it can be neither applied there
+            nor taken back.
     """
 
     partitions: Mapping[str, PartitionChange] = field(default_factory=dict)
@@ -81,6 +83,7 @@ class Delta:
     undone: frozenset[str] = frozenset()
     writes: bool = False
     planned_as: str | None = None
+    unsaid: frozenset[str] = frozenset()
 
     @property
     def touched(self) -> frozenset[str]:

@@ -19,6 +19,7 @@ from typing import Final
 
 from fsview.build import base_extensions, read_plans, replaced_groups
 from fsview.delta import Delta, delta_of
+from fsview.model import LogFile
 from fsview.snapshot import Snapshot
 from fsview.sync import WITHOUT_FILES, Difference, Step, compare, key_of, steps
 from timeline.archive import ArchivedTimeline
@@ -164,6 +165,10 @@ def read_news(
     unexplained = frozenset(_unexplained(difference, active, undoes))
     deltas = _deltas(client, metadata)
     deltas |= {i: _with_deleted(reader, i, d) for i, d in deltas.items() if i.action == CLEAN}
+    if client.config.layout_version == 1:
+        deltas |= _with_unsaid(
+            old, {i: deltas[i] for i in difference.to_read if i in reader.archived}
+        )
     plans = read_plans(client, difference.planned)
     plans |= _plans_of_completed(client, reader, old, deltas)
     anew = None
@@ -301,6 +306,37 @@ def _plans_of_completed(
             asked = reader.pending(instant, delta.planned_as)
             plans[asked] = reader.plan(asked, instant)
     return plans
+
+
+def _with_unsaid(old: Snapshot, archived: Mapping[Instant, Delta]) -> dict[Instant, Delta]:
+    """Return what archived instants did, with the partitions where that isn't all they did.
+
+    The archive of layout 1 keeps of a write stat neither change-data logs nor where in a log it
+    began to append. A log that wasn't there before was begun at its start.
+
+    Args:
+        old: The snapshot to start from.
+        archived: In the order of their completion.
+
+    Source: the write stats in ``HoodieArchivedMetaEntry.avsc``.
+    """
+    begun: dict[str, set[str]] = {}
+    found = {}
+    for instant, delta in archived.items():
+        unsaid = set()
+        for partition, change in delta.partitions.items():
+            version = old.files.versions.get(partition)
+            if version is not None and partition not in begun:
+                begun[partition] = {file.name for file in version.files()}
+            before = begun.get(partition)
+            logs = {file.name for file in change.added if isinstance(file, LogFile)}
+            may_have_grown = logs if before is None else logs & before
+            if delta.writes and (may_have_grown or old.config.has_change_data):
+                unsaid.add(partition)
+            if before is not None:
+                before |= logs
+        found[instant] = replace(delta, unsaid=frozenset(unsaid))
+    return found
 
 
 def _with_deleted(reader: _Reader, instant: Instant, delta: Delta) -> Delta:

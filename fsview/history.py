@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
-from fsview.delta import taken_back, without_late_logs
+from fsview.delta import NOTHING, taken_back, without_late_logs
 from fsview.packed import PartitionVersion
 from fsview.snapshot import Snapshot
 from fsview.sync import Step, advanced, key_of, stepped, version_after
@@ -275,9 +275,11 @@ class History:
         if version is None:
             return None
         for link in reversed(way[1 : at + 1]):
-            change = None if link.step is None else link.step.delta.partitions.get(partition)
-            if change is not None:
-                version = taken_back(version, change, extensions)
+            delta = NOTHING if link.step is None else link.step.delta
+            if partition in delta.unsaid:
+                return None
+            if partition in delta.partitions:
+                version = taken_back(version, delta.partitions[partition], extensions)
         if at > 0 and snapshot.has_unnamed_logs:
             last = max(i.completion_time or "" for i in snapshot.active.completed())
             version = without_late_logs(version, last, snapshot.config.timezone, extensions)

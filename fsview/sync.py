@@ -242,9 +242,10 @@ def _files_after(
                 version, step, leftovers=partition in leftovers, logs=snapshot.logs_by_completion
             )
             # What a clean or rollback leaves unsaid (a size that 0.15 doesn't know, a ghost of its
-            # plan that it doesn't explain, files in a directory that is gone) only a listing can
-            # tell.
+            # plan that it doesn't explain, files in a directory that is gone), and what an archive
+            # forgets of a write, only a listing can tell.
             unsaid = after.has_ghosts and not step.delta.writes
+            unsaid = unsaid or partition in step.delta.unsaid
             if unsaid or (partition in gone and after.chunks):
                 versions.pop(partition, None)
             else:

@@ -257,6 +257,11 @@ class TableConfig:
         return self._flag(POPULATE_META_FIELDS, default=True)
 
     @property
+    def has_change_data(self) -> bool:
+        """Whether writers keep change-data logs beside what they write (``cdc.enabled``)."""
+        return self._flag("hoodie.table.cdc.enabled", default=False)
+
+    @property
     def timeline_folder(self) -> str:
         """Path of the active timeline's folder, below the base path."""
         if self.layout_version == 1:

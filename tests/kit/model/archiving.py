@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.kit.model.table import ModelTable
-from tests.kit.model.truth import DataFile
 from timeline import avro, codec
 from timeline.instant import (
     CLEAN,
@@ -72,20 +71,6 @@ def to_archive(table: ModelTable) -> list[Instant]:
             kept.update([i for i in active.completed() if i.action == action][-1:])
     allowed = {*WRITE_ACTIONS, CLEAN, ROLLBACK}
     return [i for i in archived if i.action in allowed and i not in kept]
-
-
-def forgets(table: ModelTable, instants: list[Instant]) -> bool:
-    """Whether the archive leaves out what some of these did.
-
-    Version 6 keeps of a write stat neither change-data logs nor where an append began.
-    """
-    found = [table.done.get(instant.requested_time) for instant in instants]
-    said_less = (w for w in found if w is not None and (w.grown or any(map(_is_cdc, w.files))))
-    return table.meta.config.layout_version == 1 and any(said_less)
-
-
-def _is_cdc(file: DataFile) -> bool:
-    return file.order is not None and file.order[3] != ""
 
 
 def _has_files_replaced(table: ModelTable, instant: Instant) -> bool:

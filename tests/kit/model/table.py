@@ -99,21 +99,24 @@ class ModelTable:
         generation: How often the table was written anew.
     """
 
-    def __init__(self, version: int, table_type: str = "COPY_ON_WRITE") -> None:
+    def __init__(
+        self, version: int, table_type: str = "COPY_ON_WRITE", *, change_data: bool = False
+    ) -> None:
         self.clock = ManualClock(1_700_000_000_000)
         self.times = TimeGenerator(self.clock, wait=lambda seconds: None)
         self.storage = MemoryStorage(now_ms=self.clock.now_ms)
         self.generation = 0
         self._counter = 0
-        self._make(version, table_type)
+        self._make(version, table_type, change_data=change_data)
 
     def write_anew(self, version: int) -> None:
         """Delete the table and make an empty one of the same type at its path."""
         self.storage.files.clear()
         self.generation += 1
-        self._make(version, self.meta.config.table_type)
+        config = self.meta.config
+        self._make(version, config.table_type, change_data=config.has_change_data)
 
-    def _make(self, version: int, table_type: str) -> None:
+    def _make(self, version: int, table_type: str, *, change_data: bool) -> None:
         config = TableConfig.create(
             name="t",
             version=version,
@@ -121,6 +124,8 @@ class ModelTable:
             record_key_fields=("id",),
             partition_fields=("p",),
         )
+        if change_data:
+            config = config.with_properties({"hoodie.table.cdc.enabled": "true"})
         write_table_config(self.storage, config, create=True)
         self.meta = TableMetaClient.open(self.storage)
         self.truth = Truth(logs_by_completion=version >= 8)

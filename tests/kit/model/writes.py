@@ -89,7 +89,7 @@ def _start(table: ModelTable, action: str, operation: str) -> Write:
 def _write_to(table: ModelTable, write: Write, group: Group, how: How) -> None:
     if not table.merges_on_read:
         write.files.append(table.new_base(group, write.time))
-        if how == "cdc":
+        if how == "cdc" and table.meta.config.has_change_data:
             write.files.append(table.new_log(group, write.time, ".cdc", onto=write.time))
     elif not table.exists(group):
         make = table.new_base if how == "base" else table.new_log
