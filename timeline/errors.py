@@ -17,6 +17,9 @@
     │   ├─ InstantNotFoundError
     │   ├─ IllegalTransitionError
     │   └─ ConcurrentWriteError
+    ├─ StoreError                           a view's own store: can't be read or written
+    │   ├─ StoreFullError                   its disk is full
+    │   └─ StoreLockedError                 another process has it open
     ├─ ViewError
     │   ├─ ViewBehindError                  the caller's timeline can't be answered
     │   └─ RootNotAllowedError              the base path is outside the service's roots
@@ -155,6 +158,28 @@ class ConcurrentWriteError(TimelineError):
     code = "concurrent_write"
     status = 409
     retryable = True
+
+
+class StoreError(StrandlineError):
+    """A view's own store can't be read or written; the table itself is not concerned."""
+
+    code = "store"
+    status = 500
+    retryable = True
+
+
+class StoreFullError(StoreError):
+    """What was to be kept isn't: the disk is full. What was kept before can still be read."""
+
+    code = "store-full"
+    status = 507
+
+
+class StoreLockedError(StoreError):
+    """Another process that lives has the store open."""
+
+    code = "store-locked"
+    status = 503
 
 
 class ViewError(StrandlineError):
