@@ -171,14 +171,14 @@ class StoreError(StrandlineError):
 class StoreFullError(StoreError):
     """What was to be kept isn't: the disk is full. What was kept before can still be read."""
 
-    code = "store-full"
+    code = "store_full"
     status = 507
 
 
 class StoreLockedError(StoreError):
     """Another process that lives has the store open."""
 
-    code = "store-locked"
+    code = "store_locked"
     status = 503
 
 
