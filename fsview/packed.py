@@ -20,6 +20,7 @@ from itertools import groupby
 from struct import Struct
 from typing import Any, Final
 
+from fsview.chunk import Chunk
 from fsview.file_names import parse_base_name, parse_data_file, parse_log_file
 from fsview.rows import (
     UNKNOWN_SIZE,
@@ -66,7 +67,7 @@ class PartitionVersion:
     """
 
     partition: str
-    chunks: tuple[bytes, ...] = ()
+    chunks: tuple[Chunk, ...] = ()
     first_ids: tuple[str, ...] = ()
     has_ghosts: bool = False
     answers: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
@@ -116,24 +117,27 @@ class PartitionVersion:
     def groups(self) -> Iterator[tuple[str, tuple[DataFile, ...]]]:
         """Yield each file id, in order, with its files."""
         for chunk in self.chunks:
-            for start, end in _bounds(chunk):
-                file_id, rows = unpack_id(chunk, start)
-                yield file_id, tuple(unpack_rows(self.partition, file_id, chunk, rows, end))
+            data = chunk.read()
+            for start, end in _bounds(data):
+                file_id, rows = unpack_id(data, start)
+                yield file_id, tuple(unpack_rows(self.partition, file_id, data, rows, end))
 
     def instants(self) -> set[str]:
         """Return the instants of all files; much cheaper than asking each of ``files``."""
-        return {
-            instant for chunk in self.chunks for instant in unpack_instants(chunk, _bounds(chunk))
-        }
+        found: set[str] = set()
+        for chunk in self.chunks:
+            data = chunk.read()
+            found.update(unpack_instants(data, _bounds(data)))
+        return found
 
     def group(self, file_id: str) -> tuple[DataFile, ...]:
         """Return the files of one group; none when there is no such group."""
         at = bisect_right(self.first_ids, file_id) - 1
         if at < 0:
             return ()
-        chunk = self.chunks[at]
-        found = _find(chunk, file_id)
-        return () if found is None else tuple(unpack_rows(self.partition, file_id, chunk, *found))
+        data = self.chunks[at].read()
+        found = _find(data, file_id)
+        return () if found is None else tuple(unpack_rows(self.partition, file_id, data, *found))
 
     def with_changes(
         self, added: Iterable[DataFile] = (), removed: Collection[str] = ()
@@ -164,7 +168,7 @@ class PartitionVersion:
             )
         version = self
         for at in sorted(by_chunk, reverse=True):  # from behind, so that earlier places stay
-            groups = list(_group_bodies(version.chunks[at]))
+            groups = list(_group_bodies(version.chunks[at].read()))
             version = version._rebuilt(groups, at, at + 1, by_chunk[at])
         return version
 
@@ -202,7 +206,7 @@ class PartitionVersion:
     @property
     def size_bytes(self) -> int:
         """Bytes of the packed rows."""
-        return sum(map(len, self.chunks))
+        return sum(chunk.size for chunk in self.chunks)
 
 
 @dataclass(slots=True)
@@ -250,9 +254,9 @@ def _pack_group(file_id: str, files: Iterable[DataFile]) -> bytes:
     return pack_id(file_id) + b"".join(map(pack_row, files))
 
 
-def _cut(groups: list[tuple[str, bytes]]) -> tuple[tuple[bytes, ...], tuple[str, ...]]:
+def _cut(groups: list[tuple[str, bytes]]) -> tuple[tuple[Chunk, ...], tuple[str, ...]]:
     """Return the chunks of packed groups in order, and the first id of each."""
-    chunks: list[bytes] = []
+    chunks: list[Chunk] = []
     first_ids: list[str] = []
     sizes = [0]
     for _, body in groups:
@@ -267,7 +271,7 @@ def _cut(groups: list[tuple[str, bytes]]) -> tuple[tuple[bytes, ...], tuple[str,
         places = list(members)
         for start in range(0, len(places), _MAX_GROUPS):
             part = [groups[place] for place in places[start : start + _MAX_GROUPS]]
-            chunks.append(_pack_chunk([body for _, body in part]))
+            chunks.append(Chunk(_pack_chunk([body for _, body in part])))
             first_ids.append(part[0][0])
     return tuple(chunks), tuple(first_ids)
 

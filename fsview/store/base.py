@@ -14,45 +14,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, ClassVar, NewType, Protocol
+from typing import Any, ClassVar, NewType
 
 Handle = NewType("Handle", int)
 Rows = Mapping[str, bytes | None]
 """Name → content; ``None`` takes the row away."""
 
 
-class Chunk(Protocol):
-    """Bytes that never change, wherever they lie."""
-
-    @property
-    def size(self) -> int:
-        """How many bytes."""
-
-    def read(self) -> bytes:
-        """Return them.
-
-        Raises:
-            StoreError: They can't be read back.
-        """
-
-
-class HeldChunk(bytes):
-    """A chunk that no store keeps yet."""
-
-    __slots__ = ()
-
-    @property
-    def size(self) -> int:
-        """See ``Chunk``."""
-        return len(self)
-
-    def read(self) -> bytes:
-        """See ``Chunk``."""
-        return self
-
-
 class StoredChunk:
-    """A chunk that a store keeps as long as this object lives."""
+    """A blob in a store, which keeps it as long as this object lives."""
 
     __slots__ = ("_store", "handle", "size")
 
@@ -62,7 +32,11 @@ class StoredChunk:
         self.size = size
 
     def read(self) -> bytes:
-        """See ``Chunk``."""
+        """Return the bytes.
+
+        Raises:
+            StoreError: They can't be read back.
+        """
         return self._store.get(self.handle)
 
     def __del__(self) -> None:
