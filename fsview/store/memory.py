@@ -1,0 +1,99 @@
+"""``MemoryStore``: chunks stay where they are, in the memory of the process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+from typing import Any, ClassVar
+
+from fsview.store.base import Handle, Rows, Store, StoredChunk
+from fsview.store.budget import Account
+from timeline.errors import StoreError
+
+BLOB_OVERHEAD_BYTES = 300
+"""Bytes that a blob takes beside its content: its object, its chunk, its places in tables."""
+
+
+class MemoryStore(Store):
+    """A mapping of handles to bytes; of rows it keeps nothing.
+
+    Its lock guards changes of the mapping. Reading takes no lock: a look-up in a ``dict`` is one
+    step to other threads.
+    """
+
+    kind: ClassVar[str] = "MEMORY"
+
+    def __init__(self, records: Account | None = None) -> None:
+        super().__init__()
+        self._records = records
+        self._lock = threading.Lock()
+        self._blobs: dict[Handle, bytes] = {}
+        self._size = 0
+        self._handles = count(1)
+        self._closed = False
+
+    def rows(self) -> Mapping[str, bytes]:
+        """See ``Store``; there are none."""
+        return {}
+
+    def get(self, handle: Handle) -> bytes:
+        """See ``Store``."""
+        blob = self._blobs.get(handle)
+        if blob is None:
+            raise StoreError(f"the store in memory has no blob {handle}")
+        return blob
+
+    def commit(
+        self,
+        blobs: Sequence[bytes],
+        rows: Callable[[Sequence[Handle]], Rows] = lambda handles: {},
+    ) -> list[StoredChunk]:
+        """See ``Store``; never asks for the rows."""
+        del rows
+        with self._lock:
+            self._drain()
+            if self._closed:
+                raise StoreError("the store in memory is closed")
+            handles = [Handle(next(self._handles)) for _ in blobs]
+            self._blobs.update(zip(handles, blobs, strict=True))
+            self._grow(blobs, 1)
+        return [self.chunk(handle, len(blob)) for handle, blob in zip(handles, blobs, strict=True)]
+
+    def collect(self) -> None:
+        """See ``Store``."""
+        with self._lock:
+            self._drain()
+
+    def clear(self) -> None:
+        """See ``Store``; there are no rows."""
+
+    def close(self) -> None:
+        """See ``Store``."""
+        with self._lock:
+            self._closed = True
+            self._grow(list(self._blobs.values()), -1)
+            self._blobs.clear()
+            self.forgotten.clear()
+
+    def status(self) -> dict[str, Any]:
+        """See ``Store``."""
+        with self._lock:
+            blobs, size = len(self._blobs), self._size
+        return {"kind": self.kind, "blobs": blobs, "bytes": size, "resident_bytes": size}
+
+    def _drain(self) -> None:
+        """Take away what was forgotten up to now; with the lock held."""
+        gone: list[bytes] = []
+        while self.forgotten:
+            blob = self._blobs.pop(self.forgotten.popleft(), None)
+            if blob is not None:
+                gone.append(blob)
+        self._grow(gone, -1)
+
+    def _grow(self, blobs: Sequence[bytes], sign: int) -> None:
+        """Count blobs that have come or gone; with the lock held."""
+        size = sum(map(len, blobs))
+        self._size += sign * size
+        if self._records is not None:
+            self._records.add(sign * (size + len(blobs) * BLOB_OVERHEAD_BYTES))
