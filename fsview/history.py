@@ -254,16 +254,20 @@ class History:
             if (step.compactions or step.clustering) and key_of(step.instant) in there
         )
 
-    def brought_forward(self, version: PartitionVersion, steps: Iterable[Step]) -> PartitionVersion:
+    def brought_forward(
+        self, version: PartitionVersion, steps: Iterable[Step]
+    ) -> PartitionVersion | None:
         """Return at the newest snapshot what was listed at some time since the first of ``steps``.
 
-        Some of the steps were in the listing already; applying them again changes nothing.
+        Some of the steps were in the listing already; applying them again changes nothing. ``None``
+        where what happened since can only be known by listing again.
         """
         logs = self.newest.logs_by_completion
+        after: PartitionVersion | None = version
         for step in steps:
-            if version.partition in step.touched:
-                version = version_after(version, step, leftovers=True, logs=logs)
-        return version
+            if after is not None:
+                after = version_after(after, step, leftovers=True, logs=logs)
+        return None if after is None or after.has_ghosts else after
 
     def derived(
         self, snapshot: Snapshot, partition: str, extensions: Collection[str]
