@@ -162,10 +162,10 @@ def steps(
     return found
 
 
-def stepped(timeline: Timeline, step: Step) -> Timeline:
-    """Return the active timeline after a step."""
-    key = key_of(step.instant)
-    return Timeline.of([*(i for i in timeline if key_of(i) != key), step.instant])
+def stepped(timeline: Timeline, *steps: Step) -> Timeline:
+    """Return the active timeline after some steps."""
+    moved = {key_of(step.instant): step.instant for step in steps}
+    return Timeline.of([*(i for i in timeline if key_of(i) not in moved), *moved.values()])
 
 
 def advanced(
