@@ -109,8 +109,8 @@ class PartitionChecker:
             return _skipped("the partition isn't loaded any more")
         unlike = compared(held, listing, base_extensions(newest.config), pause)
         listed = history.brought_forward(unlike.listed, steps)
-        if listed.has_ghosts:
-            return None  # a rollback since the listing leaves a size unsaid
+        if listed is None:
+            return None
         found = differences_of_table(newest, rebuilt)
         found += differences_of_files(client, newest, unlike, listed)
         if newest.files.known is not None:

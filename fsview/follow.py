@@ -13,20 +13,22 @@ that archived instants are followed.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Final
 
-from fsview.build import base_extensions, read_plans, replaced_groups
+from fsview.build import (
+    add_operations,
+    base_extensions,
+    plan_operations,
+    read_plans,
+    replaced_groups,
+)
 from fsview.delta import Delta, delta_of
-from fsview.model import LogFile
+from fsview.reading import MetadataReader, plan_of_replaced, with_deleted, with_unsaid
 from fsview.snapshot import Snapshot
 from fsview.sync import WITHOUT_FILES, Difference, Step, compare, key_of, steps
-from timeline.archive import ArchivedTimeline
-from timeline.errors import InstantNotFoundError
 from timeline.instant import (
     CLEAN,
-    CLUSTERING,
     COMPACTION,
     LOG_COMPACTION,
     REPLACE_COMMIT,
@@ -35,10 +37,9 @@ from timeline.instant import (
     SAVEPOINT,
     WRITE_ACTIONS,
     Instant,
-    State,
 )
 from timeline.meta_client import TableMetaClient
-from timeline.metadata import CleanerPlan, InstantMetadata
+from timeline.metadata import InstantMetadata
 from timeline.timeline import Timeline
 
 _UNDOING: Final = (ROLLBACK, RESTORE)
@@ -59,6 +60,7 @@ class News:
         lost: Requested times of the (log) compactions whose plans are gone.
         unexplained: Those of ``undone`` of which nothing says why: what became of their files only
             a listing can tell.
+        given_up: Instants that were pending and are gone without having completed.
     """
 
     active: Timeline
@@ -68,6 +70,7 @@ class News:
     undone: frozenset[Instant] = frozenset()
     lost: frozenset[str] = frozenset()
     unexplained: frozenset[Instant] = frozenset()
+    given_up: frozenset[Instant] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +81,9 @@ class Reload:
         cause: ``timeline-emptied``, ``table-replaced`` (nothing of the old timeline is left, here
             or in the archive), ``table-upgraded`` (or downgraded), ``archived-unseen`` (the archive
             doesn't keep what an archived instant did), ``empty-metadata`` (a completed instant's
-            file is empty), ``instant-vanished`` (a write from before the history began is gone and
-            nothing says why) or ``check-failed``.
+            file is empty), ``plan-vanished`` (a compaction was requested and completed, and what it
+            planned is gone), ``instant-vanished`` (a write from before the history began is gone
+            and nothing says why) or ``check-failed``.
         undone: As in ``News``; ``None`` when it isn't the same table any more.
         lost: As in ``News``.
     """
@@ -87,39 +91,6 @@ class Reload:
     cause: str
     undone: frozenset[Instant] | None = None
     lost: frozenset[str] = frozenset()
-
-
-class _Reader:
-    """Reads metadata where it lies: on the active timeline, else in the archive."""
-
-    def __init__(self, client: TableMetaClient) -> None:
-        self._client = client
-        self.archived: frozenset[Instant] = frozenset()
-
-    @cached_property
-    def archive(self) -> ArchivedTimeline:
-        """The archive, opened when it is first needed."""
-        return self._client.archived_timeline()
-
-    def read(self, instant: Instant) -> InstantMetadata:
-        if instant in self.archived:
-            return self.archive.read(instant)
-        return self._client.read(instant)
-
-    def pending(self, instant: Instant, action: str) -> Instant:
-        """Return a completed compaction or clustering as it was before it completed."""
-        if action == CLUSTERING:
-            if self._client.config.layout_version == 1:
-                action = REPLACE_COMMIT
-            return Instant(instant.requested_time, action, State.INFLIGHT)
-        asked = Instant(instant.requested_time, action, State.REQUESTED)
-        return asked if instant in self.archived else self._client.as_found(asked)
-
-    def plan(self, instant: Instant, completed: Instant) -> InstantMetadata:
-        """Return the plan of an instant, asked for by the action that it was requested with."""
-        if completed in self.archived:
-            return self.archive.read_plan(instant)
-        return self._client.read_plan(instant)
 
 
 def read_news(
@@ -141,7 +112,7 @@ def read_news(
     Cost: one read for each new completed instant and each new plan; where instants may have been
         archived unseen, the archive.
     """
-    reader = _Reader(client)
+    reader = MetadataReader(client)
     difference = compare(old.active, active)
     metadata = {instant: reader.read(instant) for instant in difference.to_read}
     cause = _unrelated(old.active, active)
@@ -164,18 +135,33 @@ def read_news(
             return Reload(cause, undone, lost)
     unexplained = frozenset(_unexplained(difference, active, undoes))
     deltas = _deltas(client, metadata)
-    deltas |= {i: _with_deleted(reader, i, d) for i, d in deltas.items() if i.action == CLEAN}
+    deltas |= {i: with_deleted(reader, i, d) for i, d in deltas.items() if i.action == CLEAN}
     if client.config.layout_version == 1:
-        deltas |= _with_unsaid(
+        deltas |= with_unsaid(
             old, {i: deltas[i] for i in difference.to_read if i in reader.archived}
         )
     plans = read_plans(client, difference.planned)
-    plans |= _plans_of_completed(client, reader, old, deltas)
+    _check_operations(old, active, plans)
+    for instant, delta in deltas.items():
+        if delta.planned_as is not None and not _is_pending(old, instant):
+            found = reader.planned(instant, delta.planned_as) or plan_of_replaced(instant, delta)
+            if found is None:
+                return Reload("plan-vanished", undone, lost)
+            plans[found[0]] = found[1]
     anew = None
     if any(i.action == REPLACE_COMMIT for i in (*difference.vanished, *reader.archived)):
         anew = replaced_groups(client, active)
-    found = steps(difference, deltas, plans)
-    return News(active, tuple(found), len(difference.completed), anew, undone, lost, unexplained)
+    found_steps = tuple(steps(difference, deltas, plans))
+    return News(
+        active,
+        found_steps,
+        len(difference.completed),
+        anew,
+        undone,
+        lost,
+        unexplained,
+        frozenset(difference.lost),
+    )
 
 
 def _done(timeline: Timeline) -> Iterable[Instant]:
@@ -295,55 +281,27 @@ def _lost(difference: Difference) -> frozenset[str]:
     return frozenset(i.requested_time for i in difference.lost if i.action in _COMPACTIONS)
 
 
-def _plans_of_completed(
-    client: TableMetaClient, reader: _Reader, old: Snapshot, deltas: Mapping[Instant, Delta]
-) -> dict[Instant, InstantMetadata]:
-    """Read the plans of what was requested and completed since ``old``, as it was before."""
-    pending = {i.requested_time for i in old.active if not i.is_completed}
-    plans = {}
-    for instant, delta in deltas.items():
-        if delta.planned_as is not None and instant.requested_time not in pending:
-            asked = reader.pending(instant, delta.planned_as)
-            plans[asked] = reader.plan(asked, instant)
-    return plans
+def _is_pending(snapshot: Snapshot, completed: Instant) -> bool:
+    """Whether an instant that completed since was pending at a snapshot."""
+    return any(
+        i.requested_time == completed.requested_time and not i.is_completed for i in snapshot.active
+    )
 
 
-def _with_unsaid(old: Snapshot, archived: Mapping[Instant, Delta]) -> dict[Instant, Delta]:
-    """Return what archived instants did, with the partitions where that isn't all they did.
+def _check_operations(
+    old: Snapshot, active: Timeline, plans: Mapping[Instant, InstantMetadata]
+) -> None:
+    """Refuse a group that is in two pending plans of one kind, as a table that is read anew does.
 
-    The archive of layout 1 keeps of a write stat neither change-data logs nor where in a log it
-    began to append. A log that wasn't there before was begun at its start.
-
-    Args:
-        old: The snapshot to start from.
-        archived: In the order of their completion.
-
-    Source: the write stats in ``HoodieArchivedMetaEntry.avsc``.
+    Raises:
+        CorruptMetadataError: It names the group and both plans.
     """
-    begun: dict[str, set[str]] = {}
-    found = {}
-    for instant, delta in archived.items():
-        unsaid = set()
-        for partition, change in delta.partitions.items():
-            version = old.files.versions.get(partition)
-            if version is not None and partition not in begun:
-                begun[partition] = {file.name for file in version.files()}
-            before = begun.get(partition)
-            logs = {file.name for file in change.added if isinstance(file, LogFile)}
-            may_have_grown = logs if before is None else logs & before
-            if delta.writes and (may_have_grown or old.config.has_change_data):
-                unsaid.add(partition)
-            if before is not None:
-                before |= logs
-        found[instant] = replace(delta, unsaid=frozenset(unsaid))
-    return found
-
-
-def _with_deleted(reader: _Reader, instant: Instant, delta: Delta) -> Delta:
-    """Return a clean's delta with the empty partitions it deleted, which only its plan names."""
-    try:
-        plan = reader.plan(instant, instant)
-    except InstantNotFoundError:  # archived with its clean
-        return delta
-    planned = plan.partitions_to_be_deleted if isinstance(plan, CleanerPlan) else ()
-    return replace(delta, deleted_partitions=delta.deleted_partitions.union(planned))
+    pending = {i.requested_time for i in active if not i.is_completed}
+    before = {COMPACTION: old.pending_compaction, LOG_COMPACTION: old.pending_log_compaction}
+    new = [(i, plan) for i, plan in plans.items() if i.requested_time in pending]
+    for action, operations in before.items():
+        if any(instant.action == action for instant, _ in new):
+            held = {k: op for k, op in operations.items() if op.compaction_instant in pending}
+            for instant, plan in new:
+                if instant.action == action:
+                    add_operations(held, plan_operations(instant, plan))

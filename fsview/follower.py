@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -23,7 +23,9 @@ from fsview.single_flight import Shared, SingleFlight
 from fsview.snapshot import Snapshot
 from fsview.sync import Step, key_of, settled
 from timeline.clock import Clock
+from timeline.completion import CompletionTimes
 from timeline.errors import InstantNotFoundError
+from timeline.instant import CLEAN, RESTORE, ROLLBACK
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import FileInfo, Storage
 from timeline.table_config import CONFIG_PATH
@@ -47,7 +49,24 @@ class TimelineFollower:
             storage was found not to be what it says.
     """
 
-    def __init__(self, storage: Storage, *, metrics: Metrics, clock: Clock, retained: int) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        *,
+        metrics: Metrics,
+        clock: Clock,
+        retained: int,
+        on_another_table: Callable[[], None],
+    ) -> None:
+        """Follow no table yet.
+
+        Args:
+            storage: The table's storage.
+            metrics: Where to count.
+            clock: To time syncs by.
+            retained: How many snapshots are kept.
+            on_another_table: Called when another table has come to lie at this path.
+        """
         self.storage = storage
         self.table_id = TableId.of(storage.base_path)
         self.lock = threading.Lock()
@@ -55,6 +74,7 @@ class TimelineFollower:
         self._metrics = metrics
         self._clock = clock
         self._retained = retained
+        self._on_another_table = on_another_table
         self._history: History | None = None
         self._suspect: str | None = None
         self.must_list = False
@@ -118,8 +138,9 @@ class TimelineFollower:
                 if self._history is None:
                     self._start()
                 elif self._suspect is not None:
-                    self.count("reloads", cause=self._suspect)
+                    cause = self._suspect
                     self._start()
+                    self.count("reloads", cause=cause)
                 else:
                     self._follow(self._history)
             except InstantNotFoundError:
@@ -148,6 +169,8 @@ class TimelineFollower:
             self.unfinished.clear()
             if not kept:
                 self._suspect = None
+        if reload is not None and reload.undone is None:
+            self._on_another_table()
 
     def _follow(self, history: History) -> None:
         """Bring the history up to the timeline as it is now."""
@@ -168,26 +191,33 @@ class TimelineFollower:
             unclear = history.touched_by(news.unexplained)
             if unclear is not None:
                 self.count("sync_instants", news.completed)
-                self._publish(client, news, unclear)
+                self._publish(client, news, {"instant-vanished": unclear})
                 self._properties = properties
                 return
             news = Reload("instant-vanished", news.undone, news.lost)
-        self.count("reloads", cause=news.cause)
         self._start(news)
+        self.count("reloads", cause=news.cause)
 
     def _stat_properties(self, cause: str) -> FileInfo | None:
         """Return what shows whether the properties were written anew: by an upgrade, say."""
         return self.storage.for_cause(cause).stat(CONFIG_PATH)
 
-    def _publish(self, client: TableMetaClient, news: News, unclear: frozenset[str]) -> None:
-        """Make the snapshot of every step, and swap them all in.
+    def _publish(
+        self, client: TableMetaClient, news: News, unclear: Mapping[str, frozenset[str]]
+    ) -> None:
+        """Make the snapshots of the steps, of as many as are kept, and swap them all in.
 
-        ``unclear`` are partitions that are to be listed again.
+        ``unclear`` are partitions that are to be listed again, by cause.
         """
         with self.lock:
             history = self.history
             first = replace(history.newest, config=client.config)
-            links = list(walked(first, news.steps, client.completion_times, self._leftovers))
+
+            def completion(active: Timeline) -> CompletionTimes:
+                return client.completion_times(active, first.completion)
+
+            kept = self._retained
+            links = list(walked(first, news.steps, completion, self._leftovers, kept=kept))
             snapshot = links[-1].snapshot if links else first
             were, are = first.files.versions, snapshot.files.versions
             touched = {p for step in news.steps for p in (*step.touched, *self._leftovers(step))}
@@ -198,23 +228,41 @@ class TimelineFollower:
                 if link.step is not None and link.step.delta.writes:
                     self.unfinished.pop(link.step.instant.requested_time, None)
             history = history.extended(links, self._retained)
-            last = settled(
-                snapshot, news.active, client.completion_times(news.active), news.replaced
-            )
-            dropped = len(unclear & last.files.versions.keys())
-            if dropped:
-                self.count("partition_reloads", dropped, cause="instant-vanished")
-            if unclear:
-                last = replace(last, files=last.files.without(unclear))
-            if last.hashes == snapshot.hashes and not unclear:
+            last = settled(snapshot, news.active, completion(news.active), news.replaced)
+            unlisted: set[str] = set()
+            for cause, partitions in (*unclear.items(), *self._given_up(news, last).items()):
+                dropped = sum(p in last.files.versions for p in partitions - unlisted)
+                if dropped:
+                    self.count("partition_reloads", dropped, cause=cause)
+                unlisted |= partitions
+            if unlisted:
+                last = replace(last, files=last.files.without(unlisted))
+            if last.hashes == snapshot.hashes and not unlisted:
                 history = history.with_newest(last)
             else:
-                history = history.extended((Link(last, unclear=unclear),), self._retained)
+                link = Link(last, unclear=frozenset(unlisted))
+                history = history.extended((link,), self._retained)
             self._client = client
             self._history = history.barring(news.undone, news.lost)
 
     def _leftovers(self, step: Step) -> Collection[str]:
         return self.unfinished.get(step.instant.requested_time, ()) if step.delta.writes else ()
+
+    def _given_up(self, news: News, last: Snapshot) -> dict[str, frozenset[str]]:
+        """Return the partitions of which what was given up may have left anything, by cause.
+
+        Files of a write are there or not; of what a clean or rollback meant to remove nobody knows
+        how much is gone.
+        """
+        versions, left = last.files.versions, set()
+        for instant in news.given_up:
+            time = instant.requested_time
+            listed = self.unfinished.pop(time, ())
+            left |= {p for p in listed if p in versions and time in versions[p].instants()}
+        ghosts: set[str] = set()
+        if any(i.action in (CLEAN, ROLLBACK, RESTORE) for i in news.given_up):
+            ghosts = {p for p, version in versions.items() if version.has_ghosts}
+        return {"instant-vanished": frozenset(left), "plan-vanished": frozenset(ghosts)}
 
     # The past.
 

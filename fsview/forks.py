@@ -19,8 +19,9 @@ _PARTS: Final = 256
 class ForkingMap(MutableMapping[str, V]):
     """A map from text; in no order.
 
-    Whoever changes it, or forks it, must hold the lock of its owner; readers need none, as a part
-    that another map shares is never changed, but replaced by a copy.
+    Whoever changes it, forks it or goes through all of it must hold the lock of its owner. Who
+    looks one item up needs none, as a part that another map shares is never changed, but replaced
+    by a copy.
     """
 
     __slots__ = ("_own", "_parts")

@@ -70,6 +70,8 @@ def walked(
     steps: Iterable[Step],
     completion: Callable[[Timeline], CompletionTimes],
     leftovers: Callable[[Step], Collection[str]] = lambda _: (),
+    *,
+    kept: int | None = None,
 ) -> Iterator[Link]:
     """Yield a link for each step, the first from ``snapshot``.
 
@@ -78,9 +80,16 @@ def walked(
         steps: In the order in which they happened.
         completion: Completion times seen from an active timeline.
         leftovers: The partitions that were listed while a step's instant was in flight.
+        kept: How many links are wanted, the last ones; ``None``: all. Of a long way only they have
+            timelines made.
     """
-    for step in steps:
-        active = stepped(snapshot.active, step)
+    steps = tuple(steps)
+    begin = 0 if kept is None else max(0, len(steps) - kept)
+    for step in steps[:begin]:
+        snapshot = advanced(snapshot, step, snapshot.active, snapshot.completion, leftovers(step))
+    active = stepped(snapshot.active, *steps[:begin])
+    for step in steps[begin:]:
+        active = stepped(active, step)
         snapshot = advanced(snapshot, step, active, completion(active), leftovers(step))
         yield Link(snapshot, step)
 
@@ -245,6 +254,14 @@ class History:
         since = self.steps_since(snapshot)
         return bool(since) and all(step.instant.action == CLEAN for step in since or ())
 
+    def there_since(self, snapshot: Snapshot) -> frozenset[tuple[str, str]]:
+        """Return the keys of the instants that are on the timeline, or completed since a snapshot.
+
+        What pended there and isn't among them was taken back.
+        """
+        completed = (s.instant for s in self.steps_since(snapshot) or () if s.instant.is_completed)
+        return frozenset(map(key_of, (*self.newest.active, *completed)))
+
     def planned_since(self, snapshot: Snapshot) -> tuple[Step, ...]:
         """Return the steps since a snapshot that requested something whose plan is still there."""
         there = set(map(key_of, self.newest.active))
@@ -254,16 +271,20 @@ class History:
             if (step.compactions or step.clustering) and key_of(step.instant) in there
         )
 
-    def brought_forward(self, version: PartitionVersion, steps: Iterable[Step]) -> PartitionVersion:
+    def brought_forward(
+        self, version: PartitionVersion, steps: Iterable[Step]
+    ) -> PartitionVersion | None:
         """Return at the newest snapshot what was listed at some time since the first of ``steps``.
 
-        Some of the steps were in the listing already; applying them again changes nothing.
+        Some of the steps were in the listing already; applying them again changes nothing. ``None``
+        where what happened since can only be known by listing again.
         """
         logs = self.newest.logs_by_completion
+        after: PartitionVersion | None = version
         for step in steps:
-            if version.partition in step.touched:
-                version = version_after(version, step, leftovers=True, logs=logs)
-        return version
+            if after is not None:
+                after = version_after(after, step, leftovers=True, logs=logs)
+        return None if after is None or after.has_ghosts else after
 
     def derived(
         self, snapshot: Snapshot, partition: str, extensions: Collection[str]
@@ -281,7 +302,8 @@ class History:
             if partition in delta.partitions:
                 version = taken_back(version, delta.partitions[partition], extensions)
         if at > 0 and snapshot.has_unnamed_logs:
-            last = max(i.completion_time or "" for i in snapshot.active.completed())
+            done = snapshot.active.completed()
+            last = max((i.completion_time or "" for i in done), default="")
             version = without_late_logs(version, last, snapshot.config.timezone, extensions)
         return version.renewed() if at > 0 else version
 

@@ -24,18 +24,22 @@ from fsview.delta import ghosts_of
 from fsview.follower import ATTEMPTS, TimelineFollower
 from fsview.history import known_after
 from fsview.packed import PartitionVersion
-from fsview.single_flight import Shared
+from fsview.single_flight import Shared, SharedLoads
 from fsview.snapshot import Snapshot
 from timeline.errors import StorageUnavailableError, ViewBehindError
 from timeline.partition_metadata import read_partition_metadata
 
 
 class PartitionLoader:
-    """Fills the snapshots of one table; callers that want the same share one listing."""
+    """Fills the snapshots of one table; callers that want the same share one listing.
+
+    ``_strays`` are paths that were asked for, and listed, and are no partitions of the table.
+    """
 
     def __init__(self, follower: TimelineFollower) -> None:
         self._follower = follower
-        self._loads: Shared[None] = Shared()
+        self._loads = SharedLoads()
+        self._strays: set[str] = set()
         self._readings: Shared[None] = Shared()
         self._bootstrap = Bootstrap()
 
@@ -48,11 +52,11 @@ class PartitionLoader:
         found = snapshot.files.versions.get(partition)
         if found is None and self._is_nothing(snapshot):
             return PartitionVersion(partition)
-        if found is None:
+        alone = False
+        while found is None and not alone:
             found = self._derived(snapshot, partition)
-        if found is None:
-            self._loads.run(partition, lambda: self._load((partition,)))
-            found = self._derived(snapshot, partition)
+            alone = found is not None or self._loads.run((partition,), self._load)
+        found = found or self._derived(snapshot, partition)
         if found is None:
             raise ViewBehindError(
                 f"partition {partition!r} can't be answered at {snapshot.timeline.last}: it wasn't "
@@ -66,7 +70,7 @@ class PartitionLoader:
         newest = self._follower.newest()
         missing = [p for p in partitions if p not in newest.files.versions]
         if missing:
-            self._load(missing)
+            self._loads.run(missing, self._load)
         for partition in partitions:
             self.version(snapshot, partition)
 
@@ -76,7 +80,7 @@ class PartitionLoader:
             return []
         if snapshot.files.known is None:
             if self._follower.newest().files.known is None:
-                self._loads.run(None, self._discover)
+                self._loads.run_all(self._discover)
             known = self._follower.history.known_at(
                 snapshot, lambda partition: self._was_there(snapshot, partition)
             )
@@ -154,19 +158,21 @@ class PartitionLoader:
         for partition in partitions:
             listing = list_partition(storage, partition)
             self._bootstrap.listed(len(listing))
+            if not is_partition(listing):
+                self._strays.add(partition)
             versions[partition] = PartitionVersion.of_listing(partition, listing, extensions)
         return Loaded(versions)
 
     def _searched(self, start: Snapshot) -> Loaded | None:
         """Search all directories, level by level, until reading is known to be cheaper.
 
-        A partition that is loaded and has files isn't listed again. ``None``: all was read.
+        A partition that is loaded isn't listed again. ``None``: all was read.
         """
         storage = self._follower.storage.for_cause("lookup")
         extensions = base_extensions(start.config)
         with self._follower.lock:
-            loaded = dict(start.files.versions)
-        known = {p for p, version in loaded.items() if version.chunks and not version.has_ghosts}
+            loaded = set(start.files.versions)
+        known = loaded - self._strays
         versions: dict[str, PartitionVersion] = {}
         level = [""] if "" not in known else []
         while level:
@@ -208,10 +214,12 @@ class PartitionLoader:
                     continue
                 if history.unclear_since(start).intersection(loaded.versions):
                     continue
-                missing = loaded.versions.keys() - newest.files.versions.keys()
-                found = [history.brought_forward(loaded.versions[p], steps) for p in missing]
-                if any(version.has_ghosts for version in found):
-                    continue  # a rollback since the listing leaves a size unsaid
+                held = newest.files.versions
+                missing = [v for p, v in loaded.versions.items() if p not in held]
+                forward = [history.brought_forward(version, steps) for version in missing]
+                found = [version for version in forward if version is not None]
+                if len(found) < len(forward):
+                    continue
                 for version in found:
                     self._fill_one(newest, version, ghosts)
                 if loaded.known is not None:

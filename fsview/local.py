@@ -2,7 +2,7 @@
 
 A view holds its snapshot for as long as it lives, so its answers never change while the table does;
 only ``sync`` moves it. Partitions are loaded when they are first asked for, through the table that
-all views of it share (``fsview.managed``); reading what is loaded takes no lock.
+all views of it share (``fsview.table_view``); reading what is loaded takes no lock.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from timeline.instant import Instant
 from timeline.timeline import Timeline
 
 if TYPE_CHECKING:
-    from fsview.managed import TableView
+    from fsview.table_view import TableView
 
 P = ParamSpec("P")
 T = TypeVar("T")

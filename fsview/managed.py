@@ -17,8 +17,7 @@ from typing import Any
 from fsview.local import LocalView
 from fsview.metrics import Metrics
 from fsview.single_flight import Shared
-from fsview.table_view import RETAINED_SNAPSHOTS
-from fsview.table_view import TableView as TableView
+from fsview.table_view import RETAINED_SNAPSHOTS, TableView
 from timeline.clock import Clock
 from timeline.errors import InputError, RootNotAllowedError
 from timeline.storage.base import Storage

@@ -13,7 +13,7 @@ Row, big-endian::
 A name is packed by pattern only when the pattern gives exactly that name back; every other name is
 kept raw, so packing loses nothing. A *ghost* is a file that metadata names but whose record nobody
 holds: its size reads ``UNKNOWN_SIZE``, and an answer that would show it must not be given
-(``fsview.query``).
+(``fsview.local``).
 
 File id: kind u8, then 16 bytes of a UUID, with a u16 number after it for ``<uuid>-<n>``, or u16
 length and text for anything else.

@@ -2,13 +2,14 @@
 
 ``SingleFlight`` is for work that must *start* after its caller came (a sync: what a caller knows of
 may be newer than the listing of a run that is under way). ``Shared`` is for work that any caller
-may share from the start (loading a partition).
+may share from the start (opening a table). ``SharedLoads`` is for such work on many things at once
+(loading partitions).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -94,3 +95,58 @@ class Shared(Generic[T]):
                 del self._flights[key]
             flight.done.set()
         return flight.outcome()
+
+
+class SharedLoads:
+    """At most one run for each name at a time, or one for all names; the lock guards the runs.
+
+    Who waited for another's run isn't told how that ended, but looks for what was loaded: the run
+    may have failed for a name that is none of his.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._flights: dict[str, _Flight[None]] = {}
+        self._of_all: _Flight[None] | None = None
+
+    def run(self, names: Collection[str], load: Callable[[Collection[str]], None]) -> bool:
+        """Load some names together, but for those that are being loaded, and wait for all.
+
+        Returns:
+            Whether nothing was left to others.
+        """
+        flight = _Flight[None]()
+        with self._lock:
+            if self._of_all is not None:
+                others, mine = {self._of_all}, []
+            else:
+                others = {self._flights[name] for name in names if name in self._flights}
+                mine = [name for name in names if name not in self._flights]
+            self._flights.update(dict.fromkeys(mine, flight))
+        if mine:
+            flight.fly(lambda: load(mine))
+            with self._lock:
+                for name in mine:
+                    del self._flights[name]
+            flight.done.set()
+            flight.outcome()
+        for other in others:
+            other.done.wait()
+        return not others
+
+    def run_all(self, load: Callable[[], None]) -> None:
+        """Load every name there is, once what is being loaded is done; others wait, or share it."""
+        with self._lock:
+            flight = self._of_all
+            leads = flight is None
+            if flight is None:
+                flight = self._of_all = _Flight[None]()
+            others = set(self._flights.values()) if leads else set()
+        if leads:
+            for other in others:
+                other.done.wait()
+            flight.fly(load)
+            with self._lock:
+                self._of_all = None
+            flight.done.set()
+        flight.outcome()

@@ -19,7 +19,7 @@ from fsview.forks import ForkingMap
 from fsview.model import CompactionOperation
 from fsview.packed import PartitionVersion
 from timeline.completion import CompletionTimes
-from timeline.instant import CLUSTERING, REPLACE_COMMIT, Instant
+from timeline.instant import CLUSTERING, Instant
 from timeline.table_config import TableConfig
 from timeline.table_properties import MERGE_ON_READ
 from timeline.timeline import Timeline
@@ -34,7 +34,7 @@ slice."""
 
 @dataclass(slots=True)
 class LoadedFiles:
-    """What was read of a snapshot's files so far; filled in by ``fsview.managed`` only.
+    """What was read of a snapshot's files so far; filled in under the lock of the follower.
 
     Attributes:
         versions: The partitions that were loaded; an entry is never changed.
@@ -149,8 +149,3 @@ class Snapshot:
     def is_empty(self) -> bool:
         """Whether nothing has happened to the table yet, as far as this snapshot sees."""
         return not self.timeline
-
-
-def is_replace(instant: Instant) -> bool:
-    """Whether a completed instant may have replaced groups."""
-    return instant.action == REPLACE_COMMIT and instant.is_completed

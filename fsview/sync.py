@@ -162,10 +162,10 @@ def steps(
     return found
 
 
-def stepped(timeline: Timeline, step: Step) -> Timeline:
-    """Return the active timeline after a step."""
-    key = key_of(step.instant)
-    return Timeline.of([*(i for i in timeline if key_of(i) != key), step.instant])
+def stepped(timeline: Timeline, *steps: Step) -> Timeline:
+    """Return the active timeline after some steps."""
+    moved = {key_of(step.instant): step.instant for step in steps}
+    return Timeline.of([*(i for i in timeline if key_of(i) not in moved), *moved.values()])
 
 
 def advanced(
@@ -232,24 +232,19 @@ def _files_after(
     snapshot: Snapshot, step: Step, touched: Iterable[str], leftovers: Collection[str]
 ) -> LoadedFiles:
     versions = snapshot.files.versions.fork()
-    gone = step.delta.deleted_partitions
     for partition in {*touched, *leftovers}:
         version = versions.get(partition)
         if version is None and _is_new(snapshot, step, partition):
             version = PartitionVersion(partition)
-        if version is not None:
-            after = version_after(
-                version, step, leftovers=partition in leftovers, logs=snapshot.logs_by_completion
-            )
-            # What a clean or rollback leaves unsaid (a size that 0.15 doesn't know, a ghost of its
-            # plan that it doesn't explain, files in a directory that is gone), and what an archive
-            # forgets of a write, only a listing can tell.
-            unsaid = after.has_ghosts and not step.delta.writes
-            unsaid = unsaid or partition in step.delta.unsaid
-            if unsaid or (partition in gone and after.chunks):
-                versions.pop(partition, None)
-            else:
-                versions[partition] = after
+        if version is None:
+            continue
+        after = version_after(
+            version, step, leftovers=partition in leftovers, logs=snapshot.logs_by_completion
+        )
+        if after is None:
+            versions.pop(partition, None)
+        else:
+            versions[partition] = after.renewed() if after is version else after
     return LoadedFiles(versions, _known_after(snapshot.files.known, step))
 
 
@@ -279,13 +274,28 @@ def _known_after(known: frozenset[str] | None, step: Step) -> frozenset[str] | N
 
 def version_after(
     version: PartitionVersion, step: Step, *, leftovers: bool, logs: bool
-) -> PartitionVersion:
-    """Return a partition's files after a step that touches it."""
-    change = step.delta.partitions.get(version.partition, NO_CHANGE)
+) -> PartitionVersion | None:
+    """Return a partition's files after a step; ``None`` where only a listing can tell.
+
+    What a clean or rollback leaves unsaid is that: a size that 0.15 doesn't know, a ghost of its
+    plan that it doesn't explain, files in a directory that is gone; and what an archive forgets of
+    a write.
+
+    Args:
+        version: The files before.
+        step: What happened.
+        leftovers: Whether the files were listed while the step's instant was in flight.
+        logs: Whether completion decides a log's slice.
+    """
+    partition, delta = version.partition, step.delta
+    change = delta.partitions.get(partition, NO_CHANGE)
     after = applied(version, change)
-    if leftovers:
+    if leftovers and delta.writes:
         after = without_leftovers(after, step.instant.requested_time, change, logs=logs)
-    return after.renewed() if after is version else after
+    unsaid = partition in delta.unsaid or (after.has_ghosts and not delta.writes)
+    if unsaid or (partition in delta.deleted_partitions and after.chunks):
+        return None
+    return after
 
 
 def settled(

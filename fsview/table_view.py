@@ -19,9 +19,10 @@ from fsview.model import CompactionOperation
 from fsview.packed import PartitionVersion
 from fsview.rebuilt import Pause
 from fsview.snapshot import GroupKey, Snapshot
+from fsview.sync import key_of
 from timeline.clock import Clock, SystemClock
 from timeline.errors import ViewBehindError
-from timeline.instant import LOG_COMPACTION, Instant
+from timeline.instant import DELTA_COMMIT, LOG_COMPACTION, Instant
 from timeline.storage.base import Storage
 
 RETAINED_SNAPSHOTS: Final = 64
@@ -57,6 +58,7 @@ class TableView:
             metrics=self._metrics,
             clock=clock or SystemClock(),
             retained=retained_snapshots,
+            on_another_table=self.clear_loaded,
         )
         self.table_id = self._follower.table_id
         self._loader = PartitionLoader(self._follower)
@@ -142,15 +144,21 @@ class TableView:
 
     def clustering_of(self, snapshot: Snapshot) -> dict[GroupKey, Instant]:
         """Return what pends for a client: every plan on storage not completed at its snapshot."""
-        pending = {**self._follower.newest().pending_clustering, **snapshot.pending_clustering}
+        newest, there = self._follower.newest(), self._follower.history.there_since(snapshot)
+        held = snapshot.pending_clustering.items()
+        pending = {**newest.pending_clustering, **{k: i for k, i in held if key_of(i) in there}}
         for step in self._follower.history.planned_since(snapshot):
             pending.update(step.clustering)
         return pending
 
     def log_compactions_of(self, snapshot: Snapshot) -> dict[GroupKey, CompactionOperation]:
         """Return what pends for a client: every plan on storage not completed at its snapshot."""
-        newest = self._follower.newest().pending_log_compaction
-        pending = {**newest, **snapshot.pending_log_compaction}
+        newest, there = self._follower.newest(), self._follower.history.there_since(snapshot)
+        held = snapshot.pending_log_compaction.items()
+        pending = {
+            **newest.pending_log_compaction,
+            **{k: op for k, op in held if (op.compaction_instant, DELTA_COMMIT) in there},
+        }
         for step in self._follower.history.planned_since(snapshot):
             if step.instant.action == LOG_COMPACTION:
                 pending.update(step.compactions)
@@ -198,7 +206,8 @@ class TableView:
         """Return figures about this table, fit for JSON."""
         history = self._follower.held
         newest = None if history is None else history.newest
-        versions = {} if newest is None else newest.files.versions
+        with self._follower.lock:
+            versions = () if newest is None else tuple(newest.files.versions.values())
         return {
             "storage_calls": [
                 {"kind": kind, "cause": cause, "count": count}
@@ -207,6 +216,6 @@ class TableView:
             "snapshots": 0 if history is None else len(history.links),
             "last_instant": None if newest is None else str(newest.timeline.last),
             "partitions_loaded": len(versions),
-            "packed_bytes": sum(version.size_bytes for version in versions.values()),
+            "packed_bytes": sum(version.size_bytes for version in versions),
             "counters": self._metrics.as_json(table=str(self.table_id)),
         }

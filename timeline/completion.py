@@ -24,29 +24,45 @@ def _no_archive(_start: str, _end: str) -> Mapping[str, str]:
     return {}
 
 
+class _Archive:
+    """What was read of the archive so far; its lock is held while more is, so that one reads it."""
+
+    def __init__(self, end: str, read: ArchivedTimes) -> None:
+        self.end = end
+        self._begin = end
+        self._read = read
+        self._times: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    def completion_time(self, requested_time: str) -> str | None:
+        with self._lock:
+            if requested_time < self._begin:
+                self._times.update(self._read(requested_time, self._begin))
+                self._begin = requested_time
+            return self._times.get(requested_time)
+
+
 class CompletionTimes:
-    """Completion times by requested time; its lock guards what was read of the archive.
+    """Completion times by requested time.
 
     Make one with ``CompletionTimes.of``.
     """
 
     def __init__(
-        self,
-        known: Mapping[str, str],
-        first_write: str,
-        start: str,
-        archived: ArchivedTimes | None,
+        self, known: Mapping[str, str], first_write: str, archive: _Archive | None
     ) -> None:
-        self._known = dict(known)
+        self._known = known
         self._first_write = first_write
-        self._start = start
-        self._archived = archived
-        self._lock = threading.Lock()
-        self._completed = frozenset(known)
+        self._archive = archive
 
     @classmethod
     def of(
-        cls, timeline: Timeline, table_version: int, archived: ArchivedTimes | None = None
+        cls,
+        timeline: Timeline,
+        table_version: int,
+        archived: ArchivedTimes | None = None,
+        *,
+        before: CompletionTimes | None = None,
     ) -> CompletionTimes:
         """Return the completion times seen from a timeline.
 
@@ -55,6 +71,8 @@ class CompletionTimes:
             table_version: Decides what an instant older than the timeline has.
             archived: Reads them from the archive (version 8 and later); ``None``: there is no
                 archive.
+            before: Those seen from an earlier timeline of the table: what they read of the archive
+                isn't read again as long as no instant has left the timeline.
         """
         known: dict[str, str] = {}
         for instant in timeline.completed():
@@ -67,13 +85,16 @@ class CompletionTimes:
         saved = {i.requested_time for i in timeline if i.action == SAVEPOINT}
         writes = timeline.write_timeline().filter(lambda i: i.requested_time not in saved)
         start = first_write if writes.first is None else writes.first.requested_time
-        return cls(
-            known, first_write, start, None if table_version < 8 else archived or _no_archive
-        )
+        if table_version < 8:
+            return cls(known, first_write, None)
+        shared = None if before is None or before._known.keys() - known.keys() else before._archive
+        if shared is None or shared.end != start:
+            shared = _Archive(start, archived or _no_archive)
+        return cls(known, first_write, shared)
 
     def is_completed(self, requested_time: str) -> bool:
         """Whether the instant completed; what is older than the timeline counts as completed."""
-        return requested_time in self._completed or requested_time < self._first_write
+        return requested_time in self._known or requested_time < self._first_write
 
     def completion_time(self, requested_time: str) -> str | None:
         """Return when the instant completed, ``None`` while it is pending.
@@ -84,8 +105,8 @@ class CompletionTimes:
         known = self._known.get(requested_time)
         if known is not None:
             return known
-        if self._archived is not None:
-            return self._from_archive(requested_time)
+        if self._archive is not None:
+            return self._archive.completion_time(requested_time)
         if len(requested_time) < 10 or requested_time < self._first_write:
             return requested_time
         return None
@@ -100,11 +121,3 @@ class CompletionTimes:
         if completed is not None and len(completed) != len(base_instant):
             return requested_time
         return completed
-
-    def _from_archive(self, requested_time: str) -> str | None:
-        with self._lock:
-            if self._archived is not None and requested_time < self._start:
-                for time, completed in self._archived(requested_time, self._start).items():
-                    self._known.setdefault(time, completed)
-                self._start = requested_time
-            return self._known.get(requested_time)

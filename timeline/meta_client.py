@@ -134,9 +134,17 @@ class TableMetaClient:
         """
         return read_archived_timeline(self._reading, self.config)
 
-    def completion_times(self, timeline: Timeline) -> CompletionTimes:
-        """Return the completion times seen from an active timeline of this table."""
-        return CompletionTimes.of(timeline, self.config.version, self._archived_times)
+    def completion_times(
+        self, timeline: Timeline, before: CompletionTimes | None = None
+    ) -> CompletionTimes:
+        """Return the completion times seen from an active timeline of this table.
+
+        Args:
+            timeline: The timeline.
+            before: Those seen from an earlier one, see ``CompletionTimes.of``.
+        """
+        version, archived = self.config.version, self._archived_times
+        return CompletionTimes.of(timeline, version, archived, before=before)
 
     def path_of(self, instant: Instant) -> str:
         """Return the path of the file that puts an instant in its state."""

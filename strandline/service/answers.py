@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from fsview.local import LocalView
-from fsview.managed import TableView, ViewManager
+from fsview.managed import ViewManager
 from fsview.metrics import Metrics
 from fsview.packed import PartitionVersion
 from fsview.routes import (
@@ -33,6 +33,7 @@ from fsview.routes import (
     Route,
 )
 from fsview.snapshot import Snapshot
+from fsview.table_view import TableView
 from fsview.wire import PathForms
 from strandline.service.replies import GZIP_BYTES, Reply, pretty, success
 from timeline.errors import InputError

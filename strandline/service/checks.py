@@ -102,12 +102,22 @@ class SamplingCheck:
                 return
 
     def check_next(self) -> None:
-        """Check one partition of the table whose turn it is; failing is counted and logged."""
-        chosen = self._choose()
-        if chosen is None:
-            return
-        table, partition = chosen
+        """Check one partition of the next table in turn that has one loaded."""
+        tables = self._views.open_tables()
+        for _ in tables:
+            table = tables[self._turn % len(tables)]
+            self._turn += 1
+            if self._checked(table):
+                return
+
+    def _checked(self, table: TableView) -> bool:
+        """Check a partition, if one is loaded; return whether. Failing is counted and logged."""
+        partition = ""
         try:
+            partitions = table.held_partitions()
+            if not partitions:
+                return False
+            partition = self._rng.choice(partitions)
             self._check(table, partition)
         except _EndedError:
             raise
@@ -119,17 +129,7 @@ class SamplingCheck:
         except Exception:  # the thread must live on, and somebody hear of it
             self._count(table, "failed")
             logger.exception("unforeseen error in a check of %s", table.table_id)
-
-    def _choose(self) -> tuple[TableView, str] | None:
-        """Return the next table in turn that has a partition loaded, and one of those."""
-        tables = self._views.open_tables()
-        for _ in tables:
-            table = tables[self._turn % len(tables)]
-            self._turn += 1
-            partitions = table.held_partitions()
-            if partitions:
-                return table, self._rng.choice(partitions)
-        return None
+        return True
 
     def _check(self, table: TableView, partition: str) -> None:
         checked = table.check(partition, self._pause)

@@ -13,8 +13,8 @@ from functools import lru_cache
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
-from fsview.managed import TableView
 from fsview.routes import BASE_PATH, REFRESH_OFF, ROUTES, Route
+from fsview.table_view import TableView
 from strandline.service.answers import Answers, is_of_group
 from strandline.service.bearer import BearerCheck
 from strandline.service.protocol import Headers

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from fsview.single_flight import Shared, SingleFlight
+from fsview.single_flight import Shared, SharedLoads, SingleFlight
 
 PATIENCE_S = 10.0
 
@@ -91,3 +91,63 @@ def test_one_key_is_worked_on_once_at_a_time() -> None:
         results = {future.result(PATIENCE_S) for future in (first, *others)}
     assert 1 in results
     assert shared.run("p", lambda: 9) == 9
+
+
+class Loading:
+    """Loads names; each run waits until it may end."""
+
+    def __init__(self) -> None:
+        self.began = threading.Semaphore(0)
+        self.may_end = threading.Semaphore(0)
+        self.loaded: list[str] = []
+
+    def __call__(self, names: Collection[str]) -> None:
+        self.began.release()
+        assert self.may_end.acquire(timeout=PATIENCE_S)
+        self.loaded += names
+
+
+def test_each_name_is_loaded_by_one_and_awaited_by_all_who_want_it() -> None:
+    loads, first, second = SharedLoads(), Loading(), Loading()
+    second.may_end.release()
+    with ThreadPoolExecutor(2) as pool:
+        one = pool.submit(loads.run, ["a", "b"], first)
+        assert first.began.acquire(timeout=PATIENCE_S)
+        other = pool.submit(loads.run, ["b", "c"], second)
+        assert second.began.acquire(timeout=PATIENCE_S)
+        assert not other.done()
+        first.may_end.release()
+        assert one.result(PATIENCE_S)
+        assert not other.result(PATIENCE_S)
+    assert (first.loaded, second.loaded) == (["a", "b"], ["c"])
+
+
+def test_loading_all_waits_for_what_is_being_loaded_and_others_wait_for_it() -> None:
+    loads, one, late = SharedLoads(), Loading(), Loading()
+    everything: list[str] = []
+    with ThreadPoolExecutor(3) as pool:
+        first = pool.submit(loads.run, ["a"], one)
+        assert one.began.acquire(timeout=PATIENCE_S)
+        all_of_them = pool.submit(loads.run_all, lambda: everything.extend(one.loaded))
+        wait_until(lambda: loads._of_all is not None)
+        after = pool.submit(loads.run, ["b"], late)
+        one.may_end.release()
+        assert first.result(PATIENCE_S)
+        all_of_them.result(PATIENCE_S)
+        assert not after.result(PATIENCE_S)
+    assert (everything, late.loaded) == (["a"], [])
+
+
+def test_an_error_of_a_load_is_for_who_ran_it() -> None:
+    loads = SharedLoads()
+
+    def fails(names: Collection[str]) -> None:
+        raise OSError(f"no {names}")
+
+    with pytest.raises(OSError, match="no"):
+        loads.run(["a"], fails)
+    with pytest.raises(OSError, match="no"):
+        loads.run_all(lambda: fails(()))
+    loaded: list[str] = []
+    assert loads.run(["a"], loaded.extend)
+    assert loaded == ["a"]

@@ -49,6 +49,22 @@ def test_writes_archived_after_what_is_never_archived() -> None:
     assert CompletionTimes.of(Timeline.of(kept), 9, archive).completion_time("2027") is None
 
 
+def test_what_was_read_of_the_archive_serves_later_timelines_until_an_instant_leaves() -> None:
+    archive = Archive({"20260101000000000": "20260101000000777"})
+    first = CompletionTimes.of(TIMELINE, 9, archive)
+    assert first.completion_time("20260101000000000") == "20260101000000777"
+    more = Instant("20260106000000000", "commit", State.COMPLETED, "20260106000000500")
+    longer = Timeline.of([*TIMELINE, more])
+    later = CompletionTimes.of(longer, 9, archive, before=first)
+    assert later.completion_time("20260101000000000") == "20260101000000777"
+    assert later.completion_time("20260106000000000") == "20260106000000500"
+    assert len(archive.asked) == 1
+    shorter = Timeline(tuple(i for i in longer if i != TIMELINE.completed().first))
+    again = CompletionTimes.of(shorter, 9, archive, before=later)
+    assert again.completion_time("20260101000000000") == "20260101000000777"
+    assert len(archive.asked) == 2
+
+
 def test_version_8_without_archive() -> None:
     times = CompletionTimes.of(TIMELINE, 8)
     assert times.completion_time("20260101000000000") is None
