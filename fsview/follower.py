@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -18,9 +18,12 @@ from fsview.build import snapshot_of
 from fsview.follow import News, Reload, read_news
 from fsview.history import History, Link, walked
 from fsview.metrics import Metrics
+from fsview.packed import PartitionVersion
 from fsview.past import candidates, read_branch
+from fsview.saved import SavedTable
 from fsview.single_flight import Shared, SingleFlight
 from fsview.snapshot import Snapshot
+from fsview.store.base import Store
 from fsview.sync import Step, key_of, settled
 from timeline.clock import Clock
 from timeline.completion import CompletionTimes
@@ -56,6 +59,7 @@ class TimelineFollower:
         metrics: Metrics,
         clock: Clock,
         retained: int,
+        store: Store,
         on_another_table: Callable[[], None],
     ) -> None:
         """Follow no table yet.
@@ -65,6 +69,7 @@ class TimelineFollower:
             metrics: Where to count.
             clock: To time syncs by.
             retained: How many snapshots are kept.
+            store: Where chunks lie, and where a restart finds the newest snapshot.
             on_another_table: Called when another table has come to lie at this path.
         """
         self.storage = storage
@@ -74,6 +79,7 @@ class TimelineFollower:
         self._metrics = metrics
         self._clock = clock
         self._retained = retained
+        self.saved = SavedTable(store, self.table_id)
         self._on_another_table = on_another_table
         self._history: History | None = None
         self._suspect: str | None = None
@@ -135,7 +141,7 @@ class TimelineFollower:
         started = self._clock.monotonic()
         for attempt in range(ATTEMPTS):
             try:
-                if self._history is None:
+                if self._history is None and not self._resume():
                     self._start()
                 elif self._suspect is not None:
                     cause = self._suspect
@@ -164,6 +170,7 @@ class TimelineFollower:
                 kept = self.history.barring(reload.undone, reload.lost).links
             elif reload is not None:
                 self._outdated = frozenset(map(key_of, self.history.newest.active.completed()))
+            self.saved.save_anew(snapshot, must_list=self.must_list)
             self._client, self._properties = client, properties
             self._history = History(kept).extended((Link(snapshot, anew=True),), self._retained)
             self.unfinished.clear()
@@ -171,6 +178,31 @@ class TimelineFollower:
                 self._suspect = None
         if reload is not None and reload.undone is None:
             self._on_another_table()
+
+    def _resume(self) -> bool:
+        """Go on from what an earlier process saved, if that is still of this table.
+
+        The table is then followed from there: nothing is listed but its timeline.
+        """
+        resumed = self.saved.resume()
+        if resumed is None:
+            return False
+        properties = self._stat_properties("table")
+        client = TableMetaClient.open(self.storage)
+        then = resumed.snapshot
+        if client.config.version != then.config.version:
+            self.count("reloads", cause="table-upgraded")
+            return False
+        completion = client.completion_times(then.active)
+        snapshot = replace(then, config=client.config, completion=completion)
+        with self.lock:
+            self._client, self._properties = client, properties
+            self.unfinished.update(resumed.unfinished)
+            self.must_list = resumed.must_list
+            self._history = History((Link(snapshot, anew=True),))
+        self.count("partition_loads", len(snapshot.files.versions), source="record")
+        self._follow(self._history)
+        return True
 
     def _follow(self, history: History) -> None:
         """Bring the history up to the timeline as it is now."""
@@ -207,62 +239,78 @@ class TimelineFollower:
     ) -> None:
         """Make the snapshots of the steps, of as many as are kept, and swap them all in.
 
-        ``unclear`` are partitions that are to be listed again, by cause.
+        Args:
+            client: The table as it is now.
+            news: What happened.
+            unclear: Partitions that are to be listed again, by cause.
+
+        Raises:
+            StoreError: The new chunks could not be kept; all is as it was.
         """
         with self.lock:
-            history = self.history
-            first = replace(history.newest, config=client.config)
+            first = replace(self.history.newest, config=client.config)
 
             def completion(active: Timeline) -> CompletionTimes:
                 return client.completion_times(active, first.completion)
 
             kept = self._retained
             links = list(walked(first, news.steps, completion, self._leftovers, kept=kept))
-            snapshot = links[-1].snapshot if links else first
-            were, are = first.files.versions, snapshot.files.versions
+            walked_to = links[-1].snapshot if links else first
+            last = settled(walked_to, news.active, completion(news.active), news.replaced)
+            left, ended = self._left_behind(news, last)
             touched = {p for step in news.steps for p in (*step.touched, *self._leftovers(step))}
-            dropped = sum(p in were and p not in are for p in touched)
-            if dropped:
-                self.count("partition_reloads", dropped, cause="files-unclear")
-            for link in links:
-                if link.step is not None and link.step.delta.writes:
-                    self.unfinished.pop(link.step.instant.requested_time, None)
-            history = history.extended(links, self._retained)
-            last = settled(snapshot, news.active, completion(news.active), news.replaced)
+            dropped = {"files-unclear": _dropped(touched, first, walked_to)}
             unlisted: set[str] = set()
-            for cause, partitions in (*unclear.items(), *self._given_up(news, last).items()):
-                dropped = sum(p in last.files.versions for p in partitions - unlisted)
-                if dropped:
-                    self.count("partition_reloads", dropped, cause=cause)
+            for cause, partitions in (*unclear.items(), *left.items()):
+                dropped[cause] = sum(p in last.files.versions for p in partitions - unlisted)
                 unlisted |= partitions
             if unlisted:
                 last = replace(last, files=last.files.without(unlisted))
-            if last.hashes == snapshot.hashes and not unlisted:
+            self.saved.save(
+                last,
+                touched | unlisted,
+                unfinished={t: p for t, p in self.unfinished.items() if t not in ended},
+                must_list=self.must_list,
+                also=[v for link in links for v in _touched_versions(link)],
+            )
+            history = self.history.extended(links, kept)
+            if last.hashes == walked_to.hashes and not unlisted:
                 history = history.with_newest(last)
             else:
-                link = Link(last, unclear=frozenset(unlisted))
-                history = history.extended((link,), self._retained)
+                history = history.extended((Link(last, unclear=frozenset(unlisted)),), kept)
             self._client = client
             self._history = history.barring(news.undone, news.lost)
+            for time in ended:
+                self.unfinished.pop(time, None)
+        for cause, count in dropped.items():
+            if count:
+                self.count("partition_reloads", count, cause=cause)
 
     def _leftovers(self, step: Step) -> Collection[str]:
         return self.unfinished.get(step.instant.requested_time, ()) if step.delta.writes else ()
 
-    def _given_up(self, news: News, last: Snapshot) -> dict[str, frozenset[str]]:
-        """Return the partitions of which what was given up may have left anything, by cause.
+    def _left_behind(
+        self, news: News, last: Snapshot
+    ) -> tuple[dict[str, frozenset[str]], frozenset[str]]:
+        """Return where what was given up may have left anything, and what isn't in flight any more.
 
         Files of a write are there or not; of what a clean or rollback meant to remove nobody knows
         how much is gone.
+
+        Returns:
+            Partitions by cause; requested times.
         """
         versions, left = last.files.versions, set()
         for instant in news.given_up:
             time = instant.requested_time
-            listed = self.unfinished.pop(time, ())
+            listed = self.unfinished.get(time, ())
             left |= {p for p in listed if p in versions and time in versions[p].instants()}
         ghosts: set[str] = set()
         if any(i.action in (CLEAN, ROLLBACK, RESTORE) for i in news.given_up):
             ghosts = {p for p, version in versions.items() if version.has_ghosts}
-        return {"instant-vanished": frozenset(left), "plan-vanished": frozenset(ghosts)}
+        written = (s.instant for s in news.steps if s.delta.writes)
+        ended = frozenset(i.requested_time for i in (*news.given_up, *written))
+        return {"instant-vanished": frozenset(left), "plan-vanished": frozenset(ghosts)}, ended
 
     # The past.
 
@@ -306,3 +354,16 @@ class TimelineFollower:
         with self.lock:
             if self.history.leads_from(onto):
                 self._history = self.history.with_branch(branch, self._retained)
+
+
+def _dropped(partitions: Iterable[str], before: Snapshot, after: Snapshot) -> int:
+    """Return how many partitions were loaded before and aren't after."""
+    were, are = before.files.versions, after.files.versions
+    return sum(p in were and p not in are for p in partitions)
+
+
+def _touched_versions(link: Link) -> Iterable[PartitionVersion]:
+    """Return the versions that a link's step may have made."""
+    versions = link.snapshot.files.versions
+    touched = () if link.step is None else link.step.touched
+    return (versions[p] for p in touched if p in versions)
