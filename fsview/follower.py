@@ -224,9 +224,9 @@ class TimelineFollower:
             dropped = sum(p in were and p not in are for p in touched)
             if dropped:
                 self.count("partition_reloads", dropped, cause="files-unclear")
-            for link in links:
-                if link.step is not None and link.step.delta.writes:
-                    self.unfinished.pop(link.step.instant.requested_time, None)
+            for step in news.steps:
+                if step.delta.writes:
+                    self.unfinished.pop(step.instant.requested_time, None)
             history = history.extended(links, self._retained)
             last = settled(snapshot, news.active, completion(news.active), news.replaced)
             unlisted: set[str] = set()
