@@ -199,9 +199,9 @@ class TimelineFollower:
             self._client, self._properties = client, properties
             self.unfinished.update(resumed.unfinished)
             self.must_list = resumed.must_list
-            self._history = History((Link(snapshot, anew=True),))
+            self._history = history = History((Link(snapshot, anew=True),))
         self.count("partition_loads", len(snapshot.files.versions), source="record")
-        self._follow(self._history)
+        self._follow(history)
         return True
 
     def _follow(self, history: History) -> None:
@@ -271,7 +271,7 @@ class TimelineFollower:
                 touched | unlisted,
                 unfinished={t: p for t, p in self.unfinished.items() if t not in ended},
                 must_list=self.must_list,
-                also=[v for link in links for v in _touched_versions(link)],
+                also=_versions(links, touched),
             )
             history = self.history.extended(links, kept)
             if last.hashes == walked_to.hashes and not unlisted:
@@ -362,8 +362,8 @@ def _dropped(partitions: Iterable[str], before: Snapshot, after: Snapshot) -> in
     return sum(p in were and p not in are for p in partitions)
 
 
-def _touched_versions(link: Link) -> Iterable[PartitionVersion]:
-    """Return the versions that a link's step may have made."""
-    versions = link.snapshot.files.versions
-    touched = () if link.step is None else link.step.touched
-    return (versions[p] for p in touched if p in versions)
+def _versions(links: Iterable[Link], partitions: Collection[str]) -> Iterable[PartitionVersion]:
+    """Yield what the snapshots of some links have of some partitions."""
+    for link in links:
+        versions = link.snapshot.files.versions
+        yield from (versions[p] for p in partitions if p in versions)

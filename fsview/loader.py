@@ -11,6 +11,7 @@ in as ghosts).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 
 from fsview.bootstrap import Bootstrap, Loaded
 from fsview.build import (
@@ -25,7 +26,7 @@ from fsview.follower import ATTEMPTS, TimelineFollower
 from fsview.history import known_after
 from fsview.packed import PartitionVersion
 from fsview.single_flight import Shared, SharedLoads
-from fsview.snapshot import Snapshot
+from fsview.snapshot import LoadedFiles, Snapshot
 from timeline.errors import StorageUnavailableError, ViewBehindError
 from timeline.partition_metadata import read_partition_metadata
 
@@ -120,6 +121,7 @@ class PartitionLoader:
             history = self._follower.history
             found = history.derived(snapshot, partition, base_extensions(snapshot.config))
             if found is not None:
+                self._follower.saved.keep((found,))
                 snapshot.files.versions[partition] = found
         return found
 
@@ -220,10 +222,8 @@ class PartitionLoader:
                 found = [version for version in forward if version is not None]
                 if len(found) < len(forward):
                     continue
-                for version in found:
-                    self._fill_one(newest, version, ghosts)
-                if loaded.known is not None:
-                    newest.files.known = known_after(loaded.known, steps)
+                known = None if loaded.known is None else known_after(loaded.known, steps)
+                self._fill_in(newest, [self._with_ghosts(newest, v, ghosts) for v in found], known)
             follower.count("partition_loads", len(found), source=loaded.source)
             return
         raise StorageUnavailableError(
@@ -231,15 +231,39 @@ class PartitionLoader:
             hint="ask again",
         )
 
-    def _fill_one(
+    def _with_ghosts(
         self, newest: Snapshot, version: PartitionVersion, ghosts: Mapping[str, frozenset[str]]
+    ) -> PartitionVersion:
+        names = ghosts.get(version.partition, frozenset())
+        if not names:
+            return version
+        extensions = base_extensions(newest.config)
+        return version.with_changes(ghosts_of(version.partition, names, extensions))
+
+    def _fill_in(
+        self, newest: Snapshot, versions: Collection[PartitionVersion], known: frozenset[str] | None
     ) -> None:
-        partition = version.partition
-        names = ghosts.get(partition, frozenset())
-        if names:
-            extensions = base_extensions(newest.config)
-            version = version.with_changes(ghosts_of(partition, names, extensions))
-        newest.files.versions.setdefault(partition, version)
-        for instant in version.instants():
-            if not newest.is_committed(instant):
-                self._follower.unfinished[instant].add(partition)
+        """Save some versions and put them into the newest snapshot; under the lock.
+
+        Args:
+            newest: The newest snapshot.
+            versions: Of partitions that it lacks.
+            known: All partitions of the table, if they were looked for.
+        """
+        follower = self._follower
+        unfinished = {time: set(listed) for time, listed in follower.unfinished.items()}
+        for version in versions:
+            for instant in version.instants():
+                if not newest.is_committed(instant):
+                    unfinished.setdefault(instant, set()).add(version.partition)
+        files = newest.files.versions.fork()
+        files.update({version.partition: version for version in versions})
+        filled = LoadedFiles(files, newest.files.known if known is None else known)
+        follower.saved.save(
+            replace(newest, files=filled),
+            {version.partition for version in versions},
+            unfinished=unfinished,
+            must_list=follower.must_list,
+        )
+        newest.files.versions, newest.files.known = filled.versions, filled.known
+        follower.unfinished.update(unfinished)

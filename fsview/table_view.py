@@ -19,6 +19,8 @@ from fsview.model import CompactionOperation
 from fsview.packed import PartitionVersion
 from fsview.rebuilt import Pause
 from fsview.snapshot import GroupKey, Snapshot
+from fsview.store.base import Store
+from fsview.store.memory import MemoryStore
 from fsview.sync import key_of
 from timeline.clock import Clock, SystemClock
 from timeline.errors import ViewBehindError
@@ -42,6 +44,7 @@ class TableView:
         metrics: Metrics | None = None,
         clock: Clock | None = None,
         retained_snapshots: int = RETAINED_SNAPSHOTS,
+        store: Store | None = None,
     ) -> None:
         """Make a view of the table at the storage's base path; reads nothing yet.
 
@@ -50,7 +53,9 @@ class TableView:
             metrics: Where to count, labelled ``table``; ``None``: nowhere that anybody sees.
             clock: To time syncs by.
             retained_snapshots: How many snapshots are kept for clients that are behind.
+            store: Where its packed files lie; ``None``: in memory. ``close`` closes it.
         """
+        self._store = store or MemoryStore()
         self.storage = storage
         self._metrics = metrics or Metrics()
         self._follower = TimelineFollower(
@@ -58,6 +63,7 @@ class TableView:
             metrics=self._metrics,
             clock=clock or SystemClock(),
             retained=retained_snapshots,
+            store=self._store,
             on_another_table=self.clear_loaded,
         )
         self.table_id = self._follower.table_id
@@ -202,6 +208,10 @@ class TableView:
         """Load the table anew, and answer nobody from what was held; ``cause`` is counted."""
         self._follower.reload(cause)
 
+    def close(self) -> None:
+        """Give back what the store holds; views can't be asked any more."""
+        self._store.close()
+
     def status(self) -> dict[str, Any]:
         """Return figures about this table, fit for JSON."""
         history = self._follower.held
@@ -216,6 +226,7 @@ class TableView:
             "snapshots": 0 if history is None else len(history.links),
             "last_instant": None if newest is None else str(newest.timeline.last),
             "partitions_loaded": len(versions),
+            "store": self._store.status(),
             "packed_bytes": sum(version.size_bytes for version in versions),
             "counters": self._metrics.as_json(table=str(self.table_id)),
         }
