@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import json
+import threading
+
+import pytest
+
+from fsview.store.budget import Account, Budget
+from timeline.errors import ConfigError
+
+
+class Holder:
+    """Holds bytes in an account, and gives up to ``gives`` of them each time it is asked."""
+
+    def __init__(self, budget: Budget, name: str, gives: int = 1 << 40) -> None:
+        self.account = budget.account(name, self.evict)
+        self.gives = gives
+        self.asked: list[int] = []
+
+    def evict(self, wanted: int) -> int:
+        self.asked.append(wanted)
+        given = min(wanted, self.gives, self.account.used)
+        self.account.add(-given)
+        return given
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_a_budget_is_more_than_nothing(limit: int) -> None:
+    with pytest.raises(ConfigError, match=str(limit)):
+        Budget(limit)
+
+
+def test_accounts_have_names_of_their_own() -> None:
+    budget = Budget(1)
+    budget.account("records")
+    with pytest.raises(ConfigError, match="records"):
+        budget.account("records")
+
+
+def test_nobody_gives_while_the_limit_is_kept() -> None:
+    budget = Budget(100)
+    holder = Holder(budget, "answers")
+    holder.account.add(100)
+    budget.make_room()
+    assert holder.asked == []
+    assert budget.used == 100
+
+
+def test_accounts_give_in_the_order_in_which_they_were_made() -> None:
+    budget = Budget(100)
+    first, second, third = (Holder(budget, name) for name in ("answers", "retained", "records"))
+    for holder in (third, second, first):
+        holder.account.add(60)
+    budget.make_room()
+    assert [holder.account.used for holder in (first, second, third)] == [0, 40, 60]
+    assert third.asked == []
+    assert second.asked == [20]
+
+
+def test_those_who_have_nothing_to_give_are_passed_over() -> None:
+    budget = Budget(100)
+    fixed = budget.account("fixed")
+    holder = Holder(budget, "records")
+    fixed.add(150)
+    holder.account.add(30)
+    budget.make_room()
+    assert (fixed.used, holder.account.used) == (150, 0)
+    assert budget.used == 150
+
+
+def test_who_gives_little_is_asked_again() -> None:
+    budget = Budget(100)
+    holder = Holder(budget, "answers", gives=7)
+    holder.account.add(130)
+    budget.make_room()
+    assert budget.used <= 100
+    assert len(holder.asked) == 5
+
+
+def test_evict_is_set_by_who_comes_later() -> None:
+    budget = Budget(10)
+    account = budget.account("records")
+
+    def evict(wanted: int) -> int:
+        account.add(-wanted)
+        return wanted
+
+    account.evict = evict
+    account.add(15)
+    budget.make_room()
+    assert account.used == 10
+
+
+def test_an_error_of_an_owner_goes_to_the_caller_and_locks_nobody_out() -> None:
+    budget = Budget(10)
+
+    def fail(wanted: int) -> int:
+        raise KeyError(wanted)
+
+    account = budget.account("answers", fail)
+    account.add(15)
+    for _ in range(2):
+        with pytest.raises(KeyError):
+            budget.make_room()
+
+
+def test_one_makes_room_and_others_go_on_or_wait() -> None:
+    budget = Budget(100)
+    evicting, go_on = threading.Event(), threading.Event()
+
+    def evict(wanted: int) -> int:
+        evicting.set()
+        assert go_on.wait(60)
+        slow.add(-wanted)
+        return wanted
+
+    slow = budget.account("slow", evict)
+    slow.add(150)
+    first = threading.Thread(target=budget.make_room)
+    first.start()
+    assert evicting.wait(60)
+    slow.add(70)
+    budget.make_room()  # returns though nothing is done yet
+    assert budget.used == 220
+    seen: list[int] = []
+    waiting = threading.Thread(
+        target=lambda: (budget.make_room(wait=True), seen.append(budget.used))
+    )
+    waiting.start()
+    go_on.set()
+    first.join()
+    waiting.join()
+    assert budget.used == 100
+    assert seen == [100]
+
+
+def test_counting_from_many_threads() -> None:
+    account = Account("records")
+
+    def count() -> None:
+        for n in range(5000):
+            account.add(3 if n % 2 else -2)
+
+    threads = [threading.Thread(target=count) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert account.used == 8 * 2500
+
+
+def test_status_is_fit_for_json() -> None:
+    budget = Budget(100)
+    budget.account("answers").add(3)
+    budget.account("records").add(4)
+    assert json.loads(json.dumps(budget.status())) == {
+        "limit_bytes": 100,
+        "used_bytes": 7,
+        "accounts": {"answers": 3, "records": 4},
+    }
