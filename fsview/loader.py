@@ -42,7 +42,9 @@ class PartitionLoader:
         self._loads = SharedLoads()
         self._strays: set[str] = set()
         self._readings: Shared[None] = Shared()
-        self._bootstrap = Bootstrap()
+        self._bootstrap = Bootstrap(
+            lambda reason: follower.count("metadata_table_refusals", reason=reason)
+        )
 
     def version(self, snapshot: Snapshot, partition: str) -> PartitionVersion:
         """Return a partition's files at a snapshot, loading them if need be.

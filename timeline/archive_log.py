@@ -1,12 +1,9 @@
 """The archive of table version 6: log files of Avro blocks, a record for each instant's state.
 
-A file ``.commits_.archive.<N>_<token>`` is a sequence of blocks; all integers are big-endian::
+A file ``.commits_.archive.<N>_<token>`` is a sequence of blocks (``timeline.log_blocks``); the
+content of each, all integers big-endian::
 
-    6  "#HUDI#"        8  size of the rest of the block
-    4  version 1       4  block type: 3 for Avro data
-    header: count, then (key ordinal, length, UTF-8 bytes) each; ordinal 2 is the writer's schema
-    8  content length, then the content: 4 version, 4 record count, then (4 length, Avro bytes) each
-    footer as the header, 8 trailing size
+    4  version        4  number of records, then (4 length, Avro bytes) each
 
 A crash between writing the archive and deleting what was archived leaves a state in the archive
 twice, and a merge of small files that was cut short leaves whole files twice: the last one counts.
@@ -25,14 +22,12 @@ from timeline import instant as actions
 from timeline._avro import Cursor
 from timeline.errors import CorruptMetadataError, InstantNotFoundError
 from timeline.instant import Instant, State, completed_action
+from timeline.log_blocks import AVRO_DATA, SCHEMA, LogBlock, read_blocks, take_int
 from timeline.metadata import CommitMetadata, InstantMetadata
 from timeline.storage.base import Storage
 from timeline.timeline import Timeline
 
 _FILE: Final = re.compile(r"\.commits_\.archive\.(\d+)_.*")
-_MAGIC: Final = b"#HUDI#"
-_AVRO_DATA: Final = 3
-_SCHEMA: Final = 2
 
 _BODIES: Final[Mapping[type, str]] = {
     metadata.CleanMetadata: "hoodieCleanMetadata",
@@ -115,31 +110,23 @@ def _files(storage: Storage, folder: str) -> list[str]:
 
 
 def _entries(data: bytes, path: str) -> Iterator[tuple[Instant, Mapping[str, Any]]]:
-    try:
-        cursor = Cursor(data)
-        while cursor.pos < len(data):
-            for record in _records_of_block(cursor):
+    for block in read_blocks(data, path):
+        try:
+            for record in _records_of(block):
                 yield _instant_of(record), record
-    except (ValueError, LookupError, TypeError) as exc:
-        raise CorruptMetadataError(
-            f"{path} ({len(data)} bytes) is no archive log: {exc!r}"
-        ) from exc
+        except (ValueError, LookupError, TypeError) as exc:
+            raise CorruptMetadataError(
+                f"{path} ({len(data)} bytes) is no archive log at offset {block.offset}: {exc!r}"
+            ) from exc
 
 
-def _records_of_block(cursor: Cursor) -> Iterator[Mapping[str, Any]]:
-    begin = cursor.pos
-    if cursor.take(len(_MAGIC)) != _MAGIC:
-        raise ValueError(f"no block begins at offset {begin}")
-    size = _long(cursor)
-    rest = Cursor(cursor.take(size))
-    version, kind = _int(rest), _int(rest)
-    if version != 1 or kind != _AVRO_DATA:
-        raise ValueError(f"block of version {version} and type {kind} at offset {begin}")
-    header = {_int(rest): rest.take(_int(rest)).decode() for _ in range(_int(rest))}
-    content = Cursor(rest.take(_long(rest)))
+def _records_of(block: LogBlock) -> Iterator[Mapping[str, Any]]:
+    if block.kind != AVRO_DATA:
+        raise ValueError(f"a block of type {block.kind}")
+    content = Cursor(block.content)
     content.take(4)  # the content's version: 1 to 3 are laid out alike but for compression
-    for _ in range(_int(content)):
-        record = avro.read_record(header[_SCHEMA], content.take(_int(content)))
+    for _ in range(take_int(content)):
+        record = avro.read_record(block.header[SCHEMA], content.take(take_int(content)))
         if not isinstance(record, dict):
             raise TypeError(f"{type(record).__name__} where a record belongs")
         yield record
@@ -156,11 +143,3 @@ def _instant_of(record: Mapping[str, Any]) -> Instant:
 
 def _key(instant: Instant) -> _Key:
     return (instant.requested_time, completed_action(instant.action), instant.state)
-
-
-def _int(cursor: Cursor) -> int:
-    return int.from_bytes(cursor.take(4), "big", signed=True)
-
-
-def _long(cursor: Cursor) -> int:
-    return int.from_bytes(cursor.take(8), "big", signed=True)

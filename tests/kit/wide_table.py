@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from fsview.bootstrap import LEAST_CALLS, Loaded, hindrance, is_archived, read_table
+from fsview.bootstrap import LEAST_CALLS, METADATA, Loaded, hindrance
 from fsview.build import base_extensions, discover_partitions, snapshot_of
+from fsview.from_commits import is_archived, read_table
 from fsview.metrics import Metrics
 from fsview.packed import PartitionVersion
 from fsview.table_view import TableView
@@ -72,7 +73,8 @@ def read(storage: Storage) -> Loaded | None:
     snapshot = snapshot_of(client)
     if hindrance(snapshot) is not None or is_archived(client):
         return None
-    return read_table(client, snapshot)
+    found = read_table(client, snapshot)
+    return None if found is None else Loaded(*found, METADATA)
 
 
 def listed(storage: Storage) -> dict[str, dict[str, int]]:

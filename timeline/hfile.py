@@ -1,0 +1,308 @@
+"""HFile, version 3: pairs of key and value in the order of their keys, in compressed blocks.
+
+So much of it as metadata tables have. The file is blocks, then a trailer of 4,096 bytes: magic, a
+protobuf message, zeros, and at the very end the version. A block, all integers big-endian::
+
+    8  magic, which says what it holds
+    4  size on disk of what follows this header     4  size of its data without compression
+    8  offset of the block before of its kind       1  type of the checksums
+    4  bytes to a checksum                          4  size on disk of header and data
+    the data, then a checksum of 4 bytes for each so many bytes of header and data
+
+A block of data is a sequence of entries: length of the key, length of the value, key, value, and in
+files whose info says so a version number. The key is HBase's: 2 bytes length of the row, the row,
+and what no metadata table uses. Blocks are read one after the other, as all entries are wanted: so
+the index isn't needed, and the trailer's count of entries tells whether all came.
+
+A compressed block bears gzip's own checksum. Else CRC-32 is checked; CRC-32C (HBase's) isn't.
+
+Source: Hudi 1.2.0 ``org.apache.hudi.io.hfile``; HBase 2.4 ``HFileBlock``, ``FixedFileTrailer``.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from struct import Struct, error
+from typing import Final
+
+from timeline.errors import CorruptMetadataError
+
+TRAILER_BYTES: Final = 4096
+_VERSION: Final = 3
+_HEADER: Final = Struct(">8siiqbii")
+_LENGTHS: Final = Struct(">ii")
+_ROW: Final = Struct(">H")
+
+_DATA: Final = b"DATABLK*"
+_INFO: Final = b"FILEINF2"
+_TRAILER: Final = b'TRABLK"$'
+_BETWEEN: Final = frozenset({b"IDXLEAF2", b"IDXINTE2", b"BLMFBLK2"})
+"""Blocks that may lie between those of data: indexes and Bloom filters."""
+
+_GZIP: Final = 1
+_NONE: Final = 2
+"""Compressions, by HBase's numbers; others aren't written."""
+
+_CRC32: Final = 1
+_CHECKSUM_BYTES: Final = 4
+
+# Fields of the trailer's message.
+_INFO_OFFSET: Final = 1
+_ENTRIES: Final = 7
+_FIRST_DATA: Final = 9
+_LAST_DATA: Final = 10
+_COMPRESSION: Final = 12
+
+_KEY_VALUE_VERSION: Final = b"KEY_VALUE_VERSION"
+_TAGS: Final = b"MAX_TAGS_LEN"
+
+_Fields = list[tuple[int, int | bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """One block, its data decompressed; ``end`` is where the next begins."""
+
+    magic: bytes
+    data: bytes
+    end: int
+
+
+class HFile:
+    """The entries of one file; nothing is decompressed before it is asked for.
+
+    Attributes:
+        info: What the file says about itself.
+    """
+
+    def __init__(self, data: bytes, *, source: str, offset: int = 0) -> None:
+        """Read a file's trailer and info.
+
+        Args:
+            data: The whole file.
+            source: What errors call the file, or the one that it is a part of.
+            offset: Where in that one it begins.
+
+        Raises:
+            CorruptMetadataError: It isn't an HFile of version 3, is damaged, or has a form that
+                metadata tables haven't.
+        """
+        self._data = memoryview(data)
+        self._source = source
+        self._offset = offset
+        self._trailer = self._read_trailer()
+        self._gzip = self._is_compressed()
+        self.info = self._read_info()
+        self._with_versions = self._has_versions()
+
+    def entries(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield key and value of all entries, in the order of their keys.
+
+        Raises:
+            CorruptMetadataError: The file is damaged.
+        """
+        wanted, count = self._number(_ENTRIES, 0), 0
+        position = self._number(_FIRST_DATA, 0)
+        last = self._number(_LAST_DATA, 0) if wanted else -1
+        while position <= last:
+            block = self._block(position, _BETWEEN | {_DATA})
+            if block.magic == _DATA:
+                for entry in self._entries_of(block.data, position):
+                    count += 1
+                    yield entry
+            position = block.end
+        if count != wanted:
+            raise self._damaged(position, f"{count} entries; its trailer says {wanted}")
+
+    # Trailer and info.
+
+    def _read_trailer(self) -> dict[int, int | bytes]:
+        start = len(self._data) - TRAILER_BYTES
+        if start < 0:
+            raise self._damaged(0, f"{len(self._data)} bytes; a trailer alone has {TRAILER_BYTES}")
+        trailer = bytes(self._data[start:])
+        if not trailer.startswith(_TRAILER):
+            raise self._damaged(start, f"no trailer: it begins with {trailer[:8]!r}")
+        version = int.from_bytes(trailer[-3:], "big")  # the byte before is the minor one
+        if version != _VERSION:
+            raise self._damaged(start, f"version {version}; supported: {_VERSION}")
+        try:
+            return dict(_fields(_sized(trailer[len(_TRAILER) : -4])))
+        except ValueError as exc:
+            raise self._damaged(start, f"a damaged trailer: {exc}") from exc
+
+    def _is_compressed(self) -> bool:
+        compression = self._number(_COMPRESSION, _NONE)
+        if compression not in (_GZIP, _NONE):
+            raise self._damaged(
+                self._trailer_at, f"compression {compression}; supported: {_GZIP}, {_NONE}"
+            )
+        return compression == _GZIP
+
+    def _read_info(self) -> Mapping[bytes, bytes]:
+        position = self._number(_INFO_OFFSET, -1)
+        data = self._block(position, {_INFO}).data
+        if not data.startswith(b"PBUF"):
+            raise self._damaged(position, f"no protobuf info: it begins with {data[:4]!r}")
+        try:
+            info = dict(_pair(*field) for field in _fields(_sized(data[4:])))
+        except ValueError as exc:
+            raise self._damaged(position, f"damaged info: {exc}") from exc
+        if _TAGS in info:
+            raise self._damaged(position, "entries with tags, which aren't supported")
+        return info
+
+    def _has_versions(self) -> bool:
+        return int.from_bytes(self.info.get(_KEY_VALUE_VERSION, b""), "big") == 1
+
+    @property
+    def _trailer_at(self) -> int:
+        return len(self._data) - TRAILER_BYTES
+
+    def _number(self, field: int, default: int) -> int:
+        found = self._trailer.get(field, default)
+        if not isinstance(found, int):
+            raise self._damaged(self._trailer_at, f"a trailer whose field {field} is no number")
+        return found
+
+    # Blocks.
+
+    def _block(self, position: int, allowed: set[bytes] | frozenset[bytes]) -> _Block:
+        """Return the block at a position."""
+        end = self._trailer_at
+        if not 0 <= position <= end - _HEADER.size:
+            raise self._damaged(position, f"a block where none can be; its trailer is at {end}")
+        found = _HEADER.unpack_from(self._data, position)
+        magic, on_disk, plain, _, checksum_type, per_checksum, with_header = found
+        if magic not in allowed:
+            raise self._damaged(position, f"a block {magic!r} where {sorted(allowed)} may be")
+        data_end, block_end = position + with_header, position + _HEADER.size + on_disk
+        if not position + _HEADER.size <= data_end <= block_end <= end or plain < 0:
+            raise self._damaged(position, f"a block of {on_disk} bytes, {with_header} with header")
+        if checksum_type == _CRC32 and not self._is_sound(
+            position, data_end, block_end, per_checksum
+        ):
+            raise self._damaged(position, "a block whose checksum is wrong")
+        data = self._plain(position, data_end, plain)
+        return _Block(magic, data, block_end)
+
+    def _plain(self, position: int, end: int, size: int) -> bytes:
+        data = self._data[position + _HEADER.size : end]
+        if not self._gzip:
+            if len(data) != size:
+                raise self._damaged(position, f"a block of {len(data)} bytes; {size} in its header")
+            return bytes(data)
+        unzip = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+        try:
+            found = unzip.decompress(data, size + 1)
+        except zlib.error as exc:
+            raise self._damaged(position, f"a block that isn't compressed by gzip: {exc}") from exc
+        if len(found) != size or not unzip.eof:
+            raise self._damaged(position, f"a block that isn't of {size} bytes when decompressed")
+        return found
+
+    def _is_sound(self, start: int, middle: int, end: int, size: int) -> bool:
+        """Whether the CRC-32 of each so many bytes is what is stored after the data."""
+        sums = self._data[middle:end]
+        if size <= 0 or len(sums) != _CHECKSUM_BYTES * -(-(middle - start) // size):
+            return False
+        return all(
+            zlib.crc32(self._data[at : min(at + size, middle)])
+            == int.from_bytes(sums[4 * number : 4 * number + 4], "big")
+            for number, at in enumerate(range(start, middle, size))
+        )
+
+    def _entries_of(self, data: bytes, position: int) -> Iterator[tuple[bytes, bytes]]:
+        at, end = 0, len(data)
+        try:
+            while at < end:
+                key_size, value_size = _LENGTHS.unpack_from(data, at)
+                key_at = at + _LENGTHS.size
+                (row_size,) = _ROW.unpack_from(data, key_at)
+                row_at, value_at = key_at + _ROW.size, key_at + key_size
+                at = value_at + value_size
+                if not row_at + row_size <= value_at <= at <= end:
+                    break
+                yield data[row_at : row_at + row_size], data[value_at:at]
+                if self._with_versions:
+                    at += _long_size(data[at])
+        except (IndexError, error) as exc:
+            raise self._damaged(position, f"a block with a damaged entry: {exc}") from exc
+        if at != end:
+            raise self._damaged(position, f"a block of {end} bytes whose entries end at {at}")
+
+    def _damaged(self, position: int, what: str) -> CorruptMetadataError:
+        return CorruptMetadataError(
+            f"{self._source} at offset {self._offset + position} has no readable HFile: {what}"
+        )
+
+
+def _long_size(first: int) -> int:
+    """Return how many bytes a number of Hadoop's has, by the first of them."""
+    if first < 0x80 or first >= 0x90:  # it is the number itself, if signed at least -112
+        return 1
+    return 0x89 - first if first < 0x88 else 0x91 - first
+
+
+def _pair(field: int, pair: int | bytes) -> tuple[bytes, bytes]:
+    """Return key and value of a field of an info.
+
+    Raises:
+        ValueError: It is another field.
+    """
+    said = dict(_fields(pair)) if field == 1 and isinstance(pair, bytes) else {1: 0}
+    key, value = said.get(1, b""), said.get(2, b"")
+    if isinstance(key, bytes) and isinstance(value, bytes):
+        return key, value
+    raise ValueError(f"a field {field} that is no pair")
+
+
+def _sized(data: bytes) -> bytes:
+    """Return the message that its size comes before.
+
+    Raises:
+        ValueError: There is less.
+    """
+    size, start = _varint(data, 0)
+    if start + size > len(data):
+        raise ValueError(f"a message of {size} bytes in {len(data)}")
+    return data[start : start + size]
+
+
+def _fields(message: bytes) -> _Fields:
+    """Return number and value of each field of a protobuf message.
+
+    Raises:
+        ValueError: It ends too early, or has a field of another type than number or bytes.
+    """
+    found: _Fields = []
+    at = 0
+    while at < len(message):
+        tag, at = _varint(message, at)
+        if tag & 7 not in (0, 2):
+            raise ValueError(f"a field of type {tag & 7}")
+        value, at = _varint(message, at)
+        if tag & 7 == 0:
+            found.append((tag >> 3, value))
+            continue
+        if at + value > len(message):
+            raise ValueError(f"a field of {value} bytes at {at} of {len(message)}")
+        found.append((tag >> 3, message[at : at + value]))
+        at += value
+    return found
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return a number of base 128, lowest digit first, and where it ends."""
+    value = 0
+    for shift in range(0, 70, 7):
+        if at >= len(data):
+            break
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+    raise ValueError(f"no whole number before {at}")
