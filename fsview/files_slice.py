@@ -22,13 +22,21 @@ Source: Hudi 1.2.0 ``HoodieBackedTableMetadata``,
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from fsview.file_names import data_files
 from fsview.model import BaseFile, LogFile
 from fsview.snapshot import Snapshot
-from timeline.instant import DELTA_COMMIT, LOG_COMPACTION, RESTORE, ROLLBACK, Instant
+from timeline.instant import (
+    DELTA_COMMIT,
+    LOG_COMPACTION,
+    RESTORE,
+    ROLLBACK,
+    SAVEPOINT,
+    WRITE_ACTIONS,
+    Instant,
+)
 from timeline.meta_client import TableMetaClient
 from timeline.table_config import META_FOLDER
 from timeline.timeline import Timeline
@@ -159,7 +167,8 @@ class _Comparison:
             if instant.action != DELTA_COMMIT or not instant.is_completed or _is_own(time):
                 continue
             if self._is_merged(instant, base) and not committed.has(time):
-                raise NotInStepError(AHEAD, f"{FOLDER} has merged {instant}, which isn't completed")
+                reason = AHEAD if committed.is_to_come(time) else UNKNOWN
+                raise NotInStepError(reason, f"{FOLDER} has merged {instant}")
 
     def _is_due(self, instant: Instant, base: str) -> bool:
         """Whether the logs must have what an instant did; else the base file has it.
@@ -203,28 +212,29 @@ class _Comparison:
         return writer is not None and writer.is_completed and not self._is_merged(writer, base)
 
 
-@dataclass(frozen=True)
 class Committed:
-    """Which times are those of completed instants, archived ones included."""
+    """Which times are those of completed instants of a snapshot, archived ones included."""
 
-    snapshot: Snapshot
-    done: Collection[Instant]
-    times: set[str] = field(init=False, default_factory=set)
-
-    def __post_init__(self) -> None:
-        self.times.update(instant.requested_time for instant in self.done)
+    def __init__(self, snapshot: Snapshot, done: Collection[Instant]) -> None:
+        """Take a snapshot, and its completed instants that touch files."""
+        self._active = snapshot.active
+        self._times = frozenset(instant.requested_time for instant in done)
+        # Writes, cleans and savepointed commits are archived apart: where all writes are still
+        # there, nothing that was written is older.
+        saved = {i.requested_time for i in self._active if i.action == SAVEPOINT}
+        writes = (i.requested_time for i in self._active if i.action in WRITE_ACTIONS)
+        self._first = next((time for time in writes if time not in saved), "")
 
     def has(self, time: str) -> bool:
         """Whether an instant of this time is completed."""
-        first = self.snapshot.active.first_non_savepoint_time
-        return time in self.times or (first is not None and time < first)
+        if time in self._times:
+            return True
+        return time < self._first and not self._active.contains_time(time)
 
     def is_to_come(self, time: str) -> bool:
-        """Whether an instant is pending at the snapshot, or newer than it."""
-        active = self.snapshot.active
-        return (
-            active.contains_time(time) or active.last is None or time > active.last.requested_time
-        )
+        """Whether an instant is pending, or newer than all."""
+        last = self._active.last
+        return self._active.contains_time(time) or last is None or time > last.requested_time
 
 
 def is_beginning(time: str) -> bool:

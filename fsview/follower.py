@@ -9,7 +9,7 @@ tries again.
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
@@ -199,7 +199,7 @@ class TimelineFollower:
             self._client, self._properties = client, properties
             self.unfinished.update(resumed.unfinished)
             self.must_list = resumed.must_list
-            self._history = history = History((Link(snapshot, anew=True),))
+            history = self._history = History((Link(snapshot, anew=True),))
         self.count("partition_loads", len(snapshot.files.versions), source="record")
         self._follow(history)
         return True
@@ -259,10 +259,10 @@ class TimelineFollower:
             last = settled(walked_to, news.active, completion(news.active), news.replaced)
             left, ended = self._left_behind(news, last)
             touched = {p for step in news.steps for p in (*step.touched, *self._leftovers(step))}
-            dropped = {"files-unclear": _dropped(touched, first, walked_to)}
+            dropped = Counter({"files-unclear": _dropped(touched, first, walked_to)})
             unlisted: set[str] = set()
             for cause, partitions in (*unclear.items(), *left.items()):
-                dropped[cause] = sum(p in last.files.versions for p in partitions - unlisted)
+                dropped[cause] += sum(p in last.files.versions for p in partitions - unlisted)
                 unlisted |= partitions
             if unlisted:
                 last = replace(last, files=last.files.without(unlisted))

@@ -11,7 +11,7 @@ from fsview.store.base import Handle, Rows, Store, StoredChunk
 from fsview.store.budget import Account
 from timeline.errors import StoreError
 
-BLOB_OVERHEAD_BYTES = 300
+BLOB_OVERHEAD_BYTES = 215
 """Bytes that a blob takes beside its content: its object, its chunk, its places in tables."""
 
 

@@ -34,9 +34,9 @@ from timeline.errors import StoreError, StoreFullError
 
 logger = logging.getLogger(__name__)
 
-BLOB_OVERHEAD_BYTES: Final = 260
+BLOB_OVERHEAD_BYTES: Final = 225
 """Memory that any blob takes: its chunk, its handle, its place in the file."""
-RESIDENT_OVERHEAD_BYTES: Final = 190
+RESIDENT_OVERHEAD_BYTES: Final = 130
 """Memory that a blob takes beside its content while it is resident."""
 
 NUMBER_BITS: Final = 36
