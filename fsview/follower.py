@@ -141,8 +141,9 @@ class TimelineFollower:
         started = self._clock.monotonic()
         for attempt in range(ATTEMPTS):
             try:
-                if self._history is None and not self._resume():
-                    self._start()
+                if self._history is None:
+                    if not self._resume():
+                        self._start()
                 elif self._suspect is not None:
                     cause = self._suspect
                     self._start()

@@ -142,7 +142,7 @@ class HFile:
         return compression == _GZIP
 
     def _read_info(self) -> Mapping[bytes, bytes]:
-        position = self._number(_INFO_OFFSET, -1)
+        position = self._number(_INFO_OFFSET, self._trailer_at)
         data = self._block(position, {_INFO}).data
         if not data.startswith(b"PBUF"):
             raise self._damaged(position, f"no protobuf info: it begins with {data[:4]!r}")
