@@ -192,9 +192,7 @@ class History:
         than ``BRANCHED``; steps that branches share count once.
         """
         branches = (*self.branches, branch)[-retained:]
-        while len(branches) > 1 and _held_by(branches) > BRANCHED:
-            branches = branches[1:]
-        return replace(self, branches=branches)
+        return replace(self, branches=branches[-_how_many_fit(branches) :])
 
     def _of(self, links: tuple[Link, ...]) -> History:
         """Return a history of these links with the branches that still lead to one of them."""
@@ -347,11 +345,16 @@ class History:
         return frozenset(p for p in known if p not in written or was_there(p))
 
 
-def _held_by(branches: Iterable[Branch]) -> int:
-    """Return how many steps some branches hold, and files that these name."""
-    steps = {id(step): step for branch in branches for step in branch.steps}.values()
-    changes = (change for step in steps for change in step.delta.partitions.values())
-    return len(steps) + sum(len(change.added) + len(change.removed) for change in changes)
+def _how_many_fit(branches: Collection[Branch]) -> int:
+    """Return how many of the last branches may be kept; the last may in any case."""
+    held: dict[int, int] = {}
+    for fit, branch in enumerate(reversed(tuple(branches))):
+        for step in branch.steps:
+            changes = step.delta.partitions.values()
+            held[id(step)] = 1 + sum(len(c.added) + len(c.removed) for c in changes)
+        if fit > 0 and sum(held.values()) > BRANCHED:
+            return fit
+    return len(branches)
 
 
 def known_after(known: Iterable[str], steps: Iterable[Step]) -> frozenset[str]:

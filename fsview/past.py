@@ -39,7 +39,7 @@ Hashed = tuple[States, str]
 HASHES: Final = 2_000
 """How many timelines are hashed at most to find one; what is beyond counts as unknown."""
 
-QUESTIONS: Final = 256
+QUESTIONS: Final = 128
 """How many questions that weren't answered are remembered."""
 
 UNCERTAIN: Final = 6
