@@ -222,9 +222,12 @@ class Question:
             then = instants[:end]
             if not then or then[-1].requested_time != self._last_instant:
                 continue
-            if then != before:  # else what came later makes no other prefixes
+            if then == before:
+                continue  # what came later makes no other prefixes
+            before, name = then, f"until then {Timeline(then).hash}"
+            if name not in self._tried:
+                self._tried.add(name)
                 yield from _prefixes(snapshot, self._last_instant)
-            before = then
 
 
 class Questions:
