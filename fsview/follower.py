@@ -14,12 +14,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from fsview.branches import read_branch, shared_branch
 from fsview.build import snapshot_of
 from fsview.follow import News, Reload, read_news
 from fsview.history import History, Link, walked
 from fsview.metrics import Metrics
 from fsview.packed import PartitionVersion
-from fsview.past import candidates, read_branch
+from fsview.past import Questions
 from fsview.saved import SavedTable
 from fsview.single_flight import Shared, SingleFlight
 from fsview.snapshot import Snapshot
@@ -89,6 +90,7 @@ class TimelineFollower:
         self._outdated: frozenset[tuple[str, str]] = frozenset()
         self._syncs: SingleFlight[Snapshot] = SingleFlight()
         self._reaching: Shared[None] = Shared()
+        self._questions = Questions()
 
     @property
     def held(self) -> History | None:
@@ -326,16 +328,15 @@ class TimelineFollower:
         return self.history.meant(last_instant, timeline_hash)
 
     def _reach_back(self, last_instant: str, timeline_hash: str) -> None:
-        tried: set[Timeline] = set()
-        for onto in self.history.open_snapshots:
-            then = onto.active.filter(lambda i: i.requested_time <= last_instant)
-            if then in tried:
-                continue  # what came later makes no other candidates
-            tried.add(then)
-            for timeline in candidates(onto, last_instant):
-                if timeline.hash == timeline_hash and self._is_of_this_version(timeline):
-                    self._branch_off(onto, timeline)
-                    return
+        history = self.history
+        question = self._questions.of(last_instant, timeline_hash)
+        if question.is_refused(history.newest):
+            return
+        before = question.hashes
+        found = question.find(history.open_snapshots)
+        self.count("timelines_tried", question.hashes - before)
+        if found is None or not self._is_of_this_version(found[1]) or not self._branch_off(*found):
+            question.refuse(history.newest)
 
     def _is_of_this_version(self, timeline: Timeline) -> bool:
         """Whether a timeline has an instant from after the last upgrade that was seen.
@@ -344,17 +345,22 @@ class TimelineFollower:
         """
         return any(key_of(instant) not in self._outdated for instant in timeline.completed())
 
-    def _branch_off(self, onto: Snapshot, timeline: Timeline) -> None:
+    def _branch_off(self, onto: Snapshot, timeline: Timeline) -> bool:
+        """Keep the way from a timeline to a snapshot; return whether it can be known."""
+        client = self.client_for("past")
+        shared = shared_branch(client, self.history.branches, timeline)
         try:
-            branch = read_branch(self.client_for("past"), onto, timeline)
+            branch = shared or read_branch(client, onto, timeline)
         except InstantNotFoundError:  # archived or undone since: then nobody can know any more
             branch = None
-        self.count("branches", outcome="refused" if branch is None else "read")
+        read = "refused" if branch is None else "read"
+        self.count("branches", outcome=read if shared is None else "shared")
         if branch is None:
-            return
+            return False
         with self.lock:
-            if self.history.leads_from(onto):
+            if self.history.leads_from(branch.onto):
                 self._history = self.history.with_branch(branch, self._retained)
+        return True
 
 
 def _dropped(partitions: Iterable[str], before: Snapshot, after: Snapshot) -> int:

@@ -29,6 +29,9 @@ from timeline.instant import CLEAN, Instant
 from timeline.timeline import Timeline
 
 EMPTY_HASH: Final = Timeline().hash
+BRANCHED: Final = 20_000
+"""How many steps, and files that they name, are kept of the ways from timelines never held."""
+
 NO_INSTANT: Final = ("", "0")
 """``lastinstantts`` of a client whose timeline is empty."""
 
@@ -56,13 +59,24 @@ class Link:
 class Branch:
     """The way from a snapshot that was never held to one that is kept.
 
+    Of the snapshots in between only the steps are kept, so a branch is as long as what happened.
+
     Attributes:
-        links: The snapshots on the way; the first has no step.
-        onto: The kept snapshot, with the step to it from the last of ``links``.
+        start: The snapshot that was never held.
+        steps: What happened since, in order.
+        onto: The kept snapshot.
     """
 
-    links: tuple[Link, ...]
-    onto: Link
+    start: Snapshot
+    steps: tuple[Step, ...]
+    onto: Snapshot
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """The links from ``start`` to ``onto``; ``start`` stands for every snapshot in between."""
+        snapshots = (*(self.start for _ in self.steps[1:]), self.onto)
+        steps = self.steps or (None,)
+        return Link(self.start), *map(Link, snapshots, steps)
 
 
 def walked(
@@ -123,12 +137,12 @@ class History:
 
     @cached_property
     def _by_hash(self) -> dict[str, Snapshot]:
-        branched = (link for branch in self.branches for link in branch.links)
+        branched = (branch.start for branch in self.branches)
+        kept = (link.snapshot for link in self.links if not link.barred)
         return {
-            timeline_hash: link.snapshot
-            for link in (*branched, *self.links)
-            if not link.barred
-            for timeline_hash in link.snapshot.hashes
+            timeline_hash: snapshot
+            for snapshot in (*branched, *kept)
+            for timeline_hash in snapshot.hashes
         }
 
     def meant(self, last_instant: str, timeline_hash: str) -> Snapshot | None:
@@ -172,13 +186,18 @@ class History:
         return self._of((*self.links[:-1], replace(self.links[-1], snapshot=snapshot)))
 
     def with_branch(self, branch: Branch, retained: int) -> History:
-        """Return this history with a branch, the oldest branches dropped beyond ``retained``."""
-        return replace(self, branches=(*self.branches, branch)[-retained:])
+        """Return this history with a branch.
+
+        The oldest branches are dropped, beyond ``retained`` and as long as all together hold more
+        than ``BRANCHED``; steps that branches share count once.
+        """
+        branches = (*self.branches, branch)[-retained:]
+        return replace(self, branches=branches[-_how_many_fit(branches) :])
 
     def _of(self, links: tuple[Link, ...]) -> History:
         """Return a history of these links with the branches that still lead to one of them."""
         history = History(links)
-        kept = tuple(b for b in self.branches if history.leads_from(b.onto.snapshot))
+        kept = tuple(b for b in self.branches if history.leads_from(b.onto))
         return replace(history, branches=kept)
 
     def leads_from(self, snapshot: Snapshot) -> bool:
@@ -213,11 +232,10 @@ class History:
         if found is not None:
             return found
         for branch in self.branches:
-            for at, link in enumerate(branch.links):
-                if link.snapshot.files is snapshot.files:
-                    rest = self._on_the_row(branch.onto.snapshot)
-                    assert rest is not None, "a branch goes with the link that it leads to"
-                    return (*branch.links[at:], branch.onto, *rest[1:])
+            if branch.start.files is snapshot.files:
+                rest = self._on_the_row(branch.onto)
+                assert rest is not None, "a branch goes with the link that it leads to"
+                return (*branch.links, *rest[1:])
         return None
 
     def _on_the_row(self, snapshot: Snapshot) -> tuple[Link, ...] | None:
@@ -325,6 +343,18 @@ class History:
                 written.update(step.delta.partitions)
             known |= step.delta.deleted_partitions
         return frozenset(p for p in known if p not in written or was_there(p))
+
+
+def _how_many_fit(branches: Collection[Branch]) -> int:
+    """Return how many of the last branches may be kept; the last may in any case."""
+    held: dict[int, int] = {}
+    for fit, branch in enumerate(reversed(tuple(branches))):
+        for step in branch.steps:
+            changes = step.delta.partitions.values()
+            held[id(step)] = 1 + sum(len(c.added) + len(c.removed) for c in changes)
+        if fit > 0 and sum(held.values()) > BRANCHED:
+            return fit
+    return len(branches)
 
 
 def known_after(known: Iterable[str], steps: Iterable[Step]) -> frozenset[str]:

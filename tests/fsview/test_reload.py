@@ -7,8 +7,9 @@ import pytest
 from fsview.local import LocalView
 from fsview.metrics import Metrics
 from fsview.table_view import TableView
+from tests.kit.small_table import SmallTable
 from tests.kit.view_model import ModelTable
-from timeline.errors import ViewBehindError
+from timeline.errors import StorageUnavailableError, ViewBehindError
 from timeline.table_config import read_table_config, write_table_config
 
 
@@ -118,3 +119,66 @@ def test_nobody_goes_on_from_a_first_write_that_was_rolled_back() -> None:
     assert names(view.newest(), "a") == truth(table, "a")
     with pytest.raises(ViewBehindError):
         view.at(*client)
+
+
+def test_a_reload_is_counted_once_it_is_done() -> None:
+    table = SmallTable()
+    table.write(("a", "f1"))
+    metrics = Metrics()
+    view = TableView(table.storage, metrics=metrics)
+    view.newest()
+
+    def fails(kind: str, path: str) -> None:
+        raise StorageUnavailableError(f"no {kind} of {path}")
+
+    table.storage.fail.append(fails)
+    with pytest.raises(StorageUnavailableError):
+        view.reload("check-failed")
+    with pytest.raises(StorageUnavailableError):
+        view.sync()
+    assert metrics.get("reloads") == 0
+    table.storage.fail.clear()
+    view.sync()
+    assert metrics.get("reloads", cause="check-failed") == 1
+
+
+def test_of_a_table_written_anew_nothing_counts_as_loaded() -> None:
+    table = SmallTable()
+    table.write(("a", "f1"), ("b", "f2"))
+    metrics = Metrics()
+    view = TableView(table.storage, metrics=metrics)
+    view.newest().load_partitions(["a", "b"])
+    assert view.loaded_partitions() == ["a", "b"]
+    table.storage.files.clear()
+    other = SmallTable(table.storage)
+    other.clock.advance(10**7)
+    other.write(("a", "z1"))
+    view.sync()
+    assert metrics.get("reloads", cause="table-replaced") == 1
+    assert view.loaded_partitions() == []
+
+
+def test_a_long_way_to_catch_up_makes_the_snapshots_that_are_kept() -> None:
+    table, _, _ = a_table()
+    view = TableView(table.storage, retained_snapshots=3)
+    view.newest().load_partitions(["a", "b"])
+    for _ in range(9):
+        table.complete(table.begin([("a", "f1-0")]))
+    assert names(view.sync(), "a") == truth(table, "a")
+    assert view.status()["snapshots"] == 3
+    last = view.newest()
+    table.complete(table.begin([("b", "f2-0")]))
+    assert names(view.sync(), "b") == truth(table, "b")
+    assert view.held(*pin(last)) is last.snapshot
+
+
+def test_what_is_no_partition_does_not_count_as_one() -> None:
+    """A data file may lie in a directory that leads to partitions."""
+    table = SmallTable()
+    table.write(("a", "f1"), ("b/c", "f2"))
+    table.storage.create("f3_0-0-0_20231114221321000.parquet", b"stray")
+    view = TableView(table.storage).newest()
+    view.latest_base_files("")
+    view.latest_base_files("b")
+    view.load_all_partitions()
+    assert view.snapshot.files.known == {"a", "b/c"}
