@@ -25,7 +25,7 @@ from tests.kit.metadata_table import (
     MetadataTable,
     avro_block,
     delete_block,
-    said,
+    hfile_content,
 )
 from tests.kit.view_model import ModelTable
 from tests.kit.wide_table import cleaned, delete_partition, listed, sizes, small_table
@@ -41,7 +41,7 @@ from timeline.instant import (
 )
 from timeline.log_blocks import AVRO_DATA, COMMAND, DELETE, HFILE_DATA
 from timeline.meta_client import TableMetaClient
-from timeline.metadata_records import ALL_PARTITIONS, Files
+from timeline.metadata_records import Files
 from timeline.storage.base import Storage
 
 STEPS = [
@@ -177,39 +177,35 @@ def failed_there(table: ModelTable, metadata: MetadataTable) -> None:
     metadata.add(table.tick(), files, complete=False)
 
 
+def newest(table: ModelTable, metadata: MetadataTable) -> tuple[str, list[tuple[str, Files]]]:
+    """Return time and records of the newest completed instant."""
+    instant = table.meta.active_timeline().completed()[-1]
+    return instant.requested_time, metadata.records_of(instant)
+
+
 def avro_logged(table: ModelTable, metadata: MetadataTable) -> None:
     commit(table)
-    instant = table.meta.active_timeline().completed()[-1]
-    time = instant.requested_time
-    metadata.write_log(time, AVRO_DATA, avro_block(metadata.records_of(instant)))
+    time, records = newest(table, metadata)
+    metadata.write_log(time, AVRO_DATA, avro_block(records))
     metadata.complete(time)
 
 
 def deleted_and_written_again(table: ModelTable, metadata: MetadataTable) -> None:
     """A delete block takes a whole record away, whatever was in the base file and before it."""
     commit(table)
-    instant = table.meta.active_timeline().completed()[-1]
-    time = instant.requested_time
+    time, records = newest(table, metadata)
     metadata.write_log(time, DELETE, delete_block(["a"]))
-    metadata.write_log(time, HFILE_DATA, metadata_records({"a": listed(table.storage)["a"]}))
-    metadata.add(time, [r for r in metadata.records_of(instant) if r[0] != "a"])
-
-
-def metadata_records(files: dict[str, Files]) -> bytes:
-    return MetadataTable.content(files.items())
+    metadata.write_log(time, HFILE_DATA, hfile_content([("a", listed(table.storage)["a"])]))
+    metadata.add(time, [record for record in records if record[0] != "a"])
 
 
 def appended(table: ModelTable, metadata: MetadataTable) -> None:
     """Of a file that is said twice the greater size counts, whichever comes last."""
     commit(table)
-    instant = table.meta.active_timeline().completed()[-1]
-    time, records = instant.requested_time, metadata.records_of(instant)
-    smaller = [
-        (key, {name: size and size - 1 for name, size in files.items() if key != ALL_PARTITIONS})
-        for key, files in records
-    ]
-    metadata.write_log(time, HFILE_DATA, MetadataTable.content(records))
-    metadata.add(time, [(key, {n: s or None for n, s in f.items()}) for key, f in smaller if f])
+    time, records = newest(table, metadata)
+    smaller = {name: 1 for name, size in dict(records)["a"].items() if size is not None}
+    metadata.write_log(time, HFILE_DATA, hfile_content(records))
+    metadata.add(time, [("a", smaller)])
 
 
 @VERSIONS
@@ -230,6 +226,7 @@ def appended(table: ModelTable, metadata: MetadataTable) -> None:
         failed_there,
         avro_logged,
         deleted_and_written_again,
+        appended,
     ],
 )
 def test_a_metadata_table_in_step_says_what_a_listing_says(
@@ -238,3 +235,205 @@ def test_a_metadata_table_in_step_says_what_a_listing_says(
     table, metadata = kept(version)
     change(table, metadata)
     assert files_of(read(table.storage)) == listed(table.storage)
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_a_command_voids_what_came_before_it(again: bool) -> None:
+    """In version 6 an instant that is written again has a block that doesn't count."""
+    table, metadata = kept(6)
+    commit(table)
+    time, records = newest(table, metadata)
+    metadata.add(time, [("a", {"nobody's_0-1-1_20990101000000000.parquet": 7})])
+    metadata.roll_back(time)
+    if again:
+        metadata.write_log(time, HFILE_DATA, hfile_content(records))
+        assert files_of(read(table.storage)) == listed(table.storage)
+    else:
+        refused(table, "behind")
+
+
+# Out of step.
+
+
+def not_told_last(table: ModelTable, metadata: MetadataTable) -> None:
+    commit(table)
+
+
+def not_told_between(table: ModelTable, metadata: MetadataTable) -> None:
+    commit(table)
+    time, _ = newest(table, metadata)
+    metadata.told[time] = []
+    commit(table)
+    metadata.follow()
+
+
+def told_in_part(table: ModelTable, metadata: MetadataTable) -> None:
+    """The instant is there, its log isn't."""
+    (path,) = [path for path in metadata.files() if path.endswith("_0-1-3")]
+    del table.storage.files[path]
+
+
+def not_completed_there(table: ModelTable, metadata: MetadataTable) -> None:
+    commit(table)
+    time, records = newest(table, metadata)
+    metadata.add(time, records, complete=False)
+    metadata.put_instant(Instant(time, DELTA_COMMIT, State.INFLIGHT))
+
+
+def cleaned_unsaid(table: ModelTable, metadata: MetadataTable) -> None:
+    cleaned(table)
+
+
+def no_base(table: ModelTable, metadata: MetadataTable) -> None:
+    del table.storage.files[next(path for path in metadata.files() if path.endswith(".hfile"))]
+
+
+def no_timeline(table: ModelTable, metadata: MetadataTable) -> None:
+    folder = f"{FOLDER}/{metadata.layout.folder}/"
+    for path in [path for path in table.storage.files if path.startswith(folder)]:
+        del table.storage.files[path]
+
+
+def not_there(table: ModelTable, metadata: MetadataTable) -> None:
+    table.storage.delete_tree(FOLDER)
+
+
+def undone_there(table: ModelTable, metadata: MetadataTable) -> None:
+    metadata.put_instant(Instant(table.tick(), ROLLBACK, State.INFLIGHT))
+
+
+def logs_compacted(table: ModelTable, metadata: MetadataTable) -> None:
+    metadata.put_instant(Instant(table.tick(), LOG_COMPACTION, State.REQUESTED))
+
+
+def other_group(table: ModelTable, metadata: MetadataTable) -> None:
+    metadata.put(f"files-0001-0_0-1-1_{BEGINNING}.hfile", b"")
+
+
+def other_command(table: ModelTable, metadata: MetadataTable) -> None:
+    time = max(metadata.told)
+    metadata.write_log(time, COMMAND, b"")
+
+
+def unheard_of(table: ModelTable, metadata: MetadataTable) -> None:
+    """A block of an instant that the table had never, between two that it had."""
+    time = str(int(min(metadata.told)) + 1)
+    assert time < max(metadata.told)
+    metadata.add(time, [("a", {"x": 1})])
+
+
+def unheard_of_and_merged(table: ModelTable, metadata: MetadataTable) -> None:
+    unheard_of(table, metadata)
+    metadata.compact()
+
+
+def no_partition(table: ModelTable, metadata: MetadataTable) -> None:
+    commit(table)
+    time, records = newest(table, metadata)
+    name = f"f9-0_0-1-1_{time}.parquet"
+    metadata.add(time, [*records, ("z", {name: 7})])
+
+
+@VERSIONS
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (not_told_last, "behind"),
+        (not_told_between, "behind"),
+        (told_in_part, "behind"),
+        (not_completed_there, "behind"),
+        (cleaned_unsaid, "behind"),
+        (no_base, "missing"),
+        (no_timeline, "missing"),
+        (not_there, "missing"),
+        (undone_there, "pending"),
+        (logs_compacted, "unsupported"),
+        (other_group, "unsupported"),
+        (other_command, "unsupported"),
+        (unheard_of, "unknown"),
+        (unheard_of_and_merged, "unknown"),
+        (no_partition, "unknown"),
+    ],
+)
+def test_a_metadata_table_out_of_step_is_not_used(
+    version: int, change: Callable[[ModelTable, MetadataTable], object], reason: str
+) -> None:
+    table, metadata = kept(version)
+    change(table, metadata)
+    refused(table, reason)
+
+
+@VERSIONS
+@pytest.mark.parametrize("follows", [True, False])
+def test_what_was_written_just_after_it_was_made_is_missed(version: int, follows: bool) -> None:
+    """Nothing of the metadata table's own is older then: only completion times tell."""
+    table = small_table(version)
+    metadata = MetadataTable(table)
+    assert files_of(read(table.storage)) == listed(table.storage)
+    commit(table)
+    refused(table, "behind")
+    metadata.told[newest(table, metadata)[0]] = []
+    if follows:  # the next writer keeps it
+        commit(table)
+        metadata.follow()
+        refused(table, "behind")
+
+
+@VERSIONS
+def test_what_is_newer_than_the_snapshot_does_not_count(version: int) -> None:
+    table, metadata = kept(version)
+    before, snapshot = listed(table.storage), snapshot_of(table.meta)
+    commit(table)
+    metadata.follow()
+    assert files_of(read(table.storage, snapshot)) == before
+    metadata.compact()
+    # The base file before it may be gone soon, and the new one has too much.
+    refused(table, "ahead", snapshot)
+
+
+# Damage.
+
+
+@cache
+def golden_files(scenario: str) -> tuple[str, ...]:
+    """Return the paths of what is read at the last step."""
+    client = TableMetaClient.open(last_step(scenario))
+    snapshot = snapshot_of(client)
+    found = look(client, snapshot, to_read(snapshot.active))
+    return tuple(f"{FOLDER}/{FILES}/{file.name}" for file in (found.base, *found.logs))
+
+
+def last_step(scenario: str) -> golden.GoldenStorage:
+    return golden.GoldenStorage(scenario, golden.steps(scenario)[-1])
+
+
+@pytest.mark.parametrize("scenario", ["mdt_mor_v6", "mdt_mor_v9"])
+@given(data=st.data())
+@settings(max_examples=60)
+def test_damage_is_found_or_harmless(scenario: str, data: st.DataObject) -> None:
+    storage = last_step(scenario)
+    path = data.draw(st.sampled_from(golden_files(scenario)))
+    file = bytearray(storage.read(path))
+    if data.draw(st.booleans(), label="cut"):
+        del file[data.draw(st.integers(0, len(file) - 1)) :]
+    else:
+        file[data.draw(st.integers(0, len(file) - 1))] ^= data.draw(st.integers(1, 255))
+    storage._contents[path] = bytes(file)
+    assert files_or_error(storage) in ("refused", listed(storage))
+
+
+def files_or_error(storage: Storage) -> object:
+    """Return what is read, or that nothing is."""
+    try:
+        return files_of(read(storage))
+    except (NotInStepError, CorruptMetadataError):
+        return "refused"
+
+
+@pytest.mark.parametrize("scenario", ["mdt_mor_v6", "mdt_mor_v9"])
+def test_a_file_that_is_gone_is_an_error(scenario: str) -> None:
+    for path in golden_files(scenario):
+        storage = last_step(scenario)
+        del storage._contents[path]
+        with pytest.raises(PathNotFoundError, match=GROUP):
+            read(storage)
