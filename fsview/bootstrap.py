@@ -247,14 +247,15 @@ class Bootstrap:
     def _from_metadata_table(
         self, client: TableMetaClient, snapshot: Snapshot, ahead: int
     ) -> Loaded | None:
+        path = client.storage.base_path
         try:
             return self._read_in_step(client, snapshot, ahead)
         except NotInStepError as exc:
-            self._pass_over(exc.reason, exc, for_good=exc.reason != AHEAD)
+            self._pass_over(path, exc.reason, exc, for_good=exc.reason != AHEAD)
         except CorruptMetadataError as exc:
-            self._pass_over(DAMAGED, exc, for_good=True)
+            self._pass_over(path, DAMAGED, exc, for_good=True)
         except PathNotFoundError as exc:
-            self._pass_over(VANISHED, exc, for_good=False)
+            self._pass_over(path, VANISHED, exc, for_good=False)
         return None
 
     def _read_in_step(
@@ -270,11 +271,11 @@ class Bootstrap:
             return None
         return Loaded(*metadata_table.read(client, snapshot, done, files), METADATA_TABLE)
 
-    def _pass_over(self, reason: str, why: object, *, for_good: bool) -> None:
-        """Say why the metadata table isn't used."""
+    def _pass_over(self, path: str, reason: str, why: Exception, *, for_good: bool) -> None:
+        """Say why the metadata table of a table isn't used."""
         self._tell(reason)
         level = logging.WARNING if reason == DAMAGED else logging.INFO
-        logger.log(level, "the metadata table isn't used (%s): %s", reason, why)
+        logger.log(level, "the metadata table of %s isn't used (%s): %s", path, reason, why)
         if for_good:
             self._refuse(METADATA_TABLE)
 
