@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -54,27 +55,30 @@ class SpillFile:
     It is closed when nobody refers to it any more, so never under a thread that reads.
     """
 
-    def __init__(self, directory: Path | None = None) -> None:
+    def __init__(
+        self, directory: Path | None = None, remove: Callable[[str], bool] | None = None
+    ) -> None:
         """Make the file.
 
         Args:
             directory: Where; made if it isn't there. ``None``: where the system has such files.
+            remove: What takes away the directory with the file in it, and returns whether it could.
 
         Raises:
             StoreError: It can't be made.
         """
+        remove = remove or _remove
         try:
             if directory is not None:
                 directory.mkdir(parents=True, exist_ok=True)
             own = tempfile.mkdtemp(prefix="strandline-spill-", dir=directory)  # mode 0700
             self.path = os.path.join(own, _NAME)
-            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
-            self._descriptor = os.open(self.path, flags, 0o600)
+            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         except OSError as exc:
             place = directory or tempfile.gettempdir()
             raise StoreError(f"no file to spill to can be made in {place}: {exc}") from exc
-        removed = _remove(own)
-        weakref.finalize(self, _close, self._descriptor, None if removed else own, os.getpid())
+        left = None if remove(own) else own
+        weakref.finalize(self, _close, self._descriptor, left, remove, os.getpid())
 
     def read(self, offset: int, size: int) -> bytes:
         """See ``BlobFile``."""
@@ -108,8 +112,8 @@ def _remove(own: str) -> bool:
     return True
 
 
-def _close(descriptor: int, own: str | None, pid: int) -> None:
+def _close(descriptor: int, left: str | None, remove: Callable[[str], bool], pid: int) -> None:
     """Close the file; the process that made it removes what is left of it."""
     os.close(descriptor)
-    if own is not None and os.getpid() == pid:
-        _remove(own)
+    if left is not None and os.getpid() == pid:
+        remove(left)

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from fsview.store.base import Handle, Rows, Store, StoredChunk
-from fsview.store.spill_area import NUMBER_BITS, SpillArea
+from fsview.store.spill_area import SpillArea
+from fsview.store.spill_index import NUMBER_BITS
 
 __all__ = ["SpillArea", "SpillableStore"]
 
@@ -24,7 +25,7 @@ class SpillableStore(Store):
     def __init__(self, area: SpillArea) -> None:
         super().__init__()
         self._area = area
-        self._number = area.open()
+        self._number = area.index.open()
         self.forgotten = area.forgotten
 
     def rows(self) -> Mapping[str, bytes]:
@@ -34,11 +35,12 @@ class SpillableStore(Store):
     def get(self, handle: Handle) -> bytes:
         """See ``Store``."""
         area = self._area
-        blob = area.resident.get(handle)
+        resident = area.index.resident
+        blob = resident.get(handle)
         if blob is None or handle >> NUMBER_BITS != self._number or os.getpid() != area.pid:
             return area.fetch(self._number, handle)
         try:
-            area.resident.move_to_end(handle)
+            resident.move_to_end(handle)
         except KeyError:  # it was taken out right now
             return area.fetch(self._number, handle)
         return blob
@@ -66,4 +68,5 @@ class SpillableStore(Store):
 
     def status(self) -> dict[str, Any]:
         """See ``Store``."""
-        return {"kind": self.kind, **self._area.tally(self._number)}
+        self._area.check_process()
+        return {"kind": self.kind, **self._area.index.tally(self._number)}

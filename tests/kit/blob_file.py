@@ -1,0 +1,66 @@
+"""A file to spill to that fails when it is told to, and waits when it is told to."""
+
+from __future__ import annotations
+
+import errno
+import threading
+
+
+class FaultyFile:
+    """A ``BlobFile`` in memory.
+
+    Attributes:
+        capacity: Bytes from which on the disk is full; what fits before them is written.
+        read_error: What reading raises.
+        write_error: What writing raises, after half of a blob.
+        reading, writing: Cleared, they hold up whoever reads or writes.
+        waiting: Set while somebody is held up.
+    """
+
+    path = "spilled/blobs"
+
+    def __init__(self) -> None:
+        self.content = bytearray()
+        self.capacity = 1 << 40
+        self.read_error: OSError | None = None
+        self.write_error: OSError | None = None
+        self.reading, self.writing, self.waiting = (threading.Event() for _ in range(3))
+        self.reading.set()
+        self.writing.set()
+        self.reads: list[int] = []
+        self.writes: list[int] = []
+        self._lock = threading.Lock()
+
+    def read(self, offset: int, size: int) -> bytes:
+        self._pass(self.reading)
+        if self.read_error is not None:
+            raise self.read_error
+        with self._lock:
+            self.reads.append(offset)
+            return bytes(self.content[offset : offset + size])
+
+    def write(self, offset: int, blob: bytes) -> None:
+        self._pass(self.writing)
+        if self.write_error is not None:
+            self._put(offset, blob[: len(blob) // 2])
+            raise self.write_error
+        room = max(0, self.capacity - offset)
+        self._put(offset, blob[:room])
+        if len(blob) > room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.writes.append(offset)
+
+    def truncate(self, size: int) -> None:
+        with self._lock:
+            del self.content[size:]
+
+    def _put(self, offset: int, blob: bytes) -> None:
+        with self._lock:
+            self.content.extend(bytes(max(0, offset - len(self.content))))
+            self.content[offset : offset + len(blob)] = blob
+
+    def _pass(self, gate: threading.Event) -> None:
+        if not gate.is_set():
+            self.waiting.set()
+            assert gate.wait(60), "held up for too long"
+            self.waiting.clear()
