@@ -1,0 +1,305 @@
+"""``RocksDatabase``: an open RocksDB, as far as a store needs one; nobody else imports rocksdict.
+
+What it stands between, found by running rocksdict 0.3.29:
+
+* whatever RocksDB reports is a bare ``Exception`` with its text: see ``fsview.store.rocks_error``;
+* ``items()`` and ``keys()`` end at a damaged block as if nothing more came: ``scan`` asks;
+* while a flush fails, as the disk is full, a write waits for ever: ``write`` only waits for a flush
+  that doesn't fail, and closing stops the background work first;
+* ``close`` refuses while another thread reads, and readers meet a ``RuntimeError`` meanwhile;
+* an object that goes out of use flushes, which in a forked child hangs for ever or writes into the
+  parent's files: one reference is left over on purpose, so that it never goes out of use there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import threading
+from collections.abc import Iterable
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+from fsview.store.rocks_error import STALLED, STOPPED, RocksError
+from timeline.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+MIN_CACHE_BYTES: Final = 1 << 20
+_BUFFER_SHARE: Final = 4  # of the cache's bytes, one in so many is for what isn't in files yet
+_BUFFER_BYTES: Final = 4 << 20  # of one database, at most
+_FILE_BYTES: Final = 8 << 20
+_LEVEL_BYTES: Final = 16 << 20
+_ARENA_BYTES: Final = 64 << 10  # a table that hardly changes takes no more
+_LOG_BYTES: Final = 1 << 20
+_OPEN_FILES: Final = 128
+_BLOOM_BITS: Final = 10
+_READ_AHEAD_BYTES: Final = 1 << 20
+
+_WAIT_S: Final = 0.005
+_STALLS: Final = 6000  # 30 s
+_BORROWED: Final = 2000  # 10 s
+
+Changes = Iterable[tuple[bytes, bytes | None]]
+"""Key → content in the order in which they are made; ``None`` takes the key away."""
+
+
+class RocksEngine:
+    """What the databases of a service share: the memory that all of them may take together.
+
+    The cache holds blocks of files; what isn't in files yet counts as part of it.
+    """
+
+    def __init__(self, cache_bytes: int) -> None:
+        """Load RocksDB.
+
+        Raises:
+            ConfigError: rocksdict isn't installed, or the size is too small.
+        """
+        try:
+            self.library: Any = import_module("rocksdict")
+        except ImportError as exc:
+            raise ConfigError(
+                f"stores in RocksDB need rocksdict, which can't be imported: {exc}",
+                hint="pip install 'strandline[rocksdb]'",
+            ) from exc
+        if cache_bytes < MIN_CACHE_BYTES:
+            raise ConfigError(
+                f"RocksDB's cache has {cache_bytes} bytes; {MIN_CACHE_BYTES} is the least"
+            )
+        self.limit_bytes = cache_bytes
+        self._buffer_bytes = cache_bytes // _BUFFER_SHARE
+        self._cache = self.library.Cache(cache_bytes)
+        self._buffers = self.library.WriteBufferManager.new_write_buffer_manager_with_cache(
+            self._buffer_bytes, False, self._cache
+        )
+
+    @property
+    def used_bytes(self) -> int:
+        """How much of the shared memory is taken."""
+        return int(self._cache.get_usage())
+
+    def open(self, path: Path, *, create: bool) -> RocksDatabase:
+        """Open the database of a directory, which is there.
+
+        Args:
+            path: The directory.
+            create: Whether a database is made there; else there must be one.
+
+        Raises:
+            RocksError: It can't be opened.
+        """
+        options = self._options()
+        options.create_if_missing(create)
+        try:
+            # Named, or else rocksdict takes the options, and a cache of its own, from a file.
+            rdict = self.library.Rdict(str(path), options, column_families={"default": options})
+        except Exception as exc:
+            raise RocksError.of(exc) from exc
+        return RocksDatabase(self.library, rdict)
+
+    def close(self) -> None:
+        """Give back the blocks in memory; databases that are still open go on without."""
+        self._cache.set_capacity(0)
+
+    def _options(self) -> Any:
+        library = self.library
+        table = library.BlockBasedOptions()
+        table.set_block_cache(self._cache)
+        table.set_cache_index_and_filter_blocks(True)
+        table.set_pin_l0_filter_and_index_blocks_in_cache(True)
+        table.set_bloom_filter(_BLOOM_BITS, False)
+        options = library.Options(raw_mode=True)
+        options.set_block_based_table_factory(table)
+        options.set_write_buffer_manager(self._buffers)
+        options.set_write_buffer_size(min(_BUFFER_BYTES, self._buffer_bytes))
+        options.set_arena_block_size(_ARENA_BYTES)
+        # Packed chunks are ids and times: lz4 and zlib save a fifth at best, and cost more.
+        options.set_compression_type(library.DBCompressionType.none())
+        options.set_target_file_size_base(_FILE_BYTES)
+        options.set_max_bytes_for_level_base(_LEVEL_BYTES)
+        options.set_level_compaction_dynamic_level_bytes(True)
+        options.set_max_total_wal_size(2 * _BUFFER_BYTES)
+        # What a crash tore off ends the log there: the state is that of an earlier commit.
+        options.set_wal_recovery_mode(library.DBRecoveryMode.point_in_time())
+        options.set_max_open_files(_OPEN_FILES)
+        options.set_skip_stats_update_on_db_open(True)
+        options.set_manifest_preallocation_size(_ARENA_BYTES)
+        options.set_keep_log_file_num(2)
+        options.set_max_log_file_size(_LOG_BYTES)
+        options.set_stats_dump_period_sec(0)
+        options.set_stats_persist_period_sec(0)
+        return options
+
+
+class RocksDatabase:
+    """One open database; its methods may be called from several threads, but not after a fork."""
+
+    def __init__(self, library: Any, rdict: Any) -> None:
+        self._library = library
+        self._rdict = rdict
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(rdict))  # see the module; given back by close
+        self._no_wait = library.WriteOptions()
+        self._no_wait.no_slowdown = True
+        self._failures = 0  # of background work, as of the last write
+        self._waiting = threading.Event()  # nobody sets it
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return what a key has, ``None`` when it isn't there.
+
+        Raises:
+            RocksError: It can't be read.
+        """
+        try:
+            content: bytes | None = self._rdict.get(key)
+        except Exception as exc:
+            raise RocksError.of(exc) from exc
+        return content
+
+    def scan(self, first: bytes, end: bytes) -> list[tuple[bytes, bytes]]:
+        """Return keys in order, each with its content.
+
+        Args:
+            first: The least key that is wanted.
+            end: The least that isn't any more.
+
+        Raises:
+            RocksError: Some can't be read.
+        """
+        options = self._library.ReadOptions()
+        options.set_iterate_upper_bound(end)
+        options.set_readahead_size(_READ_AHEAD_BYTES)
+        found: list[tuple[bytes, bytes]] = []
+        try:
+            rows = self._rdict.iter(options)
+            rows.seek(first)
+            while rows.valid():
+                found.append((rows.key(), rows.value()))
+                rows.next()
+            rows.status()
+        except Exception as exc:
+            rows = None  # or the exception's frame keeps it, and it the database
+            raise RocksError.of(exc) from exc
+        return found
+
+    def is_empty(self) -> bool:
+        """Return whether there is no key at all.
+
+        Raises:
+            RocksError: It can't be read.
+        """
+        try:
+            rows = self._rdict.iter()
+            rows.seek_to_first()
+            empty = not rows.valid()
+            rows.status()
+        except Exception as exc:
+            rows = None
+            raise RocksError.of(exc) from exc
+        return empty
+
+    def write(self, changes: Changes, cleared: tuple[bytes, bytes] | None = None) -> None:
+        """Make all changes in one step that is in the log when this returns.
+
+        Args:
+            changes: See there; asked for again after a wait.
+            cleared: Before them all keys are taken away from the first on, up to the second.
+
+        Raises:
+            RocksError: No change was made.
+        """
+        for _ in range(_STALLS):
+            try:
+                self._rdict.write(self._batch(changes, cleared), self._no_wait)
+            except Exception as exc:
+                error = RocksError.of(exc)
+                if not str(error).startswith(STALLED):
+                    raise error from exc
+            else:
+                self._failures = self._number("rocksdb.background-errors")
+                return
+            if self._number("rocksdb.background-errors") > self._failures:
+                break
+            self._waiting.wait(_WAIT_S)
+        full = self._free_bytes() < 2 * _BUFFER_BYTES
+        why = "the disk is full" if full else "see its file LOG"
+        raise RocksError(
+            f"it takes no more, as what it has can't be written to files: {why}", full=full
+        )
+
+    def _batch(self, changes: Changes, cleared: tuple[bytes, bytes] | None) -> Any:
+        batch = self._library.WriteBatch(raw_mode=True)
+        if cleared is not None:
+            batch.delete_range(*cleared)
+        for key, content in changes:
+            if content is None:
+                batch.delete(key)
+            else:
+                batch.put(key, content)
+        return batch
+
+    def compact(self) -> None:
+        """Give back all space of what was taken away; takes its time, stopped by ``close``.
+
+        Raises:
+            RocksError: It is closed.
+        """
+        options = self._library.CompactOptions()
+        options.set_exclusive_manual_compaction(False)
+        try:
+            self._rdict.compact_range(None, None, options)
+        except Exception as exc:
+            raise RocksError.of(exc) from exc
+
+    def disk_bytes(self) -> int:
+        """Return the size of the files, without the log.
+
+        Raises:
+            RocksError: It is closed.
+        """
+        return self._number("rocksdb.live-sst-files-size")
+
+    def resident_bytes(self) -> int:
+        """Return what isn't in files yet and what is kept of open files, without cached blocks.
+
+        Raises:
+            RocksError: It is closed.
+        """
+        buffers = self._number("rocksdb.cur-size-all-mem-tables")
+        return buffers + self._number("rocksdb.estimate-table-readers-mem")
+
+    def close(self) -> None:
+        """Stop and give back all; readers in other threads are waited for."""
+        rdict = self._rdict
+        try:
+            rdict.cancel_all_background(True)
+        except Exception as exc:  # noqa: BLE001 - rocksdict raises nothing narrower
+            logger.warning("RocksDB's background work can't be stopped: %s", exc)
+        for _ in range(_BORROWED):
+            try:
+                rdict.close()
+            except RuntimeError:  # a reader is in it
+                self._waiting.wait(_WAIT_S)
+                continue
+            except Exception as exc:  # noqa: BLE001 - rocksdict raises nothing narrower
+                # It flushes, which has just been stopped: the log has all of it.
+                if STOPPED not in str(exc):
+                    logger.warning("RocksDB closed with an error: %s", exc)
+            ctypes.pythonapi.Py_DecRef(ctypes.py_object(rdict))
+            return
+        logger.warning("a database of RocksDB stays open: somebody reads it")
+
+    def _number(self, name: str) -> int:
+        try:
+            return int(self._rdict.property_int_value(name) or 0)
+        except Exception as exc:
+            raise RocksError.of(exc) from exc
+
+    def _free_bytes(self) -> int:
+        try:
+            place = os.statvfs(self._rdict.path())
+        except OSError as exc:
+            raise RocksError(f"its directory can't be asked: {exc}") from exc
+        return place.f_bavail * place.f_frsize

@@ -1,0 +1,384 @@
+"""``RocksStore``: the blobs and rows of a table in RocksDB, which outlive the process.
+
+One database a table, with these keys (numbers big-endian, 8 bytes)::
+
+    b <handle>    a blob
+    h <handle>    nothing: names the blob, so that a sweep reads no blobs
+    m             JSON: format of the store, table
+    r <name>      a row
+    s <step>      of the last commit: next handle, number of blobs, bytes after the last compaction
+
+A commit is one write batch in the log, so kill -9 loses it as a whole or not at all. The log isn't
+flushed to the disk: a machine that loses power may forget its last commits. Each commit also takes
+the step before it away. So a store in which one is missing between others (a log was cut short
+and its successor wasn't) shows two steps, and isn't served.
+
+What isn't this table's store in this format, whole, is set aside (``fsview.store.set_aside``).
+Damage that lets it open is noticed by a read, as RocksDB has a checksum for every block; then it is
+set aside when it is opened the next time.
+
+Source: org.apache.hudi.common.util.collection.RocksDBDAO, which deletes its directory at each start
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from struct import Struct
+from typing import Any, ClassVar, Final
+
+import orjson
+
+from fsview.store.base import Handle, Rows, Store, StoredChunk
+from fsview.store.rocks_database import RocksDatabase, RocksEngine
+from fsview.store.rocks_error import RocksError
+from fsview.store.set_aside import StorePlace
+from timeline.errors import StoreError, StoreFullError, StoreLockedError
+from timeline.table_id import TableId
+
+logger = logging.getLogger(__name__)
+
+FORMAT: Final = 1
+"""Of the keys; what another one wrote isn't read."""
+
+_BLOB: Final = b"b"
+_HANDLE: Final = b"h"
+_MARKER: Final = b"m"
+_ROW: Final = b"r"
+_STEP: Final = b"s"
+_BEHIND_ROWS: Final = _STEP
+_END: Final = b"t"
+_KEY: Final = Struct(">cQ")
+_STATE: Final = Struct(">QQQ")
+
+# Files may come to so much more than after the last compaction before there is another.
+_GARBAGE_FACTOR: Final = 2
+_GARBAGE_BYTES: Final = 32 << 20
+_SWEPT_AT_ONCE: Final = 1000
+
+
+class _UnusableError(Exception):
+    """What lies at the store's place isn't this table's store; the message says why."""
+
+
+class RocksStores:
+    """The stores of a service's tables, in one directory and within one amount of memory."""
+
+    def __init__(self, directory: Path, cache_bytes: int) -> None:
+        """Load RocksDB.
+
+        Args:
+            directory: Where each store has a directory of its own; made with the first.
+            cache_bytes: What blocks in memory and changes that aren't in files yet may take, of all
+                stores together.
+
+        Raises:
+            ConfigError: rocksdict isn't installed, or the size is too small.
+        """
+        self.directory = directory
+        self._engine = RocksEngine(cache_bytes)
+
+    def open(self, table_id: TableId) -> RocksStore:
+        """Open the store of a table, with the rows of its last commit, or a new one.
+
+        What is there and can't be served is set aside with a warning.
+
+        Raises:
+            StoreLockedError: A process that lives has it open.
+            StoreFullError: The disk is full.
+            StoreError: The directory can't be read or written.
+        """
+        place = StorePlace.of(self.directory, table_id)
+        with place.opening():
+            reason = place.doubts()
+            if reason is None:
+                try:
+                    return RocksStore(place, table_id, self._engine)
+                except _UnusableError as exc:
+                    reason = str(exc)
+            place.set_aside(reason)
+            try:
+                return RocksStore(place, table_id, self._engine)
+            except _UnusableError as exc:
+                raise StoreError(f"the new store {place.path} can't be read: {exc}") from exc
+
+    def close(self) -> None:
+        """Give back the memory that the stores share; close them before."""
+        self._engine.close()
+
+    def status(self) -> dict[str, Any]:
+        """Return figures of the memory that all stores share, fit for JSON."""
+        return {"limit_bytes": self._engine.limit_bytes, "used_bytes": self._engine.used_bytes}
+
+
+class RocksStore(Store):
+    """See ``Store``; made by ``RocksStores``.
+
+    Its lock guards what goes from one commit to the next. Reading takes no lock. A process forked
+    from the one that opened it can't use it.
+    """
+
+    kind: ClassVar[str] = "EMBEDDED_KV_STORE"
+    lasts: ClassVar[bool] = True
+
+    def __init__(self, place: StorePlace, table_id: TableId, engine: RocksEngine) -> None:
+        super().__init__()
+        self._place = place
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._compacting = False
+        database = self._opened(engine)
+        self._database: RocksDatabase | None = database
+        self._finalizer = weakref.finalize(self, _close, database, self._pid)
+        try:
+            self._rows: Mapping[str, bytes] | None = self._load(database, table_id)
+            place.hold()
+        except BaseException:
+            self._finalizer()
+            raise
+        self._first = self._next  # handle of this process
+
+    def _opened(self, engine: RocksEngine) -> RocksDatabase:
+        create = self._place.make()
+        try:
+            return engine.open(self._place.path, create=create)
+        except RocksError as exc:
+            if exc.locked:
+                raise StoreLockedError(
+                    f"the store {self._place.path} is open in {self._place.holder()}",
+                    hint="one service at a time can have a directory of stores",
+                ) from exc
+            if exc.corrupt:
+                raise _UnusableError(str(exc)) from exc
+            raise self._failed("it can't be opened", exc) from exc
+
+    def _load(self, database: RocksDatabase, table_id: TableId) -> dict[str, bytes]:
+        """Read marker, step and rows, or make them."""
+        marker = orjson.dumps({"format": FORMAT, "table": _text(table_id)})
+        try:
+            found = database.get(_MARKER)
+            if found is None and database.is_empty():
+                self._step, self._next, self._blobs, self._compacted = 0, 1, 0, 0
+                state = _STATE.pack(self._next, 0, 0)
+                database.write([(_MARKER, marker), (_KEY.pack(_STEP, 0), state)])
+                return {}
+            if found != marker:
+                raise _UnusableError(f"it is marked {found!r}, not {marker!r}")
+            steps = database.scan(_STEP, _END)
+            if len(steps) != 1:
+                raise _UnusableError(f"commits are missing in it: it has {len(steps)} last ones")
+            self._step = _KEY.unpack(steps[0][0])[1]
+            self._next, self._blobs, self._compacted = _STATE.unpack(steps[0][1])
+            return _rows(database)
+        except RocksError as exc:
+            if exc.corrupt:
+                raise _UnusableError(str(exc)) from exc
+            raise self._failed("it can't be read", exc) from exc
+
+    def rows(self) -> Mapping[str, bytes]:
+        """See ``Store``."""
+        database = self._open_one()
+        with self._lock:
+            rows, self._rows = self._rows, None  # what opening read is given out once
+            if rows is not None:
+                return rows
+        try:
+            return _rows(database)
+        except RocksError as exc:
+            raise self._failed("its rows can't be read", exc) from exc
+
+    def get(self, handle: Handle) -> bytes:
+        """See ``Store``."""
+        database = self._open_one()
+        try:
+            blob = database.get(_KEY.pack(_BLOB, handle))
+        except RocksError as exc:
+            raise self._failed(f"blob {handle} can't be read", exc) from exc
+        if blob is None:
+            raise StoreError(f"the store {self._place.path} has no blob {handle}")
+        return blob
+
+    def commit(
+        self,
+        blobs: Sequence[bytes],
+        rows: Callable[[Sequence[Handle]], Rows] = lambda handles: {},
+    ) -> list[StoredChunk]:
+        """See ``Store``."""
+        database = self._open_one()
+        with self._lock:
+            handles = [Handle(self._next + n) for n in range(len(blobs))]
+            self._next += len(blobs)  # even when this fails: never used again
+            changes: list[tuple[bytes, bytes | None]] = []
+            for handle, blob in zip(handles, blobs, strict=True):
+                changes.append((_KEY.pack(_BLOB, handle), blob))
+                changes.append((_KEY.pack(_HANDLE, handle), b""))
+            changes += [(_ROW + _encoded(name), row) for name, row in rows(handles).items()]
+            self._write(database, changes, came=len(blobs))
+        return [self.chunk(handle, len(blob)) for handle, blob in zip(handles, blobs, strict=True)]
+
+    def collect(self) -> None:
+        """See ``Store``."""
+        if not self.forgotten:
+            return
+        database = self._database
+        if database is None or self._is_forked():
+            self.forgotten.clear()
+            return
+        try:
+            with self._lock:
+                self._write(database, [])
+        except StoreError as exc:
+            logger.warning("space isn't given back: %s", exc)
+
+    def clear(self) -> None:
+        """See ``Store``."""
+        database = self._open_one()
+        with self._lock:
+            self._write(database, [], cleared=(_ROW, _BEHIND_ROWS))
+
+    def sweep(self, live: Collection[Handle]) -> None:
+        """See ``Store``.
+
+        Raises:
+            StoreError: They couldn't all be found or taken away.
+        """
+        database = self._open_one()
+        live = frozenset(live)
+        try:
+            found = database.scan(_HANDLE, _KEY.pack(_HANDLE, self._first))
+        except RocksError as exc:
+            raise self._failed("its blobs can't be listed", exc) from exc
+        handles = [Handle(_KEY.unpack(key)[1]) for key, _ in found]
+        orphans = [handle for handle in handles if handle not in live]
+        for start in range(0, len(orphans), _SWEPT_AT_ONCE):
+            with self._lock:
+                self._write(database, [], orphans[start : start + _SWEPT_AT_ONCE])
+        if orphans:
+            logger.info(
+                "%s: %d blobs of earlier processes are gone", self._place.path, len(orphans)
+            )
+
+    def close(self) -> None:
+        """See ``Store``."""
+        if self._is_forked():
+            return
+        with self._lock:
+            self._database = None
+            self._rows = None
+        self._finalizer()
+
+    def status(self) -> dict[str, Any]:
+        """See ``Store``; ``bytes`` is what the files take, with what isn't compacted yet."""
+        database = self._database
+        disk = resident = 0
+        if database is not None and not self._is_forked():
+            try:
+                disk, resident = database.disk_bytes(), database.resident_bytes()
+            except RocksError as exc:
+                logger.debug("%s has no figures: %s", self._place.path, exc)  # just closed
+        return {
+            "kind": self.kind,
+            "blobs": self._blobs,
+            "bytes": disk,
+            "resident_bytes": resident,
+        }
+
+    def _write(
+        self,
+        database: RocksDatabase,
+        changes: list[tuple[bytes, bytes | None]],
+        swept: Iterable[Handle] = (),
+        *,
+        came: int = 0,
+        cleared: tuple[bytes, bytes] | None = None,
+    ) -> None:
+        """Write changes, and take away what was forgotten or swept; with the lock held."""
+        forgotten = self._drained()
+        gone = {*forgotten, *swept}
+        for handle in gone:
+            changes.append((_KEY.pack(_BLOB, handle), None))
+            changes.append((_KEY.pack(_HANDLE, handle), None))
+        count = max(0, self._blobs + came - len(gone))
+        state = _STATE.pack(self._next, count, self._compacted)
+        changes.append((_KEY.pack(_STEP, self._step), None))
+        changes.append((_KEY.pack(_STEP, self._step + 1), state))
+        try:
+            database.write(changes, cleared)
+        except RocksError as exc:
+            self.forgotten.extend(forgotten)
+            raise self._failed("nothing was kept", exc) from exc
+        self._step += 1
+        self._blobs = count
+        self._rows = None
+        self._compact_if_due(database)
+
+    def _drained(self) -> list[Handle]:
+        """Take what was forgotten up to now."""
+        forgotten = []
+        while self.forgotten:
+            forgotten.append(self.forgotten.popleft())
+        return forgotten
+
+    def _compact_if_due(self, database: RocksDatabase) -> None:
+        """Start a compaction if files have grown a lot since the last; with the lock held."""
+        limit = self._compacted * (1 + _GARBAGE_FACTOR) + _GARBAGE_BYTES
+        if self._compacting or database.disk_bytes() <= limit:
+            return
+        self._compacting = True
+        name = f"compaction of {self._place.name}"
+        threading.Thread(target=self._compact, args=(database,), name=name, daemon=True).start()
+
+    def _compact(self, database: RocksDatabase) -> None:
+        try:
+            database.compact()
+            size = database.disk_bytes()
+        except RocksError as exc:
+            logger.debug("%s isn't compacted: %s", self._place.path, exc)  # closed meanwhile
+            return
+        with self._lock:
+            self._compacted = size
+            self._compacting = False
+
+    def _open_one(self) -> RocksDatabase:
+        database = self._database
+        if self._is_forked():
+            raise StoreError(
+                f"the store {self._place.path} belongs to process {self._pid}, not to its fork"
+            )
+        if database is None:
+            raise StoreError(f"the store {self._place.path} is closed")
+        return database
+
+    def _is_forked(self) -> bool:
+        return os.getpid() != self._pid
+
+    def _failed(self, what: str, exc: RocksError) -> StoreError:
+        """Return the store's error for one of RocksDB's; remember what is damaged."""
+        message = f"the store {self._place.path}: {what}: {exc}"
+        if exc.corrupt:
+            self._place.doubt(message)
+        return StoreFullError(message) if exc.full else StoreError(message)
+
+
+def _close(database: RocksDatabase, pid: int) -> None:
+    """Close what nobody uses any more, also at the end of the process; not in a fork of it."""
+    if os.getpid() == pid:
+        database.close()
+
+
+def _rows(database: RocksDatabase) -> dict[str, bytes]:
+    found = database.scan(_ROW, _BEHIND_ROWS)
+    return {key[1:].decode("utf-8", "surrogatepass"): row for key, row in found}
+
+
+def _encoded(name: str) -> bytes:
+    # A name may come from a file system that has others than UTF-8.
+    return name.encode("utf-8", "surrogatepass")
+
+
+def _text(table_id: TableId) -> str:
+    return _encoded(str(table_id)).decode("utf-8", "backslashreplace")
