@@ -31,7 +31,7 @@ def hfile(
         versions: Whether a version number of one byte follows each entry.
         between: Magic of blocks that lie between those of data; empty: none do.
     """
-    out, starts = bytearray(), []
+    out, starts, index = bytearray(), [], bytearray()
     for part in range(0, len(entries), per_block):
         if between and starts:
             out += block(between, b"an index", compressed, checksum)
@@ -40,13 +40,19 @@ def hfile(
             entry(key, value, b"\0" if versions else b"")
             for key, value in entries[part : part + per_block]
         )
-        out += block(b"DATABLK*", data, compressed, checksum)
+        packed = block(b"DATABLK*", data, compressed, checksum)
+        first = struct.pack(">H", len(entries[part][0])) + entries[part][0]
+        index += struct.pack(">qi", len(out), len(packed)) + _varint(len(first)) + first
+        out += packed
     said = {**info, b"KEY_VALUE_VERSION": struct.pack(">i", 1)} if versions else info
     pairs = b"".join(_bytes(1, _bytes(1, key) + _bytes(2, value)) for key, value in said.items())
+    loaded_at = len(out)
+    out += block(b"IDXROOT2", bytes(index), compressed, checksum)
+    out += block(b"IDXROOT2", b"", compressed, checksum)  # of what else a file may hold
     info_at = len(out)
     out += block(b"FILEINF2", b"PBUF" + _varint(len(pairs)) + pairs, compressed, checksum)
-    numbers = {1: info_at, 7: len(entries), 9: 0, 10: starts[-1] if starts else 0}
-    numbers[12] = 1 if compressed else 2
+    numbers = {1: info_at, 2: loaded_at, 3: len(index), 5: len(starts), 7: len(entries), 8: 1}
+    numbers |= {9: 0, 10: starts[-1] if starts else 0, 12: 1 if compressed else 2}
     return bytes(out) + trailer(numbers)
 
 
@@ -59,7 +65,7 @@ def entry(key: bytes, value: bytes, after: bytes = b"\0") -> bytes:
 def block(magic: bytes, data: bytes, compressed: bool = True, checksum: int = 0) -> bytes:
     """Return a block with its header and checksums."""
     packed = gzip.compress(data, mtime=0) if compressed else data
-    each, size = 512, 33 + len(packed)
+    each, size = 16384, 33 + len(packed)
     sums = 4 * -(-size // each)
     numbers = (len(packed) + sums, len(data), -1, checksum, each, size)
     found = magic + struct.pack(">iiqbii", *numbers) + packed

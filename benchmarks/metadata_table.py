@@ -1,0 +1,140 @@
+"""Reading a table from its metadata table: time and memory, ours and those of the package `hudi`.
+
+Makes a base file of the partition ``files`` as Hudi writes it and reads it in processes of their
+own: to Python's values, and until the partitions are packed. ``hudi`` must be installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import random
+import tempfile
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from fsview.bootstrap import uncertainty
+from fsview.build import snapshot_of
+from fsview.files_slice import FILES, FOLDER, look
+from fsview.from_commits import to_read
+from fsview.metadata_table import read
+from tests.kit import golden
+from tests.kit.hfile import hfile
+from timeline import avro
+from timeline.hfile import HFile
+from timeline.meta_client import TableMetaClient
+from timeline.metadata_records import ALL_PARTITIONS, base_records
+from timeline.storage.local import LocalStorage
+
+SCENARIO, STEP = "mdt_mor_v9", 12
+"""A real table whose base file is replaced: its timelines are in step."""
+
+INSTANT = "20261121082727123"
+
+Reader = Callable[[Path], object]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--files", type=int, default=1_000_000)
+    parser.add_argument("--partitions", type=int, default=4000)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        table = golden.build(SCENARIO, STEP, Path(directory) / "table")
+        path = base_file(table)
+        path.write_bytes(made(path.read_bytes(), args.files, args.partitions))
+        size = path.stat().st_size
+        print(f"{args.files:,} files in {args.partitions:,} partitions: {size:,} bytes")
+        for name, reader in READERS.items():
+            cpu, memory = in_a_process(reader, table)
+            each = cpu / args.files * 1e6
+            print(f"{name}: {cpu:.2f} s CPU, {each:.2f} us a file, {memory:.0f} MB at most")
+
+
+def base_file(table: Path) -> Path:
+    """Return the newest base file."""
+    found = (table / FOLDER / FILES).glob("[!.]*.hfile")
+    return max(found, key=lambda path: path.name.rpartition("_")[2])
+
+
+def made(real: bytes, files: int, partitions: int) -> bytes:
+    """Return a base file of so many files, with the schema of a real one."""
+    schema = HFile(real, source="a base file").info[b"schema"].decode()
+    rng = random.Random(1)
+    records = {
+        f"dt=2024-{number:05d}": {
+            f"{uuid.UUID(int=rng.getrandbits(128))}-0_{file}-1-{number}_{INSTANT}.parquet": file + 1
+            for file in range(files // partitions)
+        }
+        for number in range(partitions)
+    }
+    records[ALL_PARTITIONS] = dict.fromkeys(records, 0)
+    entries = [(key.encode(), value(schema, key, said)) for key, said in sorted(records.items())]
+    return hfile(entries, {b"schema": schema.encode()}, per_block=1)
+
+
+def value(schema: str, key: str, files: dict[str, int]) -> bytes:
+    """Return a record; the unions behind its map are null, of one byte each."""
+    fields = json.loads(schema)["fields"]
+    until = [field["name"] for field in fields].index("filesystemMetadata") + 1
+    said = {name: {"size": size, "isDeleted": False} for name, size in files.items()}
+    record = {"key": "", "type": 1 if key == ALL_PARTITIONS else 2, "filesystemMetadata": said}
+    short = json.dumps({**json.loads(schema), "fields": fields[:until]})
+    return avro.write_record(short, record) + b"\0" * (len(fields) - until)
+
+
+def in_a_process(reader: Reader, table: Path) -> tuple[float, float]:
+    """Return the CPU seconds of a reader, and the MB by which it makes its process grow."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(measured, (reader, table))
+
+
+def measured(reader: Reader, table: Path) -> tuple[float, float]:
+    before, start = peak_mb(), time.process_time()
+    found = reader(table)
+    cpu, after = time.process_time() - start, peak_mb()
+    assert found
+    return cpu, after - before
+
+
+def peak_mb() -> float:
+    """Return the most memory that this process has had."""
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(status["VmHWM"].split()[0]) / 1024
+
+
+def ours(table: Path) -> object:
+    return dict(base_records(base_file(table).read_bytes(), "a base file"))
+
+
+def ours_packed(table: Path) -> object:
+    client = TableMetaClient.open(LocalStorage(str(table)))
+    snapshot = snapshot_of(client)
+    assert uncertainty(snapshot) is None
+    done = to_read(snapshot.active)
+    return read(client, snapshot, done, look(client, snapshot, done))
+
+
+def hudis(table: Path) -> object:
+    from hudi import HudiFileGroupReader  # noqa: PLC0415 - only here
+
+    reader = HudiFileGroupReader(str(table / FOLDER))
+    batch = reader.read_file_slice_from_paths(f"{FILES}/{base_file(table).name}", [])
+    columns = (batch.column(name).to_pylist() for name in ("key", "filesystemMetadata"))
+    return {
+        key: {name: None if said["isDeleted"] else said["size"] for name, said in files}
+        for key, files in zip(*columns, strict=True)
+    }
+
+
+READERS: dict[str, Reader] = {
+    "ours, as Python's values": ours,
+    "ours, packed": ours_packed,
+    "hudi, as Python's values": hudis,
+}
+
+if __name__ == "__main__":
+    main()
