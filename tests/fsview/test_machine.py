@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from fsview.local import LocalView
-from tests.kit.model import archiving, cleaning, services, undoing, writes
+from fsview.rebuilt import differences_from_rebuilt, removals_pending
+from tests.kit.model import archiving, cleaning, services, undoing, upgrading, writes
 from tests.kit.model.asking import Pin, Watcher, plan_differences, questions, shape
 from tests.kit.model.table import SLOTS, ModelTable, Write
 from tests.kit.model.truth import Group, Truth
@@ -25,6 +26,20 @@ some_slots = st.lists(slots, min_size=1, max_size=6, unique=True)
 hows = st.lists(st.sampled_from(["base", "log", "grow", "cdc"]), min_size=6, max_size=6)
 how_far = st.sampled_from(list(State))
 which = st.integers(0, 3)
+MOVES = (
+    "complete",
+    "write",
+    "archive",
+    "clean",
+    "end",
+    "roll back",
+    "overwrite",
+    "compact",
+    "fail",
+)
+"""What may happen to a table between two calls of who looks at it."""
+
+moves = st.lists(st.tuples(st.sampled_from(MOVES), which), min_size=1, max_size=3)
 
 
 class Held:
@@ -52,17 +67,21 @@ class TableMachine(RuleBasedStateMachine):
         self.watcher = Watcher(self.table, retained)
         self.pins: list[Pin] = []
         self.held: list[Held] = []
+        self.late: list[Watcher] = []
         self.restoring_to = ""
         self.regressed: Write | None = None
         writes.complete(self.table, self.begin([(p, n) for p in PARTITIONS for n in (0, 1)], []))
 
     # Writers.
 
-    def begin(self, chosen: list[tuple[str, int]], how: list[str], *, leftover: bool = False):
+    def begin(
+        self, chosen: list[tuple[str, int]], how: list[str], *, leftovers_in: str | None = None
+    ) -> Write:
         groups = [self.table.group(*slot) for slot in chosen]
         allowed = [group for group in groups if writes.may_write(self.table, group)]
         how = how or ["base"] * len(allowed)
-        return writes.begin(self.table, list(zip(allowed, how, strict=False)), leftover=leftover)
+        wanted = list(zip(allowed, how, strict=False))
+        return writes.begin(self.table, wanted, leftovers_in=leftovers_in)
 
     def may_begin(self) -> bool:
         """Whether writers and services may begin or complete something."""
@@ -75,10 +94,12 @@ class TableMachine(RuleBasedStateMachine):
             writes.complete(self.table, self.begin(chosen, how))
 
     @precondition(lambda self: self.may_begin())
-    @rule(chosen=some_slots, how=hows, leftover=st.booleans())
-    def write_begins(self, chosen: list[tuple[str, int]], how: list[str], leftover: bool) -> None:
+    @rule(chosen=some_slots, how=hows, leftovers_in=st.sampled_from([None, *PARTITIONS]))
+    def write_begins(
+        self, chosen: list[tuple[str, int]], how: list[str], leftovers_in: str | None
+    ) -> None:
         if len(self.table.writes) < 4:
-            self.begin(chosen, how, leftover=leftover)
+            self.begin(chosen, how, leftovers_in=leftovers_in)
 
     def pending(self, *operations: str) -> list[Write]:
         """Return what is in flight and may complete, of some operations or of any."""
@@ -215,9 +236,9 @@ class TableMachine(RuleBasedStateMachine):
         newest = undoing.newest_undoable(self.table)
         if newest is None:
             return
-        self.watcher.storage.note()
+        self.note()
         undoing.uncomplete(self.table, newest)
-        self.watcher.storage.note()
+        self.note()
         self.regressed = newest
         if looked != 3:
             self.rolled_back(number=0, at_once=looked != 2, append=False, unsaid=False)
@@ -237,7 +258,7 @@ class TableMachine(RuleBasedStateMachine):
         time = min(self.table.saved)
         if undoing.may_restore(self.table, time):
             undoing.begin_restore(self.table, time)
-            self.watcher.storage.note()
+            self.note()
             self.restoring_to = time
             if at_once:
                 undoing.finish_restore(self.table, time, append=append)
@@ -259,7 +280,87 @@ class TableMachine(RuleBasedStateMachine):
             self.regressed = None
             writes.complete(self.table, self.begin([("a", 0)], []))
 
+    @precondition(lambda self: self.may_begin())
+    @rule(version=st.sampled_from([6, 8, 9]), more=st.booleans())
+    def upgraded(self, version: int, more: bool) -> None:
+        """Upgrade or downgrade, as a writer does before it writes; with a write unseen before."""
+        if upgrading.may_move(self.table, version):
+            self.watcher.view.sync()  # so that one move at most is unseen
+            for _ in range(more):
+                self.write([("a", 0)], ["base"], times=1)
+            upgrading.move(self.table, version)
+            event("upgraded")
+            self.write([("a", 1)], ["base"], times=1)
+
+    # Between two calls.
+
+    def move_on(self, moves: list[tuple[str, int]]) -> None:
+        """Do to the table what may be done to it now, without anybody looking on."""
+        for what, number in moves:
+            self.move(what, number)
+
+    def move(self, what: str, number: int) -> None:
+        if what == "end" and self.table.under_way is not None:
+            self.clean_or_undoing_ends(append=number == 1, unsaid=number == 2)
+        elif what == "clean" and self.table.under_way is None and not self.regressed:
+            self.clean(at_once=number != 3)
+        elif what == "roll back" and self.table.under_way is None and self.failing():
+            self.rolled_back(number, at_once=number != 3, append=number == 1, unsaid=number == 2)
+        elif self.may_begin():
+            self.begin_or_complete(what, number)
+
+    def begin_or_complete(self, what: str, number: int) -> None:
+        there = PARTITIONS[number % 2]
+        chosen = [(there, slot) for slot in range(SLOTS)]
+        pending = self.pending()
+        if what == "complete" and pending:
+            writes.complete(self.table, pending[number % len(pending)])
+        elif what == "write":
+            self.write(chosen[number:], ["base"] * SLOTS, times=1)
+        elif what == "archive":
+            self.archived(seen=False)
+        elif what == "overwrite":
+            self.overwrite([there], "DELETE_PARTITION", at_once=number != 3)
+        elif what == "compact" and self.table.merges_on_read:
+            self.compaction(chosen, logs_only=False, far=State.COMPLETED)
+        elif what == "fail" and self.table.truth.compactions:
+            self.compaction_fails(number)
+
+    @rule(partition=partitions, moves=moves, every=st.booleans())
+    def moves_on_during_a_load(
+        self, partition: str, moves: list[tuple[str, int]], every: bool
+    ) -> None:
+        """Load a partition, or all, into another server while the table moves on, after the
+        partition was listed and before the timeline is."""
+        watcher = Watcher(self.table, self.retained)
+        before, truth = watcher.view.sync(), self.table.truth.copy()
+        watcher.storage.then[partition] = lambda: self.move_on(moves)
+        if every:
+            before.load_all_partitions()
+        else:
+            watcher.view.newest().load_partitions([partition])
+        watcher.storage.then.clear()
+        self.right_or_refused(watcher, before, truth)
+        self.late = [*self.late[-1:], watcher]
+        self.as_the_model("loaded late", watcher, {partition})
+
+    @rule(partition=partitions, moves=moves, number=which)
+    def moves_on_during_a_check(
+        self, partition: str, moves: list[tuple[str, int]], number: int
+    ) -> None:
+        watcher = [self.watcher, *self.late][number % (1 + len(self.late))]
+        watcher.storage.then[partition] = lambda: self.move_on(moves)
+        checked = watcher.view.check(partition)
+        watcher.storage.then.clear()
+        event(f"check: {checked.outcome}")
+        assert checked.outcome != "different", str(checked.differences)
+
     # The service.
+
+    def note(self) -> None:
+        """Note what is in flight now: whoever syncs may see it."""
+        for watcher in (self.watcher, *self.late):
+            watcher.storage.note()
 
     @rule(partition=st.sampled_from([None, *PARTITIONS]))
     def look(self, partition: str | None) -> None:
@@ -314,7 +415,8 @@ class TableMachine(RuleBasedStateMachine):
     @rule()
     def a_server_that_was_started_later_answers_as_well(self) -> None:
         for pin in self.pins[-6:]:
-            self.ask_pinned(Watcher(self.table), pin, "fresh")
+            if pin.versions == self.table.versions:  # who comes later can't know of an upgrade
+                self.ask_pinned(Watcher(self.table), pin, "fresh")
 
     def ask_pinned(self, watcher: Watcher, pin: Pin, told: str) -> None:
         try:
@@ -328,35 +430,47 @@ class TableMachine(RuleBasedStateMachine):
 
     def right_or_refused(self, watcher: Watcher, view: LocalView, truth: Truth) -> None:
         """Where nothing but cleans came since, the newest may be said instead."""
-        only_cleaned = truth.moves == self.table.truth.moves
+        newest = self.table.truth
+        only_cleaned = truth.moves == newest.moves
         as_of = max(truth.completed, default="0")
         for partition in PARTITIONS:
             for wrong in watcher.differences(view, truth, partition, as_of):
-                assert wrong[1] is None or only_cleaned, wrong
+                if wrong[1] is not None:
+                    assert only_cleaned, wrong
+                    now = watcher.differences(view, newest, partition, as_of)
+                    assert wrong[0] not in {name for name, _, _ in now}, wrong
 
     @rule()
     def nobody_goes_on_from_what_was_undone(self) -> None:
         self.watcher.view.sync()
         for pin in self.pins:
             gone = {*pin.truth.completed, *pin.truth.compactions} & self.table.undone
-            if gone or pin.generation != self.table.generation:
+            anew = pin.generation != self.table.generation
+            if gone or anew or pin.versions != self.table.versions:
                 with pytest.raises(ViewBehindError):
                     self.watcher.view.at(pin.last_instant, pin.timeline_hash)
 
     @rule(chosen=st.sets(partitions, min_size=1))
     def followed_is_rebuilt_is_the_model(self, chosen: set[str]) -> None:
+        self.as_the_model("followed", self.watcher, chosen)
+        self.as_the_model("fresh", Watcher(self.table), chosen)
+        for watcher in self.late:
+            self.as_the_model("loaded late", watcher, chosen)
+
+    def as_the_model(self, told: str, watcher: Watcher, chosen: set[str]) -> None:
         truth = self.table.truth
-        fresh = Watcher(self.table)
         sizes_lost = self.table.under_way is not None
-        for told, watcher in (("followed", self.watcher), ("fresh", fresh)):
-            view = watcher.view.sync()
-            for as_of in (max(truth.completed), sorted(truth.completed)[-2:][0]):
-                for partition in sorted(chosen):
-                    for wrong in watcher.differences(view, truth, partition, as_of):
-                        refused = wrong[1] is None and sizes_lost
-                        assert refused, (told, *wrong)
-            for wrong in plan_differences(view, truth):
-                raise AssertionError((told, *wrong))
+        view = watcher.view.sync()
+        for as_of in (max(truth.completed), sorted(truth.completed)[-2:][0]):
+            for partition in sorted(chosen):
+                for wrong in watcher.differences(view, truth, partition, as_of):
+                    refused = wrong[1] is None and sizes_lost
+                    assert refused, (told, *wrong)
+        for wrong in plan_differences(view, truth):
+            raise AssertionError((told, *wrong))
+        if not removals_pending(view.snapshot.active):
+            found = differences_from_rebuilt(view.snapshot, self.table.storage)
+            assert not found, (told, str(found))
 
     def teardown(self) -> None:
         if not hasattr(self, "table"):
@@ -369,12 +483,15 @@ class TableMachine(RuleBasedStateMachine):
             self.right_or_refused(self.watcher, held.view, held.truth)
         if self.table.generation == 0:
             counted = self.watcher.metrics.as_json()
-            assert self.watcher.metrics.get("reloads") == 0, counted
+            reloads = self.watcher.metrics.get("reloads", cause="table-upgraded")
+            assert reloads <= self.table.versions, counted
+            assert self.watcher.metrics.get("reloads") == reloads, counted
             # A rollback that doesn't say how long its logs are makes them be listed again.
             again = self.watcher.metrics.get("partition_reloads")
             listed = {p: self.watcher.storage.listed[p] for p in PARTITIONS}
             few = self.retained == 4  # a load that finds more steps than are kept lists again
-            assert few or sum(listed.values()) <= len(PARTITIONS) + again, listed
+            once = len(PARTITIONS) * (1 + reloads)
+            assert few or sum(listed.values()) <= once + again, listed
 
 
 TestTable = TableMachine.TestCase

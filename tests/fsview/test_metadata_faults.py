@@ -97,13 +97,14 @@ def may_be_taken(path: str, damage: Damage) -> bool:
     """Whether a sync may go on over this, with right answers.
 
     Hudi reads an empty file as an empty value, and a listing then shows the truth; a clean's plan
-    may be archived with it. The properties are read again only where they look changed.
+    may be archived with it, and a compaction that completed without one has its table loaded anew.
+    The properties are read again only where they look changed.
     """
     action = action_of(path)
     if path == CONFIG_PATH:
         return True
     if damage is GONE:
-        return action == "clean.requested"
+        return action in ("clean.requested", "compaction.requested")
     empty = damage.error is None and not damage.data
     return empty and action != "replacecommit"
 

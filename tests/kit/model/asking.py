@@ -9,10 +9,11 @@ for as long as the truth has nothing of them either.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from fsview.checking import CAUSE as CHECK
 from fsview.local import LocalView
 from fsview.metrics import Metrics
 from fsview.model import BaseFile, CompactionOperation, FileGroup, FileSlice
@@ -55,7 +56,15 @@ def questions(as_of: str) -> list[Question]:
 
 
 class NotedStorage(MemoryStorage):
-    """The storage of a table, with its own calls; notes what was in flight at each listing."""
+    """The storage of a table, with its own calls; notes what was in flight at each listing.
+
+    Attributes:
+        table: The table.
+        listed: How often each directory was, but by checks.
+        seen_in_flight: Group and requested time of what was in flight when its partition was
+            listed.
+        then: Path → what happens to the table right after it is listed next.
+    """
 
     def __init__(self, table: ModelTable) -> None:
         super().__init__(now_ms=table.clock.now_ms)
@@ -63,6 +72,7 @@ class NotedStorage(MemoryStorage):
         self.table = table
         self.listed: Counter[str] = Counter()
         self.seen_in_flight: set[tuple[Group, str]] = set()
+        self.then: dict[str, Callable[[], None]] = {}
 
     def for_cause(self, cause: str) -> NotedStorage:
         other = object.__new__(NotedStorage)
@@ -71,15 +81,21 @@ class NotedStorage(MemoryStorage):
         return other
 
     def list(self, path: str) -> tuple[FileInfo, ...]:
-        self.listed[path] += 1
+        self.listed[path] += self._cause != CHECK
         self.note(path)
-        return super().list(path)
+        found = super().list(path)
+        self.then.pop(path, _nothing)()
+        return found
 
     def note(self, path: str | None = None) -> None:
         """Note what is in flight now, in a partition or everywhere."""
         for group, time in self.table.in_flight():
             if path is None or group[0] == path:
                 self.seen_in_flight.add((group, time))
+
+
+def _nothing() -> None:
+    """Let the table be."""
 
 
 class Watcher:
@@ -175,10 +191,12 @@ class Pin:
     timeline_hash: str
     truth: Truth
     generation: int
+    versions: int
 
     @classmethod
     def of(cls, table: ModelTable) -> Pin:
         """Return a client that reads the timeline now."""
         timeline = table.meta.active_timeline().client_timeline()
         last = "0" if timeline.last is None else timeline.last.requested_time
-        return cls(last, timeline.hash, table.truth.copy(), table.generation)
+        truth = table.truth.copy()
+        return cls(last, timeline.hash, truth, table.generation, table.versions)

@@ -62,8 +62,11 @@ def begin_clean(table: ModelTable, files: list[DataFile]) -> None:
 
 def _empties(table: ModelTable, partition: str, files: list[DataFile]) -> bool:
     left = {f.path for f in table.files.values() if f.partition == partition}
-    written = any(group[0] == partition for write in table.writes for group in write.groups)
-    return not written and not left - {file.path for file in files}
+    return not _is_written_to(table, partition) and not left - {file.path for file in files}
+
+
+def _is_written_to(table: ModelTable, partition: str) -> bool:
+    return any(partition in write.partitions for write in table.writes)
 
 
 def finish_clean(table: ModelTable) -> None:
@@ -79,7 +82,8 @@ def finish_clean(table: ModelTable) -> None:
         done[file.partition] = replace(before, success_delete_files=names)
     for partition in clean.partitions:
         # A writer may have come since the plan was made.
-        if not any(f.partition == partition for f in table.files.values()):
+        there = any(file.partition == partition for file in table.files.values())
+        if not there and not _is_written_to(table, partition):
             table.storage.delete(f"{partition}/{FILE_NAME}")
             done[partition] = replace(done[partition], is_partition_deleted=True)
     said = CleanMetadata(clean.instant.requested_time, partition_metadata=done)

@@ -1,8 +1,9 @@
 """A table of any version and type on a memory storage, done to as Hudi's writers do.
 
 ``ModelTable`` holds the storage, what is under way and the truth; the other modules of this package
-are what happens to it: ``writes``, ``services``, ``undoing``, ``cleaning``, ``archiving``. Whatever
-they do they do in the steps in which Hudi does it, so that a view may look in between.
+are what happens to it: ``writes``, ``services``, ``undoing``, ``cleaning``, ``archiving``,
+``upgrading``. Whatever they do they do in the steps in which Hudi does it, so that a view may look
+in between.
 """
 
 from __future__ import annotations
@@ -20,6 +21,11 @@ from timeline.table_config import TableConfig, write_table_config
 
 SLOTS = 3
 """Groups that a partition has at most, apart from replaced ones and those of clusterings."""
+
+
+def partition_of(path: str) -> str:
+    """Return the partition in which a data file lies."""
+    return path.rpartition("/")[0]
 
 
 @dataclass
@@ -55,6 +61,13 @@ class Write:
         """The groups that it concerns."""
         planned = {operation.group for operation in self.operations}
         return planned | set(self.replaces) | {file.group for file in self.files}
+
+    @property
+    def partitions(self) -> set[str]:
+        """The partitions that it concerns, or left something in."""
+        return {partition for partition, _ in self.groups} | {
+            partition_of(p) for p in self.leftovers
+        }
 
     @property
     def new_files(self) -> list[DataFile]:
@@ -97,6 +110,7 @@ class ModelTable:
         saved: Time of a savepoint → its completion time and the paths that it protects.
         files: By path, every data file that lies there but what tasks left over.
         generation: How often the table was written anew.
+        versions: How often it was upgraded or downgraded.
     """
 
     def __init__(
@@ -106,27 +120,32 @@ class ModelTable:
         self.times = TimeGenerator(self.clock, wait=lambda seconds: None)
         self.storage = MemoryStorage(now_ms=self.clock.now_ms)
         self.generation = 0
+        self.versions = 0
         self._counter = 0
-        self._make(version, table_type, change_data=change_data)
+        self._table_type, self._change_data = table_type, change_data
+        self._make(version)
 
     def write_anew(self, version: int) -> None:
         """Delete the table and make an empty one of the same type at its path."""
         self.storage.files.clear()
         self.generation += 1
-        config = self.meta.config
-        self._make(version, config.table_type, change_data=config.has_change_data)
+        self._make(version)
 
-    def _make(self, version: int, table_type: str, *, change_data: bool) -> None:
+    def config(self, version: int) -> TableConfig:
+        """Return the table's properties as they are in a version."""
         config = TableConfig.create(
             name="t",
             version=version,
-            table_type=table_type,
+            table_type=self._table_type,
             record_key_fields=("id",),
             partition_fields=("p",),
         )
-        if change_data:
-            config = config.with_properties({"hoodie.table.cdc.enabled": "true"})
-        write_table_config(self.storage, config, create=True)
+        if not self._change_data:
+            return config
+        return config.with_properties({"hoodie.table.cdc.enabled": "true"})
+
+    def _make(self, version: int) -> None:
+        write_table_config(self.storage, self.config(version), create=True)
         self.meta = TableMetaClient.open(self.storage)
         self.truth = Truth(logs_by_completion=version >= 8)
         self.writes: list[Write] = []
@@ -258,10 +277,8 @@ class ModelTable:
             for file in write.files:
                 yield file.group, write.time
             for path in write.leftovers:
-                yield (
-                    (path.rpartition("/")[0], path.rpartition("/")[2].partition("_")[0]),
-                    write.time,
-                )
+                name = path.rpartition("/")[2].lstrip(".")
+                yield (partition_of(path), name.partition("_")[0]), write.time
         if self.under_way is not None:
             for write in self.under_way.writes:
                 for file in write.files:

@@ -91,7 +91,7 @@ class Truth:
             ``log_compactions``.
         clusterings: Requested time of a pending clustering → its groups.
         settled: Requested times of what completed or was rolled back: nothing of it is in flight.
-        moves: Counts whatever happened but cleans.
+        moves: Counts whatever happened but cleans and archival.
     """
 
     logs_by_completion: bool

@@ -15,6 +15,7 @@ from timeline.instant import (
     RESTORE,
     ROLLBACK,
     SAVEPOINT,
+    WRITE_ACTIONS,
     Instant,
     State,
     completed_action,
@@ -64,8 +65,10 @@ def newest_undoable(table: ModelTable) -> Write | None:
     saved = any(time >= newest.time for time in table.saved)
     if later or saved or newest.operation in ("COMPACT", "LOG_COMPACT"):
         return None
-    active = table.meta.active_timeline().find(newest.time, completed_action(newest.instant.action))
-    return newest if active is not None and len(table.truth.completed) > 1 else None
+    # Without any write on the timeline nothing that is archived would count as written.
+    left = [i for i in table.meta.active_timeline().completed() if i.action in WRITE_ACTIONS]
+    is_left = any(i.requested_time == newest.time for i in left)
+    return newest if is_left and len(left) > 1 else None
 
 
 # Rollbacks.

@@ -9,6 +9,7 @@ from tests.kit.model.table import ModelTable, Write
 from tests.kit.model.truth import DataFile, Group
 from timeline.instant import COMMIT, DELTA_COMMIT, REPLACE_COMMIT
 from timeline.metadata import CommitMetadata, RequestedReplaceMetadata, WriteStat
+from timeline.partition_metadata import write_partition_metadata
 
 How = Literal["base", "log", "grow", "cdc"]
 """What a write does to a group where it has the choice: a new group begins with a base file or a
@@ -29,15 +30,21 @@ def may_write(table: ModelTable, group: Group) -> bool:
 
 
 def begin(
-    table: ModelTable, wanted: Iterable[tuple[Group, How]], *, leftover: bool = False
+    table: ModelTable, wanted: Iterable[tuple[Group, How]], *, leftovers_in: str | None = None
 ) -> Write:
-    """Start an upsert: its files are there, its instant is in flight."""
+    """Start an upsert: its files are there, its instant is in flight.
+
+    Args:
+        table: The table.
+        wanted: What it writes to, and how.
+        leftovers_in: The partition in which each task was tried before, and left what it wrote.
+    """
     action = DELTA_COMMIT if table.merges_on_read else COMMIT
     write = _start(table, action, "UPSERT")
     for group, how in wanted:
         _write_to(table, write, group, how)
-        if leftover:
-            _write_again(table, write)
+        if leftovers_in is not None:
+            _write_again(table, write, leftovers_in)
     return write
 
 
@@ -104,13 +111,26 @@ def _write_to(table: ModelTable, write: Write, group: Group, how: How) -> None:
             write.files.append(table.new_log(group, write.time))
 
 
-def _write_again(table: ModelTable, write: Write) -> None:
-    """Leave what an earlier attempt of the last file's task wrote."""
+def _write_again(table: ModelTable, write: Write, partition: str) -> None:
+    """Leave what an earlier attempt of the last file's task wrote in a partition.
+
+    In another partition than the task's own it was a new group: rows may be dealt out otherwise
+    when they are computed anew.
+    """
     file = write.files[-1]
-    if file.order is None or table.truth.logs_by_completion:
+    logs = table.truth.logs_by_completion
+    if partition != file.partition:
+        name = f"{table.new_file_id()}_0-0-{table.count()}_{write.time}.parquet"
+        if logs and file.order is not None:
+            name = f".{table.new_file_id()}_{write.time}.log.1_0-0-{table.count()}"
+        path = f"{partition}/{name}"
+        write_partition_metadata(table.storage, partition, write.time)
+    elif file.order is None or logs:
         path = file.path.replace("_0-1-", "_0-0-")
-        table.storage.create(path, b"again")
-        write.leftovers.append(path)
+    else:
+        return
+    table.storage.create(path, b"again")
+    write.leftovers.append(path)
 
 
 def _metadata(write: Write) -> CommitMetadata:
