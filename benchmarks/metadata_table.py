@@ -19,7 +19,6 @@ from pathlib import Path
 from fsview.bootstrap import uncertainty
 from fsview.build import snapshot_of
 from fsview.files_slice import FILES, FOLDER, look
-from fsview.from_commits import to_read
 from fsview.metadata_table import read
 from tests.kit import golden
 from tests.kit.hfile import hfile
@@ -114,8 +113,7 @@ def ours_packed(table: Path) -> object:
     client = TableMetaClient.open(LocalStorage(str(table)))
     snapshot = snapshot_of(client)
     assert uncertainty(snapshot) is None
-    done = to_read(snapshot.active)
-    return read(client, snapshot, done, look(client, snapshot, done))
+    return read(client, snapshot, look(client, snapshot))
 
 
 def hudis(table: Path) -> object:

@@ -263,13 +263,12 @@ class Bootstrap:
     ) -> Loaded | None:
         if snapshot.has_unnamed_logs and is_archived(client):
             raise NotInStepError(ARCHIVED, "instants were archived, and logs may be nobody's")
-        done = to_read(snapshot.active)
-        files = look(client, snapshot, done)
+        files = look(client, snapshot)
         if is_too_large(files.sizes):
             raise NotInStepError(LARGE, f"{sum(files.sizes)} bytes are too many")
         if not self._pays(METADATA_TABLE, table_cost(len(files.sizes), 0), files.sizes, ahead):
             return None
-        return Loaded(*metadata_table.read(client, snapshot, done, files), METADATA_TABLE)
+        return Loaded(*metadata_table.read(client, snapshot, files), METADATA_TABLE)
 
     def _pass_over(self, path: str, reason: str, why: Exception, *, for_good: bool) -> None:
         """Say why the metadata table of a table isn't used."""

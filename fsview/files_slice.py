@@ -21,11 +21,12 @@ Source: Hudi 1.2.0 ``HoodieBackedTableMetadata``,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from fsview.file_names import data_files
+from fsview.from_commits import to_read
 from fsview.model import BaseFile, LogFile
 from fsview.snapshot import Snapshot
 from timeline.instant import (
@@ -100,13 +101,12 @@ def is_there(snapshot: Snapshot) -> bool:
     return FILES in snapshot.config.metadata_partitions
 
 
-def look(client: TableMetaClient, snapshot: Snapshot, done: Collection[Instant]) -> FilesSlice:
+def look(client: TableMetaClient, snapshot: Snapshot) -> FilesSlice:
     """Return what is to be read, if the metadata table is in step so far as its timeline shows.
 
     Args:
         client: The table, its calls booked under ``bootstrap``.
         snapshot: The table at the instant that is asked for.
-        done: Its completed instants that touch files.
 
     Raises:
         NotInStepError: It isn't.
@@ -125,7 +125,7 @@ def look(client: TableMetaClient, snapshot: Snapshot, done: Collection[Instant])
     files = data_files(FILES, storage.list(f"{FOLDER}/{FILES}"), _BASE_EXTENSIONS)
     if len({file.file_id for file in files}) > 1:
         raise NotInStepError(UNSUPPORTED, f"several file groups in {FOLDER}/{FILES}")
-    return _Comparison(snapshot, active, done).slice_of(files)
+    return _Comparison(snapshot, active).slice_of(files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,6 @@ class _Comparison:
 
     snapshot: Snapshot
     active: Timeline
-    done: Collection[Instant]
 
     def slice_of(self, files: Iterable[BaseFile | LogFile]) -> FilesSlice:
         files = tuple(files)
@@ -143,8 +142,9 @@ class _Comparison:
             raise NotInStepError(MISSING, f"no base file in {FOLDER}/{FILES}")
         base = max(bases, key=lambda file: file.instant)
         self._check_merged(base.instant)
+        done = to_read(self.snapshot.active)
         unmerged = frozenset(
-            instant.requested_time for instant in self.done if self._is_due(instant, base.instant)
+            instant.requested_time for instant in done if self._is_due(instant, base.instant)
         )
         logs = [f for f in files if isinstance(f, LogFile) and self._is_after(f, base.instant)]
         logs.sort(key=lambda log: (log.instant, log.version, log.write_token or ""))
@@ -161,7 +161,7 @@ class _Comparison:
         )
 
     def _check_merged(self, base: str) -> None:
-        committed = Committed(self.snapshot, self.done)
+        committed = Committed(self.snapshot)
         for instant in self.active:
             time = instant.requested_time
             if instant.action != DELTA_COMMIT or not instant.is_completed or _is_own(time):
@@ -215,10 +215,9 @@ class _Comparison:
 class Committed:
     """Which times are those of completed instants of a snapshot, archived ones included."""
 
-    def __init__(self, snapshot: Snapshot, done: Collection[Instant]) -> None:
-        """Take a snapshot, and its completed instants that touch files."""
+    def __init__(self, snapshot: Snapshot) -> None:
         self._active = snapshot.active
-        self._times = frozenset(instant.requested_time for instant in done)
+        self._times = frozenset(i.requested_time for i in self._active if i.is_completed)
         # Writes, cleans and savepointed commits are archived apart: where all writes are still
         # there, nothing that was written is older.
         saved = {i.requested_time for i in self._active if i.action == SAVEPOINT}

@@ -13,7 +13,7 @@ Source: Hudi 1.2.0 ``HoodieMergedLogRecordScanner``,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -32,7 +32,6 @@ from fsview.files_slice import (
 from fsview.packed import PartitionVersion
 from fsview.snapshot import Snapshot
 from timeline.errors import CorruptMetadataError
-from timeline.instant import Instant
 from timeline.log_blocks import (
     COMMAND,
     COMMAND_TYPE,
@@ -57,14 +56,13 @@ _ROLL_BACK: Final = "0"
 
 
 def read(
-    client: TableMetaClient, snapshot: Snapshot, done: Collection[Instant], found: FilesSlice
+    client: TableMetaClient, snapshot: Snapshot, found: FilesSlice
 ) -> tuple[dict[str, PartitionVersion], frozenset[str]]:
     """Return the files of all partitions, and which these are.
 
     Args:
         client: The table, its calls booked under ``bootstrap``.
         snapshot: The table at the instant that is asked for.
-        done: Its completed instants that touch files.
         found: What ``look`` returned.
 
     Raises:
@@ -75,7 +73,7 @@ def read(
     Cost: a read for each file.
     """
     storage = client.storage.for_cause("bootstrap")
-    changes = _Changes(Committed(snapshot, done), f"{storage.base_path}/{FOLDER}/{FILES}")
+    changes = _Changes(Committed(snapshot), f"{storage.base_path}/{FOLDER}/{FILES}")
     for log in found.logs:
         changes.add_file(storage.read(f"{FOLDER}/{FILES}/{log.name}"), log.name)
     changes.fold(found.unmerged)
@@ -125,6 +123,7 @@ class _Changes:
             seen.add(time)
             for key, files in block_records(block, source):
                 self._add(key, files)
+        self.blocks.clear()
         if not unmerged <= seen:
             lacking = ", ".join(sorted(unmerged - seen))
             raise NotInStepError(BEHIND, f"no block in {self.folder} is of {lacking}")

@@ -13,7 +13,6 @@ from fsview import metadata_table
 from fsview.bootstrap import Loaded, uncertainty
 from fsview.build import snapshot_of
 from fsview.files_slice import FILES, FOLDER, NotInStepError, look
-from fsview.from_commits import to_read
 from fsview.snapshot import Snapshot
 from fsview.table_view import TableView
 from tests.conformance.view_suite import replay, servers, told
@@ -34,6 +33,7 @@ from timeline.instant import (
     COMMIT,
     COMPACTION,
     DELTA_COMMIT,
+    INDEXING,
     LOG_COMPACTION,
     ROLLBACK,
     Instant,
@@ -41,6 +41,7 @@ from timeline.instant import (
 )
 from timeline.log_blocks import AVRO_DATA, COMMAND, DELETE, HFILE_DATA
 from timeline.meta_client import TableMetaClient
+from timeline.metadata import IndexCommitMetadata
 from timeline.metadata_records import Files
 from timeline.storage.base import Storage
 
@@ -62,8 +63,7 @@ def read(storage: Storage, snapshot: Snapshot | None = None) -> Loaded:
     client = TableMetaClient.open(storage)
     snapshot = snapshot or snapshot_of(client)
     assert uncertainty(snapshot) is None
-    done = to_read(snapshot.active)
-    return Loaded(*metadata_table.read(client, snapshot, done, look(client, snapshot, done)))
+    return Loaded(*metadata_table.read(client, snapshot, look(client, snapshot)))
 
 
 def files_of(loaded: Loaded) -> dict[str, dict[str, int]]:
@@ -139,6 +139,15 @@ def compacted(table: ModelTable, metadata: MetadataTable) -> None:
     metadata.compact()
     commit(table)
     metadata.follow()
+
+
+def indexed(table: ModelTable, metadata: MetadataTable) -> None:
+    """An index was built: an instant of both timelines that touches no file of the table."""
+    time = table.tick()
+    running = table.meta.transition_to_inflight(table.meta.create_requested(INDEXING, time))
+    metadata.complete(time)
+    table.meta.complete(running, IndexCommitMetadata(), table.tick())
+    compacted(table, metadata)
 
 
 def half_compacted(table: ModelTable, metadata: MetadataTable) -> None:
@@ -220,6 +229,7 @@ def appended(table: ModelTable, metadata: MetadataTable) -> None:
         ),
         dropped,
         compacted,
+        indexed,
         half_compacted,
         archived_there,
         archived_here,
@@ -399,7 +409,7 @@ def golden_files(scenario: str) -> tuple[str, ...]:
     """Return the paths of what is read at the last step."""
     client = TableMetaClient.open(last_step(scenario))
     snapshot = snapshot_of(client)
-    found = look(client, snapshot, to_read(snapshot.active))
+    found = look(client, snapshot)
     return tuple(f"{FOLDER}/{FILES}/{file.name}" for file in (found.base, *found.logs))
 
 
@@ -437,3 +447,60 @@ def test_a_file_that_is_gone_is_an_error(scenario: str) -> None:
         del storage._contents[path]
         with pytest.raises(PathNotFoundError, match=GROUP):
             read(storage)
+
+
+# All of it, in any order.
+
+EVENTS = ("commit", "replace", "clean", "compact", "half", "archive", "archive there")
+
+
+@VERSIONS
+@given(events=st.lists(st.sampled_from(EVENTS), max_size=12), told=st.booleans())
+@settings(max_examples=40)
+def test_it_is_used_if_it_was_told_of_everything(
+    version: int, events: list[str], told: bool
+) -> None:
+    table, metadata = kept(version)
+    for event in events:
+        happen(table, metadata, event)
+    if told:
+        assert files_of(read(table.storage)) == listed(table.storage)
+        return
+    commit(table)
+    refused(table, "behind")
+
+
+def happen(table: ModelTable, metadata: MetadataTable, event: str) -> None:
+    """Let something happen to a table whose metadata table is kept, or to that."""
+    if event == "commit":
+        commit(table)
+    elif event == "replace":
+        table.complete(table.begin([("d", f"g{len(metadata.told)}-0")], [("a", "f1-0")]))
+    elif event == "clean" and table.to_clean():
+        cleaned(table)
+    elif event == "compact" and metadata.logs:
+        metadata.compact()
+    elif event == "half" and metadata.logs:
+        half_compacted(table, metadata)
+    elif event == "archive":
+        archive_oldest(table, metadata)
+    elif event == "archive there" and metadata.merged != BEGINNING:
+        archive_merged(table, metadata)
+    metadata.follow()
+
+
+def archive_oldest(table: ModelTable, metadata: MetadataTable) -> None:
+    """Archive the oldest write, if the metadata table has merged it."""
+    first = table.meta.active_timeline()[0].requested_time
+    if first < metadata.merged != BEGINNING and len(table.meta.active_timeline()) > 3:
+        for path in [p for p in table.storage.files if f"/{first}" in p and FOLDER not in p]:
+            del table.storage.files[path]
+
+
+def archive_merged(table: ModelTable, metadata: MetadataTable) -> None:
+    """Archive what the metadata table has merged, of its own timeline."""
+    folder = f"{FOLDER}/{metadata.layout.folder}/"
+    for time in (BEGINNING, *metadata.told):
+        if time < metadata.merged and time != max(metadata.told):
+            for path in [p for p in table.storage.files if p.startswith(f"{folder}{time}")]:
+                del table.storage.files[path]

@@ -78,7 +78,7 @@ class MetadataTable:
         table.meta = TableMetaClient.open(self.storage)
         self.layout = layout_of(config)
         self.is_named = config.version >= 8
-        self.base = BEGINNING
+        self.base = self.merged = BEGINNING
         self.logs = 0
         self.told: dict[str, list[tuple[str, Files]]] = {}
         there = listed(self.storage)
@@ -88,6 +88,7 @@ class MetadataTable:
         self.write_log(BEGINNING, DELETE, b"\0\0\0\3\0\0\0\1\0")
         self.complete(BEGINNING)
         self.beginning = files
+        self.began = str(self.find(BEGINNING).completion_time)
 
     def follow(self) -> None:
         """Tell it of each completed instant that it doesn't have yet, oldest first."""
@@ -98,8 +99,7 @@ class MetadataTable:
             self.add(time, self.records_of(instant))
 
     def is_listed(self, instant: Instant) -> bool:
-        began = self.find(BEGINNING)
-        return str(instant.completion_time) <= str(began.completion_time)
+        return str(instant.completion_time) <= self.began
 
     def records_of(self, instant: Instant) -> list[tuple[str, Files]]:
         """Return what an instant did, as its records."""
@@ -149,6 +149,7 @@ class MetadataTable:
         self.base, self.logs = time, 0
         if complete:
             self.complete(time, COMMIT)
+            self.merged = time
         return time
 
     def write_base(self, time: str, records: Mapping[str, Files]) -> None:
