@@ -24,12 +24,7 @@ from fsview.store.blob_space import BlobSpace
 from fsview.store.budget import Account, Budget
 from fsview.store.heap import HeapTrim
 from fsview.store.spill_file import BlobFile, SpillFile
-from fsview.store.spill_index import (
-    BLOB_OVERHEAD_BYTES,
-    RESIDENT_OVERHEAD_BYTES,
-    SpillIndex,
-    missing,
-)
+from fsview.store.spill_index import BLOB_OVERHEAD_BYTES, SpillIndex, missing, resident_cost
 from timeline.errors import StoreError, StoreFullError
 
 logger = logging.getLogger(__name__)
@@ -189,7 +184,7 @@ class SpillArea:
         part: list[bytes] = []
         size = 0
         for blob in blobs:
-            cost = len(blob) + BLOB_OVERHEAD_BYTES + RESIDENT_OVERHEAD_BYTES
+            cost = BLOB_OVERHEAD_BYTES + resident_cost(len(blob))
             if part and size + cost > most:
                 yield part
                 part, size = [], 0

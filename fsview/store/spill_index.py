@@ -20,13 +20,19 @@ from timeline.errors import StoreError
 
 BLOB_OVERHEAD_BYTES: Final = 225
 """Memory that any blob takes: its chunk, its handle, its place in the file."""
-RESIDENT_OVERHEAD_BYTES: Final = 130
-"""Memory that a blob takes beside its content while it is resident."""
+
+_RESIDENT_OVERHEAD_BYTES: Final = 130
+_SLACK: Final = 16  # by this part of its size a blob leaves gaps in the heap when it goes
 
 NUMBER_BITS: Final = 36
 """Bits of a handle that say which blob it is; those above say of which store."""
 
 _BATCH: Final = 1000  # handles that are forgotten without letting go of the lock
+
+
+def resident_cost(size: int) -> int:
+    """Return the memory that a blob of this size takes while it is resident."""
+    return size + size // _SLACK + _RESIDENT_OVERHEAD_BYTES
 
 
 @dataclass(slots=True)
@@ -104,8 +110,7 @@ class SpillIndex:
             tally.blobs += len(blobs)
             tally.bytes += size
             tally.resident_bytes += size
-            overhead = BLOB_OVERHEAD_BYTES + RESIDENT_OVERHEAD_BYTES
-            self._records.add(size + overhead * len(blobs))
+            self._records.add(sum(BLOB_OVERHEAD_BYTES + resident_cost(len(blob)) for blob in blobs))
         return handles
 
     def find(self, number: int, handle: Handle) -> bytes | Place:
@@ -136,7 +141,7 @@ class SpillIndex:
 
     def promote(self, handle: Handle, blob: bytes, bears: Callable[[int], bool]) -> bool:
         """Let a blob that was read be resident, if its cost can be borne; return whether."""
-        cost = len(blob) + RESIDENT_OVERHEAD_BYTES
+        cost = resident_cost(len(blob))
         with self._lock:
             if handle not in self._places or handle in self.resident or not bears(cost):
                 return False
@@ -242,7 +247,7 @@ class SpillIndex:
         tally = self._tallies.get(handle >> NUMBER_BITS)
         if tally is not None:
             tally.resident_bytes += sign * size
-        growth = sign * (size + RESIDENT_OVERHEAD_BYTES)
+        growth = sign * resident_cost(size)
         self._records.add(growth)
         return growth
 

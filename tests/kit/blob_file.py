@@ -13,6 +13,7 @@ class FaultyFile:
         capacity: Bytes from which on the disk is full; what fits before them is written.
         read_error: What reading raises.
         write_error: What writing raises, after half of a blob.
+        cut_error: What cutting raises.
         reading, writing: Cleared, they hold up whoever reads or writes.
         waiting: Set while somebody is held up.
     """
@@ -24,6 +25,7 @@ class FaultyFile:
         self.capacity = 1 << 40
         self.read_error: OSError | None = None
         self.write_error: OSError | None = None
+        self.cut_error: OSError | None = None
         self.reading, self.writing, self.waiting = (threading.Event() for _ in range(3))
         self.reading.set()
         self.writing.set()
@@ -51,6 +53,8 @@ class FaultyFile:
         self.writes.append(offset)
 
     def truncate(self, size: int) -> None:
+        if self.cut_error is not None:
+            raise self.cut_error
         with self._lock:
             del self.content[size:]
 

@@ -17,7 +17,7 @@ from hypothesis.stateful import invariant, rule, run_state_machine_as_test
 from fsview.store.base import Handle, StoredChunk
 from fsview.store.budget import Account, Budget
 from fsview.store.extents import UNIT_BYTES
-from fsview.store.spill_index import BLOB_OVERHEAD_BYTES, RESIDENT_OVERHEAD_BYTES
+from fsview.store.spill_index import BLOB_OVERHEAD_BYTES, resident_cost
 from fsview.store.spillable import SpillableStore, SpillArea
 from tests.conformance.store_suite import OpenStore, StoreMachine, StoreSuite, blobs, content
 from tests.kit.blob_file import FaultyFile
@@ -26,7 +26,7 @@ from timeline.errors import StoreError, StoreFullError
 T = TypeVar("T")
 
 SIZE = 1000
-OVERHEAD = BLOB_OVERHEAD_BYTES + RESIDENT_OVERHEAD_BYTES
+COST = BLOB_OVERHEAD_BYTES + resident_cost(SIZE)
 
 
 class Spilling:
@@ -46,7 +46,7 @@ class Spilling:
 
 def spilling(resident: int, among: int) -> Spilling:
     """A budget for so many resident blobs of ``SIZE`` among so many."""
-    cost = resident * (SIZE + RESIDENT_OVERHEAD_BYTES) + among * BLOB_OVERHEAD_BYTES
+    cost = resident * resident_cost(SIZE) + among * BLOB_OVERHEAD_BYTES
     return Spilling(cost + SIZE // 2)
 
 
@@ -95,7 +95,7 @@ def test_nothing_is_written_within_the_budget() -> None:
     chunks = made.commit(0, 20)
     assert [chunk.read() for chunk in chunks] == [content(n, SIZE) for n in range(20)]
     assert (made.file.writes, made.file.reads) == ([], [])
-    assert made.records.used == 20 * (SIZE + OVERHEAD)
+    assert made.records.used == 20 * COST
     assert made.store.status()["resident_bytes"] == 20 * SIZE
 
 
@@ -203,7 +203,7 @@ def test_tables_share_the_budget_and_leave_alone() -> None:
         made.store.get(theirs[-1].handle)
     made.store.close()
     assert other.status()["blobs"] == 20
-    assert made.records.used <= 20 * (SIZE + OVERHEAD)
+    assert made.records.used <= 20 * COST
     assert [chunk.read() for chunk in theirs] == [content(n, SIZE) for n in range(100, 120)]
     made.area.close()
     made.area.close()
@@ -284,9 +284,9 @@ def test_a_blob_that_fits_the_disk_in_part_leaves_the_rest_readable() -> None:
 def test_reading_goes_on_in_memory_when_there_is_space_again() -> None:
     made = spilling(resident=20, among=41)
     chunks = made.commit(0, 20)
-    made.answers.add(10 * (SIZE + RESIDENT_OVERHEAD_BYTES))
+    made.answers.add(10 * resident_cost(SIZE))
     made.budget.make_room()
-    made.answers.add(-10 * (SIZE + RESIDENT_OVERHEAD_BYTES))
+    made.answers.add(-10 * resident_cost(SIZE))
     chunks += made.commit(20, 10)  # half of what is resident has no copy in the file
     made.file.write_error = OSError(errno.ENOSPC, "No space left on device")
     with pytest.raises(StoreFullError):
@@ -331,6 +331,18 @@ def test_a_bit_that_flips_is_noticed() -> None:
         chunks[7].read()
     assert chunks[6].read() == content(6, SIZE)
     assert chunks[8].read() == content(8, SIZE)
+
+
+def test_a_file_that_cant_be_cut_is_used_again(caplog: pytest.LogCaptureFixture) -> None:
+    made = spilling(resident=1, among=20)
+    chunks = made.commit(0, 20)
+    made.file.cut_error = OSError(errno.EIO, "Input/output error")
+    chunks.clear()
+    made.store.collect()
+    assert "spilled/blobs can't be cut to 0 bytes" in caplog.text
+    chunks = made.commit(20, 20)
+    assert [chunk.read() for chunk in chunks] == [content(n, SIZE) for n in range(20, 40)]
+    assert len(made.file.content) <= 20 * (SIZE + UNIT_BYTES)
 
 
 # Threads.
@@ -390,7 +402,7 @@ def test_a_blob_that_cant_be_written_while_others_use_or_forget_it(forgotten: bo
         assert chunks[0].read() == content(0, SIZE)
     made.file.writing.set()
     writer()
-    assert made.records.used == len(chunks) * (SIZE + OVERHEAD)
+    assert made.records.used == len(chunks) * COST
     assert len({chunk.read() for chunk in chunks}) == len(chunks)
 
 
@@ -507,8 +519,7 @@ class SpillMachine(StoreMachine):
         assert status["resident_bytes"] == sum(map(len, resident.values()))
         assert self.made.records.used == (
             len(self.live) * BLOB_OVERHEAD_BYTES
-            + len(resident) * RESIDENT_OVERHEAD_BYTES
-            + status["resident_bytes"]
+            + sum(resident_cost(len(blob)) for blob in resident.values())
         )
 
     @invariant()
