@@ -191,8 +191,8 @@ class _Comparison:
 
     def _is_before(self, instant: Instant, base: str) -> bool:
         """Whether an instant is from before the metadata table's timeline."""
-        times = (i.requested_time for i in self.active)
-        oldest = min((time for time in times if not is_beginning(time)), default=None)
+        told = (i.requested_time for i in self.active if i.action == DELTA_COMMIT)
+        oldest = min((time for time in told if not is_beginning(time)), default=None)
         if oldest is not None and instant.requested_time >= oldest:
             return False
         if not is_beginning(base):

@@ -31,7 +31,6 @@ from tests.kit.wide_table import cleaned, delete_partition, listed, sizes, small
 from timeline.errors import CorruptMetadataError, PathNotFoundError
 from timeline.instant import (
     COMMIT,
-    COMPACTION,
     DELTA_COMMIT,
     INDEXING,
     LOG_COMPACTION,
@@ -152,8 +151,7 @@ def indexed(table: ModelTable, metadata: MetadataTable) -> None:
 
 def half_compacted(table: ModelTable, metadata: MetadataTable) -> None:
     """A compaction has written its base file and isn't completed; logs already belong to it."""
-    time = metadata.compact(complete=False)
-    metadata.put_instant(Instant(time, COMPACTION, State.INFLIGHT))
+    metadata.compact(complete=False)
     commit(table)
     metadata.follow()
 
@@ -478,9 +476,11 @@ def happen(table: ModelTable, metadata: MetadataTable, event: str) -> None:
         table.complete(table.begin([("d", f"g{len(metadata.told)}-0")], [("a", "f1-0")]))
     elif event == "clean" and table.to_clean():
         cleaned(table)
+    elif event == "compact" and metadata.pending:
+        metadata.finish_compaction()
     elif event == "compact" and metadata.logs:
         metadata.compact()
-    elif event == "half" and metadata.logs:
+    elif event == "half" and metadata.logs and not metadata.pending:
         half_compacted(table, metadata)
     elif event == "archive":
         archive_oldest(table, metadata)

@@ -14,7 +14,7 @@ from tests.kit.hfile import hfile, log_block
 from tests.kit.view_model import ModelTable
 from tests.kit.wide_table import listed
 from timeline import avro
-from timeline.instant import CLEAN, COMMIT, DELTA_COMMIT, Instant, State
+from timeline.instant import CLEAN, COMMIT, COMPACTION, DELTA_COMMIT, Instant, State
 from timeline.layout import layout_of
 from timeline.log_blocks import (
     AVRO_DATA,
@@ -79,6 +79,7 @@ class MetadataTable:
         self.layout = layout_of(config)
         self.is_named = config.version >= 8
         self.base = self.merged = BEGINNING
+        self.pending = ""
         self.logs = 0
         self.told: dict[str, list[tuple[str, Files]]] = {}
         there = listed(self.storage)
@@ -134,8 +135,8 @@ class MetadataTable:
         self.storage.create(path, log_block(COMMAND, header))
         self.told.pop(time)
 
-    def compact(self, *, complete: bool = True) -> str:
-        """Merge all into a new base file; return its time."""
+    def compact(self, *, complete: bool = True) -> None:
+        """Merge all into a new base file; without ``complete`` its compaction pends."""
         merged: dict[str, dict[str, int | None]] = {}
         for records in (self.beginning, *self.told.values()):
             for key, files in records:
@@ -146,11 +147,15 @@ class MetadataTable:
             for key, files in merged.items()
         }
         self.write_base(time, kept)
-        self.base, self.logs = time, 0
+        self.base, self.logs, self.pending = time, 0, time
+        self.put_instant(Instant(time, COMPACTION, State.INFLIGHT))
         if complete:
-            self.complete(time, COMMIT)
-            self.merged = time
-        return time
+            self.finish_compaction()
+
+    def finish_compaction(self) -> None:
+        """Complete the compaction that pends."""
+        self.complete(self.pending, COMMIT)
+        self.merged, self.pending = self.pending, ""
 
     def write_base(self, time: str, records: Mapping[str, Files]) -> None:
         self.put(f"{GROUP}_0-1-1_{time}.hfile", hfile_content(sorted(records.items())))
