@@ -45,7 +45,7 @@ class RocksError(Exception):
     @classmethod
     def of(cls, exc: Exception) -> RocksError:
         """Sort one of rocksdict's exceptions."""
-        text = str(exc)
+        text = " ".join(str(exc).split())
         if isinstance(exc, RuntimeError) or type(exc).__name__ == "DbClosedError":
             return cls("it is closed")
         # RocksDB gives the words of ENOLCK to its own process, so this comes first.
@@ -54,4 +54,5 @@ class RocksError(Exception):
         if any(full in text for full in _FULL):
             return cls(text, full=True)
         of_the_system = text.startswith("IO error") and any(e in text for e in _OF_THE_SYSTEM)
-        return cls(text, corrupt=not of_the_system and not text.startswith(_PASSING))
+        passes = of_the_system or text.startswith(_PASSING)
+        return cls(text, corrupt=type(exc) is Exception and not passes)  # others are Python's own

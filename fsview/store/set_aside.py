@@ -12,6 +12,7 @@ RocksDB's, lies inside and would be renamed with it.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import os
@@ -24,7 +25,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from timeline.errors import StoreError
+from timeline.errors import StoreError, StoreFullError
 from timeline.table_id import TableId
 
 logger = logging.getLogger(__name__)
@@ -73,9 +74,7 @@ class StorePlace:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(self._lock_file, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as exc:
-            raise StoreError(
-                f"the directory of stores {self.directory} can't be used: {exc}"
-            ) from exc
+            raise _failed(f"the directory of stores {self.directory} can't be used", exc) from exc
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
@@ -94,7 +93,7 @@ class StorePlace:
             self.path.mkdir(mode=0o700, exist_ok=True)
             return not any(self.path.iterdir())
         except OSError as exc:
-            raise StoreError(f"the store {self.path} can't be made: {exc}") from exc
+            raise _failed(f"the store {self.path} can't be made", exc) from exc
 
     def hold(self) -> None:
         """Note that this process has the store open; for messages only.
@@ -105,7 +104,7 @@ class StorePlace:
         try:
             self._lock_file.write_text(f"{os.getpid()}\n")
         except OSError as exc:
-            raise StoreError(f"{self._lock_file} can't be written: {exc}") from exc
+            raise _failed(f"{self._lock_file} can't be written", exc) from exc
 
     def holder(self) -> str:
         """Return who noted last that it has the store open: ``process 4711``."""
@@ -136,7 +135,7 @@ class StorePlace:
         except FileNotFoundError:
             return None
         except OSError as exc:
-            raise StoreError(f"the store {self.path} can't be read: {exc}") from exc
+            raise _failed(f"the store {self.path} can't be read", exc) from exc
         return None
 
     def set_aside(self, reason: str) -> None:
@@ -151,9 +150,8 @@ class StorePlace:
         try:
             self.path.rename(target)
         except OSError as exc:
-            raise StoreError(
-                f"the store {self.path} can't be served ({reason}) nor set aside: {exc}"
-            ) from exc
+            what = f"the store {self.path} can't be served ({reason}) nor set aside"
+            raise _failed(what, exc) from exc
         logger.warning("the store %s is set aside as %s: %s", self.path, target.name, reason)
         for old in earlier[: max(0, len(earlier) + 1 - KEPT_ASIDE)]:
             try:
@@ -172,3 +170,8 @@ class StorePlace:
     @property
     def _lock_file(self) -> Path:
         return self.directory / f"{self.name}.lock"
+
+
+def _failed(what: str, exc: OSError) -> StoreError:
+    full = exc.errno in (errno.ENOSPC, errno.EDQUOT)
+    return (StoreFullError if full else StoreError)(f"{what}: {exc}")

@@ -1,0 +1,204 @@
+"""Numbered states of a store, and processes that work on them: ``python -m ... STEPS DIRECTORY``.
+
+State ``n`` is 40 rows that all say ``n``, and one that names eight blobs: slot, handle, size, and
+the state that wrote the blob, which tells its content. Each commit writes three of them anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+
+from fsview.store.base import Handle, Rows, StoredChunk
+from fsview.store.rocksdb import RocksStore, RocksStores
+from timeline.errors import StoreError, StoreFullError, StoreLockedError
+from timeline.table_id import TableId
+
+TABLE = TableId.of("/warehouse/sales/orders")
+CACHE_BYTES = 1 << 20  # a quarter of it is for writes, so files come and go
+SLOTS = 8
+MAX_BLOB = 20_000
+ROWS = 40
+NAMES = "names"
+
+
+def open_at(directory: Path) -> RocksStore:
+    return RocksStores(directory, CACHE_BYTES).open(TABLE)
+
+
+def content(slot: int, number: int) -> bytes:
+    order = random.Random(number * SLOTS + slot)
+    return order.randbytes(order.randrange(MAX_BLOB))
+
+
+class Numbered:
+    """A store with its newest state."""
+
+    def __init__(self, store: RocksStore) -> None:
+        self.store = store
+        self.number = 0
+        self.names: dict[str, tuple[int, int, int]] = {}
+        rows = dict(store.rows())
+        if rows:
+            self.names = {slot: tuple(at) for slot, at in json.loads(rows.pop(NAMES)).items()}
+            numbers = {int(row) for row in rows.values()}
+            assert len(rows) == ROWS
+            assert len(numbers) == 1, f"rows of several commits: {sorted(numbers)}"
+            (self.number,) = numbers
+        self.chunks = {
+            slot: store.chunk(Handle(handle), size)
+            for slot, (handle, size, _) in self.names.items()
+        }
+        self.older: list[list[StoredChunk]] = []
+        self.kept_older = 5
+
+    def check_blobs(self) -> list[StoreError]:
+        """Return what reading raised; what is read has the right content."""
+        raised = []
+        for slot, (_, _, number) in self.names.items():
+            try:
+                blob = self.chunks[slot].read()
+            except StoreError as exc:
+                raised.append(exc)
+            else:
+                assert blob == content(int(slot), number), f"slot {slot} of state {self.number}"
+        return raised
+
+    def commit(self) -> None:
+        number = self.number + 1
+        slots = random.Random(number).sample(range(SLOTS), 3)
+        blobs = [content(slot, number) for slot in slots]
+        names = dict(self.names)
+
+        def rows(handles: Sequence[Handle]) -> Rows:
+            for slot, handle, blob in zip(slots, handles, blobs, strict=True):
+                names[str(slot)] = handle, len(blob), number
+            told = json.dumps(names).encode()
+            return {NAMES: told} | {f"row {n}": b"%d" % number for n in range(ROWS)}
+
+        chunks = self.store.commit(blobs, rows)
+        # Older snapshots hold what they had for a while; a crash leaves it behind.
+        self.older = [*self.older[-self.kept_older :], [*self.chunks.values()]]
+        self.chunks |= {str(slot): chunk for slot, chunk in zip(slots, chunks, strict=True)}
+        self.number, self.names = number, names
+
+
+def say(*words: object) -> None:
+    print(*words, flush=True)
+
+
+def work(directory: Path) -> None:
+    """Commit for ever."""
+    say("opening")
+    state = Numbered(open_at(directory))
+    assert state.check_blobs() == []
+    state.store.sweep([Handle(handle) for handle, _, _ in state.names.values()])
+    while True:
+        state.commit()
+        say(state.number)
+
+
+def hold(directory: Path) -> None:
+    """Open the store and keep it until somebody ends this."""
+    try:
+        state = Numbered(open_at(directory))
+    except StoreLockedError as exc:
+        say(exc)
+        return
+    say("open")
+    sys.stdin.read()
+    state.commit()
+
+
+def write_until_refused(state: Numbered) -> StoreError:
+    state.kept_older = 5000
+    for _ in range(5000):
+        try:
+            state.commit()
+        except StoreError as exc:
+            return exc
+    raise AssertionError("the disk never got full")
+
+
+def small_files(directory: Path) -> None:
+    """Commit with no file allowed to grow beyond a size; say what is whole afterwards."""
+    state = Numbered(open_at(directory))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, resource.RLIM_INFINITY))
+    refused = write_until_refused(state)
+    assert state.check_blobs() == []
+    say(state.number, refused)
+    os._exit(0)  # as if it were killed
+
+
+def full_disk(directory: Path) -> None:
+    """Fill the file system of the directory, make room, go on."""
+    state = Numbered(open_at(directory / "stores"))
+    state.commit()
+    filler = directory / "filler"
+    filler.write_bytes(bytes(1 << 20))
+    refused = write_until_refused(state)
+    assert isinstance(refused, StoreFullError), repr(refused)
+    say(refused)
+    number = state.number
+    for _ in range(5):
+        assert state.check_blobs() == []
+        assert isinstance(write_until_refused(state), StoreFullError)
+    assert state.number == number, "what was refused was kept"
+    state.store.close()
+    filler.unlink()
+    state = Numbered(open_at(directory / "stores"))
+    assert state.number == number
+    assert state.check_blobs() == []
+    state.store.sweep([Handle(handle) for handle, _, _ in state.names.values()])
+    state.commit()
+    state.store.close()
+    assert Numbered(open_at(directory / "stores")).number == number + 1
+    say("goes on")
+
+
+def as_nobody(directory: Path) -> None:
+    """Open the store as a user who may not write there."""
+    stores = RocksStores(directory, CACHE_BYTES)
+    import_module("pickle")  # rocksdict does so late, and nobody may read where Python lies
+    if os.getuid() == 0:
+        os.setgid(65534)
+        os.setuid(65534)
+    try:
+        stores.open(TABLE)
+    except StoreError as exc:
+        say(type(exc).__name__, exc)
+
+
+def fork(directory: Path) -> None:
+    """Fork with the store open: the child can't use it, ends, and leaves it to the parent."""
+    state = Numbered(open_at(directory))
+    state.commit()
+    child = os.fork()
+    if child == 0:
+        for call in (state.commit, state.store.rows, state.store.clear, state.chunks["0"].read):
+            try:
+                call()
+            except StoreError as exc:
+                assert "fork" in str(exc), exc  # noqa: PT017 - raises() isn't for a child
+            else:
+                os._exit(3)
+        state.store.collect()
+        state.store.status()
+        state.store.close()
+        sys.exit(0)  # with all that the end of an interpreter does
+    assert os.waitpid(child, 0)[1] == 0
+    for _ in range(100):
+        state.commit()
+    assert state.check_blobs() == []
+    say(state.number)
+
+
+if __name__ == "__main__":
+    todo = (work, hold, small_files, full_disk, as_nobody, fork)
+    {step.__name__: step for step in todo}[sys.argv[1]](Path(sys.argv[2]))

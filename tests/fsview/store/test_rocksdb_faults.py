@@ -1,0 +1,462 @@
+"""Whatever happens to a store in RocksDB: a whole state, or it is set aside with one warning."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fsview.store.rocks_database import RocksEngine
+from fsview.store.rocksdb import RocksStores
+from fsview.store.set_aside import KEPT_ASIDE, StorePlace
+from tests.fsview.store.rocks_child import CACHE_BYTES, TABLE, Numbered, open_at
+from timeline.errors import ConfigError, StoreError, StoreLockedError
+from timeline.table_id import TableId
+
+ROOT = Path(__file__).parents[3]
+CHILD = (sys.executable, "-m", "tests.fsview.store.rocks_child")
+OTHER = TableId.of("/warehouse/sales/customers")
+
+
+def start(step: str, directory: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*CHILD, step, str(directory)],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def told(step: str, directory: Path) -> str:
+    """What a child said that came to its end."""
+    done = subprocess.run(
+        [*CHILD, step, str(directory)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def killed(child: subprocess.Popen[str], lines: int, how: signal.Signals = signal.SIGKILL) -> int:
+    """End a child that works, once it has said so many lines; return the last number it said."""
+    assert child.stdout is not None
+    assert child.stdin is not None
+    for _ in range(lines):
+        assert child.stdout.readline()
+    child.send_signal(how)
+    said = child.stdout.read().split()
+    child.stdout.close()
+    child.stdin.close()
+    assert child.wait(timeout=30) == -how
+    return max((int(word) for word in said if word.isdecimal()), default=0)
+
+
+def place(directory: Path, table_id: TableId = TABLE) -> StorePlace:
+    return StorePlace.of(directory, table_id)
+
+
+def set_aside(directory: Path) -> list[Path]:
+    return sorted(directory.glob("*.aside-*"))
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+
+
+def killing(directory: Path, times: int, caplog: pytest.LogCaptureFixture) -> None:
+    order = random.Random(times)
+    open_at(directory).close()
+    number = 0
+    for _ in range(times):
+        said = killed(start("work", directory), 1 + order.choice((0, 0, 1, 10, 40)))
+        state = Numbered(open_at(directory))
+        assert state.number >= max(said, number)
+        assert state.check_blobs() == []
+        assert state.store.status()["blobs"] >= len(state.names)
+        number = state.number
+        state.store.close()
+    assert number > times
+    assert set_aside(directory) == []
+    assert warnings(caplog) == []
+
+
+def test_killed_at_any_moment(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    killing(tmp_path, 5, caplog)
+
+
+@pytest.mark.property
+def test_killed_a_hundred_times(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    killing(tmp_path, 100, caplog)
+
+
+def test_terminated_without_delay(tmp_path: Path) -> None:
+    said = killed(start("work", tmp_path), 20, signal.SIGTERM)
+    state = Numbered(open_at(tmp_path))
+    assert state.number >= said
+    assert state.check_blobs() == []
+    state.store.close()
+
+
+@pytest.fixture(scope="module")
+def crashed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
+    """A store whose process was killed, with files and with a log, and its state's number."""
+    directory = tmp_path_factory.mktemp("crashed")
+    killed(start("work", directory), 120)
+    copy = tmp_path_factory.mktemp("copy") / "stores"
+    shutil.copytree(directory, copy)
+    state = Numbered(open_at(copy))
+    state.store.close()
+    return directory, state.number
+
+
+def files(directory: Path, pattern: str) -> list[Path]:
+    found = sorted(place(directory).path.glob(pattern), key=lambda file: file.stat().st_size)
+    assert found, pattern
+    return found
+
+
+def check_damaged(directory: Path, newest: int, caplog: pytest.LogCaptureFixture) -> str:
+    """Open a damaged store: an earlier state, or nothing and a warning; return which."""
+    caplog.clear()
+    state = Numbered(open_at(directory))
+    if state.number == 0 and not state.names:
+        state.store.close()
+        if set_aside(directory):
+            (warning,) = warnings(caplog)
+            assert str(place(directory).path) in warning
+            return "set aside"
+        assert warnings(caplog) == []
+        return "new"
+    assert state.number <= newest
+    raised = state.check_blobs()
+    for exc in raised:
+        assert str(place(directory).path) in str(exc)
+        assert "blob" in str(exc)
+    state.store.close()
+    if not raised:
+        return "whole"
+    caplog.clear()
+    again = Numbered(open_at(directory))
+    assert again.number == 0
+    assert len(set_aside(directory)) == 1
+    again.store.close()
+    return "noticed"
+
+
+def cut(path: Path, size: int) -> None:
+    with path.open("r+b") as file:
+        file.truncate(size)
+
+
+def flip(path: Path, at: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[at] ^= 0x40
+    path.write_bytes(content)
+
+
+DAMAGES = {
+    "emptied": lambda path: cut(path, 0),
+    "cut in half": lambda path: cut(path, path.stat().st_size // 2),
+    "short of a byte": lambda path: cut(path, max(0, path.stat().st_size - 1)),
+    "flipped at its start": lambda path: flip(path, 3),
+    "flipped in its middle": lambda path: flip(path, path.stat().st_size // 2),
+    "deleted": Path.unlink,
+}
+ALLOWED = {
+    "CURRENT": {"set aside"},
+    "MANIFEST-*": {"set aside", "whole"},  # its last lines may say what the log says, too
+    "*.sst": {"set aside", "noticed", "whole"},  # blocks of blobs that are replaced aren't read
+    "*.log": {"whole", "new", "set aside"},
+    "OPTIONS-*": {"whole"},
+    "rocksdict-config.json": {"whole"},
+    "IDENTITY": {"whole"},
+    "LOCK": {"whole"},
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("pattern", ALLOWED)
+def test_damaged_file(
+    crashed: tuple[Path, int],
+    pattern: str,
+    damage: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    directory, newest = crashed
+    shutil.copytree(directory, tmp_path / "stores")
+    damaged = files(tmp_path / "stores", pattern)[-1]
+    if damaged.stat().st_size < 4 and damage != "deleted":
+        pytest.skip("nothing in it")
+    DAMAGES[damage](damaged)
+    assert check_damaged(tmp_path / "stores", newest, caplog) in ALLOWED[pattern]
+
+
+@pytest.mark.property
+def test_damaged_anywhere(
+    crashed: tuple[Path, int],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    directory, newest = crashed
+    order = random.Random(7)
+    seen = set()
+    for number in range(200):
+        copy = tmp_path / str(number)
+        shutil.copytree(directory, copy)
+        damaged = order.choice([file for file in files(copy, "*") if file.stat().st_size > 1])
+        size = damaged.stat().st_size
+        if order.random() < 0.4:
+            cut(damaged, order.randrange(size))
+        else:
+            for _ in range(order.choice((1, 1, 1, 50))):
+                flip(damaged, order.randrange(size))
+        seen.add(check_damaged(copy, newest, caplog))
+        shutil.rmtree(copy)
+    assert {"whole", "set aside"} <= seen
+
+
+def test_damaged_blob(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = open_at(tmp_path)
+    chunks = store.commit([random.Random(n).randbytes(5000) for n in range(200)])
+    blobs = [chunk.read() for chunk in chunks]
+    blob, handle, whole = blobs[100], chunks[100].handle, chunks[7].handle
+    store.close()
+    open_at(tmp_path).close()  # what was only in the log is in a file now
+    for path in files(tmp_path, "*.sst"):
+        if (at := path.read_bytes().find(blob)) >= 0:
+            flip(path, at + 2500)
+    store = open_at(tmp_path)
+    for _ in range(2):
+        with pytest.raises(StoreError, match=f"{place(tmp_path).name}: blob {handle} "):
+            store.get(handle)
+    assert store.get(whole) == blobs[7]
+    store.close()
+    assert warnings(caplog) == []
+    store = open_at(tmp_path)
+    (warning,) = warnings(caplog)
+    assert f"blob {handle}" in warning
+    assert len(set_aside(tmp_path)) == 1
+    assert store.status()["blobs"] == 0
+    store.close()
+
+
+def test_commit_missing_between_others(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    state = Numbered(open_at(tmp_path))
+    state.commit()
+    state.store.close()
+    database = RocksEngine(CACHE_BYTES).open(place(tmp_path).path, create=False)
+    ((key, step),) = database.scan(b"s", b"t")
+    later = int.from_bytes(key[1:], "big") + 2
+    database.write([(b"s" + later.to_bytes(8, "big"), step)])
+    database.close()
+    assert check_damaged(tmp_path, 1, caplog) == "set aside"
+
+
+def test_format_of_another_release(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    state = Numbered(open_at(tmp_path))
+    state.commit()
+    state.store.close()
+    database = RocksEngine(CACHE_BYTES).open(place(tmp_path).path, create=False)
+    marker = database.get(b"m")
+    assert marker is not None
+    database.write([(b"m", marker.replace(b'"format":1', b'"format":2'))])
+    database.close()
+    assert check_damaged(tmp_path, 1, caplog) == "set aside"
+
+
+def test_no_more_than_some_are_kept_aside(tmp_path: Path) -> None:
+    for _ in range(KEPT_ASIDE + 3):
+        state = Numbered(open_at(tmp_path))
+        state.commit()
+        state.store.close()
+        files(tmp_path, "CURRENT")[0].unlink()
+    open_at(tmp_path).close()
+    names = [path.name for path in set_aside(tmp_path)]
+    assert names == [f"{place(tmp_path).name}.aside-{n}" for n in (4, 5)]
+
+
+def test_copy_for_another_table(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    state = Numbered(open_at(tmp_path))
+    state.commit()
+    state.store.close()
+    shutil.copytree(place(tmp_path).path, place(tmp_path, OTHER).path)
+    other = RocksStores(tmp_path, CACHE_BYTES).open(OTHER)
+    assert other.rows() == {}
+    assert len(set_aside(tmp_path)) == 1
+    (warning,) = warnings(caplog)
+    assert str(TABLE) in warning
+    assert str(OTHER) in warning
+    other.close()
+    assert Numbered(open_at(tmp_path)).number == 1
+
+
+def test_copy_for_the_same_table_elsewhere(tmp_path: Path) -> None:
+    state = Numbered(open_at(tmp_path / "here"))
+    state.commit()
+    shutil.copytree(tmp_path / "here", tmp_path / "there")  # while it is open, too
+    copy = Numbered(open_at(tmp_path / "there"))
+    assert copy.number == 1
+    assert copy.check_blobs() == []
+    copy.store.close()
+    state.store.close()
+
+
+@pytest.mark.parametrize("years", [-30, 30])
+def test_files_of_another_time(tmp_path: Path, years: int) -> None:
+    state = Numbered(open_at(tmp_path))
+    for _ in range(5):
+        state.commit()
+    state.store.close()
+    for path in place(tmp_path).path.iterdir():
+        when = path.stat().st_mtime + years * 365 * 86400
+        os.utime(path, (when, when))
+    state = Numbered(open_at(tmp_path))
+    assert state.number == 5
+    state.commit()
+    assert state.check_blobs() == []
+    state.store.close()
+    assert Numbered(open_at(tmp_path)).number == 6
+
+
+def test_second_process_is_told_who_has_it(tmp_path: Path) -> None:
+    store = open_at(tmp_path)
+    said = told("hold", tmp_path)
+    assert f"{place(tmp_path).path} is open in process {os.getpid()}" in said
+    with pytest.raises(StoreLockedError, match=place(tmp_path).name):
+        open_at(tmp_path)
+    store.close()
+    open_at(tmp_path).close()
+    assert set_aside(tmp_path) == []
+
+
+def test_second_process_opens_once_the_first_is_killed(tmp_path: Path) -> None:
+    first = start("hold", tmp_path)
+    assert first.stdout is not None
+    assert first.stdout.readline() == "open\n"
+    with pytest.raises(StoreLockedError, match=f"process {first.pid} "):
+        open_at(tmp_path)
+    killed(first, 0)
+    state = Numbered(open_at(tmp_path))
+    state.commit()
+    state.store.close()
+
+
+def test_process_that_ends_without_closing(tmp_path: Path) -> None:
+    first = start("hold", tmp_path)
+    first.communicate("", timeout=30)
+    assert first.returncode == 0
+    state = Numbered(open_at(tmp_path))
+    assert state.number == 1
+    state.store.close()
+
+
+def test_fork_can_not_use_it(tmp_path: Path) -> None:
+    assert told("fork", tmp_path) == "101\n"
+    state = Numbered(open_at(tmp_path))
+    assert state.number == 101
+    assert state.check_blobs() == []
+    state.store.close()
+
+
+def test_files_that_may_not_grow(tmp_path: Path) -> None:
+    number, refused = told("small_files", tmp_path).split(" ", 1)
+    assert str(place(tmp_path).path) in refused
+    assert os.strerror(27) in refused
+    state = Numbered(open_at(tmp_path))
+    assert state.number == int(number)
+    assert state.check_blobs() == []
+    assert set_aside(tmp_path) == []
+    state.store.close()
+
+
+def test_full_disk(tmp_path: Path) -> None:
+    mount = 'mount -t tmpfs -o size=6m none "$1" && shift && exec "$@"'
+    command = ["unshare", "-m", "sh", "-c", mount, "sh", str(tmp_path), *CHILD]
+    try:
+        done = subprocess.run(
+            [*command, "full_disk", str(tmp_path)],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+    except FileNotFoundError:
+        pytest.skip("no unshare")
+    if "permi" in done.stderr.lower() and not done.stdout:
+        pytest.skip("may not mount a file system")
+    assert done.returncode == 0, done.stderr
+    refused, end = done.stdout.splitlines()
+    assert str(place(tmp_path / "stores").path) in refused
+    assert end == "goes on"
+
+
+@pytest.fixture
+def readable() -> Iterator[Path]:
+    """A directory that others may read, which those of pytest aren't."""
+    directory = Path(tempfile.mkdtemp())
+    directory.chmod(0o755)
+    yield directory
+    for path in (directory, *directory.rglob("*")):
+        path.chmod(0o755)
+    shutil.rmtree(directory)
+
+
+def test_read_only_directory(readable: Path) -> None:
+    readable.chmod(0o555)
+    said = told("as_nobody", readable)
+    assert said.startswith("StoreError ")
+    assert str(readable) in said
+
+
+def test_read_only_store(readable: Path) -> None:
+    state = Numbered(open_at(readable))
+    state.commit()
+    state.store.close()
+    store = place(readable).path
+    for path in readable.iterdir():
+        path.chmod(0o666)
+    readable.chmod(0o777)
+    store.chmod(0o555)
+    said = told("as_nobody", readable)
+    assert said.startswith("StoreError ")
+    assert str(store) in said
+    assert set_aside(readable) == []
+    store.chmod(0o755)
+    assert Numbered(open_at(readable)).number == 1
+
+
+def test_file_where_the_directory_should_be(tmp_path: Path) -> None:
+    (tmp_path / "stores").write_text("")
+    with pytest.raises(StoreError, match=str(tmp_path / "stores")):
+        open_at(tmp_path / "stores")
+    place(tmp_path).path.write_text("")
+    with pytest.raises(StoreError, match=place(tmp_path).name):
+        open_at(tmp_path)
+
+
+def test_without_rocksdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # What importing it meets when it isn't installed.
+    monkeypatch.setitem(sys.modules, "rocksdict", None)
+    with pytest.raises(ConfigError, match=r"strandline\[rocksdb\]"):
+        RocksStores(tmp_path, CACHE_BYTES)
+
+
+def test_cache_that_is_too_small(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="1000 bytes"):
+        RocksStores(tmp_path, 1000)
