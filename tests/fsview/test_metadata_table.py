@@ -50,6 +50,13 @@ STEPS = [
     if golden.info(scenario).get("metadata_table")
     for step in golden.steps(scenario)
 ]
+MORE_STEPS = [
+    (f"metadata_tables/{path.stem}", step)
+    for path in sorted((golden.FOLDER / "metadata_tables").glob("*.zip"))
+    for step in golden.steps(f"metadata_tables/{path.stem}")
+]
+"""Of other releases, versions and forms; without recordings."""
+
 VERSIONS = pytest.mark.parametrize("version", [6, 9])
 
 
@@ -96,9 +103,15 @@ def commit(table: ModelTable) -> None:
 
 def test_there_are_golden_tables_with_metadata_tables() -> None:
     assert {scenario for scenario, _ in STEPS} >= {"mdt_mor_v6", "mdt_mor_v9"}
+    assert {scenario.rpartition("/")[2] for scenario, _ in MORE_STEPS} == {
+        "cow_v6_h0150",
+        "mor_v6_h0150",
+        "mor_v8",
+        "nonpart_cow_v9",
+    }
 
 
-@pytest.mark.parametrize(("scenario", "step"), STEPS)
+@pytest.mark.parametrize(("scenario", "step"), STEPS + MORE_STEPS)
 def test_the_metadata_table_says_what_a_listing_says(scenario: str, step: int) -> None:
     storage = golden.GoldenStorage(scenario, step)
     assert files_of(read(storage)) == listed(storage)
