@@ -3,7 +3,7 @@
 What it stands between, found by running rocksdict 0.3.29:
 
 * whatever RocksDB reports is a bare ``Exception`` with its text: see ``fsview.store.rocks_error``;
-* ``items()`` and ``keys()`` end at a damaged block as if nothing more came: ``scan`` asks;
+* ``items()`` and ``keys()`` end at a damaged block as if nothing more came: so that is asked;
 * while a flush fails, as the disk is full, a write waits for ever: ``write`` only waits for a flush
   that doesn't fail, and closing stops the background work first;
 * ``close`` refuses while another thread reads, and readers meet a ``RuntimeError`` meanwhile;
@@ -17,7 +17,7 @@ import ctypes
 import logging
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -36,7 +36,6 @@ _ARENA_BYTES: Final = 64 << 10  # a table that hardly changes takes no more
 _LOG_BYTES: Final = 1 << 20
 _OPEN_FILES: Final = 128
 _BLOOM_BITS: Final = 10
-_READ_AHEAD_BYTES: Final = 1 << 20
 
 _WAIT_S: Final = 0.005
 _STALLS: Final = 6000  # 30 s
@@ -158,7 +157,7 @@ class RocksDatabase:
             raise RocksError.of(exc) from exc
         return content
 
-    def scan(self, first: bytes, end: bytes) -> list[tuple[bytes, bytes]]:
+    def items(self, first: bytes, end: bytes) -> list[tuple[bytes, bytes]]:
         """Return keys in order, each with its content.
 
         Args:
@@ -168,37 +167,45 @@ class RocksDatabase:
         Raises:
             RocksError: Some can't be read.
         """
-        options = self._library.ReadOptions()
-        options.set_iterate_upper_bound(end)
-        options.set_readahead_size(_READ_AHEAD_BYTES)
-        found: list[tuple[bytes, bytes]] = []
+        found: list[tuple[bytes, bytes]] = self._all(self._rdict.items, first, end)
+        self._check_end(found[-1][0] if found else None, first, end)
+        return found
+
+    def keys(self, first: bytes, end: bytes) -> list[bytes]:
+        """Return keys in order; see ``items``.
+
+        Raises:
+            RocksError: Some can't be read.
+        """
+        found: list[bytes] = self._all(self._rdict.keys, first, end)
+        self._check_end(found[-1] if found else None, first, end)
+        return found
+
+    def _all(self, walk: Callable[..., Iterable[Any]], first: bytes, end: bytes) -> list[Any]:
         try:
-            rows = self._rdict.iter(options)
-            rows.seek(first)
-            while rows.valid():
-                found.append((rows.key(), rows.value()))
+            return list(walk(from_key=first, read_opt=self._up_to(end)))
+        except Exception as exc:
+            raise RocksError.of(exc) from exc
+
+    def _check_end(self, last: bytes | None, first: bytes, end: bytes) -> None:
+        """See that nothing comes behind the last key; a walk ends at what it can't read, too."""
+        try:
+            rows = self._rdict.iter(self._up_to(end))
+            rows.seek(first if last is None else last)
+            if last is not None and rows.valid():
                 rows.next()
+            ended = not rows.valid()
             rows.status()
         except Exception as exc:
             rows = None  # or the exception's frame keeps it, and it the database
             raise RocksError.of(exc) from exc
-        return found
+        if not ended:
+            raise RocksError(f"reading ended before {end!r}")
 
-    def is_empty(self) -> bool:
-        """Return whether there is no key at all.
-
-        Raises:
-            RocksError: It can't be read.
-        """
-        try:
-            rows = self._rdict.iter()
-            rows.seek_to_first()
-            empty = not rows.valid()
-            rows.status()
-        except Exception as exc:
-            rows = None
-            raise RocksError.of(exc) from exc
-        return empty
+    def _up_to(self, end: bytes) -> Any:
+        options = self._library.ReadOptions()
+        options.set_iterate_upper_bound(end)
+        return options
 
     def write(self, changes: Changes, cleared: tuple[bytes, bytes] | None = None) -> None:
         """Make all changes in one step that is in the log when this returns.

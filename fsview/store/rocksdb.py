@@ -1,17 +1,8 @@
 """``RocksStore``: the blobs and rows of a table in RocksDB, which outlive the process.
 
-One database a table, with these keys (numbers big-endian, 8 bytes)::
-
-    b <handle>    a blob
-    h <handle>    nothing: names the blob, so that a sweep reads no blobs
-    m             JSON: format of the store, table
-    r <name>      a row
-    s <step>      of the last commit: next handle, number of blobs, bytes after the last compaction
-
-A commit is one write batch in the log, so kill -9 loses it as a whole or not at all. The log isn't
-flushed to the disk: a machine that loses power may forget its last commits. Each commit also takes
-the step before it away. So a store in which one is missing between others (a log was cut short
-and its successor wasn't) shows two steps, and isn't served.
+One database a table (``fsview.store.rocks_layout``). A commit is one write batch in the log, so
+kill -9 loses it as a whole or not at all. The log isn't flushed to the disk: a machine that loses
+power may forget its last commits.
 
 What isn't this table's store in this format, whole, is set aside (``fsview.store.set_aside``).
 Damage that lets it open is noticed by a read, as RocksDB has a checksum for every block; then it is
@@ -28,32 +19,30 @@ import threading
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from struct import Struct
 from typing import Any, ClassVar, Final
-
-import orjson
 
 from fsview.store.base import Handle, Rows, Store, StoredChunk
 from fsview.store.rocks_database import RocksDatabase, RocksEngine
 from fsview.store.rocks_error import RocksError
+from fsview.store.rocks_layout import (
+    ALL,
+    HANDLES,
+    MARKER,
+    ROWS,
+    STATES,
+    State,
+    blob_key,
+    handle_key,
+    handle_of,
+    marker,
+    row_key,
+    row_name,
+)
 from fsview.store.set_aside import StorePlace
 from timeline.errors import StoreError, StoreFullError, StoreLockedError
 from timeline.table_id import TableId
 
 logger = logging.getLogger(__name__)
-
-FORMAT: Final = 1
-"""Of the keys; what another one wrote isn't read."""
-
-_BLOB: Final = b"b"
-_HANDLE: Final = b"h"
-_MARKER: Final = b"m"
-_ROW: Final = b"r"
-_STEP: Final = b"s"
-_BEHIND_ROWS: Final = _STEP
-_END: Final = b"t"
-_KEY: Final = Struct(">cQ")
-_STATE: Final = Struct(">QQQ")
 
 # Files may come to so much more than after the last compaction before there is another.
 _GARBAGE_FACTOR: Final = 2
@@ -94,13 +83,11 @@ class RocksStores:
         """
         place = StorePlace.of(self.directory, table_id)
         with place.opening():
-            reason = place.doubts()
-            if reason is None:
-                try:
-                    return RocksStore(place, table_id, self._engine)
-                except _UnusableError as exc:
-                    reason = str(exc)
-            place.set_aside(reason)
+            try:
+                return RocksStore(place, table_id, self._engine)
+            except _UnusableError as exc:
+                # Nobody has it open: RocksDB asks for its lock before it reads anything.
+                place.set_aside(str(exc))
             try:
                 return RocksStore(place, table_id, self._engine)
             except _UnusableError as exc:
@@ -130,6 +117,7 @@ class RocksStore(Store):
         self._place = place
         self._pid = os.getpid()
         self._lock = threading.Lock()
+        self._state = State()
         self._compacting = False
         database = self._opened(engine)
         self._database: RocksDatabase | None = database
@@ -140,7 +128,8 @@ class RocksStore(Store):
         except BaseException:
             self._finalizer()
             raise
-        self._first = self._next  # handle of this process
+        self._first = self._next = self._state.next_handle  # of this process
+        self._compacted_bytes = self._state.compacted_bytes
 
     def _opened(self, engine: RocksEngine) -> RocksDatabase:
         create = self._place.make()
@@ -157,22 +146,20 @@ class RocksStore(Store):
             raise self._failed("it can't be opened", exc) from exc
 
     def _load(self, database: RocksDatabase, table_id: TableId) -> dict[str, bytes]:
-        """Read marker, step and rows, or make them."""
-        marker = orjson.dumps({"format": FORMAT, "table": _text(table_id)})
+        """Read state and rows, or make them."""
+        doubt = self._place.doubts()
+        if doubt is not None:
+            raise _UnusableError(doubt)
         try:
-            found = database.get(_MARKER)
-            if found is None and database.is_empty():
-                self._step, self._next, self._blobs, self._compacted = 0, 1, 0, 0
-                state = _STATE.pack(self._next, 0, 0)
-                database.write([(_MARKER, marker), (_KEY.pack(_STEP, 0), state)])
-                return {}
-            if found != marker:
-                raise _UnusableError(f"it is marked {found!r}, not {marker!r}")
-            steps = database.scan(_STEP, _END)
-            if len(steps) != 1:
-                raise _UnusableError(f"commits are missing in it: it has {len(steps)} last ones")
-            self._step = _KEY.unpack(steps[0][0])[1]
-            self._next, self._blobs, self._compacted = _STATE.unpack(steps[0][1])
+            found, own = database.get(MARKER), marker(table_id)
+            if found is None and not database.keys(*ALL):
+                database.write([(MARKER, own), (self._state.key, self._state.to_bytes())])
+            elif found != own:
+                raise _UnusableError(f"it is marked {found!r}, not {own!r}")
+            states = database.items(*STATES)
+            if len(states) != 1:
+                raise _UnusableError(f"commits are missing in it: {len(states)} are the last")
+            self._state = State.of(*states[0])
             return _rows(database)
         except RocksError as exc:
             if exc.corrupt:
@@ -186,16 +173,16 @@ class RocksStore(Store):
             rows, self._rows = self._rows, None  # what opening read is given out once
             if rows is not None:
                 return rows
-        try:
-            return _rows(database)
-        except RocksError as exc:
-            raise self._failed("its rows can't be read", exc) from exc
+            try:
+                return _rows(database)
+            except RocksError as exc:
+                raise self._failed("its rows can't be read", exc) from exc
 
     def get(self, handle: Handle) -> bytes:
         """See ``Store``."""
         database = self._open_one()
         try:
-            blob = database.get(_KEY.pack(_BLOB, handle))
+            blob = database.get(blob_key(handle))
         except RocksError as exc:
             raise self._failed(f"blob {handle} can't be read", exc) from exc
         if blob is None:
@@ -214,9 +201,9 @@ class RocksStore(Store):
             self._next += len(blobs)  # even when this fails: never used again
             changes: list[tuple[bytes, bytes | None]] = []
             for handle, blob in zip(handles, blobs, strict=True):
-                changes.append((_KEY.pack(_BLOB, handle), blob))
-                changes.append((_KEY.pack(_HANDLE, handle), b""))
-            changes += [(_ROW + _encoded(name), row) for name, row in rows(handles).items()]
+                changes.append((blob_key(handle), blob))
+                changes.append((handle_key(handle), b""))
+            changes += [(row_key(name), row) for name, row in rows(handles).items()]
             self._write(database, changes, came=len(blobs))
         return [self.chunk(handle, len(blob)) for handle, blob in zip(handles, blobs, strict=True)]
 
@@ -238,7 +225,7 @@ class RocksStore(Store):
         """See ``Store``."""
         database = self._open_one()
         with self._lock:
-            self._write(database, [], cleared=(_ROW, _BEHIND_ROWS))
+            self._write(database, [], cleared=ROWS)
 
     def sweep(self, live: Collection[Handle]) -> None:
         """See ``Store``.
@@ -249,18 +236,15 @@ class RocksStore(Store):
         database = self._open_one()
         live = frozenset(live)
         try:
-            found = database.scan(_HANDLE, _KEY.pack(_HANDLE, self._first))
+            found = database.keys(HANDLES, handle_key(self._first))
         except RocksError as exc:
             raise self._failed("its blobs can't be listed", exc) from exc
-        handles = [Handle(_KEY.unpack(key)[1]) for key, _ in found]
-        orphans = [handle for handle in handles if handle not in live]
+        orphans = [handle for handle in map(handle_of, found) if handle not in live]
         for start in range(0, len(orphans), _SWEPT_AT_ONCE):
             with self._lock:
                 self._write(database, [], orphans[start : start + _SWEPT_AT_ONCE])
         if orphans:
-            logger.info(
-                "%s: %d blobs of earlier processes are gone", self._place.path, len(orphans)
-            )
+            logger.info("%d blobs of earlier processes left %s", len(orphans), self._place.path)
 
     def close(self) -> None:
         """See ``Store``."""
@@ -280,12 +264,8 @@ class RocksStore(Store):
                 disk, resident = database.disk_bytes(), database.resident_bytes()
             except RocksError as exc:
                 logger.debug("%s has no figures: %s", self._place.path, exc)  # just closed
-        return {
-            "kind": self.kind,
-            "blobs": self._blobs,
-            "bytes": disk,
-            "resident_bytes": resident,
-        }
+        told = {"kind": self.kind, "blobs": self._state.blobs}
+        return told | {"bytes": disk, "resident_bytes": resident}
 
     def _write(
         self,
@@ -300,19 +280,18 @@ class RocksStore(Store):
         forgotten = self._drained()
         gone = {*forgotten, *swept}
         for handle in gone:
-            changes.append((_KEY.pack(_BLOB, handle), None))
-            changes.append((_KEY.pack(_HANDLE, handle), None))
-        count = max(0, self._blobs + came - len(gone))
-        state = _STATE.pack(self._next, count, self._compacted)
-        changes.append((_KEY.pack(_STEP, self._step), None))
-        changes.append((_KEY.pack(_STEP, self._step + 1), state))
+            changes.append((blob_key(handle), None))
+            changes.append((handle_key(handle), None))
+        blobs = max(0, self._state.blobs + came - len(gone))
+        state = State(self._state.step + 1, self._next, blobs, self._compacted_bytes)
+        changes.append((self._state.key, None))
+        changes.append((state.key, state.to_bytes()))
         try:
             database.write(changes, cleared)
         except RocksError as exc:
             self.forgotten.extend(forgotten)
             raise self._failed("nothing was kept", exc) from exc
-        self._step += 1
-        self._blobs = count
+        self._state = state
         self._rows = None
         self._compact_if_due(database)
 
@@ -325,7 +304,7 @@ class RocksStore(Store):
 
     def _compact_if_due(self, database: RocksDatabase) -> None:
         """Start a compaction if files have grown a lot since the last; with the lock held."""
-        limit = self._compacted * (1 + _GARBAGE_FACTOR) + _GARBAGE_BYTES
+        limit = self._compacted_bytes * (1 + _GARBAGE_FACTOR) + _GARBAGE_BYTES
         if self._compacting or database.disk_bytes() <= limit:
             return
         self._compacting = True
@@ -340,7 +319,7 @@ class RocksStore(Store):
             logger.debug("%s isn't compacted: %s", self._place.path, exc)  # closed meanwhile
             return
         with self._lock:
-            self._compacted = size
+            self._compacted_bytes = size
             self._compacting = False
 
     def _open_one(self) -> RocksDatabase:
@@ -371,14 +350,4 @@ def _close(database: RocksDatabase, pid: int) -> None:
 
 
 def _rows(database: RocksDatabase) -> dict[str, bytes]:
-    found = database.scan(_ROW, _BEHIND_ROWS)
-    return {key[1:].decode("utf-8", "surrogatepass"): row for key, row in found}
-
-
-def _encoded(name: str) -> bytes:
-    # A name may come from a file system that has others than UTF-8.
-    return name.encode("utf-8", "surrogatepass")
-
-
-def _text(table_id: TableId) -> str:
-    return _encoded(str(table_id)).decode("utf-8", "backslashreplace")
+    return {row_name(key): row for key, row in database.items(*ROWS)}

@@ -32,7 +32,6 @@ logger = logging.getLogger(__name__)
 
 KEPT_ASIDE: Final = 2
 
-_CURRENT: Final = "CURRENT"  # RocksDB's; without it, it would begin anew among the old files
 _DOUBT: Final = "DOUBT"
 _ASIDE: Final = ".aside-"
 _HASH_DIGITS: Final = 16
@@ -84,7 +83,9 @@ class StorePlace:
             os.close(descriptor)
 
     def make(self) -> bool:
-        """Make the store's directory if need be; return whether there is no store in it.
+        """Make the store's directory if need be; return whether nothing is in it.
+
+        RocksDB must not make a database among files of another, whose logs it would read.
 
         Raises:
             StoreError: It can't be made.
@@ -122,21 +123,17 @@ class StorePlace:
             logger.warning("the store %s is damaged, which can't be noted: %s", self.path, exc)
 
     def doubts(self) -> str | None:
-        """Return why what lies there must not be opened, ``None`` when it may be.
+        """Return why what lies there must not be served, ``None`` when nothing is noted.
 
         Raises:
             StoreError: It can't be read.
         """
         try:
-            if (self.path / _DOUBT).exists():
-                return (self.path / _DOUBT).read_text(errors="replace") or "it was found damaged"
-            if not (self.path / _CURRENT).exists() and any(self.path.iterdir()):
-                return f"it has no file {_CURRENT}"
+            return (self.path / _DOUBT).read_text(errors="replace") or "it was found damaged"
         except FileNotFoundError:
             return None
         except OSError as exc:
             raise _failed(f"the store {self.path} can't be read", exc) from exc
-        return None
 
     def set_aside(self, reason: str) -> None:
         """Rename what lies there, and delete all but the newest of what was renamed before.

@@ -173,7 +173,7 @@ DAMAGES = {
     "cut in half": lambda path: cut(path, path.stat().st_size // 2),
     "short of a byte": lambda path: cut(path, max(0, path.stat().st_size - 1)),
     "flipped at its start": lambda path: flip(path, 3),
-    "flipped in its middle": lambda path: flip(path, path.stat().st_size // 2),
+    "flipped halfway": lambda path: flip(path, path.stat().st_size // 2),
     "deleted": Path.unlink,
 }
 ALLOWED = {
@@ -245,6 +245,9 @@ def test_damaged_blob(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         with pytest.raises(StoreError, match=f"{place(tmp_path).name}: blob {handle} "):
             store.get(handle)
     assert store.get(whole) == blobs[7]
+    with pytest.raises(StoreLockedError):  # and it isn't taken away from who has it
+        open_at(tmp_path)
+    assert set_aside(tmp_path) == []
     store.close()
     assert warnings(caplog) == []
     store = open_at(tmp_path)
@@ -260,7 +263,7 @@ def test_commit_missing_between_others(tmp_path: Path, caplog: pytest.LogCapture
     state.commit()
     state.store.close()
     database = RocksEngine(CACHE_BYTES).open(place(tmp_path).path, create=False)
-    ((key, step),) = database.scan(b"s", b"t")
+    ((key, step),) = database.items(b"s", b"t")
     later = int.from_bytes(key[1:], "big") + 2
     database.write([(b"s" + later.to_bytes(8, "big"), step)])
     database.close()
