@@ -17,23 +17,28 @@ _ARENA_MAX: Final = -8  # M_ARENA_MAX of malloc.h
 
 
 class HeapTrim:
-    """Trims the heap whenever what it was told of has shrunk by one step.
+    """Trims the heap whenever what is held has shrunk by one step, or so much has gone and come.
 
-    The lock guards the most that was held since the last time.
+    The lock guards what was the case last time.
     """
 
-    def __init__(self, step_bytes: int, trim: Callable[[], object] | None = None) -> None:
+    def __init__(
+        self, step_bytes: int, turnover_bytes: int, trim: Callable[[], object] | None = None
+    ) -> None:
         self._step_bytes = step_bytes
+        self._turnover_bytes = turnover_bytes
         self._trim = trim or trim_heap
         self._most = 0
+        self._gone = 0
         self._lock = threading.Lock()
 
-    def held(self, size: int) -> None:
-        """Take note of how many bytes are held now."""
+    def held(self, size: int, gone: int) -> None:
+        """Take note of how many bytes are held now, and how many have gone so far."""
         with self._lock:
-            shrunk = size < self._most - self._step_bytes
-            self._most = size if shrunk else max(self._most, size)
-        if shrunk:
+            due = size < self._most - self._step_bytes or gone - self._gone > self._turnover_bytes
+            self._most = size if due else max(self._most, size)
+            self._gone = gone if due else self._gone
+        if due:
             self._trim()
 
 

@@ -75,7 +75,8 @@ class SpillArea:
         self.pid = os.getpid()
         self._adding = threading.Lock()
         self._spilling = threading.Lock()
-        self._heap = HeapTrim(budget.limit_bytes // _TRIM)
+        self._heap = HeapTrim(budget.limit_bytes // _TRIM, budget.limit_bytes)
+        self._evicted = 0
         self._failure: OSError | None = None  # of the last attempt to write
         self._counts = dict.fromkeys(("writes", "failed_writes", "reads", "failed_reads"), 0)
         self._not_promoted = 0
@@ -102,7 +103,7 @@ class SpillArea:
         except BaseException:
             self._give_back(deque(kept))
             raise
-        self._heap.held(self.index.resident_bytes())
+        self._heap.held(self.index.resident_bytes(), self._evicted)
         return kept
 
     def fetch(self, number: int, handle: Handle) -> bytes:
@@ -138,7 +139,7 @@ class SpillArea:
         """Give back all that a store has."""
         if self.pid == os.getpid():
             self._give_back(self.index.close(number))
-            self._heap.held(self.index.resident_bytes())
+            self._heap.held(self.index.resident_bytes(), self._evicted)
 
     def check_process(self) -> None:
         """Raise ``StoreError`` in a fork."""
@@ -160,6 +161,7 @@ class SpillArea:
                     freed += self.index.drop_copies(wanted - freed)
                     break
                 freed += gone
+            self._evicted += freed
         return freed
 
     def close(self) -> None:
