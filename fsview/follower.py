@@ -289,6 +289,24 @@ class TimelineFollower:
             if count:
                 self.count("partition_reloads", count, cause=cause)
 
+    def drop_oldest(self) -> int | None:
+        """Drop the oldest snapshot that is kept for clients that are behind.
+
+        Returns:
+            How many bytes nobody needs any more; ``None`` when only the newest is left, or the
+            table is being changed just now.
+        """
+        if not self.lock.acquire(blocking=False):
+            return None
+        try:
+            history = self._history
+            if history is None or len(history.links) < 2:
+                return None
+            self._history = history.without_oldest()
+        finally:
+            self.lock.release()
+        return _superseded(*history.links[:2])
+
     def _leftovers(self, step: Step) -> Collection[str]:
         return self.unfinished.get(step.instant.requested_time, ()) if step.delta.writes else ()
 
@@ -374,3 +392,12 @@ def _versions(links: Iterable[Link], partitions: Collection[str]) -> Iterable[Pa
     for link in links:
         versions = link.snapshot.files.versions
         yield from (versions[p] for p in partitions if p in versions)
+
+
+def _superseded(link: Link, following: Link) -> int:
+    """Return how many bytes a snapshot holds that the following one doesn't."""
+    first, second = link.snapshot.files.versions, following.snapshot.files.versions
+    touched = () if following.step is None else following.step.touched
+    kept = {id(c) for p in touched if p in second for c in second[p].chunks}
+    gone = {id(c): c.size for p in touched if p in first for c in first[p].chunks}
+    return sum(size for key, size in gone.items() if key not in kept)

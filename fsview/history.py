@@ -181,6 +181,10 @@ class History:
         """Return this history with links put behind it, the oldest dropped beyond ``retained``."""
         return self._of((*self.links, *links)[-retained:])
 
+    def without_oldest(self) -> History:
+        """Return this history without its first link."""
+        return self._of(self.links[1:])
+
     def with_newest(self, snapshot: Snapshot) -> History:
         """Return this history with another newest snapshot, of the same files and hashes."""
         return self._of((*self.links[:-1], replace(self.links[-1], snapshot=snapshot)))

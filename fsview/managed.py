@@ -17,6 +17,7 @@ from typing import Any
 from fsview.local import LocalView
 from fsview.metrics import Metrics
 from fsview.single_flight import Shared
+from fsview.store.open import Stores
 from fsview.table_view import RETAINED_SNAPSHOTS, TableView
 from timeline.clock import Clock
 from timeline.errors import InputError, RootNotAllowedError
@@ -48,6 +49,7 @@ class ViewManager:
         clock: Clock | None = None,
         opener: Opener = open_storage,
         retained_snapshots: int = RETAINED_SNAPSHOTS,
+        stores: Stores | None = None,
     ) -> None:
         """Make a manager with no table open.
 
@@ -58,6 +60,7 @@ class ViewManager:
             clock: To time by.
             opener: Opens a table's storage from its resolved base path and the storage options.
             retained_snapshots: Kept of each table for clients that are behind.
+            stores: Where the tables' packed files lie; ``None``: in memory.
         """
         self._lock = threading.Lock()
         self._roots: set[TableId] = set()
@@ -68,6 +71,8 @@ class ViewManager:
         self._clock = clock
         self._open = opener
         self._retained = retained_snapshots
+        self.stores = stores or Stores()
+        self.stores.retained.evict = self._drop_snapshots
         for root in roots:
             self.add_root(root)
 
@@ -113,6 +118,22 @@ class ViewManager:
             tables = dict(self._tables)
         return {str(table_id): tables[table_id].status() for table_id in sorted(tables, key=str)}
 
+    def close(self) -> None:
+        """Close the tables and their stores; nothing can be asked any more."""
+        for table in self.open_tables():
+            table.close()
+        self.stores.close()
+
+    def _drop_snapshots(self, wanted: int) -> int:
+        """Drop the oldest snapshots of the tables in turn; return how many bytes that frees."""
+        freed = 0
+        tables = list(self.open_tables())
+        while tables and freed < wanted:
+            dropped = [table.drop_oldest_snapshot() for table in tables]
+            freed += sum(size for size in dropped if size is not None)
+            tables = [t for t, size in zip(tables, dropped, strict=True) if size is not None]
+        return freed
+
     def _opened(self, table_id: TableId) -> TableView:
         path = table_id.path if table_id.family == "file" else str(table_id)
         storage = self._open(path, self._storage_options)
@@ -121,8 +142,13 @@ class ViewManager:
             metrics=self._metrics,
             clock=self._clock,
             retained_snapshots=self._retained,
+            store=self.stores.open(table_id),
         )
-        table.newest()
+        try:
+            table.newest()
+        except BaseException:
+            table.close()
+            raise
         with self._lock:
             return self._tables.setdefault(table_id, table)
 

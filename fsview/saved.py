@@ -4,8 +4,8 @@ Rows, all of them JSON::
 
     snapshot                the record: format, table, hash, timeline, what was listed in flight
     compaction, logcompaction, clustering, replaced      what pends and what was replaced
-    p/<partition>           its chunks: handles, sizes, first file ids; empty for a partition that
-                            is known and wasn't loaded
+    p/<partition>           whether the table has it, its chunks: handles, sizes, first file ids;
+                            empty for a partition that the table has and that wasn't loaded
 
 Each is written anew only when it has changed, all that change together in one step. A row names
 only chunks that the newest snapshot in memory holds, so nothing it names is ever given back.
@@ -128,11 +128,11 @@ class SavedTable:
             }
             changed |= _changed_maps(snapshot, written.pending)
             for partition in touched:
+                is_known = known is not None and partition in known
+                row = b"" if is_known else None
                 if partition in there:
-                    changed[_PARTITION + partition] = _version_row(there[partition], found)
-                else:
-                    is_known = known is not None and partition in known
-                    changed[_PARTITION + partition] = b"" if is_known else None
+                    row = _version_row(there[partition], found, is_known=is_known)
+                changed[_PARTITION + partition] = row
             return changed
 
         if chunks or self.store.lasts:
@@ -197,9 +197,11 @@ class SavedTable:
         for name, row in rows.items():
             if name.startswith(_PARTITION):
                 partition = name.removeprefix(_PARTITION)
-                known.add(partition)
+                is_known = not row
                 if row:
-                    files.versions[partition] = self._version(partition, row)
+                    is_known, files.versions[partition] = self._version(partition, row)
+                if is_known:
+                    known.add(partition)
         if said["all_known"]:
             files.known = frozenset(known)
         pending = {name: orjson.loads(rows.get(name, b"[]")) for name in _COMPACTIONS}
@@ -219,18 +221,16 @@ class SavedTable:
         )
         if snapshot.timeline.hash != said["hash"]:
             raise ValueError(f"timeline hash {snapshot.timeline.hash}, saved as {said['hash']}")
-        self._written = _Written(_maps(snapshot), known, said["all_known"])
+        partitions = {n.removeprefix(_PARTITION) for n in rows if n.startswith(_PARTITION)}
+        self._written = _Written(_maps(snapshot), partitions, said["all_known"])
         unfinished = {time: set(found) for time, found in said["unfinished"].items()}
         return Resumed(snapshot, unfinished, said["must_list"])
 
-    def _version(self, partition: str, row: bytes) -> PartitionVersion:
-        has_ghosts, chunks = orjson.loads(row)
-        return PartitionVersion(
-            partition,
-            tuple(Chunk(self.store.chunk(Handle(handle), size)) for handle, size, _ in chunks),
-            tuple(first_id for *_, first_id in chunks),
-            has_ghosts,
-        )
+    def _version(self, partition: str, row: bytes) -> tuple[bool, PartitionVersion]:
+        is_known, has_ghosts, said = orjson.loads(row)
+        chunks = tuple(Chunk(self.store.chunk(Handle(handle), size)) for handle, size, _ in said)
+        first_ids = tuple(first_id for *_, first_id in said)
+        return is_known, PartitionVersion(partition, chunks, first_ids, has_ghosts)
 
 
 def _new_chunks(versions: Iterable[PartitionVersion]) -> list[Chunk]:
@@ -243,12 +243,12 @@ def _move(chunks: list[Chunk], stored: Sequence[Any]) -> None:
         chunk.move(at)
 
 
-def _version_row(version: PartitionVersion, new: Mapping[int, Handle]) -> bytes:
+def _version_row(version: PartitionVersion, new: Mapping[int, Handle], *, is_known: bool) -> bytes:
     chunks = [
         (chunk.handle if chunk.handle is not None else new[id(chunk)], chunk.size, first_id)
         for chunk, first_id in zip(version.chunks, version.first_ids, strict=True)
     ]
-    return orjson.dumps((version.has_ghosts, chunks))
+    return orjson.dumps((is_known, version.has_ghosts, chunks))
 
 
 def _maps(snapshot: Snapshot) -> dict[str, object]:

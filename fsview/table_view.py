@@ -208,6 +208,10 @@ class TableView:
         """Load the table anew, and answer nobody from what was held; ``cause`` is counted."""
         self._follower.reload(cause)
 
+    def drop_oldest_snapshot(self) -> int | None:
+        """Keep one snapshot fewer for clients that are behind; see ``TimelineFollower``."""
+        return self._follower.drop_oldest()
+
     def close(self) -> None:
         """Give back what the store holds; views can't be asked any more."""
         self._store.close()

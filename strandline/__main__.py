@@ -16,20 +16,18 @@ from typing import Any
 
 import click
 
+from fsview.store.open import BUDGET_BYTES, KINDS, StoreOptions
 from strandline.service.assembly import Parts
 from strandline.service.bearer import read_token_file
 from strandline.service.child import own_stdout, run_child
 from strandline.service.options import (
     CHECK_INTERVAL_S,
-    MEMORY,
-    STORAGES,
     THREADS,
     PartsOptions,
     ServerOptions,
-    check_storage,
 )
 from strandline.service.server import ServiceServer
-from timeline.errors import ConfigError
+from timeline.errors import ConfigError, StoreError
 from timeline.table_id import TableId
 
 PORT = 26754
@@ -67,15 +65,24 @@ def main() -> None:
 )
 @click.option(
     "--storage",
-    type=click.Choice(STORAGES, case_sensitive=False),
-    default=MEMORY,
+    type=click.Choice(list(KINDS), case_sensitive=False),
+    default="memory",
     show_default=True,
-    help="Where views are kept. This release has memory only.",
+    help="Where views are kept: memory, memory and a file (spillable), or RocksDB (rocksdb), from"
+    " which a restart goes on.",
 )
 @click.option(
     "--store-dir",
     metavar="DIR",
-    help="Directory for kinds of storage that keep files; memory needs none.",
+    help="Directory for kinds of storage that keep files; rocksdb needs one, memory none.",
+)
+@click.option(
+    "--memory",
+    type=click.IntRange(1),
+    metavar="MIB",
+    default=BUDGET_BYTES >> 20,
+    show_default=True,
+    help="What answers, old snapshots and packed files may take in memory, in MiB.",
 )
 @click.option(
     "--token-file",
@@ -130,6 +137,7 @@ def _serve(
     port: int,
     storage: str,
     store_dir: str | None,
+    memory: int,
     token_file: str | None,
     no_token: bool,
     threads: int,
@@ -137,15 +145,17 @@ def _serve(
     log_level: str,
 ) -> None:
     try:
-        _check_store(storage, store_dir)
         options = PartsOptions(
             _checked_roots(roots),
             _token(token_file, no_token),
+            store=StoreOptions(storage, store_dir, memory << 20),
             check_interval_s=check_interval,
         )
         parts = Parts(options)
     except ConfigError as exc:
         raise click.UsageError(str(exc)) from exc
+    except StoreError as exc:
+        raise click.ClickException(str(exc)) from exc
     logging.basicConfig(
         level=log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )
@@ -162,13 +172,6 @@ def _serve(
     sys.stderr.flush()
     # A request stuck in storage has a thread that the interpreter would wait for.
     os._exit(0)
-
-
-def _check_store(storage: str, store_dir: str | None) -> None:
-    """Refuse a kind of storage that isn't there, and a directory for one that keeps no files."""
-    check_storage(storage)
-    if store_dir is not None:
-        raise ConfigError(f"--store-dir {store_dir}: storage {MEMORY} keeps no files")
 
 
 def _checked_roots(roots: tuple[str, ...]) -> tuple[str, ...]:

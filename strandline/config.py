@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, TypeVar, cast
 
+from fsview.store.open import BUDGET_BYTES
 from timeline.errors import ConfigError
 
 T = TypeVar("T")
@@ -228,10 +229,34 @@ EMBED_GZIP: Final = Setting(
 STORAGE_TYPE: Final = Setting(
     "hoodie.filesystem.view.type",
     "MEMORY",
-    "Where the service keeps its view. Of Hudi's kinds this release has memory; the remote kinds"
-    " mean memory too, as they do to Hudi's embedded server.",
+    "Where the service keeps its views: in memory, in memory and a file, or in RocksDB, from which"
+    " a restart goes on. The remote kinds mean memory, as they do to Hudi's embedded server.",
     "service",
-    allowed=("MEMORY", "REMOTE_FIRST", "REMOTE_ONLY"),
+    allowed=("MEMORY", "SPILLABLE_DISK", "EMBEDDED_KV_STORE", "REMOTE_FIRST", "REMOTE_ONLY"),
+)
+SPILL_DIR: Final = Setting(
+    "hoodie.filesystem.view.spillable.dir",
+    "",
+    "Directory for the file of SPILLABLE_DISK; empty takes the system's for temporary files.",
+    "service",
+)
+ROCKSDB_DIR: Final = Setting(
+    "hoodie.filesystem.view.rocksdb.base.path",
+    "",
+    "Directory for EMBEDDED_KV_STORE, with a store for each table. Hudi's default is one that all"
+    " users of a machine share, and is emptied at every start; empty takes one of this user, below"
+    " the system's directory for temporary files.",
+    "service",
+)
+MEMORY_BYTES: Final = Setting(
+    "strandline.service.memory.max.bytes",
+    BUDGET_BYTES,
+    "What the service may hold in memory of all its tables: encoded answers, snapshots for clients"
+    " that are behind, packed files. They go in this order; packed files go to where the view type"
+    " says.",
+    "service",
+    unit="bytes",
+    minimum=1 << 20,
 )
 RETAINED_SNAPSHOTS: Final = Setting(
     "strandline.view.retained.snapshots",
@@ -267,14 +292,6 @@ KEEP_ALIVE: Final = Setting(
     unit="s",
     minimum=1,
 )
-ANSWERS_BYTES: Final = Setting(
-    "strandline.service.answers.max.bytes",
-    256 * 1024 * 1024,
-    "Bytes of encoded answers that are kept ready; the oldest go first.",
-    "service",
-    unit="bytes",
-    minimum=0,
-)
 REMOTE_TIMEOUT: Final = Setting(
     "hoodie.filesystem.view.remote.timeout.secs",
     300,
@@ -298,11 +315,13 @@ SERVICE_SETTINGS: Final[tuple[Setting[Any], ...]] = (
     EMBED_THREADS,
     EMBED_GZIP,
     STORAGE_TYPE,
+    SPILL_DIR,
+    ROCKSDB_DIR,
+    MEMORY_BYTES,
     RETAINED_SNAPSHOTS,
     CHECK_INTERVAL,
     STOP_GRACE,
     KEEP_ALIVE,
-    ANSWERS_BYTES,
     REMOTE_TIMEOUT,
     BACKUP_VIEW,
 )

@@ -117,7 +117,7 @@ class Store(ABC):
             StoreError: The rows are still there.
         """
 
-    def sweep(self, live: Collection[Handle]) -> None:
+    def sweep(self, live: Collection[Handle]) -> None:  # noqa: B027 - who doesn't last has none
         """Take away the blobs of earlier processes that aren't among these handles.
 
         A crash leaves behind what only its snapshots needed. Blobs of this process stay.

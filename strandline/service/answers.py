@@ -33,6 +33,7 @@ from fsview.routes import (
     Route,
 )
 from fsview.snapshot import Snapshot
+from fsview.store.budget import Account, Budget
 from fsview.table_view import TableView
 from fsview.wire import PathForms
 from strandline.service.replies import GZIP_BYTES, Reply, pretty, success
@@ -44,6 +45,8 @@ REQUESTS: Final = "requests"
 _SPELLINGS: Final = 1024
 _ON_LOOP_BYTES: Final = 32 * 1024
 """Longer bodies aren't compressed on the loop; one group's are never that long in practice."""
+_LARGEST: Final = 8
+"""An answer that would take more than this part of the budget isn't kept."""
 _ENTRY_BYTES: Final = 512
 """What a kept answer costs beyond its bytes: keys, dictionary slots, objects."""
 
@@ -86,45 +89,52 @@ class Kept:
     versions that nobody else remembers can hold.
     """
 
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
+    def __init__(self, account: Account, budget: Budget) -> None:
+        self._account = account
+        self._budget = budget
+        account.evict = self._evict
         self._lock = threading.Lock()
         self._order: deque[tuple[dict[Any, Any], Hashable, int]] = deque()
-        self._bytes = 0
 
     def put(self, answers: dict[Any, Any], key: Hashable, ready: Ready) -> None:
-        """Keep an answer; drop the oldest ones over the budget."""
+        """Keep an answer; the oldest ones go when the budget is exceeded."""
         size = ready.size_bytes
-        if size > self._max_bytes:
+        if size > self._budget.limit_bytes // _LARGEST:
             return
         with self._lock:
             if key in answers:
                 return
             answers[key] = ready
             self._order.append((answers, key, size))
-            self._bytes += size
-            while self._bytes > self._max_bytes:
-                oldest, old_key, old_size = self._order.popleft()
-                oldest.pop(old_key, None)
-                self._bytes -= old_size
+        self._account.add(size)
+        self._budget.make_room()
+
+    def _evict(self, wanted: int) -> int:
+        """Drop the oldest answers; see ``Budget``."""
+        freed = 0
+        with self._lock:
+            while freed < wanted and self._order:
+                oldest, key, size = self._order.popleft()
+                oldest.pop(key, None)
+                freed += size
+        self._account.add(-freed)
+        return freed
 
     def status(self) -> dict[str, int]:
         """Return how many answers are kept and their bytes."""
         with self._lock:
-            return {"answers": len(self._order), "bytes": self._bytes, "max_bytes": self._max_bytes}
+            return {"answers": len(self._order), "bytes": self._account.used}
 
 
 class Answers:
     """Answers the routes of ``fsview.routes`` from the views of a service."""
 
-    def __init__(
-        self, views: ViewManager, metrics: Metrics, *, gzip: bool = True, max_bytes: int = 1 << 28
-    ) -> None:
+    def __init__(self, views: ViewManager, metrics: Metrics, *, gzip: bool = True) -> None:
         self._views = views
         self._metrics = metrics
         self._gzip = gzip
         self._tables: dict[str, TableView] = {}
-        self.kept = Kept(max_bytes)
+        self.kept = Kept(views.stores.answers, views.stores.budget)
 
     def known_table(self, base_path: str) -> TableView | None:
         """Return the table that a base path of this very spelling meant before; never waits."""

@@ -12,6 +12,7 @@ from flask import Flask
 
 from fsview.managed import Opener, ViewManager
 from fsview.metrics import Metrics
+from fsview.store.open import Stores
 from strandline.service.answers import REQUESTS, Answers
 from strandline.service.app import create_app
 from strandline.service.bearer import BearerCheck
@@ -58,15 +59,14 @@ class Parts:
             clock=self._clock,
             opener=opener,
             retained_snapshots=options.retained_snapshots,
+            stores=Stores(options.store),
         )
         self.checks = SamplingCheck(
             self.views, self.metrics, interval_s=options.check_interval_s, ending=ending
         )
         self.bearer = BearerCheck(options.token)
         self.markers = MarkerService(self._table_of)
-        self.answers = Answers(
-            self.views, self.metrics, gzip=options.gzip, max_bytes=options.answers_bytes
-        )
+        self.answers = Answers(self.views, self.metrics, gzip=options.gzip)
         self.hot = HotPath(self.answers, self.bearer)
         self.flask: Flask = create_app(self.answers, self.markers, self.bearer, self.status)
 
@@ -83,6 +83,7 @@ class Parts:
             "requests": dict(sorted(requests.items())),
             "ready_answers": self.answers.kept.status(),
             "markers": self.markers.status(),
+            "store": self.views.stores.status(),
             "tables": self.views.status(),
         }
 
@@ -94,6 +95,7 @@ class Parts:
         """End what has threads."""
         self.checks.close()
         self.markers.close()
+        self.views.close()
 
     def _table_of(self, base_path: str) -> tuple[Hashable, Storage]:
         table = self.views.view(base_path)

@@ -7,12 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from fsview.store.open import StoreOptions
 from fsview.table_view import RETAINED_SNAPSHOTS
 from timeline.errors import ConfigError
-
-MEMORY: Final = "memory"
-STORAGES: Final = (MEMORY, "spillable", "rocksdb")
-"""Kinds of storage for views; those but the first are not there yet."""
 
 THREADS: Final = 16
 CHECK_INTERVAL_S: Final = 300.0
@@ -27,7 +24,7 @@ class PartsOptions:
         token: Bearer token; ``None`` admits everybody. Never shown.
         storage_options: For fsspec.
         gzip: Whether answers are compressed for those who accept it.
-        answers_bytes: Budget of ready answers.
+        store: Where views are kept, and how much memory they may take.
         retained_snapshots: How many snapshots of each table are kept for clients that are behind.
         check_interval_s: Seconds between two comparisons with storage; 0: none.
     """
@@ -36,7 +33,7 @@ class PartsOptions:
     token: str | None = field(default=None, repr=False)
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
     gzip: bool = True
-    answers_bytes: int = 1 << 28
+    store: StoreOptions = field(default_factory=StoreOptions)
     retained_snapshots: int = RETAINED_SNAPSHOTS
     check_interval_s: float = CHECK_INTERVAL_S
 
@@ -86,18 +83,9 @@ class Birth:
     def of_line(cls, line: bytes) -> Birth:
         """Take the line back."""
         said = json.loads(line)
-        parts = {**said["parts"], "roots": tuple(said["parts"]["roots"])}
+        parts = {
+            **said["parts"],
+            "roots": tuple(said["parts"]["roots"]),
+            "store": StoreOptions(**said["parts"]["store"]),
+        }
         return cls(PartsOptions(**parts), ServerOptions(**said["server"]), said["log_level"])
-
-
-def check_storage(storage: str) -> None:
-    """Refuse a kind of storage that isn't there.
-
-    Raises:
-        ConfigError: As said; it names the kinds that are.
-    """
-    kind = storage.lower()
-    if kind in STORAGES and kind != MEMORY:
-        raise ConfigError(f"storage {kind} is not available yet; available: {MEMORY}")
-    if kind != MEMORY:
-        raise ConfigError(f"storage is {storage!r}; allowed: {', '.join(STORAGES)}")

@@ -17,7 +17,9 @@ Source: Hudi 1.2.0 ``EmbeddedTimelineService``, ``EmbeddedTimelineServerHelper``
 from __future__ import annotations
 
 import json
+import logging
 import os
+import tempfile
 import threading
 import weakref
 from collections.abc import Collection, Hashable, Mapping
@@ -26,32 +28,34 @@ from types import TracebackType
 from typing import Any, ClassVar, Protocol
 
 from executor_proxy.http import HttpSession
+from fsview.store.open import KINDS, StoreOptions
 from strandline.config import (
-    ANSWERS_BYTES,
     CHECK_INTERVAL,
     EMBED_GZIP,
     EMBED_PORT,
     EMBED_REUSE,
     EMBED_THREADS,
     KEEP_ALIVE,
+    MEMORY_BYTES,
     RETAINED_SNAPSHOTS,
+    ROCKSDB_DIR,
+    SPILL_DIR,
     STOP_GRACE,
+    STORAGE_TYPE,
     Settings,
 )
 from strandline.service.bearer import new_token
 from strandline.service.child_process import ChildProcess
-from strandline.service.options import (
-    MEMORY,
-    THREADS,
-    Birth,
-    PartsOptions,
-    ServerOptions,
-    check_storage,
-)
+from strandline.service.options import THREADS, Birth, PartsOptions, ServerOptions
 from timeline.errors import ConfigError, ServiceUnreachableError
 from timeline.table_id import TableId
 
+logger = logging.getLogger(__name__)
+
 STATUS: str = "/v1/strandline/status"
+
+
+_KINDS: Mapping[str, str] = {kind.kind: name for name, kind in KINDS.items()}
 
 
 class Runner(Protocol):
@@ -82,8 +86,10 @@ class TimelineService:
         roots: Tables, or directories of tables, that it may serve; local paths or URLs.
         host: Address to bind.
         port: 0 takes a free one.
-        storage: Where views are kept; ``"memory"`` is what there is.
+        storage: Where views are kept: ``"memory"``, ``"spillable"`` or ``"rocksdb"``; ``None``
+            takes what ``settings`` say.
         token: Bearer token; ``None`` makes a random one, ``""`` admits everybody (Java clients).
+        store_dir: Directory for the files of ``storage``; ``None`` takes what ``settings`` say.
         storage_options: For fsspec, when a root isn't local.
         in_process: Serve from a thread of this process instead of a child.
         settings: Values of ``strandline.config.SERVICE_SETTINGS``; defaults otherwise.
@@ -97,14 +103,14 @@ class TimelineService:
         roots: Collection[str],
         host: str = "127.0.0.1",
         port: int = 0,
-        storage: str = MEMORY,
+        storage: str | None = None,
         *,
+        store_dir: str | None = None,
         token: str | None = None,
         storage_options: Mapping[str, Any] | None = None,
         in_process: bool = False,
         settings: Settings | None = None,
     ) -> None:
-        check_storage(storage)
         if isinstance(roots, str) or not roots:
             raise ConfigError(f"roots is {roots!r}; it must be one or more base paths or parents")
         settings = settings or Settings({}, {})
@@ -116,7 +122,7 @@ class TimelineService:
                 self._token or None,
                 storage_options,
                 settings.get(EMBED_GZIP),
-                settings.get(ANSWERS_BYTES),
+                _store_options(settings, storage, store_dir),
                 settings.get(RETAINED_SNAPSHOTS),
                 settings.get(CHECK_INTERVAL),
             ),
@@ -133,6 +139,7 @@ class TimelineService:
         self._pid = os.getpid()
         self._users = 0
         self._key: Hashable = None
+        self._warned = False
 
     def __repr__(self) -> str:
         where = "stopped" if self._runner is None else self._runner.url
@@ -176,6 +183,7 @@ class TimelineService:
         with cls._shared_lock:
             service = cls._shared.get(key)
             if service is not None and service.is_running and settings.get(EMBED_REUSE):
+                service._warn_of_another(made._birth.parts.store)
                 service.add_root(root)
             else:
                 service = made
@@ -185,6 +193,15 @@ class TimelineService:
                     cls._shared[key] = service
             service._users += 1
             return service
+
+    def _warn_of_another(self, store: StoreOptions) -> None:
+        """Say once that this service's store is what it was started with."""
+        mine = self._birth.parts.store
+        if store != mine and not self._warned:
+            self._warned = True
+            logger.warning(
+                "a client asks for %s; the service it shares goes on with %s", store, mine
+            )
 
     def release(self) -> None:
         """Give back what ``acquire`` returned; the last user's release stops the service."""
@@ -284,3 +301,16 @@ def _abandon_all() -> None:
 
 
 os.register_at_fork(after_in_child=_abandon_all)
+
+
+def _store_options(settings: Settings, storage: str | None, directory: str | None) -> StoreOptions:
+    """Return where views are kept: what was said, else what the settings say."""
+    kind = _KINDS.get(settings.get(STORAGE_TYPE), "memory") if storage is None else storage.lower()
+    if directory is None and kind == "spillable":
+        directory = settings.get(SPILL_DIR) or None
+    if directory is None and kind == "rocksdb":
+        user = os.getuid() if hasattr(os, "getuid") else "user"
+        directory = settings.get(ROCKSDB_DIR) or os.path.join(
+            tempfile.gettempdir(), f"strandline-{user}"
+        )
+    return StoreOptions(kind, directory, settings.get(MEMORY_BYTES))

@@ -14,6 +14,7 @@ from fsview.metrics import Metrics
 from fsview.model import BaseFile
 from fsview.past import HASHES, QUESTIONS, Question, Questions
 from fsview.snapshot import LoadedFiles, Snapshot
+from fsview.store.memory import MemoryStore
 from fsview.sync import Step
 from fsview.table_view import TableView
 from tests.kit.model import services, writes
@@ -272,6 +273,7 @@ def following(table: SmallTable) -> TimelineFollower:
         metrics=Metrics(),
         clock=ManualClock(0),
         retained=64,
+        store=MemoryStore(),
         on_another_table=lambda: None,
     )
 

@@ -47,7 +47,11 @@ def test_values_that_are_not_text_are_taken_too():
         (EMBED_PORT, "70000", "integer, 0 to 65535"),
         (EMBED_PORT, "many", "integer, 0 to 65535"),
         (STOP_GRACE, "nan", "number in s, 0 to 60"),
-        (STORAGE_TYPE, "SPILLABLE_DISK", "MEMORY, REMOTE_FIRST, REMOTE_ONLY"),
+        (
+            STORAGE_TYPE,
+            "TAPE",
+            "MEMORY, SPILLABLE_DISK, EMBEDDED_KV_STORE, REMOTE_FIRST, REMOTE_ONLY",
+        ),
     ],
 )
 def test_a_refusal_names_setting_value_and_what_is_allowed(setting, text, allowed):

@@ -33,8 +33,8 @@ def run(*arguments: str) -> Result:
         (["--root", "/"], "give either --token-file FILE or --no-token"),
         (["--root", "/", "--no-token", "--token-file", "x"], "give either --token-file FILE or"),
         (["--root", "/", "--token-file", "/no/such"], "token file /no/such: No such file"),
-        (["--root", "/", "--no-token", "--storage", "spillable"], "spillable is not available yet"),
-        (["--root", "/", "--no-token", "--storage", "rocksdb"], "rocksdb is not available yet"),
+        (["--root", "/", "--no-token", "--storage", "rocksdb"], "rocksdb needs a store directory"),
+        (["--root", "/", "--no-token", "--memory", "0"], "0 is not in the range x>=1"),
         (["--root", "/", "--no-token", "--storage", "tape"], "'tape' is not one of 'memory', "),
         (["--root", "/", "--no-token", "--store-dir", "/x"], "memory keeps no files"),
         (["--root", "/", "--no-token", "--port", "70000"], "70000 is not in the range 0<=x<=65535"),
@@ -58,6 +58,17 @@ def test_a_port_in_use_is_refused_in_one_line(tmp_path: Path) -> None:
     assert (
         result.stderr == f"Error: can't listen on 127.0.0.1 port {port}: Address already in use\n"
     )
+
+
+def test_a_store_directory_that_can_not_be_is_refused_in_one_line(tmp_path: Path) -> None:
+    taken = tmp_path / "taken"
+    taken.write_text("a file")
+    arguments = ("--root", str(tmp_path), "--no-token", "--storage")
+    for kind in ("spillable", "rocksdb"):
+        result = run(*arguments, kind, "--store-dir", str(taken))
+        assert result.exit_code == 1
+        assert result.stderr.count("\n") == 1
+        assert str(taken) in result.stderr
 
 
 def test_the_help_names_every_option_and_the_defaults() -> None:

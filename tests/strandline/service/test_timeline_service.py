@@ -140,7 +140,7 @@ def test_it_can_be_stopped_twice_and_started_again(lake: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"storage": "rocksdb"}, "storage rocksdb is not available yet; available: memory"),
+        ({"store_dir": "/x"}, "store directory /x: storage memory keeps no files"),
         ({"storage": "tape"}, "storage is 'tape'; allowed: memory, spillable, rocksdb"),
         ({"roots": []}, r"roots is \[\]; it must be"),
         ({"roots": "/lake"}, "roots is '/lake'; it must be"),

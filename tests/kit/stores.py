@@ -1,0 +1,51 @@
+"""Stores of every kind for a view under test, and views that are restarted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fsview.metrics import Metrics
+from fsview.store.open import KINDS, StoreOptions, Stores
+from fsview.table_view import TableView
+from timeline.storage.base import Storage
+
+ALL_KINDS = tuple(KINDS)
+OTHER_KINDS = tuple(kind for kind in KINDS if kind != "memory")
+LITTLE = 16 << 10
+"""A budget that makes nearly everything spill."""
+
+
+def stores_of(kind: str, directory: Path) -> Stores:
+    """Return stores of a kind that have little memory."""
+    folder = None if kind == "memory" else str(directory)
+    return Stores(StoreOptions(kind, folder, LITTLE if kind == "spillable" else 64 << 20))
+
+
+class Restarted:
+    """A service's view of one table that ends and begins again.
+
+    Attributes:
+        view: The view of now.
+        metrics: What all of them counted.
+    """
+
+    def __init__(self, kind: str, directory: Path, storage: Storage) -> None:
+        self._kind = kind
+        self._directory = directory
+        self._storage = storage
+        self.metrics = Metrics()
+        self._begin()
+
+    def restart(self) -> None:
+        """End the service and start another."""
+        self.close()
+        self._begin()
+
+    def close(self) -> None:
+        self.view.close()
+        self._stores.close()
+
+    def _begin(self) -> None:
+        self._stores = stores_of(self._kind, self._directory)
+        store = self._stores.open(TableView(self._storage).table_id)
+        self.view = TableView(self._storage, metrics=self.metrics, store=store)
