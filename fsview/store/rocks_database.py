@@ -1,4 +1,4 @@
-"""``RocksDatabase``: an open RocksDB, as far as a store needs one; nobody else imports rocksdict.
+"""``RocksDatabase``: an open RocksDB, as far as a store needs one.
 
 What it stands between, found by running rocksdict 0.3.29:
 
@@ -18,126 +18,28 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterable
-from importlib import import_module
-from pathlib import Path
 from typing import Any, Final
 
 from fsview.store.rocks_error import STALLED, STOPPED, RocksError
-from timeline.errors import ConfigError
 
 logger = logging.getLogger(__name__)
-
-MIN_CACHE_BYTES: Final = 1 << 20
-_BUFFER_SHARE: Final = 4  # of the cache's bytes, one in so many is for what isn't in files yet
-_BUFFER_BYTES: Final = 4 << 20  # of one database, at most
-_FILE_BYTES: Final = 8 << 20
-_LEVEL_BYTES: Final = 16 << 20
-_ARENA_BYTES: Final = 64 << 10  # a table that hardly changes takes no more
-_LOG_BYTES: Final = 1 << 20
-_OPEN_FILES: Final = 128
-_BLOOM_BITS: Final = 10
 
 _WAIT_S: Final = 0.005
 _STALLS: Final = 6000  # 30 s
 _BORROWED: Final = 2000  # 10 s
+_SPARE_BYTES: Final = 8 << 20  # a disk that has less is what writing to files failed for
 
 Changes = Iterable[tuple[bytes, bytes | None]]
 """Key → content in the order in which they are made; ``None`` takes the key away."""
 
 
-class RocksEngine:
-    """What the databases of a service share: the memory that all of them may take together.
-
-    The cache holds blocks of files; what isn't in files yet counts as part of it.
-    """
-
-    def __init__(self, cache_bytes: int) -> None:
-        """Load RocksDB.
-
-        Raises:
-            ConfigError: rocksdict isn't installed, or the size is too small.
-        """
-        try:
-            self.library: Any = import_module("rocksdict")
-        except ImportError as exc:
-            raise ConfigError(
-                f"stores in RocksDB need rocksdict, which can't be imported: {exc}",
-                hint="pip install 'strandline[rocksdb]'",
-            ) from exc
-        if cache_bytes < MIN_CACHE_BYTES:
-            raise ConfigError(
-                f"RocksDB's cache has {cache_bytes} bytes; {MIN_CACHE_BYTES} is the least"
-            )
-        self.limit_bytes = cache_bytes
-        self._buffer_bytes = cache_bytes // _BUFFER_SHARE
-        self._cache = self.library.Cache(cache_bytes)
-        self._buffers = self.library.WriteBufferManager.new_write_buffer_manager_with_cache(
-            self._buffer_bytes, False, self._cache
-        )
-
-    @property
-    def used_bytes(self) -> int:
-        """How much of the shared memory is taken."""
-        return int(self._cache.get_usage())
-
-    def open(self, path: Path, *, create: bool) -> RocksDatabase:
-        """Open the database of a directory, which is there.
-
-        Args:
-            path: The directory.
-            create: Whether a database is made there; else there must be one.
-
-        Raises:
-            RocksError: It can't be opened.
-        """
-        options = self._options()
-        options.create_if_missing(create)
-        try:
-            # Named, or else rocksdict takes the options, and a cache of its own, from a file.
-            rdict = self.library.Rdict(str(path), options, column_families={"default": options})
-        except Exception as exc:
-            raise RocksError.of(exc) from exc
-        return RocksDatabase(self.library, rdict)
-
-    def close(self) -> None:
-        """Give back the blocks in memory; databases that are still open go on without."""
-        self._cache.set_capacity(0)
-
-    def _options(self) -> Any:
-        library = self.library
-        table = library.BlockBasedOptions()
-        table.set_block_cache(self._cache)
-        table.set_cache_index_and_filter_blocks(True)
-        table.set_pin_l0_filter_and_index_blocks_in_cache(True)
-        table.set_bloom_filter(_BLOOM_BITS, False)
-        options = library.Options(raw_mode=True)
-        options.set_block_based_table_factory(table)
-        options.set_write_buffer_manager(self._buffers)
-        options.set_write_buffer_size(min(_BUFFER_BYTES, self._buffer_bytes))
-        options.set_arena_block_size(_ARENA_BYTES)
-        # Packed chunks are ids and times: lz4 and zlib save a fifth at best, and cost more.
-        options.set_compression_type(library.DBCompressionType.none())
-        options.set_target_file_size_base(_FILE_BYTES)
-        options.set_max_bytes_for_level_base(_LEVEL_BYTES)
-        options.set_level_compaction_dynamic_level_bytes(True)
-        options.set_max_total_wal_size(2 * _BUFFER_BYTES)
-        # What a crash tore off ends the log there: the state is that of an earlier commit.
-        options.set_wal_recovery_mode(library.DBRecoveryMode.point_in_time())
-        options.set_max_open_files(_OPEN_FILES)
-        options.set_skip_stats_update_on_db_open(True)
-        options.set_manifest_preallocation_size(_ARENA_BYTES)
-        options.set_keep_log_file_num(2)
-        options.set_max_log_file_size(_LOG_BYTES)
-        options.set_stats_dump_period_sec(0)
-        options.set_stats_persist_period_sec(0)
-        return options
-
-
 class RocksDatabase:
     """One open database; its methods may be called from several threads, but not after a fork."""
 
-    def __init__(self, library: Any, rdict: Any) -> None:
+    def __init__(self, library: Any, rdict: Any, written: Callable[[], None]) -> None:
+        self.closed = False
         self._library = library
+        self._written = written
         self._rdict = rdict
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(rdict))  # see the module; given back by close
         self._no_wait = library.WriteOptions()
@@ -226,11 +128,12 @@ class RocksDatabase:
                     raise error from exc
             else:
                 self._failures = self._number("rocksdb.background-errors")
+                self._written()
                 return
             if self._number("rocksdb.background-errors") > self._failures:
                 break
             self._waiting.wait(_WAIT_S)
-        full = self._free_bytes() < 2 * _BUFFER_BYTES
+        full = self._free_bytes() < _SPARE_BYTES
         why = "the disk is full" if full else "see its file LOG"
         raise RocksError(
             f"it takes no more, as what it has can't be written to files: {why}", full=full
@@ -246,6 +149,25 @@ class RocksDatabase:
             else:
                 batch.put(key, content)
         return batch
+
+    def flush(self) -> None:
+        """Begin to write to files what isn't there yet.
+
+        Raises:
+            RocksError: It is closed.
+        """
+        try:
+            self._rdict.flush(False)
+        except Exception as exc:
+            raise RocksError.of(exc) from exc
+
+    def buffered_bytes(self) -> int:
+        """Return what isn't in files yet nor on its way there.
+
+        Raises:
+            RocksError: It is closed.
+        """
+        return self._number("rocksdb.cur-size-active-mem-table")
 
     def compact(self) -> None:
         """Give back all space of what was taken away; takes its time, stopped by ``close``.
@@ -279,6 +201,7 @@ class RocksDatabase:
 
     def close(self) -> None:
         """Stop and give back all; readers in other threads are waited for."""
+        self.closed = True
         rdict = self._rdict
         try:
             rdict.cancel_all_background(True)

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from fsview.store.base import Handle, Rows, Store, StoredChunk
-from fsview.store.rocks_database import RocksDatabase, RocksEngine
+from fsview.store.rocks_database import RocksDatabase
+from fsview.store.rocks_engine import RocksEngine
 from fsview.store.rocks_error import RocksError
 from fsview.store.rocks_layout import (
     ALL,
@@ -70,6 +71,7 @@ class RocksStores:
         """
         self.directory = directory
         self._engine = RocksEngine(cache_bytes)
+        self._pid = os.getpid()
 
     def open(self, table_id: TableId) -> RocksStore:
         """Open the store of a table, with the rows of its last commit, or a new one.
@@ -82,6 +84,8 @@ class RocksStores:
             StoreError: The directory can't be read or written.
         """
         place = StorePlace.of(self.directory, table_id)
+        if os.getpid() != self._pid:
+            raise StoreError(f"the stores in {self.directory} belong to process {self._pid}")
         with place.opening():
             try:
                 return RocksStore(place, table_id, self._engine)
@@ -141,9 +145,7 @@ class RocksStore(Store):
                     f"the store {self._place.path} is open in {self._place.holder()}",
                     hint="one service at a time can have a directory of stores",
                 ) from exc
-            if exc.corrupt:
-                raise _UnusableError(str(exc)) from exc
-            raise self._failed("it can't be opened", exc) from exc
+            raise self._refusal(exc) from exc
 
     def _load(self, database: RocksDatabase, table_id: TableId) -> dict[str, bytes]:
         """Read state and rows, or make them."""
@@ -162,9 +164,7 @@ class RocksStore(Store):
             self._state = State.of(*states[0])
             return _rows(database)
         except RocksError as exc:
-            if exc.corrupt:
-                raise _UnusableError(str(exc)) from exc
-            raise self._failed("it can't be read", exc) from exc
+            raise self._refusal(exc) from exc
 
     def rows(self) -> Mapping[str, bytes]:
         """See ``Store``."""
@@ -264,8 +264,8 @@ class RocksStore(Store):
                 disk, resident = database.disk_bytes(), database.resident_bytes()
             except RocksError as exc:
                 logger.debug("%s has no figures: %s", self._place.path, exc)  # just closed
-        told = {"kind": self.kind, "blobs": self._state.blobs}
-        return told | {"bytes": disk, "resident_bytes": resident}
+        blobs = self._state.blobs
+        return {"kind": self.kind, "blobs": blobs, "bytes": disk, "resident_bytes": resident}
 
     def _write(
         self,
@@ -334,6 +334,9 @@ class RocksStore(Store):
 
     def _is_forked(self) -> bool:
         return os.getpid() != self._pid
+
+    def _refusal(self, exc: RocksError) -> Exception:
+        return _UnusableError(str(exc)) if exc.corrupt else self._failed("it can't be opened", exc)
 
     def _failed(self, what: str, exc: RocksError) -> StoreError:
         """Return the store's error for one of RocksDB's; remember what is damaged."""

@@ -177,15 +177,21 @@ def as_nobody(directory: Path) -> None:
 
 def fork(directory: Path) -> None:
     """Fork with the store open: the child can't use it, ends, and leaves it to the parent."""
-    state = Numbered(open_at(directory))
+    stores = RocksStores(directory, CACHE_BYTES)
+    state = Numbered(stores.open(TABLE))
     state.commit()
+    chunk = next(iter(state.chunks.values()))
+
+    def another() -> None:
+        stores.open(TableId.of("/warehouse/sales/customers"))
+
     child = os.fork()
     if child == 0:
-        for call in (state.commit, state.store.rows, state.store.clear, state.chunks["0"].read):
+        for call in (state.commit, state.store.rows, state.store.clear, chunk.read, another):
             try:
                 call()
             except StoreError as exc:
-                assert "fork" in str(exc), exc  # noqa: PT017 - raises() isn't for a child
+                assert f"process {os.getppid()}" in str(exc), exc  # noqa: PT017 - raises() isn't for a child
             else:
                 os._exit(3)
         state.store.collect()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from fsview.store.rocks_database import RocksEngine
+from fsview.store.rocks_engine import RocksEngine
 from fsview.store.rocksdb import RocksStores
 from fsview.store.set_aside import KEPT_ASIDE, StorePlace
 from tests.fsview.store.rocks_child import CACHE_BYTES, TABLE, Numbered, open_at
