@@ -188,8 +188,11 @@ ALLOWED = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("pattern", ALLOWED)
+# LOCK is empty already.
+CASES = [(p, damage) for p in ALLOWED for damage in DAMAGES if p != "LOCK" or damage == "deleted"]
+
+
+@pytest.mark.parametrize(("pattern", "damage"), CASES)
 def test_damaged_file(
     crashed: tuple[Path, int],
     pattern: str,
@@ -199,10 +202,7 @@ def test_damaged_file(
 ) -> None:
     directory, newest = crashed
     shutil.copytree(directory, tmp_path / "stores")
-    damaged = files(tmp_path / "stores", pattern)[-1]
-    if damaged.stat().st_size < 4 and damage != "deleted":
-        pytest.skip("nothing in it")
-    DAMAGES[damage](damaged)
+    DAMAGES[damage](files(tmp_path / "stores", pattern)[-1])
     assert check_damaged(tmp_path / "stores", newest, caplog) in ALLOWED[pattern]
 
 
@@ -215,7 +215,7 @@ def test_damaged_anywhere(
     directory, newest = crashed
     order = random.Random(7)
     seen = set()
-    for number in range(200):
+    for number in range(100):
         copy = tmp_path / str(number)
         shutil.copytree(directory, copy)
         damaged = order.choice([file for file in files(copy, "*") if file.stat().st_size > 1])
