@@ -77,7 +77,9 @@ class SpillArea:
         self._spilling = threading.Lock()
         self._heap = HeapTrim(budget.limit_bytes // _TRIM, budget.limit_bytes)
         self._evicted = 0
-        self._failure: OSError | None = None  # of the last attempt to write
+        # Of the last attempt to write. The error itself would keep alive who called, with all that
+        # they hold: chunks, for example.
+        self._failure: str | None = None
         self._counts = dict.fromkeys(("writes", "failed_writes", "reads", "failed_reads"), 0)
         self._not_promoted = 0
         records.evict = self.evict
@@ -173,9 +175,9 @@ class SpillArea:
     def status(self) -> dict[str, Any]:
         """Return figures of the file, fit for JSON."""
         self.check_process()
-        space, failure = self._space, self._failure
+        space = self._space
         return {
-            "failure": None if failure is None else str(failure),
+            "failure": self._failure,
             **self._counts,
             **(space.status() if space is not None else {}),
         }
@@ -192,12 +194,16 @@ class SpillArea:
                 part, size = [], 0
             part.append(blob)
             size += cost
-        yield part
+        if part:
+            yield part
 
     def _check_room(self) -> None:
-        """Raise if the budget is exceeded because the file takes no more."""
+        """Raise if the budget is exceeded because the file takes no more.
+
+        Where nothing is resident it isn't exceeded by what can't be spilled.
+        """
         failure, limit = self._failure, self._budget.limit_bytes
-        if failure is not None and self._budget.used > limit:
+        if failure is not None and self._budget.used > limit and self.index.resident:
             raise StoreFullError(
                 f"no room for new blobs: the budget of {limit} bytes is used up, "
                 f"and nothing can be spilled: {failure}"
@@ -233,9 +239,11 @@ class SpillArea:
         except OSError as exc:
             self.index.stayed(handle)
             self._counts["failed_writes"] += 1
-            if self._failure is None:
-                logger.warning("chunks can't be spilled, those in memory stay there: %s", exc)
-            self._failure = exc
+            first, self._failure = self._failure is None, str(exc)
+            if first:
+                logger.warning(
+                    "chunks can't be spilled, those in memory stay there: %s", self._failure
+                )
             return None
         freed, places = self.index.left(handle, place)
         space.give(places)

@@ -36,7 +36,7 @@ class FaultyFile:
     def read(self, offset: int, size: int) -> bytes:
         self._pass(self.reading)
         if self.read_error is not None:
-            raise self.read_error
+            raise _anew(self.read_error)
         with self._lock:
             self.reads.append(offset)
             return bytes(self.content[offset : offset + size])
@@ -45,7 +45,7 @@ class FaultyFile:
         self._pass(self.writing)
         if self.write_error is not None:
             self._put(offset, blob[: len(blob) // 2])
-            raise self.write_error
+            raise _anew(self.write_error)
         room = max(0, self.capacity - offset)
         self._put(offset, blob[:room])
         if len(blob) > room:
@@ -54,7 +54,7 @@ class FaultyFile:
 
     def truncate(self, size: int) -> None:
         if self.cut_error is not None:
-            raise self.cut_error
+            raise _anew(self.cut_error)
         with self._lock:
             del self.content[size:]
 
@@ -68,3 +68,8 @@ class FaultyFile:
             self.waiting.set()
             assert gate.wait(60), "held up for too long"
             self.waiting.clear()
+
+
+def _anew(error: OSError) -> OSError:
+    """One that was raised would keep alive who called, as long as the file is told to fail."""
+    return OSError(*error.args)

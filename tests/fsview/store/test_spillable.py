@@ -263,6 +263,30 @@ def test_a_full_disk_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     assert said == ["WARNING", "INFO"] * 2
 
 
+def test_a_failure_keeps_nobodys_chunks_alive() -> None:
+    made = spilling(resident=20, among=24)
+    chunks = made.commit(0, 24)
+    made.file.write_error = OSError(errno.ENOSPC, "No space left on device")
+    while chunks:
+        chunks.pop(0).read()
+    made.store.collect()
+    assert made.store.status()["blobs"] == 0
+    assert "No space left" in made.area.status()["failure"]
+
+
+def test_what_exceeds_the_budget_in_other_accounts_isnt_the_disks_fault() -> None:
+    made = spilling(resident=2, among=20)
+    made.file.write_error = OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(StoreFullError):
+        made.commit(0, 10)
+    made.answers.add(2 * made.budget.limit_bytes)
+    made.file.write_error = None
+    assert made.store.commit([]) == []
+    (chunk,) = made.commit(0, 1)
+    assert chunk.read() == content(0, SIZE)
+    assert made.store.commit([]) == []
+
+
 def test_a_blob_that_fits_the_disk_in_part_leaves_the_rest_readable() -> None:
     made = spilling(resident=20, among=60)
     made.file.capacity = 10 * SIZE + SIZE // 2
