@@ -305,7 +305,10 @@ class TimelineFollower:
             self._history = history.without_oldest()
         finally:
             self.lock.release()
-        return _superseded(*history.links[:2])
+        freed = _superseded(*history.links[:2])
+        del history
+        self.saved.store.collect()
+        return freed
 
     def _leftovers(self, step: Step) -> Collection[str]:
         return self.unfinished.get(step.instant.requested_time, ()) if step.delta.writes else ()

@@ -72,7 +72,8 @@ class ViewManager:
         self._open = opener
         self._retained = retained_snapshots
         self.stores = stores or Stores()
-        self.stores.retained.evict = self._drop_snapshots
+        if not self.stores.lasts:  # else they take no memory to speak of
+            self.stores.retained.evict = self._drop_snapshots
         for root in roots:
             self.add_root(root)
 

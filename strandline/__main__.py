@@ -16,6 +16,7 @@ from typing import Any
 
 import click
 
+from fsview.store.heap import share_heap
 from fsview.store.open import BUDGET_BYTES, KINDS, StoreOptions
 from strandline.service.assembly import Parts
 from strandline.service.bearer import read_token_file
@@ -144,6 +145,7 @@ def _serve(
     check_interval: float,
     log_level: str,
 ) -> None:
+    share_heap()
     try:
         options = PartsOptions(
             _checked_roots(roots),

@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any, ClassVar
 
 from fsview.store.base import Handle, Rows, Store, StoredChunk
-from fsview.store.budget import Account
+from fsview.store.budget import Account, Budget
 from timeline.errors import StoreError
 
 BLOB_OVERHEAD_BYTES = 215
@@ -24,9 +24,16 @@ class MemoryStore(Store):
 
     kind: ClassVar[str] = "MEMORY"
 
-    def __init__(self, records: Account | None = None) -> None:
+    def __init__(self, records: Account | None = None, budget: Budget | None = None) -> None:
+        """Hold nothing yet.
+
+        Args:
+            records: What blobs are counted in.
+            budget: Of which others give way when it is exceeded; blobs can't.
+        """
         super().__init__()
         self._records = records
+        self._budget = budget
         self._lock = threading.Lock()
         self._blobs: dict[Handle, bytes] = {}
         self._size = 0
@@ -58,6 +65,8 @@ class MemoryStore(Store):
             handles = [Handle(next(self._handles)) for _ in blobs]
             self._blobs.update(zip(handles, blobs, strict=True))
             self._grow(blobs, 1)
+        if self._budget is not None:
+            self._budget.make_room()
         return [self.chunk(handle, len(blob)) for handle, blob in zip(handles, blobs, strict=True)]
 
     def collect(self) -> None:

@@ -57,6 +57,7 @@ class Stores:
     Attributes:
         budget: Of the whole service. Its accounts give in this order: ``answers``, ``retained``
             (snapshots for clients that are behind), ``records`` (packed files).
+        lasts: Whether what is kept lies on disk and outlives the process.
     """
 
     def __init__(self, options: StoreOptions | None = None) -> None:
@@ -72,6 +73,7 @@ class Stores:
         self.retained = self.budget.account("retained")
         self._records = self.budget.account("records")
         directory = None if options.directory is None else Path(options.directory)
+        self.lasts = KINDS[options.kind].lasts
         self._area: SpillArea | None = None
         self._rocks: RocksStores | None = None
         if options.kind == "spillable":
@@ -93,7 +95,7 @@ class Stores:
             return SpillableStore(self._area)
         if self._rocks is not None:
             return self._rocks.open(table_id)
-        return MemoryStore(self._records)
+        return MemoryStore(self._records, self.budget)
 
     def close(self) -> None:
         """Give back what the stores share; close the stores before."""
@@ -104,7 +106,8 @@ class Stores:
 
     def status(self) -> dict[str, Any]:
         """Return figures, fit for JSON."""
-        return {"kind": self._options.kind, "budget": self.budget.status()}
+        area = {} if self._area is None else {"file": self._area.status()}
+        return {"kind": self._options.kind, "budget": self.budget.status(), **area}
 
 
 def _make(directory: Path) -> None:

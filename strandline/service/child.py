@@ -21,6 +21,7 @@ import threading
 from collections.abc import Mapping
 from typing import IO, Any, Final
 
+from fsview.store.heap import share_heap
 from strandline.service.assembly import Parts
 from strandline.service.options import Birth
 from strandline.service.server import ServiceServer
@@ -39,6 +40,7 @@ def run_child(stdin: IO[bytes], stdout: IO[bytes]) -> None:
         stdin: Where the driver writes.
         stdout: Where it reads; nothing else may write there.
     """
+    share_heap()
     birth = Birth.of_line(stdin.readline())
     logging.basicConfig(
         level=birth.log_level, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr
