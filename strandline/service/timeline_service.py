@@ -55,6 +55,7 @@ logger = logging.getLogger(__name__)
 STATUS: str = "/v1/strandline/status"
 
 
+_STORE_SETTINGS = (STORAGE_TYPE, SPILL_DIR, ROCKSDB_DIR, MEMORY_BYTES)
 _KINDS: Mapping[str, str] = {kind.kind: name for name, kind in KINDS.items()}
 
 
@@ -183,7 +184,8 @@ class TimelineService:
         with cls._shared_lock:
             service = cls._shared.get(key)
             if service is not None and service.is_running and settings.get(EMBED_REUSE):
-                service._warn_of_another(made._birth.parts.store)
+                if any(map(settings.is_set, _STORE_SETTINGS)):
+                    service._warn_of_another(made._birth.parts.store)
                 service.add_root(root)
             else:
                 service = made

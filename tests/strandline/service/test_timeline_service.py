@@ -327,3 +327,48 @@ def test_a_shared_service_that_died_is_replaced(lake: Path) -> None:
     two.release()
     three.release()
     assert not two.is_running
+
+
+def loads_of(service: TimelineService, base: Path) -> dict[str, int]:
+    """Return how many partitions came from where."""
+    (table,) = service.status()["tables"].values()
+    counters = table["counters"].items()
+    return {
+        name.partition("source=")[2].partition("}")[0].partition(",")[0]: count
+        for name, count in counters
+        if name.startswith("partition_loads")
+    }
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+def test_a_service_with_rocksdb_goes_on_from_where_the_last_one_was(
+    lake: Path, tmp_path: Path, how: str
+) -> None:
+    base = lake / "one"
+    answers = []
+    for turn in range(2):
+        with TimelineService([str(base)], storage="rocksdb", store_dir=str(tmp_path)) as service:
+            http = HttpSession(service.url, token=service.token)
+            answers.append(http.get(LATEST, params(base)))
+            assert loads_of(service, base) == {("record" if turn else "listing"): 1}
+            if how == "killed":
+                pid = service.status()["pid"]
+                os.kill(pid, signal.SIGKILL)
+                wait_for_end(pid)
+    assert answers[0] == answers[1]
+
+
+def test_a_client_that_asks_a_shared_service_for_another_store_is_told_once(
+    lake: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    wanted = Settings.parse({"hoodie.filesystem.view.type": "SPILLABLE_DISK"}, SERVICE_SETTINGS)
+    service = TimelineService.acquire(str(lake / "one"))
+    try:
+        for _ in range(2):
+            assert TimelineService.acquire(str(lake / "two"), wanted) is service
+            service.release()
+    finally:
+        service.release()
+    (warning,) = [r.getMessage() for r in caplog.records if "shares" in r.getMessage()]
+    assert "kind='spillable'" in warning
+    assert "kind='memory'" in warning
