@@ -12,7 +12,7 @@ import os
 import random
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from itertools import count, islice
 from pathlib import Path
@@ -81,9 +81,7 @@ class BigTable:
     def __init__(self, path: Path, shape: Shape) -> None:
         self.path = path
         self.shape = shape
-        self.partitions = [
-            (_FIRST_DAY + timedelta(days=number)).isoformat() for number in range(shape.partitions)
-        ]
+        self.partitions = [_day(number) for number in range(shape.partitions)]
         self._meta = TableMetaClient.open(LocalStorage(str(path)))
         self._times = map(_instant_time, count())
         self._stat = _stat_form()
@@ -130,11 +128,22 @@ class BigTable:
         )
         return file_id
 
+    def extend(self, partitions: int) -> None:
+        """Commit more partitions as large as the others, without their data files.
+
+        Who follows the timeline lists nothing, so doesn't miss them.
+        """
+        first = len(self.partitions)
+        added = [_day(first + number) for number in range(partitions)]
+        self.partitions += added
+        self.shape = replace(self.shape, partitions=len(self.partitions))
+        self._fill(added, with_files=False)
+
     def begin_write(self) -> None:
         """Leave a commit in flight: what lies in the table then only a listing tells."""
         self._meta.transition_to_inflight(self._meta.create_requested(COMMIT, next(self._times)))
 
-    def _fill(self, partitions: Sequence[str]) -> None:
+    def _fill(self, partitions: Sequence[str], *, with_files: bool = True) -> None:
         """Make partitions with all their slices."""
         ids = {partition: self.file_ids(partition) for partition in partitions}
         names: dict[str, list[str | None]] = {p: [None] * len(ids[p]) for p in partitions}
@@ -144,7 +153,10 @@ class BigTable:
             for partition in partitions:
                 if number == 0:
                     self._make_partition(partition, instant)
-                stats[partition] = self._write(instant, partition, ids[partition], names[partition])
+                before = names[partition]
+                stats[partition] = self._write(
+                    instant, partition, ids[partition], before, with_files=with_files
+                )
                 names[partition] = [stat["path"].rpartition("/")[2] for stat in stats[partition]]
             self._commit(instant, stats, "UPSERT" if number else "INSERT")
 
@@ -161,6 +173,8 @@ class BigTable:
         partition: str,
         file_ids: Sequence[str],
         before: Sequence[str | None],
+        *,
+        with_files: bool = True,
     ) -> list[dict[str, Any]]:
         """Make one base file for each group; return their stats."""
         sizes = random.Random(f"{partition} {instant}")
@@ -170,7 +184,8 @@ class BigTable:
             token = f"{number}-{stage}-{stage * 1000 + number}"
             name = base_file_name(file_id, token, instant, ".parquet")
             size = sizes.randrange(20_000_000, 120_000_000)
-            _make_hole(self.path / partition / name, size)
+            if with_files:
+                _make_hole(self.path / partition / name, size)
             stats.append(
                 self._stat
                 | {
@@ -198,6 +213,11 @@ class BigTable:
         """Return the newest base file of each group."""
         names = [n for n in os.listdir(self.path / partition) if n.endswith(".parquet")]
         return {_file_id_of(name): name for name in sorted(names, key=_instant_of)}
+
+
+def _day(number: int) -> str:
+    """Return the n-th partition."""
+    return (_FIRST_DAY + timedelta(days=number)).isoformat()
 
 
 def _instant_time(number: int) -> str:

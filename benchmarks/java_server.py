@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,10 @@ from demo.spark import java_home
 
 HUDI: Final = "1.2.0"
 MAX_HEAP: Final = "4g"
+IN_MEMORY: Final = "MEMORY"
+MEMORY_BYTES: Final = 100 << 20
+"""What Hudi's spillable view keeps in memory by default."""
+
 _BUNDLE: Final = ("org.apache.hudi", "hudi-spark3.5-bundle_2.12", HUDI)
 _SOURCE: Final = Path(__file__).parent / "java" / "MeasuredServer.java"
 _OPENED: Final = ("java.lang", "java.lang.invoke", "java.nio", "java.util", "sun.nio.ch")
@@ -30,18 +35,19 @@ _OPENED: Final = ("java.lang", "java.lang.invoke", "java.nio", "java.util", "sun
 
 @dataclass(frozen=True, slots=True)
 class JavaHudi:
-    """What it takes to start Hudi's server: a Java and a class path."""
+    """What it takes to start Hudi's server: a Java, a class path, a folder for its files."""
 
     java: Path
     class_path: str
+    folder: Path
 
     @classmethod
     def ready(cls, folder: Path) -> JavaHudi:
         """Fetch Hudi's bundle, unless Ivy has it already, and compile the server.
 
         Args:
-            folder: For the compiled classes. Downloads go to ``STRANDLINE_IVY_DIR``, by default
-                Ivy's own folder in the home directory.
+            folder: For the compiled classes, and for what servers keep in files. Downloads go to
+                ``STRANDLINE_IVY_DIR``, by default Ivy's own folder in the home directory.
 
         Raises:
             ServerError: There is no PySpark 3.5 or no JDK, or the download or compiler failed.
@@ -52,7 +58,7 @@ class JavaHudi:
         bundle = _fetched(home / "bin" / "java", jars, folder)
         classes = f"{bundle}{os.pathsep}{jars}/*"
         _run([compiler, "-nowarn", "-cp", classes, "-d", folder, _SOURCE], "compiler")
-        return cls(home / "bin" / "java", f"{folder}{os.pathsep}{classes}")
+        return cls(home / "bin" / "java", f"{folder}{os.pathsep}{classes}", folder)
 
     def version(self) -> str:
         """Return what the Java says of itself, in a line."""
@@ -63,22 +69,31 @@ class JavaHudi:
 
 
 class JavaServer(Server):
-    """Hudi's server with its view in memory."""
+    """Hudi's server, its view kept as a storage type says."""
 
-    def __init__(self, hudi: JavaHudi, *, incremental: bool = False) -> None:
+    def __init__(
+        self,
+        hudi: JavaHudi,
+        *,
+        incremental: bool = False,
+        kind: str = IN_MEMORY,
+        memory_bytes: int = MEMORY_BYTES,
+    ) -> None:
         """Start it.
 
         Args:
             hudi: What to start.
             incremental: ``hoodie.filesystem.view.incr.timeline.sync.enable``; off by default, in
                 Hudi too.
+            kind: ``hoodie.filesystem.view.type``.
+            memory_bytes: ``hoodie.filesystem.view.spillable.mem``.
         """
+        self._folder = tempfile.TemporaryDirectory(dir=hudi.folder)
         opened = (f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED)
         command = [str(hudi.java), f"-Xmx{MAX_HEAP}", *opened, "-cp", hudi.class_path]
+        told = (str(incremental).lower(), kind, self._folder.name, str(memory_bytes))
         process = subprocess.Popen(
-            [*command, "MeasuredServer", str(incremental).lower()],
-            stdout=subprocess.PIPE,
-            text=True,
+            [*command, "MeasuredServer", *told], stdout=subprocess.PIPE, text=True
         )
         assert process.stdout is not None
         said = next((line for line in process.stdout if line.startswith("ready ")), None)
@@ -86,6 +101,11 @@ class JavaServer(Server):
             raise ServerError(f"the Java server ended with {process.wait()}")
         port, self._figures_port = map(int, said.split()[1:])
         super().__init__(process, port)
+
+    def __exit__(self, *exc: object) -> None:
+        self.process.kill()  # with RocksDB it hangs when it is asked to end
+        super().__exit__(*exc)
+        self._folder.cleanup()
 
     def calls(self) -> Mapping[str, int]:
         """Return the calls of Hadoop's file system so far, by kind."""

@@ -140,10 +140,11 @@ class Server(ABC):
 class StrandlineServer(Server):
     """``strandline serve`` as users start it, for everybody."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, *options: str) -> None:
+        """Start it, with further options of the command."""
         command = [sys.executable, "-m", "strandline", "serve", "--no-token", "--port", "0"]
         process = subprocess.Popen(
-            [*command, "--root", root, "--log-level", "WARNING"],
+            [*command, "--root", root, "--log-level", "WARNING", *options],
             stderr=subprocess.PIPE,
             text=True,
         )

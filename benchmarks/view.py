@@ -7,79 +7,23 @@ each is a process of its own that is measured from outside. ``--scale 0.01`` mak
 
 from __future__ import annotations
 
-import argparse
-import platform
 import random
-import sys
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from pathlib import Path
 
 from benchmarks.big_table import BigTable, Shape
-from benchmarks.figures import Figure, Target, table
-from benchmarks.java_server import HUDI, JavaHudi, JavaServer
+from benchmarks.command import Bench, Part, all_partitions, load_all, opened, run
+from benchmarks.figures import Figure, Target
 from benchmarks.servers import Server, StrandlineServer, target
 
 TOUCHED = 10
 """Partitions that a commit touches, and file groups in each of them, where there are so many."""
 
-LOAD_ALL = "load_all_partitions"
-OF_PARTITION = "latest_file_slices"
 OF_GROUP = "latest_base_file"
 
 
 BySide = dict[bool, list[float]]
 """Values of ours (true) and of Java's (false)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bench:
-    """How to measure.
-
-    Attributes:
-        folder: Where the tables are made.
-        hudi: What starts Hudi's server; ``None`` measures our side only.
-        scale: How large the tables are, 1 for those of the targets.
-        rounds: How often each figure is taken.
-    """
-
-    folder: Path
-    hudi: JavaHudi | None
-    scale: float
-    rounds: int
-
-    def table(self, name: str, shape: Shape) -> BigTable:
-        """Make a table."""
-        return BigTable.create(self.folder / name, shape)
-
-    def many(self, count: int) -> int:
-        """Return a count at this scale."""
-        return max(1, round(count * self.scale))
-
-    def start_ours(self) -> StrandlineServer:
-        """Start our service."""
-        return StrandlineServer(str(self.folder))
-
-    def start_java(self, stack: ExitStack, *, incremental: bool = False) -> JavaServer | None:
-        """Start Hudi's server for as long as the stack lasts, if it is wanted."""
-        if self.hudi is None:
-            return None
-        server = JavaServer(self.hudi, incremental=incremental)
-        stack.enter_context(server)
-        return server
-
-
-def opened(server: Server, big: BigTable) -> None:
-    """Have a server open a table, no partition loaded: what it costs to start isn't measured."""
-    server.view("pending_compaction_operations", big, big.state())
-    server.settle()
-
-
-def load_all(server: Server, big: BigTable) -> float:
-    """Have a server load every partition; return its CPU seconds."""
-    return server.cost([target(LOAD_ALL, str(big.path), big.state())], "POST").cpu_s
 
 
 def memory(bench: Bench) -> Iterator[Figure]:
@@ -272,12 +216,6 @@ def hot(bench: Bench) -> Iterator[Figure]:
         yield Figure(asked, values, found[False].get(what, ()))
 
 
-def all_partitions(big: BigTable) -> list[str]:
-    """Return the requests for the newest slices of each partition, as the timeline is now."""
-    path, state = str(big.path), big.state()
-    return [target(OF_PARTITION, path, state, partition=name) for name in big.partitions]
-
-
 def first_look_up(big: BigTable, partition: str) -> str:
     """Return the request that tagging makes: the newest base file of one group, as of now."""
     file_id = big.file_ids(partition)[0]
@@ -291,7 +229,7 @@ def touched_partitions(bench: Bench, big: BigTable, times: int = 1) -> Iterator[
         yield sorted(choice.sample(big.partitions, min(TOUCHED, len(big.partitions))))
 
 
-PARTS: Mapping[str, Callable[[Bench], Iterator[Figure]]] = {
+PARTS: Mapping[str, Part] = {
     "memory": memory,
     "load": load,
     "commits": commits,
@@ -301,50 +239,5 @@ PARTS: Mapping[str, Callable[[Bench], Iterator[Figure]]] = {
 }
 
 
-def measured(bench: Bench, parts: Sequence[str]) -> Iterator[Figure]:
-    """Take the figures of some parts, each in a folder of its own.
-
-    Tables are left: ext4 without a journal makes files a hundred times slower for some minutes
-    after as many were deleted.
-    """
-    for part in parts:
-        folder = bench.folder / part
-        folder.mkdir()
-        yield from PARTS[part](replace(bench, folder=folder))
-
-
-def reported(figures: Iterable[Figure]) -> Iterator[Figure]:
-    """Pass figures on, and say each as soon as it is known: a run takes long."""
-    for figure in figures:
-        print(" | ".join(figure.row()), file=sys.stderr, flush=True)
-        yield figure
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.view", description=__doc__)
-    parser.add_argument("--scale", type=float, default=1.0, help="size of the tables (default 1)")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds of each part (default 3)")
-    parser.add_argument("--only", action="append", choices=list(PARTS), help="a part; repeat it")
-    parser.add_argument("--no-java", action="store_true", help="measure our side only")
-    parser.add_argument("--folder", help="where tables are made; the system's temporary folder")
-    return parser
-
-
-def main() -> None:
-    """Measure and print the table."""
-    options = _parser().parse_args()
-    with tempfile.TemporaryDirectory(dir=options.folder) as name:
-        folder = Path(name)
-        classes = folder / "classes"
-        classes.mkdir()
-        hudi = None if options.no_java else JavaHudi.ready(classes)
-        peer = "no Java" if hudi is None else f"Hudi {HUDI} on {hudi.version()}"
-        print(f"Python {platform.python_version()}; {peer}; {options.rounds} rounds")
-        if options.scale != 1:
-            print(f"Tables of scale {options.scale:g}; the targets are for scale 1.")
-        bench = Bench(folder, hudi, options.scale, options.rounds)
-        print(table(list(reported(measured(bench, options.only or list(PARTS))))))
-
-
 if __name__ == "__main__":
-    main()
+    run("benchmarks.view", __doc__, PARTS)

@@ -28,10 +28,11 @@ import org.apache.hudi.storage.hadoop.HadoopStorageConfiguration;
 import org.apache.hudi.timeline.service.TimelineService;
 
 /**
- * Hudi's timeline server as a process, its view in memory, with its file-system calls counted.
+ * Hudi's timeline server as a process, with its file-system calls counted.
  *
- * <p>Argument: whether the view follows the timeline incrementally. When both ports listen, one line
- * goes to standard output: "ready PORT FIGURES_PORT". GET /figures on the second port collects
+ * <p>Arguments: whether the view follows the timeline incrementally, its storage type, a directory
+ * for its files, and the bytes that a spillable one keeps in memory. When both ports listen, one
+ * line goes to standard output: "ready PORT FIGURES_PORT". GET /figures on the second port collects
  * garbage and answers the live heap and the calls so far.
  *
  * <p>TimelineService.main is of no use here: its process ends as soon as the server is up, for all
@@ -46,8 +47,11 @@ public final class MeasuredServer {
     StorageConfiguration<Configuration> storage = new HadoopStorageConfiguration(hadoop);
     FileSystemViewStorageConfig views =
         FileSystemViewStorageConfig.newBuilder()
-            .withStorageType(FileSystemViewStorageType.MEMORY)
             .withIncrementalTimelineSync(Boolean.parseBoolean(arguments[0]))
+            .withStorageType(FileSystemViewStorageType.valueOf(arguments[1]))
+            .withBaseStoreDir(arguments[2])
+            .withRocksDBPath(arguments[2])
+            .withMaxMemoryForView(Long.parseLong(arguments[3]))
             .build();
     FileSystemViewManager manager =
         FileSystemViewManager.createViewManagerWithTableMetadata(

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.big_table import BigTable, Shape
+from benchmarks.command import Bench, measured
 from benchmarks.figures import NO_TARGET, Figure, Target, table
-from benchmarks.view import Bench, measured
+from benchmarks.view import PARTS
 from fsview.managed import open_view
 from timeline.storage.local import LocalStorage
 
@@ -53,7 +54,7 @@ def test_an_insert_makes_a_group(big: BigTable) -> None:
 
 def test_our_side_is_measured_without_java(tmp_path: Path) -> None:
     bench = Bench(tmp_path, hudi=None, scale=0.0001, rounds=1)
-    found = {figure.what: figure for figure in measured(bench, ["load"])}
+    found = {figure.what: figure for figure in measured(bench, PARTS, ["load"])}
     assert len(found) == 6
     lists = next(figure for what, figure in found.items() if "by listing: list calls" in what)
     assert list(lists.ours) == [2]  # the root and the partition

@@ -1,0 +1,65 @@
+"""A service's first answer: ``python -m benchmarks.first_answer ROOT TARGET OPTION=VALUE ...``.
+
+The process imports all that a service has imported before it starts, then makes its parts, serves,
+and asks itself the target over HTTP. Options are those of ``StoreOptions``. One line of JSON goes
+to standard output: wall and CPU seconds from the start of the service to the answer, the client's
+included; storage calls by kind and cause; partitions that were there.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import sys
+import time
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from benchmarks.servers import HEADERS
+from fsview.store.open import StoreOptions
+from strandline.service.assembly import Parts
+from strandline.service.options import PartsOptions, ServerOptions
+from strandline.service.server import ServiceServer
+
+IMPORTED_LATER = ("rocksdict", "uvloop", "uvicorn.protocols.http.httptools_impl", "fastavro")
+"""What the service imports as it starts, where it is installed."""
+
+
+def first_answer(root: str, target: str, store: StoreOptions) -> dict[str, Any]:
+    """Start a service, ask it once, and return what that took."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    parts = Parts(PartsOptions((root,), store=store, check_interval_s=0))
+    server = ServiceServer(parts, ServerOptions())
+    server.start_thread()
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=600)
+    connection.request("GET", target, headers=HEADERS)
+    response = connection.getresponse()
+    body = response.read()
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    connection.close()
+    (table,) = parts.status()["tables"].values()
+    server.stop()
+    server.wait()
+    return {
+        "status": response.status,
+        "bytes": len(body),
+        "wall_s": wall,
+        "cpu_s": cpu,
+        "calls": table["storage_calls"],
+        "partitions": table["partitions_loaded"],
+    }
+
+
+def main() -> None:
+    """Do what the command line says."""
+    root, target, *said = sys.argv[1:]
+    told = dict(option.split("=", 1) for option in said)
+    for name in IMPORTED_LATER:
+        if find_spec(name.partition(".")[0]) is not None:
+            import_module(name)
+    print(json.dumps(first_answer(root, target, StoreOptions(**told))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,260 @@
+"""Our stores, and the kinds of storage of Hudi's Java server: ``python -m benchmarks.stores``.
+
+Each server is a process of its own that is measured from outside; where Hudi's has the operation,
+both do it in turns. ``--scale 0.01`` makes the tables small, ``--no-java`` needs no Java. What is
+measured, and what came out: ``benchmarks/README.md``.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.big_table import FILES_A_COMMIT, BigTable, Shape
+from benchmarks.command import Bench, Part, all_partitions, load_all, opened, run
+from benchmarks.figures import Figure, Target
+from benchmarks.resident import grown
+from benchmarks.servers import ServerError, StrandlineServer, target
+from fsview.store.open import KINDS
+
+SMALL = (1000, 100, 3)
+"""Partitions, groups of each, slices of each: 300,000 files."""
+
+LARGE = (10_000, 100, 3)
+MEMORY_MIB = 64
+"""The budget that resident memory is measured with."""
+
+SPREADS = ((1000, 1), (1000, 10), (200, 100))
+"""Partitions that a commit touches, and groups in each of them."""
+
+WARM_UP = 100
+ASKED = 300
+MIB = 1 << 20
+
+BySide = dict[bool, list[float]]
+"""Values of ours (true) and of Java's (false)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """How a service is told to keep its views.
+
+    Attributes:
+        kind: What our command calls it.
+        folder: For its files.
+        memory_mib: The budget.
+    """
+
+    kind: str
+    folder: Path
+    memory_mib: int = 512
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Options of our command."""
+        kept = ("--storage", self.kind, "--memory", str(self.memory_mib), "--check-interval", "0")
+        return kept if self.kind == "memory" else (*kept, "--store-dir", str(self.folder))
+
+    def start(self, bench: Bench) -> StrandlineServer:
+        """Start our service."""
+        return bench.start_ours(*self.options)
+
+    def start_java(self, bench: Bench, stack: ExitStack, *, incremental: bool = False) -> Any:
+        """Start Hudi's with the same, if it is wanted."""
+        budget = self.memory_mib * MIB
+        kind = KINDS[self.kind].kind
+        return bench.start_java(stack, incremental=incremental, kind=kind, memory_bytes=budget)
+
+
+def restart(bench: Bench) -> Iterator[Figure]:
+    """Measure a restart that finds the table as it was left."""
+    big = bench.table("restart", _scaled(bench, SMALL))
+    kept = Kept("rocksdb", bench.folder / "store")
+    with kept.start(bench) as server:
+        opened(server, big)
+        load_all(server, big)
+    yield from _restarts(bench, big, kept, Target(at_most=200))
+
+
+def restart_large(bench: Bench) -> Iterator[Figure]:
+    """Measure the same with a table that the service has followed while it grew."""
+    shape = _scaled(bench, LARGE)
+    kept = Kept("rocksdb", bench.folder / "store")
+    with kept.start(bench) as server:
+        big, cpu_s = _followed(bench, shape, server)
+    followed = "table that grows by 20,000 files a commit, RocksDB: CPU us a file of a sync"
+    yield Figure(followed, cpu_s)
+    yield from _restarts(bench, big, kept, Target(at_most=1000))
+
+
+def _scaled(bench: Bench, shape: tuple[int, int, int]) -> Shape:
+    partitions, groups, slices = shape
+    return Shape(bench.many(partitions), groups, slices)
+
+
+def _followed(bench: Bench, shape: Shape, server: StrandlineServer) -> tuple[BigTable, list[float]]:
+    """Make a table while a server follows it; return CPU microseconds a file of each sync.
+
+    Only the files of the first partitions are made: what a service has loaded it follows without
+    looking at storage, and 3 million files would take longer to make than to measure.
+    """
+    step = min(shape.partitions, max(1, FILES_A_COMMIT // shape.groups))
+    big = bench.table("followed", Shape(step, shape.groups, shape.slices))
+    opened(server, big)
+    load_all(server, big)
+    cpu = []
+    for made in range(step, shape.partitions, step):
+        added = min(step, shape.partitions - made)
+        big.extend(added)
+        files = added * shape.groups * shape.slices
+        cpu.append(server.cost([_refresh(big)], "POST").cpu_s / files * 1e6)
+    return big, cpu
+
+
+def _refresh(big: BigTable) -> str:
+    return target("sync", str(big.path), big.state())
+
+
+def _restarts(bench: Bench, big: BigTable, kept: Kept, at_most: Target) -> Iterator[Figure]:
+    asked = all_partitions(big)[-1]
+    store = (f"kind={kept.kind}", f"directory={kept.folder}")
+    command = [sys.executable, "-m", "benchmarks.first_answer", str(bench.folder), asked, *store]
+    wall, cpu, lists = [], [], []
+    for _ in range(bench.rounds):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise ServerError(f"no first answer: {done.stderr[-2000:]}")
+        said = json.loads(done.stdout)
+        if said["status"] != 200 or said["partitions"] != big.shape.partitions:
+            raise ServerError(f"not a restart: {said}")
+        wall.append(said["wall_s"] * 1e3)
+        cpu.append(said["cpu_s"] * 1e3)
+        lists.append(_partition_lists(said["calls"]))
+    what = f"restart with {big.shape} ({big.shape.files:,} files) in RocksDB"
+    yield Figure(f"{what}, to the first answer: ms", wall, target=at_most)
+    yield Figure(f"{what}, to the first answer: CPU ms", cpu)
+    yield Figure(f"{what}: list calls of partitions", lists, target=Target(at_most=0))
+
+
+def _partition_lists(calls: list[dict[str, Any]]) -> float:
+    """Return the list calls but those of the timeline, which opening and syncs make."""
+    causes = ("table", "sync")
+    return sum(c["count"] for c in calls if c["kind"] == "list" and c["cause"] not in causes)
+
+
+def cold(bench: Bench) -> Iterator[Figure]:
+    """Measure answers of partitions that nobody asked for before and that aren't in memory."""
+    big = bench.table("cold", _scaled(bench, SMALL))
+    for kind, times in (("rocksdb", 10), ("spillable", 5)):
+        kept = Kept(kind, bench.folder / kind, 1 if kind == "spillable" else 512)
+        if kind == "rocksdb":
+            with kept.start(bench) as server:  # measured are others, their caches empty
+                opened(server, big)
+                load_all(server, big)
+        found = _cold_answers(bench, big, kept)
+        what = f"{big.shape.groups}-file partition, not in memory, {kind}: CPU us an answer"
+        yield Figure(what, found[True], found[False], Target(times=times))
+
+
+def _cold_answers(bench: Bench, big: BigTable, kept: Kept) -> BySide:
+    """Return CPU microseconds an answer, by side."""
+    asked = all_partitions(big)
+    few = min(WARM_UP, len(asked) // 2)
+    warm_up, measured = asked[:few], asked[few : few + ASKED]
+    found: BySide = {True: [], False: []}
+    with ExitStack() as stack:
+        java = kept.start_java(bench, stack)
+        if java is not None:
+            opened(java, big)
+            load_all(java, big)
+            java.cost(asked)  # until the JVM has compiled it
+        for _ in range(bench.rounds):
+            with kept.start(bench) as ours:
+                if not KINDS[kept.kind].lasts:
+                    opened(ours, big)
+                    load_all(ours, big)
+                ours.cost(warm_up)
+                found[True].append(ours.cost(measured).cpu_s / len(measured) * 1e6)
+            if java is not None:
+                found[False].append(java.cost(measured).cpu_s / len(measured) * 1e6)
+    return found
+
+
+def memory(bench: Bench) -> Iterator[Figure]:
+    """Measure the resident memory of servers that have all of a table."""
+    big = bench.table("memory", _scaled(bench, SMALL))
+    for kind in ("memory", "spillable", "rocksdb"):
+        kept = Kept(kind, bench.folder / kind, MEMORY_MIB)
+        states = ("loaded", "each partition asked for")
+        found: dict[str, BySide] = {state: {True: [], False: []} for state in states}
+        for _ in range(bench.rounds):
+            with ExitStack() as stack:
+                ours = stack.enter_context(kept.start(bench))
+                java = kept.start_java(bench, stack)
+                for server in filter(None, (ours, java)):
+                    opened(server, big)
+                    load_all(server, big)
+                    found[states[0]][server is ours].append(server.resident_bytes() / MIB)
+                    server.cost(all_partitions(big))
+                    found[states[1]][server is ours].append(server.resident_bytes() / MIB)
+        for state in states:
+            what = f"resident, {big.shape.files:,} files, {kind}, {MEMORY_MIB} MiB, {state}: MiB"
+            yield Figure(what, found[state][True], found[state][False], Target(at_most=200))
+
+
+def sync(bench: Bench) -> Iterator[Figure]:
+    """Measure commits that touch many partitions, all of them loaded."""
+    for kind in KINDS:
+        big = bench.table(f"sync-{kind}", _scaled(bench, SMALL))
+        kept = Kept(kind, bench.folder / kind)
+        with kept.start(bench) as server:
+            opened(server, big)
+            load_all(server, big)
+            found: dict[tuple[int, int], list[float]] = {spread: [] for spread in SPREADS}
+            for _ in range(bench.rounds):
+                for (partitions, groups), values in found.items():
+                    touched = big.partitions[: bench.many(partitions)]
+                    big.update(touched, groups)
+                    files = len(touched) * groups
+                    values.append(server.cost([_refresh(big)], "POST").cpu_s / files * 1e6)
+        for (partitions, groups), values in found.items():
+            spread = (
+                f"{groups} of {big.shape.groups} groups in {bench.many(partitions):,} partitions"
+            )
+            what = f"sync of a commit to {spread}, {kind}: CPU us a changed file"
+            yield Figure(what, values, target=Target(at_most=20))
+
+
+def budget(bench: Bench) -> Iterator[Figure]:
+    """Measure counted against resident bytes, of ten times what the budget allows."""
+    limit = bench.many(MEMORY_MIB) * MIB
+    difference, excess = [], []
+    for _ in range(bench.rounds):
+        counted, resident = grown(bench.folder, limit)
+        pairs = zip(counted, resident, strict=True)
+        difference.append(max(abs(grew / said - 1) for said, grew in pairs) * 100)
+        excess.append((max(resident) / limit - 1) * 100)
+    what = f"spillable of {limit // MIB} MiB under load of ten times that: resident growth"
+    at_most = Target(at_most=10)
+    yield Figure(f"{what} off what is counted, at most: %", difference, target=at_most)
+    yield Figure(f"{what} above the limit, at most: %", excess, target=at_most)
+
+
+PARTS: Mapping[str, Part] = {
+    "restart": restart,
+    "restart-large": restart_large,
+    "cold": cold,
+    "memory": memory,
+    "sync": sync,
+    "budget": budget,
+}
+
+
+if __name__ == "__main__":
+    run("benchmarks.stores", __doc__, PARTS)
