@@ -7,8 +7,9 @@ all views of it share (``fsview.table_view``); reading what is loaded takes no l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 from fsview import query
 from fsview.model import (
@@ -32,6 +33,37 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 Query = Callable[Concatenate[Snapshot, PartitionVersion, P], T]
+
+
+@dataclass(frozen=True, slots=True)
+class TableWide:
+    """What a query of the whole table asks of each partition.
+
+    Attributes:
+        asked: The query of one partition.
+        loaded_only: Whether only the partitions count that count as loaded, as in Hudi.
+        more: Arguments that the view's method doesn't have.
+    """
+
+    asked: Callable[..., tuple[Any, ...]]
+    loaded_only: bool
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+
+TABLE_WIDE: Final[Mapping[str, TableWide]] = {
+    "all_latest_base_files": TableWide(query.latest_base_files, loaded_only=True),
+    "all_latest_base_files_before_or_on": TableWide(
+        query.latest_base_files_before_or_on, loaded_only=False
+    ),
+    "latest_base_files_in_range": TableWide(query.latest_base_files_in_range, loaded_only=True),
+    "all_latest_file_slices_before_or_on": TableWide(
+        query.latest_file_slices_before_or_on,
+        loaded_only=False,
+        more={"include_pending_compaction": True},
+    ),
+    "latest_file_slices_in_range": TableWide(query.latest_file_slices_in_range, loaded_only=True),
+}
+"""The view's method → what it asks."""
 
 
 class LocalView:
@@ -58,7 +90,7 @@ class LocalView:
 
     def all_latest_base_files(self) -> tuple[BaseFile, ...]:
         """See ``FileSystemView``."""
-        return self._ask_loaded(query.latest_base_files)
+        return _chained(self.in_parts("all_latest_base_files"))
 
     def latest_base_files_before_or_on(
         self, partition: str, max_instant: str
@@ -70,7 +102,7 @@ class LocalView:
         self, max_instant: str
     ) -> Mapping[str, tuple[BaseFile, ...]]:
         """See ``FileSystemView``."""
-        return self._ask_all(query.latest_base_files_before_or_on, max_instant)
+        return dict(self.in_parts("all_latest_base_files_before_or_on", max_instant=max_instant))
 
     def base_file_on(self, partition: str, instant: str, file_id: str) -> BaseFile | None:
         """See ``FileSystemView``."""
@@ -82,7 +114,7 @@ class LocalView:
 
     def latest_base_files_in_range(self, instants: Collection[str]) -> tuple[BaseFile, ...]:
         """See ``FileSystemView``."""
-        return self._ask_loaded(query.latest_base_files_in_range, instants)
+        return _chained(self.in_parts("latest_base_files_in_range", instants=instants))
 
     # Slices.
 
@@ -121,7 +153,7 @@ class LocalView:
         self, max_instant: str
     ) -> Mapping[str, tuple[FileSlice, ...]]:
         """See ``FileSystemView``."""
-        return self._ask_all(query.latest_file_slices_before_or_on, max_instant, True)
+        return dict(self.in_parts("all_latest_file_slices_before_or_on", max_instant=max_instant))
 
     def latest_merged_file_slices_before_or_on(
         self, partition: str, max_instant: str
@@ -150,7 +182,7 @@ class LocalView:
 
     def latest_file_slices_in_range(self, instants: Collection[str]) -> tuple[FileSlice, ...]:
         """See ``FileSystemView``."""
-        return self._ask_loaded(query.latest_file_slices_in_range, instants)
+        return _chained(self.in_parts("latest_file_slices_in_range", instants=instants))
 
     def all_file_slices(self, partition: str) -> tuple[FileSlice, ...]:
         """See ``FileSystemView``."""
@@ -268,23 +300,24 @@ class LocalView:
             return ()
         return self._ask(name, query.replaced_file_groups, keep)
 
-    def _ask_loaded(
-        self, asked: Query[P, tuple[T, ...]], *args: P.args, **kwargs: P.kwargs
-    ) -> tuple[T, ...]:
-        """Answer for the partitions that count as loaded."""
-        return tuple(
-            found
-            for partition in self.table.loaded_partitions()
-            for found in self._answer(partition, asked, *args, **kwargs)
-        )
+    def in_parts(self, name: str, **arguments: Any) -> Iterator[tuple[str, tuple[Any, ...]]]:
+        """Yield what a table-wide query answers, a partition at a time, in order.
 
-    def _ask_all(
-        self, asked: Query[P, tuple[T, ...]], *args: P.args, **kwargs: P.kwargs
-    ) -> dict[str, tuple[T, ...]]:
-        """Answer for every partition of the table; all count as loaded from now on."""
-        partitions = self.table.load_all(self.snapshot)
-        self.table.mark_loaded(partitions)
-        return {p: self._answer(p, asked, *args, **kwargs) for p in partitions}
+        Args:
+            name: A key of ``TABLE_WIDE``.
+            arguments: Of the view's method of that name.
+
+        Raises:
+            ViewBehindError: As the method; maybe after the first parts.
+        """
+        wide = TABLE_WIDE[name]
+        if wide.loaded_only:
+            partitions = self.table.loaded_partitions()
+        else:
+            partitions = self.table.load_all(self.snapshot)
+            self.table.mark_loaded(partitions)
+        for partition in partitions:
+            yield partition, self._answer(partition, wide.asked, **arguments, **wide.more)
 
     def _answer(self, partition: str, asked: Query[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         version = self.table.version(self.snapshot, partition)
@@ -305,6 +338,11 @@ class LocalView:
 
 def _without_slash(partition: str) -> str:
     return partition[:-1] if partition.endswith("/") else partition
+
+
+def _chained(parts: Iterable[tuple[str, tuple[T, ...]]]) -> tuple[T, ...]:
+    """Return the answers of all partitions as one."""
+    return tuple(found for _, answer in parts for found in answer)
 
 
 def _files_in(answer: Any) -> Iterable[BaseFile | LogFile]:

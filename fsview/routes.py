@@ -9,8 +9,8 @@ Source: Hudi 1.2.0 ``RequestHandler``, ``RemoteHoodieTableFileSystemView``.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from fsview import wire
@@ -63,6 +63,9 @@ class Route:
         to_dto: The view's answer to a JSON value.
         from_dto: A JSON value to what the view's method returns.
         ask: Asks the view, where that isn't calling the method ``name``.
+        part_to_dto: Of an answer about the whole table, what one partition has to it, which is a
+            JSON list.
+        by_partition: Whether such an answer names the partitions; else it is one list.
     """
 
     name: str
@@ -74,6 +77,8 @@ class Route:
     to_dto: Dto
     from_dto: Dto
     ask: Callable[..., Any] | None = None
+    part_to_dto: Dto | None = None
+    by_partition: bool = False
 
     @property
     def of_partition(self) -> bool:
@@ -112,6 +117,27 @@ class Route:
     def encode(self, answer: Any, paths: PathForms) -> bytes:
         """Return the body that says ``answer`` to a caller who spells the base path so."""
         return wire.dumps(self.to_dto(answer, paths))
+
+    def encode_parts(self, parts: Iterable[tuple[str, Any]], paths: PathForms) -> Iterator[bytes]:
+        """Yield the body that ``encode`` makes of a whole table, a partition at a time.
+
+        Args:
+            parts: Partition and what it has to the answer, in order.
+            paths: As in ``encode``.
+        """
+        assert self.part_to_dto is not None, f"{self.name} isn't of the whole table"
+        first, last = (b"{", b"}") if self.by_partition else (b"[", b"]")
+        before = first
+        for partition, answer in parts:
+            said = wire.dumps(self.part_to_dto(answer, paths))
+            if self.by_partition:
+                yield before + wire.dumps(partition) + b":" + said
+            elif len(said) > len(b"[]"):
+                yield before + said[1:-1]
+            else:
+                continue
+            before = b","
+        yield last if before == b"," else first + last
 
     def decode(self, body: bytes, paths: PathForms) -> Any:
         """Return what a body says.
@@ -224,6 +250,13 @@ def _get(name: str, path: str, form: _Form, *params: Param, hot: bool = False) -
     return Route(name, "GET", f"{PREFIX}/{path}", params, True, hot, form.to_dto, form.from_dto)
 
 
+def _whole(name: str, path: str, form: _Form, *params: Param, by_partition: bool) -> Route:
+    """Return the route of a query of the whole table; ``form`` is that of an item."""
+    whole = form.by_partition() if by_partition else form.many()
+    route = _get(name, path, whole, *params)
+    return replace(route, part_to_dto=form.many().to_dto, by_partition=by_partition)
+
+
 def _timeline_get(name: str, path: str, form: _Form, ask: Callable[..., Any]) -> Route:
     return Route(name, "GET", f"{PREFIX}/{path}", (), False, False, form.to_dto, form.from_dto, ask)
 
@@ -244,7 +277,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         _FILE_ID,
         hot=True,
     ),
-    _get("all_latest_base_files", "datafiles/all/latest/", _BASE.many()),
+    _whole("all_latest_base_files", "datafiles/all/latest/", _BASE, by_partition=False),
     _get(
         "latest_base_files_before_or_on",
         "datafiles/beforeoron/latest/",
@@ -253,15 +286,22 @@ ROUTES: Final[tuple[Route, ...]] = (
         _MAX,
         hot=True,
     ),
-    _get(
+    _whole(
         "all_latest_base_files_before_or_on",
         "basefiles/all/beforeoron/",
-        _BASE.by_partition(),
+        _BASE,
         _MAX,
+        by_partition=True,
     ),
     _get("base_file_on", "datafile/on/latest/", _BASE.optional(), PARTITION, _INSTANT, _FILE_ID),
     _get("all_base_files", "datafiles/all", _BASE.many(), PARTITION),
-    _get("latest_base_files_in_range", "datafiles/range/latest/", _BASE.many(), _INSTANTS),
+    _whole(
+        "latest_base_files_in_range",
+        "datafiles/range/latest/",
+        _BASE,
+        _INSTANTS,
+        by_partition=False,
+    ),
     _get("latest_file_slices", "slices/partition/latest/", _SLICE.many(), PARTITION, hot=True),
     _get(
         "latest_file_slices_including_inflight",
@@ -315,7 +355,13 @@ ROUTES: Final[tuple[Route, ...]] = (
         _MAX,
         _FILE_ID,
     ),
-    _get("latest_file_slices_in_range", "slices/range/latest/", _SLICE.many(), _INSTANTS),
+    _whole(
+        "latest_file_slices_in_range",
+        "slices/range/latest/",
+        _SLICE,
+        _INSTANTS,
+        by_partition=False,
+    ),
     _get(
         "latest_file_slices_before_or_on",
         "slices/beforeoron/latest/",
@@ -325,11 +371,12 @@ ROUTES: Final[tuple[Route, ...]] = (
         _PENDING,
         hot=True,
     ),
-    _get(
+    _whole(
         "all_latest_file_slices_before_or_on",
         "slices/all/beforeoron/latest/",
-        _SLICE.by_partition(),
+        _SLICE,
         _MAX,
+        by_partition=True,
     ),
     _get("pending_compaction_operations", "compactions/pending/", _COMPACTIONS),
     _get("pending_log_compaction_operations", "logcompactions/pending/", _COMPACTIONS),

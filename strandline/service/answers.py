@@ -36,7 +36,7 @@ from fsview.snapshot import Snapshot
 from fsview.store.budget import Account, Budget
 from fsview.table_view import TableView
 from fsview.wire import PathForms
-from strandline.service.replies import GZIP_BYTES, Reply, pretty, success
+from strandline.service.replies import GZIP_BYTES, Reply, pretty, streamed, success
 from timeline.errors import InputError
 
 REQUESTS: Final = "requests"
@@ -46,7 +46,8 @@ _SPELLINGS: Final = 1024
 _ON_LOOP_BYTES: Final = 32 * 1024
 """Longer bodies aren't compressed on the loop; one group's are never that long in practice."""
 _LARGEST: Final = 8
-"""An answer that would take more than this part of the budget isn't kept."""
+"""An answer that takes more than one in so many parts of the budget isn't kept, and of the whole
+table is sent as it is made."""
 _ENTRY_BYTES: Final = 512
 """What a kept answer costs beyond its bytes: keys, dictionary slots, objects."""
 
@@ -96,10 +97,15 @@ class Kept:
         self._lock = threading.Lock()
         self._order: deque[tuple[dict[Any, Any], Hashable, int]] = deque()
 
+    @property
+    def largest(self) -> int:
+        """Bytes of the largest answer that is kept, or held whole while it is sent."""
+        return self._budget.limit_bytes // _LARGEST
+
     def put(self, answers: dict[Any, Any], key: Hashable, ready: Ready) -> None:
         """Keep an answer; the oldest ones go when the budget is exceeded."""
         size = ready.size_bytes
-        if size > self._budget.limit_bytes // _LARGEST:
+        if size > self.largest:
             return
         with self._lock:
             if key in answers:
@@ -162,6 +168,10 @@ class Answers:
         table = self._table(base_path)
         self._metrics.add(REQUESTS, table=str(table.table_id), route=route.name, way="computed")
         view = self._view_for(table, route, params)
+        if route.part_to_dto is not None and not indented:
+            parts = view.in_parts(route.name, **route.arguments(params))
+            said = route.encode_parts(parts, PathForms.of(base_path))
+            return streamed(said, self.kept.largest, zipped=zipped and self._gzip)
         body = route.encode(route.answer(view, params), PathForms.of(base_path))
         if route.hot:
             self._keep(view.snapshot, route, params, body)

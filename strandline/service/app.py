@@ -194,4 +194,5 @@ def _params() -> dict[str, str]:
 
 
 def _respond(reply: Reply) -> Response:
-    return Response(reply.body, reply.status, reply.all_headers())
+    body = reply.body if reply.rest is None else reply.rest
+    return Response(body, reply.status, reply.all_headers())

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from itertools import chain
 from typing import Any, Final
 
 from timeline.errors import StrandlineError
@@ -46,20 +48,20 @@ class Reply:
 
     Attributes:
         headers: Beyond content type and length, lower case.
+        rest: What follows the body, made as it is sent; its length isn't known then. What it
+            raises breaks the connection off.
     """
 
     status: int
     body: bytes
     content_type: str = TEXT
     headers: Mapping[str, str] = field(default_factory=dict)
+    rest: Iterator[bytes] | None = None
 
     def all_headers(self) -> list[tuple[str, str]]:
         """Return every header, in the order in which all ways of answering send them."""
-        return [
-            ("content-type", self.content_type),
-            ("content-length", str(len(self.body))),
-            *self.headers.items(),
-        ]
+        length = [("content-length", str(len(self.body)))] if self.rest is None else []
+        return [("content-type", self.content_type), *length, *self.headers.items()]
 
     def head(self) -> bytes:
         """Return status line and headers as the server writes them, with the blank line."""
@@ -70,6 +72,7 @@ class Reply:
         return ("\r\n".join(lines) + "\r\n\r\n").encode("ascii")
 
 
+_GZIP_WBITS: Final = 16 + zlib.MAX_WBITS
 _GZIPPED: Final = {"content-encoding": "gzip"}
 
 
@@ -78,6 +81,39 @@ def success(body: bytes, *, zipped: bool = False) -> Reply:
     if zipped and len(body) >= GZIP_BYTES:
         return Reply(200, compress(body), headers=_GZIPPED)
     return Reply(200, body)
+
+
+def streamed(parts: Iterable[bytes], whole_bytes: int, *, zipped: bool = False) -> Reply:
+    """Return the reply of a body that comes in parts: whole, unless it is very long.
+
+    Args:
+        parts: The body; what is raised before it has become too long is raised here.
+        whole_bytes: Up to this length it is put together.
+        zipped: As in ``success``.
+    """
+    coming = iter(parts)
+    begun: list[bytes] = []
+    size = 0
+    for part in coming:
+        begun.append(part)
+        size += len(part)
+        if size > whole_bytes:
+            break
+    else:
+        return success(b"".join(begun), zipped=zipped)
+    rest: Iterator[bytes] = chain(begun, coming)
+    if not zipped:
+        return Reply(200, b"", rest=rest)
+    return Reply(200, b"", headers=_GZIPPED, rest=_compressed(rest))
+
+
+def _compressed(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield one gzip member."""
+    member = zlib.compressobj(GZIP_LEVEL, wbits=_GZIP_WBITS)
+    for part in parts:
+        if made := member.compress(part):
+            yield made
+    yield member.flush()
 
 
 def json_reply(value: object, status: int = 200) -> Reply:

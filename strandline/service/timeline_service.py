@@ -42,6 +42,7 @@ from strandline.config import (
     SPILL_DIR,
     STOP_GRACE,
     STORAGE_TYPE,
+    Setting,
     Settings,
 )
 from strandline.service.bearer import new_token
@@ -55,7 +56,7 @@ logger = logging.getLogger(__name__)
 STATUS: str = "/v1/strandline/status"
 
 
-_STORE_SETTINGS = (STORAGE_TYPE, SPILL_DIR, ROCKSDB_DIR, MEMORY_BYTES)
+_STORE_SETTINGS: tuple[Setting[Any], ...] = (STORAGE_TYPE, SPILL_DIR, ROCKSDB_DIR, MEMORY_BYTES)
 _KINDS: Mapping[str, str] = {kind.kind: name for name, kind in KINDS.items()}
 
 
@@ -184,7 +185,7 @@ class TimelineService:
         with cls._shared_lock:
             service = cls._shared.get(key)
             if service is not None and service.is_running and settings.get(EMBED_REUSE):
-                if any(map(settings.is_set, _STORE_SETTINGS)):
+                if any(settings.is_set(setting) for setting in _STORE_SETTINGS):
                     service._warn_of_another(made._birth.parts.store)
                 service.add_root(root)
             else:

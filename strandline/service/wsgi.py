@@ -1,22 +1,26 @@
 """From the loop to the Flask app: one thread for one request, and back once.
 
-Answers here are whole: made, measured, then sent. So a request is handed to a thread with what it
-needs and comes back finished; nothing streams, and a thread that outlives the service has nobody
-to write to. (``a2wsgi``, which streams, takes three hand-overs more.) Bodies of requests aren't
-read: all parameters are in the query.
+Nearly all answers are whole: made, measured, then sent. So a request is handed to a thread with
+what it needs and comes back finished, and a thread that outlives the service has nobody to write
+to. (``a2wsgi``, which streams all, takes three hand-overs more.) An answer whose length isn't known
+comes in parts: the loop takes each from a thread and sends it before it asks for the next. Bodies
+of requests aren't read: all parameters are in the query.
 """
 
 from __future__ import annotations
 
 import asyncio
 import io
+import logging
 import sys
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 from strandline.service.replies import Reply, failure
+
+logger = logging.getLogger(__name__)
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -32,6 +36,7 @@ class _Answer:
     status: int = 500
     headers: RawHeaders = field(default_factory=list)
     body: bytes = b""
+    rest: Iterator[bytes] | None = None
 
     def start(self, status: str, headers: list[tuple[str, str]], *_: object) -> None:
         self.status = int(status.partition(" ")[0])
@@ -57,12 +62,33 @@ class WsgiBridge:
             # The service ends and this has taken longer than the grace.
             await send_reply(failure(503, "the service is stopping"), send)
         else:
-            await send_whole(answer.status, answer.headers, answer.body, send)
+            if answer.rest is None:
+                await send_whole(answer.status, answer.headers, answer.body, send)
+            else:
+                await self._send_parts(answer, answer.rest, send)
 
     def _run(self, environ: dict[str, Any]) -> _Answer:
         answer = _Answer()
-        answer.body = b"".join(self._app(environ, answer.start))
+        body = self._app(environ, answer.start)
+        if any(name == b"content-length" for name, _ in answer.headers):
+            answer.body = b"".join(body)
+        else:
+            answer.rest = iter(body)
         return answer
+
+    async def _send_parts(self, answer: _Answer, parts: Iterator[bytes], send: Send) -> None:
+        """Send parts as they are made; an error breaks the connection off."""
+        loop = asyncio.get_running_loop()
+        start = {"type": "http.response.start", "status": answer.status, "headers": answer.headers}
+        await send(start)
+        try:
+            while part := await loop.run_in_executor(self._pool, next, parts, b""):
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+        except Exception as error:  # noqa: BLE001 - the boundary of a request, which has begun
+            # Who returns with the answer not ended has the connection closed.
+            logger.warning("an answer in parts is broken off: %s", error)
+            return
+        await send({"type": "http.response.body", "body": b""})
 
     def close(self) -> None:
         """Start nothing new; what runs may go on, but nobody waits for it."""

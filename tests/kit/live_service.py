@@ -123,7 +123,13 @@ def serving(
 ) -> Iterator[ServiceServer]:
     """Run a service in a thread; ``hot`` takes the place of its hot path."""
     parts = parts_of(*roots, opener=opener, token=token)
-    server = ServiceServer(parts, ServerOptions(**options), hot=hot)
+    with running(ServiceServer(parts, ServerOptions(**options), hot=hot)) as server:
+        yield server
+
+
+@contextmanager
+def running(server: ServiceServer) -> Iterator[ServiceServer]:
+    """Run a server in a thread."""
     thread = server.start_thread()
     try:
         yield server
