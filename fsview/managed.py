@@ -23,6 +23,7 @@ from timeline.clock import Clock
 from timeline.errors import InputError, RootNotAllowedError
 from timeline.storage.base import Storage
 from timeline.storage.open import open_storage
+from timeline.table_config import read_table_config
 from timeline.table_id import TableId
 
 Opener = Callable[[str, Mapping[str, Any] | None], Storage]
@@ -138,6 +139,8 @@ class ViewManager:
     def _opened(self, table_id: TableId) -> TableView:
         path = table_id.path if table_id.family == "file" else str(table_id)
         storage = self._open(path, self._storage_options)
+        if self.stores.lasts:  # nothing is left behind for what is no table
+            read_table_config(storage)
         table = TableView(
             storage,
             metrics=self._metrics,

@@ -15,6 +15,7 @@ from fsview.metrics import Metrics
 from fsview.table_view import TableView
 from tests.kit import golden
 from tests.kit.stepping import SteppingStorage
+from tests.kit.stores import OTHER_KINDS, stores_of
 from tests.kit.view_model import ModelTable
 from timeline.errors import (
     InputError,
@@ -263,3 +264,14 @@ def test_requests_for_a_new_instant_share_a_sync() -> None:
         go_on.set()
         assert {future.result(10).timeline.hash for future in asked} == {timeline.hash}
     assert view.storage.calls.snapshot()["list", "sync"] <= 2
+
+
+@pytest.mark.parametrize("kind", OTHER_KINDS)
+def test_what_is_no_table_leaves_nothing_in_the_store_directory(kind: str, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    manager = ViewManager([str(tmp_path)], stores=stores_of(kind, store))
+    before = sorted(store.iterdir())
+    with pytest.raises(TableNotFoundError):
+        manager.view(str(tmp_path / "nothing"))
+    assert sorted(store.iterdir()) == before
+    manager.close()
