@@ -8,6 +8,7 @@ tries again.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -21,20 +22,22 @@ from fsview.history import History, Link, walked
 from fsview.metrics import Metrics
 from fsview.packed import PartitionVersion
 from fsview.past import Questions
-from fsview.saved import SavedTable
+from fsview.saved import Resumed, SavedTable
 from fsview.single_flight import Shared, SingleFlight
 from fsview.snapshot import Snapshot
 from fsview.store.base import Store
 from fsview.sync import Step, key_of, settled
 from timeline.clock import Clock
 from timeline.completion import CompletionTimes
-from timeline.errors import InstantNotFoundError
+from timeline.errors import InstantNotFoundError, StoreError
 from timeline.instant import CLEAN, RESTORE, ROLLBACK
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import FileInfo, Storage
 from timeline.table_config import CONFIG_PATH
 from timeline.table_id import TableId
 from timeline.timeline import Timeline
+
+logger = logging.getLogger(__name__)
 
 ATTEMPTS: Final = 4
 """How often something is begun anew when the table changes under it in a way that can't be
@@ -87,7 +90,6 @@ class TimelineFollower:
         self.must_list = False
         self._client: TableMetaClient | None = None
         self._properties: FileInfo | None = None
-        self._outdated: frozenset[tuple[str, str]] = frozenset()
         self._syncs: SingleFlight[Snapshot] = SingleFlight()
         self._reaching: Shared[None] = Shared()
         self._questions = Questions()
@@ -172,7 +174,7 @@ class TimelineFollower:
             if reload is not None and reload.undone is not None:
                 kept = self.history.barring(reload.undone, reload.lost).links
             elif reload is not None:
-                self._outdated = frozenset(map(key_of, self.history.newest.active.completed()))
+                self._outdate(self.history.newest)
             self.saved.save_anew(snapshot, must_list=self.must_list)
             self._client, self._properties = client, properties
             self._history = History(kept).extended((Link(snapshot, anew=True),), self._retained)
@@ -187,13 +189,14 @@ class TimelineFollower:
 
         The table is then followed from there: nothing is listed but its timeline.
         """
-        resumed = self.saved.resume()
+        resumed = self._saved()
         if resumed is None:
             return False
         properties = self._stat_properties("table")
         client = TableMetaClient.open(self.storage)
         then = resumed.snapshot
         if client.config.version != then.config.version:
+            self._outdate(then)
             self.count("reloads", cause="table-upgraded")
             return False
         completion = client.completion_times(then.active)
@@ -206,6 +209,27 @@ class TimelineFollower:
         self.count("partition_loads", len(snapshot.files.versions), source="record")
         self._follow(history)
         return True
+
+    def _saved(self) -> Resumed | None:
+        """Return what an earlier process saved, if it can be read."""
+        with self.lock:
+            try:
+                resumed = self.saved.resume()
+            except StoreError as exc:
+                logger.warning(
+                    "%s is loaded anew, as what was saved is lost: %s", self.table_id, exc
+                )
+                self.count("reloads", cause="store-damaged")
+                return None
+            try:
+                self.saved.sweep()
+            except StoreError as exc:  # the next process tries again
+                logger.warning("what nobody needs stays in the store: %s", exc)
+        return resumed
+
+    def _outdate(self, before: Snapshot) -> None:
+        """Note what had completed before the table was upgraded or written anew."""
+        self.saved.outdated = frozenset(map(key_of, before.active.completed()))
 
     def _follow(self, history: History) -> None:
         """Bring the history up to the timeline as it is now."""
@@ -364,7 +388,7 @@ class TimelineFollower:
 
         What happened before an upgrade may mean something else since (pinned.md, rule 2).
         """
-        return any(key_of(instant) not in self._outdated for instant in timeline.completed())
+        return any(key_of(instant) not in self.saved.outdated for instant in timeline.completed())
 
     def _branch_off(self, onto: Snapshot, timeline: Timeline) -> bool:
         """Keep the way from a timeline to a snapshot; return whether it can be known."""

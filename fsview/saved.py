@@ -4,6 +4,7 @@ Rows, all of them JSON::
 
     snapshot                the record: format, table, hash, timeline, what was listed in flight
     compaction, logcompaction, clustering, replaced      what pends and what was replaced
+    outdated                what had completed when the table was upgraded last
     p/<partition>           whether the table has it, its chunks: handles, sizes, first file ids;
                             empty for a partition that the table has and that wasn't loaded
 
@@ -25,7 +26,7 @@ from fsview.packed import PartitionVersion
 from fsview.snapshot import GroupKey, LoadedFiles, Snapshot
 from fsview.store.base import Handle, Store
 from timeline.completion import CompletionTimes
-from timeline.errors import StoreError
+from timeline.errors import StoreError, StrandlineError
 from timeline.instant import Instant, State
 from timeline.table_config import TableConfig
 from timeline.table_id import TableId
@@ -42,6 +43,7 @@ _COMPACTIONS: Final = {
 }
 _CLUSTERING: Final = "clustering"
 _REPLACED: Final = "replaced"
+_OUTDATED: Final = "outdated"
 
 Unfinished = Mapping[str, Collection[str]]
 """Requested time of an instant in flight → partitions that were listed with files of it."""
@@ -72,12 +74,21 @@ class _Written:
 
 
 class SavedTable:
-    """One table in its store. Its owner calls it under one lock."""
+    """One table in its store. Its owner calls it under one lock.
+
+    Attributes:
+        store: Where it lies.
+        outdated: (requested time, action) of what had completed when the table was upgraded last,
+            as far as that was seen; saved with the next snapshot.
+    """
 
     def __init__(self, store: Store, table_id: TableId) -> None:
         self.store = store
+        self.outdated: frozenset[tuple[str, str]] = frozenset()
         self._table_id = table_id
         self._written = _Written()
+        self._resumed: Resumed | None = None  # keeps what the rows name until they change
+        self._refused = False
 
     def keep(self, versions: Iterable[PartitionVersion]) -> None:
         """Move the chunks of versions that no restart needs.
@@ -111,6 +122,7 @@ class SavedTable:
             StoreError: What was saved before is what a restart goes on from.
         """
         versions, known = snapshot.files.versions, snapshot.files.known
+        self._clear_refused()
         if known is not None and not self._written.known:
             touched = {*touched, *known}
         there = {p: versions[p] for p in touched if p in versions}
@@ -126,7 +138,7 @@ class SavedTable:
             changed: dict[str, bytes | None] = {
                 _RECORD: self._record(snapshot, unfinished, must_list=must_list)
             }
-            changed |= _changed_maps(snapshot, written.pending)
+            changed |= self._changed_maps(snapshot, written.pending)
             for partition in touched:
                 is_known = known is not None and partition in known
                 row = b"" if is_known else None
@@ -143,7 +155,7 @@ class SavedTable:
                     written.partitions.add(partition)
                 else:
                     written.partitions.discard(partition)
-            self._written = written
+            self._written, self._resumed = written, None
 
     def save_anew(self, snapshot: Snapshot, *, must_list: bool) -> None:
         """Save a snapshot that has nothing in common with the one before.
@@ -154,21 +166,49 @@ class SavedTable:
         self.save(snapshot, set(self._written.partitions), unfinished={}, must_list=must_list)
 
     def resume(self) -> Resumed | None:
-        """Return what the store holds, once; ``None`` when that is nothing.
+        """Return what the store holds; ``None`` when that is nothing.
+
+        Until something is saved, it is the same each time. What can't be resumed is taken away
+        before something else is saved.
 
         Raises:
             StoreError: The rows can't be read, or aren't those of this table and this format.
         """
-        rows = self.store.rows()
-        if _RECORD not in rows:
-            return None
+        if self._resumed is not None or self._refused:
+            return self._resumed
         try:
-            resumed = self._resumed(rows)
-        except (ValueError, KeyError, TypeError, IndexError) as exc:
+            rows = self.store.rows()
+            if _RECORD not in rows:
+                self._refused = bool(rows)
+                return None
+            self._resumed = self._read(rows)
+        except StoreError:
+            self._refused = True
+            raise
+        return self._resumed
+
+    def sweep(self) -> None:
+        """Take away what crashes left that what was resumed doesn't need.
+
+        Raises:
+            StoreError: Some of it is still there.
+        """
+        if self._resumed is not None:
+            versions = self._resumed.snapshot.files.versions.values()
+            self.store.sweep({c.handle for v in versions for c in v.chunks if c.handle is not None})
+
+    def _clear_refused(self) -> None:
+        if self._refused:
+            self.store.clear()
+            self._refused = False
+
+    def _read(self, rows: Mapping[str, bytes]) -> Resumed:
+        try:
+            return self._resumed_from(rows)
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as exc:
             raise StoreError(f"the store of {self._table_id} holds no snapshot: {exc!r}") from exc
-        versions = resumed.snapshot.files.versions.values()
-        self.store.sweep({c.handle for v in versions for c in v.chunks if c.handle is not None})
-        return resumed
+        except StrandlineError as exc:
+            raise StoreError(f"the store of {self._table_id} holds no snapshot: {exc}") from exc
 
     def _record(self, snapshot: Snapshot, unfinished: Unfinished, *, must_list: bool) -> bytes:
         said = {
@@ -184,7 +224,7 @@ class SavedTable:
         }
         return orjson.dumps(said)
 
-    def _resumed(self, rows: Mapping[str, bytes]) -> Resumed:
+    def _resumed_from(self, rows: Mapping[str, bytes]) -> Resumed:
         said = orjson.loads(rows[_RECORD])
         if said["format"] != FORMAT or said["table"] != str(self._table_id):
             raise ValueError(
@@ -222,7 +262,8 @@ class SavedTable:
         if snapshot.timeline.hash != said["hash"]:
             raise ValueError(f"timeline hash {snapshot.timeline.hash}, saved as {said['hash']}")
         partitions = {n.removeprefix(_PARTITION) for n in rows if n.startswith(_PARTITION)}
-        self._written = _Written(_maps(snapshot), partitions, said["all_known"])
+        self.outdated = frozenset((t, a) for t, a in orjson.loads(rows.get(_OUTDATED, b"[]")))
+        self._written = _Written(self._maps(snapshot), partitions, said["all_known"])
         unfinished = {time: set(found) for time, found in said["unfinished"].items()}
         return Resumed(snapshot, unfinished, said["must_list"])
 
@@ -231,6 +272,24 @@ class SavedTable:
         chunks = tuple(Chunk(self.store.chunk(Handle(handle), size)) for handle, size, _ in said)
         first_ids = tuple(first_id for *_, first_id in said)
         return is_known, PartitionVersion(partition, chunks, first_ids, has_ghosts)
+
+    def _maps(self, snapshot: Snapshot) -> dict[str, object]:
+        maps: dict[str, object] = {
+            name: getattr(snapshot, attribute) for name, attribute in _COMPACTIONS.items()
+        }
+        maps |= {_CLUSTERING: snapshot.pending_clustering, _REPLACED: snapshot.replaced}
+        return maps | {_OUTDATED: self.outdated}
+
+    def _changed_maps(
+        self, snapshot: Snapshot, written: dict[str, object]
+    ) -> dict[str, bytes | None]:
+        """Return the rows of the maps that differ from those written, and note them."""
+        changed: dict[str, bytes | None] = {}
+        for name, now in self._maps(snapshot).items():
+            if name not in written or written[name] != now:
+                written[name] = now
+                changed[name] = _map_row(name, now)
+        return changed
 
 
 def _new_chunks(versions: Iterable[PartitionVersion]) -> list[Chunk]:
@@ -251,26 +310,11 @@ def _version_row(version: PartitionVersion, new: Mapping[int, Handle], *, is_kno
     return orjson.dumps((is_known, version.has_ghosts, chunks))
 
 
-def _maps(snapshot: Snapshot) -> dict[str, object]:
-    maps: dict[str, object] = {
-        name: getattr(snapshot, attribute) for name, attribute in _COMPACTIONS.items()
-    }
-    return maps | {_CLUSTERING: snapshot.pending_clustering, _REPLACED: snapshot.replaced}
-
-
-def _changed_maps(snapshot: Snapshot, written: dict[str, object]) -> dict[str, bytes | None]:
-    """Return the rows of the maps that differ from those written, and note them."""
-    changed: dict[str, bytes | None] = {}
-    for name, now in _maps(snapshot).items():
-        if name not in written or written[name] != now:
-            written[name] = now
-            changed[name] = _map_row(name, now)
-    return changed
-
-
 def _map_row(name: str, content: Any) -> bytes:
     if name == _REPLACED:
         return orjson.dumps(content)
+    if name == _OUTDATED:
+        return orjson.dumps(sorted(content))
     if name == _CLUSTERING:
         return orjson.dumps([(*key, _instant_to_json(i)) for key, i in content.items()])
     return orjson.dumps(list(content.values()))
