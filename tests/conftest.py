@@ -12,10 +12,14 @@ ROOT = Path(__file__).parent
 
 # Checks against models and faults at every step: `tox -e quick` leaves them out.
 LONG = {
+    "benchmarks/test_stores.py",
+    "benchmarks/test_view.py",
     "fsview/test_follow.py",
     "fsview/test_machine.py",
     "fsview/test_pinned.py",
+    "fsview/test_stores_machine.py",
     "strandline/clean/test_model.py",
+    "strandline/write/test_embedded.py",
     "strandline/write/test_faults.py",
 }
 

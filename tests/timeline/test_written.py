@@ -108,6 +108,7 @@ def test_partitions_without_stats_and_stats_without_files_are_told() -> None:
         assert list(written_files(f'{{"partitionToWriteStats": {nothing}}}'.encode())) == []
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("version", [6, 9])
 def test_every_cut_is_refused(version: int) -> None:
     data = codec.encode(A_COMMIT, version)
