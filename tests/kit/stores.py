@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fsview.metrics import Metrics
 from fsview.store.open import KINDS, StoreOptions, Stores
-from fsview.table_view import TableView
+from fsview.table_view import RETAINED_SNAPSHOTS, TableView
 from timeline.storage.base import Storage
 
 ALL_KINDS = tuple(KINDS)
@@ -29,11 +29,20 @@ class Restarted:
         metrics: What all of them counted.
     """
 
-    def __init__(self, kind: str, directory: Path, storage: Storage) -> None:
+    def __init__(
+        self,
+        kind: str,
+        directory: Path,
+        storage: Storage,
+        *,
+        metrics: Metrics | None = None,
+        retained: int = RETAINED_SNAPSHOTS,
+    ) -> None:
         self._kind = kind
         self._directory = directory
         self._storage = storage
-        self.metrics = Metrics()
+        self._retained = retained
+        self.metrics = metrics or Metrics()
         self._begin()
 
     def restart(self) -> None:
@@ -48,4 +57,9 @@ class Restarted:
     def _begin(self) -> None:
         self._stores = stores_of(self._kind, self._directory)
         store = self._stores.open(TableView(self._storage).table_id)
-        self.view = TableView(self._storage, metrics=self.metrics, store=store)
+        self.view = TableView(
+            self._storage,
+            metrics=self.metrics,
+            retained_snapshots=self._retained,
+            store=store,
+        )
