@@ -141,6 +141,22 @@ class TimelineFollower:
             self._suspect, self.must_list = cause, True
         return self.sync()
 
+    def lost(self, version: PartitionVersion, why: StoreError) -> None:
+        """Have the table loaded anew with the next request, if a version is of the newest snapshot.
+
+        Args:
+            version: Which the store can't give back.
+            why: What it raised.
+        """
+        with self.lock:
+            held = self.held
+            if held is not None and held.newest.files.versions.get(version.partition) is version:
+                self._distrust(why)
+
+    def _distrust(self, why: StoreError) -> None:
+        logger.warning("%s will be loaded anew: %s", self.table_id, why)
+        self._suspect = "store-damaged"
+
     def _sync(self) -> Snapshot:
         started = self._clock.monotonic()
         for attempt in range(ATTEMPTS):
@@ -272,7 +288,8 @@ class TimelineFollower:
             unclear: Partitions that are to be listed again, by cause.
 
         Raises:
-            StoreError: The new chunks could not be kept; all is as it was.
+            StoreError: The new chunks could not be kept, and all is as it was; or old ones can't be
+                read, and the table is loaded anew the next time.
         """
         with self.lock:
             first = replace(self.history.newest, config=client.config)
@@ -281,10 +298,14 @@ class TimelineFollower:
                 return client.completion_times(active, first.completion)
 
             kept = self._retained
-            links = list(walked(first, news.steps, completion, self._leftovers, kept=kept))
-            walked_to = links[-1].snapshot if links else first
-            last = settled(walked_to, news.active, completion(news.active), news.replaced)
-            left, ended = self._left_behind(news, last)
+            try:
+                links = list(walked(first, news.steps, completion, self._leftovers, kept=kept))
+                walked_to = links[-1].snapshot if links else first
+                last = settled(walked_to, news.active, completion(news.active), news.replaced)
+                left, ended = self._left_behind(news, last)
+            except StoreError as exc:
+                self._distrust(exc)
+                raise
             touched = {p for step in news.steps for p in (*step.touched, *self._leftovers(step))}
             dropped = Counter({"files-unclear": _dropped(touched, first, walked_to)})
             unlisted: set[str] = set()

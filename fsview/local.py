@@ -23,7 +23,7 @@ from fsview.model import (
 from fsview.packed import PartitionVersion
 from fsview.rows import UNKNOWN_SIZE
 from fsview.snapshot import Snapshot
-from timeline.errors import ViewBehindError
+from timeline.errors import StoreError, ViewBehindError
 from timeline.instant import Instant
 from timeline.timeline import Timeline
 
@@ -321,7 +321,11 @@ class LocalView:
 
     def _answer(self, partition: str, asked: Query[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         version = self.table.version(self.snapshot, partition)
-        answer = asked(self.snapshot, version, *args, **kwargs)
+        try:
+            answer = asked(self.snapshot, version, *args, **kwargs)
+        except StoreError as exc:
+            self.table.lost(version, exc)
+            raise
         if not version.has_ghosts:
             return answer
         ghost = next((f for f in _files_in(answer) if f.size == UNKNOWN_SIZE), None)

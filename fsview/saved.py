@@ -255,7 +255,7 @@ class SavedTable:
                 (partition, file_id): _instant_of_json(instant)
                 for partition, file_id, instant in orjson.loads(rows.get(_CLUSTERING, b"[]"))
             },
-            replaced=orjson.loads(rows.get(_REPLACED, b"{}")),
+            replaced={p: dict(g) for p, g in orjson.loads(rows.get(_REPLACED, b"{}")).items()},
             epoch=said["epoch"],
             files=files,
         )

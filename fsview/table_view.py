@@ -23,7 +23,7 @@ from fsview.store.base import Store
 from fsview.store.memory import MemoryStore
 from fsview.sync import key_of
 from timeline.clock import Clock, SystemClock
-from timeline.errors import ViewBehindError
+from timeline.errors import StoreError, ViewBehindError
 from timeline.instant import DELTA_COMMIT, LOG_COMPACTION, Instant
 from timeline.storage.base import Storage
 
@@ -207,6 +207,10 @@ class TableView:
     def reload(self, cause: str) -> None:
         """Load the table anew, and answer nobody from what was held; ``cause`` is counted."""
         self._follower.reload(cause)
+
+    def lost(self, version: PartitionVersion, why: StoreError) -> None:
+        """Take it that the store can't give back a version; see ``TimelineFollower``."""
+        self._follower.lost(version, why)
 
     def drop_oldest_snapshot(self) -> int | None:
         """Keep one snapshot fewer for clients that are behind; see ``TimelineFollower``."""
