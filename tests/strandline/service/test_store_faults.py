@@ -1,0 +1,158 @@
+"""A service whose stores are in trouble, seen over HTTP: what is the matter, and it goes on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from fsview.store.open import StoreOptions
+from fsview.store.set_aside import StorePlace
+from fsview.table_view import TableView
+from strandline.service.app import HEALTH
+from strandline.service.assembly import Parts
+from strandline.service.options import PartsOptions, ServerOptions
+from strandline.service.server import ServiceServer
+from tests.kit.live_service import TOKEN, Answered, HttpClient, running
+from tests.kit.small_table import SmallTable
+from timeline.storage.local import LocalStorage
+from timeline.table_id import TableId
+
+ROOT = Path(__file__).parents[3]
+LATEST = "/v1/hoodie/view/slices/partition/latest/"
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> SmallTable:
+    table = SmallTable(LocalStorage(str(tmp_path / "t")))
+    table.write(("a", "a0"), ("b", "b0"))
+    return table
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> Path:
+    return tmp_path / "stores"
+
+
+@contextmanager
+def service(root: Path, stores: Path) -> Iterator[HttpClient]:
+    store = StoreOptions("rocksdb", str(stores), 64 << 20)
+    server = ServiceServer(Parts(PartsOptions((str(root),), TOKEN, store=store)), ServerOptions())
+    with running(server), HttpClient(server.port) as client:
+        yield client
+
+
+def known(table: SmallTable, partition: str = "a") -> dict[str, str]:
+    """Return the parameters of a client that reads the timeline now."""
+    timeline = TableView(table.storage).newest().snapshot.client_timeline
+    assert timeline.last is not None
+    last = timeline.last.requested_time
+    return {
+        "basepath": table.storage.base_path,
+        "partition": partition,
+        "lastinstantts": last,
+        "timelinehash": timeline.hash,
+    }
+
+
+def slices(answered: Answered) -> list[str]:
+    """Return the files of an answer; how old they are only a listing tells."""
+    return [said["baseFile"]["path"] for said in json.loads(answered.body)]
+
+
+def place(table: SmallTable, stores: Path) -> Path:
+    return StorePlace.of(stores, TableId.of(table.storage.base_path)).path
+
+
+def test_store_that_another_process_has_open(
+    table: SmallTable, tmp_path: Path, stores: Path
+) -> None:
+    """Who has it is named; other tables are served; once it ends this one is, too."""
+    other = SmallTable(LocalStorage(str(tmp_path / "other")))
+    other.write(("a", "a0"))
+    command = [sys.executable, "-m", "tests.fsview.store_child", table.storage.base_path]
+    child = subprocess.Popen([*command, str(stores)], cwd=ROOT, stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    with child.stdout as said, service(tmp_path, stores) as client:
+        assert said.readline()
+        for _ in range(3):
+            refused = client.request("GET", LATEST, known(table))
+            assert refused.status == 503
+            told = refused.body.decode()
+            assert f"{place(table, stores)} is open in process {child.pid}" in told
+            assert client.request("GET", LATEST, known(other)).status == 200
+            assert client.request("GET", HEALTH).status == 200
+        child.kill()
+        child.wait(timeout=30)
+        assert client.request("GET", LATEST, known(table)).status == 200
+
+
+def test_two_services_of_one_process(table: SmallTable, tmp_path: Path, stores: Path) -> None:
+    with service(tmp_path, stores) as first:
+        answered = first.request("GET", LATEST, known(table))
+        assert answered.status == 200
+        with service(tmp_path, stores) as second:
+            refused = second.request("GET", LATEST, known(table))
+            assert refused.status == 503
+            assert str(place(table, stores)) in refused.body.decode()
+        assert first.request("GET", LATEST, known(table)).body == answered.body
+    with service(tmp_path, stores) as third:
+        assert third.request("GET", LATEST, known(table)).body == answered.body
+
+
+def test_store_that_can_not_be_opened(table: SmallTable, tmp_path: Path, stores: Path) -> None:
+    in_the_way = place(table, stores)
+    with service(tmp_path, stores) as client:
+        in_the_way.write_text("")
+        for _ in range(2):
+            refused = client.request("GET", LATEST, known(table))
+            assert refused.status == 500
+            assert str(in_the_way) in refused.body.decode()
+            assert client.request("GET", HEALTH).status == 200
+        in_the_way.unlink()
+        assert client.request("GET", LATEST, known(table)).status == 200
+
+
+def test_store_that_was_deleted_under_a_service(
+    table: SmallTable, tmp_path: Path, stores: Path
+) -> None:
+    """What it has open it keeps; the next begins anew."""
+    with service(tmp_path, stores) as client:
+        assert client.request("GET", LATEST, known(table)).status == 200
+        for path in place(table, stores).iterdir():
+            path.unlink()
+        place(table, stores).rmdir()
+        table.write(("a", "a0"))
+        answered = client.request("GET", LATEST, known(table))
+        assert answered.status == 200
+    with service(tmp_path, stores) as client:
+        again = client.request("GET", LATEST, known(table))
+        assert slices(again) == slices(answered) != []
+
+
+@pytest.mark.property
+def test_full_disk(tmp_path: Path) -> None:
+    mount = 'mount -t tmpfs -o size=24m none "$1" && shift && exec "$@"'
+    child = [sys.executable, "-m", "tests.strandline.service.full_disk_child", str(tmp_path)]
+    try:
+        done = subprocess.run(
+            ["unshare", "-m", "sh", "-c", mount, "sh", str(tmp_path), *child],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+    except FileNotFoundError:
+        pytest.skip("no unshare")
+    if "permi" in done.stderr.lower() and not done.stdout:
+        pytest.skip("may not mount a file system")
+    assert done.returncode == 0, done.stderr
+    *refused, end = done.stdout.splitlines()
+    assert all(str(tmp_path / "stores") in line for line in refused)
+    assert end == "goes on"
