@@ -62,7 +62,7 @@ def known(table: SmallTable, partition: str = "a") -> dict[str, str]:
 
 def slices(answered: Answered) -> list[str]:
     """Return the files of an answer; how old they are only a listing tells."""
-    return [said["baseFile"]["path"] for said in json.loads(answered.body)]
+    return [said["baseFile"]["fullPath"] for said in json.loads(answered.body)]
 
 
 def place(table: SmallTable, stores: Path) -> Path:
