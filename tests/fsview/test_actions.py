@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from fsview.metrics import Metrics
@@ -10,7 +12,7 @@ from fsview.table_view import TableView
 from tests.kit.model import archiving, cleaning, services, undoing, writes
 from tests.kit.model.asking import Watcher, plan_differences, questions, shape
 from tests.kit.model.table import ModelTable, Write
-from timeline.errors import CorruptMetadataError
+from timeline.errors import CorruptMetadataError, ViewBehindError
 from timeline.instant import CLUSTERING, COMPACTION, REPLACE_COMMIT, ROLLBACK, Instant, State
 from timeline.metadata import RollbackMetadata
 
@@ -232,3 +234,61 @@ def test_what_a_failed_attempt_left_where_its_commit_wrote_nothing_goes_with_it(
     assert not watcher.storage.then
     assert watcher.view.newest().all_file_groups("b") == ()
     assert_as_rebuilt(watcher.view, table)
+
+
+@pytest.mark.parametrize(
+    ("append", "unsaid"),
+    [
+        (False, False),
+        (False, True),
+        (True, False),
+        pytest.param(
+            True,
+            True,
+            marks=pytest.mark.xfail(strict=True, reason="the size before is held for good"),
+        ),
+    ],
+    ids=["new-log-said", "new-log-unsaid", "appended-said", "appended-unsaid"],
+)
+def test_a_log_that_was_listed_before_a_rollback_left_or_grew_it(
+    append: bool, unsaid: bool
+) -> None:
+    """In version 6; release 0.15 says 1 for a log's size."""
+    table = a_table(6, "MERGE_ON_READ")
+    write = writes.begin(table, [(GROUP, "log")])
+    view, metrics = watched(table)
+    undoing.begin_rollback(table, write)
+    undoing.finish_rollback(table, append=append, unsaid=unsaid)
+    assert_as_rebuilt(view, table)
+    assert metrics.get("reloads") == 0
+
+
+@pytest.mark.parametrize(
+    ("version", "table_type"),
+    [
+        pytest.param(
+            6,
+            "MERGE_ON_READ",
+            marks=pytest.mark.xfail(strict=True, reason="its log is taken back as the restore's"),
+        ),
+        (6, "COPY_ON_WRITE"),
+        (9, "MERGE_ON_READ"),
+        (9, "COPY_ON_WRITE"),
+    ],
+)
+def test_what_was_undone_is_not_taken_back_for_who_holds_an_older_view(
+    version: int, table_type: str
+) -> None:
+    """A restore says of logs of version 6 that they are left: they were there before, too."""
+    table = a_table(version, table_type)
+    (time,) = table.done
+    undoing.save(table, time)
+    writes.complete(table, writes.begin(table, [(GROUP, "log")]))
+    view = TableView(table.storage)
+    held, right = view.sync(), table.truth.latest_file_slices("a")
+    undoing.begin_restore(table, time)
+    undoing.finish_restore(table, time)
+    view.sync().load_partitions(["a"])
+    with suppress(ViewBehindError):
+        assert shape(held.latest_file_slices("a")) == right
+    assert_as_rebuilt(view, table)
