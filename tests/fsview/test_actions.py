@@ -10,7 +10,7 @@ from fsview.metrics import Metrics
 from fsview.rebuilt import differences_from_rebuilt
 from fsview.table_view import TableView
 from tests.kit.model import archiving, cleaning, services, undoing, writes
-from tests.kit.model.asking import Watcher, plan_differences, questions, shape
+from tests.kit.model.asking import Pin, Watcher, plan_differences, questions, shape
 from tests.kit.model.table import ModelTable, Write
 from timeline.errors import CorruptMetadataError, ViewBehindError
 from timeline.instant import CLUSTERING, COMPACTION, REPLACE_COMMIT, ROLLBACK, Instant, State
@@ -292,3 +292,22 @@ def test_what_was_undone_is_not_taken_back_for_who_holds_an_older_view(
     with suppress(ViewBehindError):
         assert shape(held.latest_file_slices("a")) == right
     assert_as_rebuilt(view, table)
+
+
+@VERSIONS
+@pytest.mark.xfail(strict=True, reason="what was replaced stays so in the snapshots on the way")
+def test_who_comes_from_before_an_overwrite_that_is_being_undone_sees_its_groups(
+    version: int,
+) -> None:
+    """The timeline is as before the overwrite again, for as long as the next commit takes."""
+    table = a_table(version)
+    view, _ = watched(table)
+    before, right = Pin.of(table), table.truth.latest_base_files("a")
+    overwrite = writes.begin_overwrite(table, [GROUP], [], "DELETE_PARTITION")
+    writes.complete(table, overwrite)
+    view.sync()
+    undoing.uncomplete(table, overwrite)
+    writes.complete(table, writes.begin(table, [(("b", "b0-0"), "base")]))
+    view.sync()
+    found = view.at(before.last_instant, before.timeline_hash)
+    assert shape(found.latest_base_files("a")) == right
