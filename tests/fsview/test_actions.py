@@ -311,3 +311,27 @@ def test_who_comes_from_before_an_overwrite_that_is_being_undone_sees_its_groups
     view.sync()
     found = view.at(before.last_instant, before.timeline_hash)
     assert shape(found.latest_base_files("a")) == right
+
+
+@VERSIONS
+@pytest.mark.parametrize("ended", ["completed", "rolled back"])
+def test_a_clustering_pends_for_who_knows_nothing_of_its_end_while_its_plan_is_there(
+    version: int, ended: str
+) -> None:
+    """pinned.md, rule 7: plans exist as storage says now, completed is what the client knows."""
+    table = a_table(version)
+    view, _ = watched(table)
+    clustering = services.request_clustering(table, [GROUP])
+    services.start(table, clustering)
+    view.sync()
+    client = Pin.of(table)
+    if ended == "completed":
+        writes.complete(table, clustering)
+    else:
+        undoing.begin_rollback(table, clustering)
+        undoing.finish_rollback(table)
+    for server in (view, TableView(table.storage)):
+        server.sync()
+        found = server.at(client.last_instant, client.timeline_hash)
+        pending = [(op.partition, op.file_id) for op in found.file_groups_in_pending_clustering()]
+        assert pending == ([GROUP] if ended == "completed" else [])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -15,12 +13,10 @@ from fsview.table_view import TableView
 from tests.conformance.view_suite import canonical, servers, without_times
 from tests.fsview.subject import LocalClient
 from tests.fsview.test_follow import IN_FLIGHT, not_as_rebuilt
-from tests.kit import golden
+from tests.kit import golden, planned
 from tests.kit.stepping import SteppingStorage
-from timeline.errors import InstantNotFoundError, ViewBehindError
-from timeline.instant import CLUSTERING, REPLACE_COMMIT, Instant, State
+from timeline.errors import ViewBehindError
 from timeline.meta_client import TableMetaClient
-from timeline.metadata import ClusteringPlan, RequestedReplaceMetadata
 
 RAW = ("filegroups/", "inflight/")
 """Answers that show uncommitted files, which are never part of an older client's answer."""
@@ -102,26 +98,7 @@ def pending_clustering(scenario: str, then: int, now: int) -> frozenset[tuple[st
     known = TableMetaClient.open(golden.GoldenStorage(scenario, then)).active_timeline()
     done = {instant.requested_time for instant in known.completed()}
     client = TableMetaClient.open(golden.GoldenStorage(scenario, now))
-    return frozenset(
-        (found.partition_path, found.file_id, instant.requested_time)
-        for instant in client.active_timeline()
-        if instant.requested_time not in done
-        for plan in plans(client, instant)
-        for group in plan.input_groups
-        for found in group.slices
-    )
-
-
-def plans(client: TableMetaClient, instant: Instant) -> Iterator[ClusteringPlan]:
-    """Yield the plan of a clustering in any state, if it is one and its plan is there."""
-    if instant.action not in (REPLACE_COMMIT, CLUSTERING):
-        return
-    for action in (REPLACE_COMMIT, CLUSTERING):
-        with suppress(InstantNotFoundError):
-            found = client.read_plan(replace(instant, action=action, state=State.REQUESTED))
-            if isinstance(found, RequestedReplaceMetadata) and found.clustering_plan is not None:
-                yield found.clustering_plan
-                return
+    return frozenset(planned.clusterings(client, done))
 
 
 def clustered(dto: dict[str, str]) -> tuple[str, str, str]:
