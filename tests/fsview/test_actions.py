@@ -335,3 +335,25 @@ def test_a_clustering_pends_for_who_knows_nothing_of_its_end_while_its_plan_is_t
         found = server.at(client.last_instant, client.timeline_hash)
         pending = [(op.partition, op.file_id) for op in found.file_groups_in_pending_clustering()]
         assert pending == ([GROUP] if ended == "completed" else [])
+
+
+@VERSIONS
+@pytest.mark.xfail(strict=True, reason="the clean's plan is believed")
+def test_a_partition_that_was_written_to_while_a_clean_meant_to_delete_it_stays_known(
+    version: int,
+) -> None:
+    """The clean says that it didn't delete it; its plan said that it would."""
+    table = a_table(version)
+    other = ("b", "b0-0")
+    writes.complete(table, writes.begin(table, [(other, "base")]))
+    writes.complete(table, writes.begin_overwrite(table, [GROUP], [], "DELETE_PARTITION"))
+    writes.complete(table, writes.begin(table, [(other, "base")]))
+    view = TableView(table.storage)
+    view.sync().load_all_partitions()
+    cleaning.begin_clean(table, cleaning.to_clean(table))
+    clean = table.under_way
+    assert clean is not None
+    assert clean.partitions == ("a",)
+    writes.complete(table, writes.begin(table, [(("a", "a1-0"), "base")]))
+    cleaning.finish_clean(table)
+    assert not differences_from_rebuilt(view.sync().snapshot, table.storage)

@@ -181,7 +181,9 @@ class TableMachine(ActingMachine):
             raise AssertionError((told, *wrong))
         if not removals_pending(view.snapshot.active):
             found = differences_from_rebuilt(view.snapshot, self.table.storage)
-            assert not found, (told, str(found))
+            # A clean's plan to delete a partition is believed though a writer came: test_actions.
+            found = [one for one in found.found if one.what != "is there and isn't known"]
+            assert not found, (told, *map(str, found))
 
     def teardown(self) -> None:
         if not hasattr(self, "table"):

@@ -153,6 +153,7 @@ def _undo(
     blocks: dict[str, dict[str, int]] = {}
     for path in _to_delete(table, write):
         table.delete(path)
+        table.truth.files.pop(path, None)  # a log of a rollback on top of the write's slice
         deleted.setdefault(path.rpartition("/")[0], []).append(table.full_path(path))
     for file in write.files:
         if not _stays(table, write, file):
