@@ -273,17 +273,14 @@ class ModelTable:
 
     def in_flight(self) -> Iterator[tuple[Group, str, str]]:
         """Yield (group, requested time, name) of the files of what isn't completed or undone."""
-        for write in self.writes:
+        undone = [] if self.under_way is None else self.under_way.writes
+        for write in (*self.writes, *undone):
             for file in write.files:
                 yield file.group, write.time, file.name
             for path in write.leftovers:
                 name = path.rpartition("/")[2]
                 group = partition_of(path), name.lstrip(".").partition("_")[0]
                 yield group, write.time, name
-        if self.under_way is not None:
-            for write in self.under_way.writes:
-                for file in write.files:
-                    yield file.group, write.time, file.name
 
     def put_state(self, action: str, time: str, *states: State) -> Instant:
         """Put an instant that has nothing to say into some states, one after another."""
