@@ -55,7 +55,7 @@ class TableMachine(ActingMachine):
         else:
             watcher.view.newest().load_partitions([partition])
         watcher.storage.then.clear()
-        self.right_or_refused(watcher, before, truth)
+        self.older_is_right(watcher, before, truth)
         self.late = [*self.late[-1:], watcher]
         self.as_the_model("loaded late", watcher, {partition})
 
@@ -139,6 +139,11 @@ class TableMachine(ActingMachine):
         event(f"{told}: answered")
         self.right_or_refused(watcher, view, pin.truth)
 
+    def older_is_right(self, watcher: Watcher, view: LocalView, truth: Truth) -> None:
+        # What was undone is derived wrongly where it wasn't loaded before: see test_actions.
+        if not truth.completed.keys() & self.table.undone:
+            self.right_or_refused(watcher, view, truth)
+
     def right_or_refused(self, watcher: Watcher, view: LocalView, truth: Truth) -> None:
         """Where nothing but cleans came since, the newest may be said instead."""
         newest = self.table.truth
@@ -193,9 +198,7 @@ class TableMachine(ActingMachine):
         self.followed_is_rebuilt_is_the_model(set(PARTITIONS))
         self.nobody_goes_on_from_what_was_undone()
         for held in self.held:
-            # What was undone is derived wrongly where it wasn't loaded before: see test_actions.
-            if not held.truth.completed.keys() & self.table.undone:
-                self.right_or_refused(self.watcher, held.view, held.truth)
+            self.older_is_right(self.watcher, held.view, held.truth)
         if self.table.generation == 0:
             counted = self.watcher.metrics.as_json()
             reloads = self.watcher.metrics.get("reloads", cause="table-upgraded")

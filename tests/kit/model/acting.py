@@ -212,7 +212,8 @@ class ActingMachine(RuleBasedStateMachine):
             self.end_rollback(append=append, unsaid=unsaid)
 
     def end_rollback(self, *, append: bool, unsaid: bool) -> None:
-        # How long a log is that a rollback appended to without a word: see test_actions.
+        # Logs that a rollback appended to, without a word or behind others: see test_actions.
+        append = append and not any(w.grown for w in self.table.under_way.writes)
         undoing.finish_rollback(self.table, append=append, unsaid=unsaid and not append)
 
     @precondition(lambda self: self.may_begin())
