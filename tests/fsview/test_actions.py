@@ -347,7 +347,8 @@ def test_a_partition_that_was_written_to_while_a_clean_meant_to_delete_it_stays_
 
 
 @pytest.mark.xfail(strict=True, reason="it is taken back as the rollback's own")
-def test_a_log_to_which_a_rollback_appended_was_there_before() -> None:
+@pytest.mark.parametrize("append", [False, True])
+def test_a_log_to_which_a_failed_write_appended_was_there_before(append: bool) -> None:
     """In version 6: a committed log, appended to by a write that failed, then by its rollback."""
     table = a_table(6, "MERGE_ON_READ")
     writes.complete(table, writes.begin(table, [(GROUP, "log")]))
@@ -355,7 +356,7 @@ def test_a_log_to_which_a_rollback_appended_was_there_before() -> None:
     view = TableView(table.storage)
     held, right = view.sync(), table.truth.latest_file_slices("a")
     undoing.begin_rollback(table, failing)
-    undoing.finish_rollback(table, append=True)
+    undoing.finish_rollback(table, append=append)
     view.sync().load_partitions(["a"])
     with suppress(ViewBehindError):
         assert shape(held.latest_file_slices("a")) == right

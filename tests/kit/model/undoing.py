@@ -162,12 +162,13 @@ def _undo(
             block = table.grow(file, by)
         else:
             block = table.new_log(file.group, by, onto=file.appended_to)
-            size = 1 if unsaid else file.size
+            size = 1 if unsaid else table.files[file.path].size
             failed.setdefault(file.partition, {})[table.full_path(file.path)] = size
         size = 1 if unsaid else block.size
         blocks.setdefault(file.partition, {})[table.full_path(block.path)] = size
         if table.under_way is not None:
-            table.under_way.logs |= {file.path: file, block.path: block}
+            left = table.files[file.path]
+            table.under_way.logs |= {file.path: left, block.path: block}
     said = InstantInfo(write.time, write.instant.action)
     return RollbackMetadata(
         by,
