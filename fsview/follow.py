@@ -43,6 +43,7 @@ from timeline.metadata import InstantMetadata
 from timeline.timeline import Timeline
 
 _UNDOING: Final = (ROLLBACK, RESTORE)
+_REMOVING: Final = (CLEAN, ROLLBACK, RESTORE)
 _COMPACTIONS: Final = (COMPACTION, LOG_COMPACTION)
 
 
@@ -82,8 +83,9 @@ class Reload:
             or in the archive), ``table-upgraded`` (or downgraded), ``archived-unseen`` (the archive
             doesn't keep what an archived instant did), ``empty-metadata`` (a completed instant's
             file is empty), ``plan-vanished`` (a compaction was requested and completed, and what it
-            planned is gone), ``instant-vanished`` (a write from before the history began is gone
-            and nothing says why) or ``check-failed``.
+            planned is gone; or a clean, rollback or restore began and was taken back: what it had
+            removed by then only a listing can tell), ``instant-vanished`` (a write from before the
+            history began is gone and nothing says why) or ``check-failed``.
         undone: As in ``News``; ``None`` when it isn't the same table any more.
         lost: As in ``News``.
     """
@@ -133,6 +135,8 @@ def read_news(
     for cause, instants in (("archived-unseen", reader.archived), ("empty-metadata", metadata)):
         if any(_says_nothing(metadata[instant]) for instant in instants):
             return Reload(cause, undone, lost)
+    if any(i.action in _REMOVING for i in difference.lost):
+        return Reload("plan-vanished", undone, lost)
     unexplained = frozenset(_unexplained(difference, active, undoes))
     deltas = _deltas(client, metadata)
     deltas |= {i: with_deleted(reader, i, d) for i, d in deltas.items() if i.action == CLEAN}

@@ -26,7 +26,6 @@ from fsview.sync import Step, key_of, settled
 from timeline.clock import Clock
 from timeline.completion import CompletionTimes
 from timeline.errors import InstantNotFoundError
-from timeline.instant import CLEAN, RESTORE, ROLLBACK
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import FileInfo, Storage
 from timeline.table_config import CONFIG_PATH
@@ -251,20 +250,13 @@ class TimelineFollower:
         return self.unfinished.get(step.instant.requested_time, ()) if step.delta.writes else ()
 
     def _given_up(self, news: News, last: Snapshot) -> dict[str, frozenset[str]]:
-        """Return the partitions of which what was given up may have left anything, by cause.
-
-        Files of a write are there or not; of what a clean or rollback meant to remove nobody knows
-        how much is gone.
-        """
+        """Return the partitions in which what was given up may have left files, by cause."""
         versions, left = last.files.versions, set()
         for instant in news.given_up:
             time = instant.requested_time
             listed = self.unfinished.pop(time, ())
             left |= {p for p in listed if p in versions and time in versions[p].instants()}
-        ghosts: set[str] = set()
-        if any(i.action in (CLEAN, ROLLBACK, RESTORE) for i in news.given_up):
-            ghosts = {p for p, version in versions.items() if version.has_ghosts}
-        return {"instant-vanished": frozenset(left), "plan-vanished": frozenset(ghosts)}
+        return {"instant-vanished": frozenset(left)}
 
     # The past.
 
