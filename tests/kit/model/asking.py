@@ -139,6 +139,18 @@ class Watcher:
         )
 
 
+def said(view: LocalView, partition: str, as_of: str) -> dict[str, Any]:
+    """Return what a view answers, by question; ``None`` where it refuses to."""
+    answers: dict[str, Any] = {}
+    for name, arguments in questions(as_of):
+        asked = f"{name}{arguments} of {partition}"
+        try:
+            answers[asked] = shape(getattr(view, name)(partition, *arguments))
+        except ViewBehindError:
+            answers[asked] = None
+    return answers
+
+
 def shape(answer: Any) -> list[FileShown] | list[SliceShown]:
     """Return a view's answer in the truth's form."""
     found: list[Any] = []
