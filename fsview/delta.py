@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from fsview.file_names import parse_data_file
@@ -41,7 +41,7 @@ class PartitionChange:
 
     Attributes:
         added: New files, and logs that grew.
-        extended: Names among ``added`` that earlier instants had begun.
+        extended: Names among ``added`` that earlier instants had begun, or may have.
         removed: Names of files that are gone.
     """
 
@@ -208,6 +208,21 @@ def ghosts_of(partition: str, names: Iterable[str], extensions: Collection[str])
     return [file for file in found if file is not None]
 
 
+def dated(delta: Delta, mtime_ms: int) -> Delta:
+    """Return what an instant did, with the time at which it had done it in each of its files.
+
+    Without it nobody could tell the logs of a rollback of table version 6, which their names don't
+    say, once a restore has deleted the rollback (see ``without_late_logs``).
+    """
+    partitions = {
+        partition: replace(
+            change, added=tuple(replace(file, mtime_ms=mtime_ms) for file in change.added)
+        )
+        for partition, change in delta.partitions.items()
+    }
+    return replace(delta, partitions=partitions)
+
+
 def _name(path: str) -> str:
     return path.rpartition("/")[2]
 
@@ -259,6 +274,7 @@ def _of_clean(metadata: CleanMetadata) -> Delta:
 
 def _of_rollbacks(rollbacks: Iterable[RollbackMetadata], extensions: Collection[str]) -> Delta:
     added: dict[str, dict[str, DataFile]] = defaultdict(dict)
+    extended: dict[str, set[str]] = defaultdict(set)
     removed: dict[str, set[str]] = defaultdict(set)
     undone: set[str] = set()
     for rollback in rollbacks:
@@ -267,6 +283,8 @@ def _of_rollbacks(rollbacks: Iterable[RollbackMetadata], extensions: Collection[
         for partition, done in rollback.partition_metadata.items():
             removed[partition].update(map(_name, done.success_delete_files))
             logs = {**done.log_files_from_failed_commit, **done.rollback_log_files}
+            # Before table version 8 they may have been there before, and only grown.
+            extended[partition].update(map(_name, logs))
             for path, said in logs.items():
                 # Release 0.15 writes 1 for a size that it doesn't know.
                 size = said if said > 1 else UNKNOWN_SIZE
@@ -276,7 +294,9 @@ def _of_rollbacks(rollbacks: Iterable[RollbackMetadata], extensions: Collection[
     return Delta(
         {
             partition: PartitionChange(
-                tuple(added[partition].values()), removed=frozenset(removed[partition])
+                tuple(added[partition].values()),
+                frozenset(extended[partition]),
+                frozenset(removed[partition]),
             )
             for partition in {*added, *removed}
         },

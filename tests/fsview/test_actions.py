@@ -2,60 +2,20 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 import pytest
 
 from fsview.metrics import Metrics
-from fsview.rebuilt import differences_from_rebuilt
 from fsview.table_view import TableView
 from tests.kit.model import archiving, cleaning, services, undoing, writes
-from tests.kit.model.asking import Pin, Watcher, plan_differences, questions, shape
+from tests.kit.model.asking import Watcher, shape
+from tests.kit.model.cases import GROUP, a_table, assert_as_rebuilt, reloads, watched
 from tests.kit.model.table import ModelTable, Write
-from timeline.errors import CorruptMetadataError, ViewBehindError
+from timeline.errors import CorruptMetadataError
 from timeline.instant import CLUSTERING, COMPACTION, REPLACE_COMMIT, ROLLBACK, Instant, State
 from timeline.metadata import RollbackMetadata
 
-GROUP = ("a", "a0-0")
 VERSIONS = pytest.mark.parametrize("version", [6, 8, 9])
 TYPES = pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-
-
-def a_table(
-    version: int, table_type: str = "COPY_ON_WRITE", *, change_data: bool = False
-) -> ModelTable:
-    """Return a table with one group."""
-    table = ModelTable(version, table_type, change_data=change_data)
-    writes.complete(table, writes.begin(table, [(GROUP, "base")]))
-    return table
-
-
-def watched(table: ModelTable) -> tuple[TableView, Metrics]:
-    """Return a view of a table with partition a loaded."""
-    metrics = Metrics()
-    view = TableView(table.storage, metrics=metrics)
-    view.sync().load_partitions(["a"])
-    return view, metrics
-
-
-def assert_as_rebuilt(view: TableView, table: ModelTable) -> None:
-    """Compare all that a view says after a sync with one built anew, and with the model."""
-    followed, rebuilt = view.sync(), TableView(table.storage).sync()
-    assert not list(plan_differences(followed, table.truth))
-    assert not differences_from_rebuilt(followed.snapshot, table.storage)
-    as_of = max(table.truth.completed)
-    raw = ("all_file_groups", ())
-    for name, arguments in (raw, *questions(as_of)):
-        said = [shape(getattr(one, name)("a", *arguments)) for one in (followed, rebuilt)]
-        assert said[0] == said[1], name
-        if name != raw[0]:
-            assert said[1] == getattr(table.truth, name)("a", *arguments), name
-
-
-def reloads(metrics: Metrics) -> dict[str, int]:
-    """Return by cause what was loaded anew."""
-    found = metrics.counts().items()
-    return {dict(labels)["cause"]: n for (name, labels), n in found if name.endswith("reloads")}
 
 
 def forget(table: ModelTable, write: Write) -> None:
@@ -254,109 +214,3 @@ def test_a_log_that_was_listed_before_a_rollback_left_or_grew_it(
     undoing.finish_rollback(table, append=append, unsaid=unsaid)
     assert_as_rebuilt(view, table)
     assert metrics.get("reloads") == 0
-
-
-@pytest.mark.parametrize(
-    ("version", "table_type"),
-    [
-        (6, "MERGE_ON_READ"),
-        (6, "COPY_ON_WRITE"),
-        (9, "MERGE_ON_READ"),
-        (9, "COPY_ON_WRITE"),
-    ],
-)
-def test_what_was_undone_is_not_taken_back_for_who_holds_an_older_view(
-    version: int, table_type: str
-) -> None:
-    """A restore says of logs of version 6 that they are left: they were there before, too."""
-    table = a_table(version, table_type)
-    (time,) = table.done
-    undoing.save(table, time)
-    writes.complete(table, writes.begin(table, [(GROUP, "log")]))
-    view = TableView(table.storage)
-    held, right = view.sync(), table.truth.latest_file_slices("a")
-    undoing.begin_restore(table, time)
-    undoing.finish_restore(table, time)
-    view.sync().load_partitions(["a"])
-    with suppress(ViewBehindError):
-        assert shape(held.latest_file_slices("a")) == right
-    assert_as_rebuilt(view, table)
-
-
-@VERSIONS
-def test_who_comes_from_before_an_overwrite_that_is_being_undone_sees_its_groups(
-    version: int,
-) -> None:
-    """The timeline is as before the overwrite again, for as long as the next commit takes."""
-    table = a_table(version)
-    view, _ = watched(table)
-    before, right = Pin.of(table), table.truth.latest_base_files("a")
-    overwrite = writes.begin_overwrite(table, [GROUP], [], "DELETE_PARTITION")
-    writes.complete(table, overwrite)
-    view.sync()
-    undoing.uncomplete(table, overwrite)
-    writes.complete(table, writes.begin(table, [(("b", "b0-0"), "base")]))
-    view.sync()
-    found = view.at(before.last_instant, before.timeline_hash)
-    assert shape(found.latest_base_files("a")) == right
-
-
-@VERSIONS
-@pytest.mark.parametrize("ended", ["completed", "rolled back"])
-def test_a_clustering_pends_for_who_knows_nothing_of_its_end_while_its_plan_is_there(
-    version: int, ended: str
-) -> None:
-    """pinned.md, rule 7: plans exist as storage says now, completed is what the client knows."""
-    table = a_table(version)
-    view, _ = watched(table)
-    clustering = services.request_clustering(table, [GROUP])
-    services.start(table, clustering)
-    view.sync()
-    client = Pin.of(table)
-    if ended == "completed":
-        writes.complete(table, clustering)
-    else:
-        undoing.begin_rollback(table, clustering)
-        undoing.finish_rollback(table)
-    for server in (view, TableView(table.storage)):
-        server.sync()
-        found = server.at(client.last_instant, client.timeline_hash)
-        pending = [(op.partition, op.file_id) for op in found.file_groups_in_pending_clustering()]
-        assert pending == ([GROUP] if ended == "completed" else [])
-
-
-@VERSIONS
-def test_a_partition_that_was_written_to_while_a_clean_meant_to_delete_it_stays_known(
-    version: int,
-) -> None:
-    """The clean says that it didn't delete it; its plan said that it would."""
-    table = a_table(version)
-    other = ("b", "b0-0")
-    writes.complete(table, writes.begin(table, [(other, "base")]))
-    writes.complete(table, writes.begin_overwrite(table, [GROUP], [], "DELETE_PARTITION"))
-    writes.complete(table, writes.begin(table, [(other, "base")]))
-    view = TableView(table.storage)
-    view.sync().load_all_partitions()
-    cleaning.begin_clean(table, cleaning.to_clean(table))
-    clean = table.under_way
-    assert clean is not None
-    assert clean.partitions == ("a",)
-    writes.complete(table, writes.begin(table, [(("a", "a1-0"), "base")]))
-    cleaning.finish_clean(table)
-    assert not differences_from_rebuilt(view.sync().snapshot, table.storage)
-
-
-@pytest.mark.xfail(strict=True, reason="it is taken back as the rollback's own")
-@pytest.mark.parametrize("append", [False, True])
-def test_a_log_to_which_a_failed_write_appended_was_there_before(append: bool) -> None:
-    """In version 6: a committed log, appended to by a write that failed, then by its rollback."""
-    table = a_table(6, "MERGE_ON_READ")
-    writes.complete(table, writes.begin(table, [(GROUP, "log")]))
-    failing = writes.begin(table, [(GROUP, "grow")])
-    view = TableView(table.storage)
-    held, right = view.sync(), table.truth.latest_file_slices("a")
-    undoing.begin_rollback(table, failing)
-    undoing.finish_rollback(table, append=append)
-    view.sync().load_partitions(["a"])
-    with suppress(ViewBehindError):
-        assert shape(held.latest_file_slices("a")) == right

@@ -50,13 +50,13 @@ class TableMachine(ActingMachine):
         watcher = Watcher(self.table, self.retained)
         before, truth = watcher.view.sync(), self.table.truth.copy()
         watcher.storage.then[partition] = lambda: self.move_on(moves)
-        if every:
-            with suppress(ViewBehindError):  # where few snapshots are kept
+        with suppress(ViewBehindError):  # where few snapshots are kept
+            if every:
                 before.load_all_partitions()
-        else:
-            watcher.view.newest().load_partitions([partition])
+            else:
+                watcher.view.newest().load_partitions([partition])
         watcher.storage.then.clear()
-        self.older_is_right(watcher, before, truth)
+        self.right_or_refused(watcher, before, truth)
         self.late = [*self.late[-1:], watcher]
         self.as_the_model("loaded late", watcher, {partition})
 
@@ -140,11 +140,6 @@ class TableMachine(ActingMachine):
         event(f"{told}: answered")
         self.right_or_refused(watcher, view, pin.truth)
 
-    def older_is_right(self, watcher: Watcher, view: LocalView, truth: Truth) -> None:
-        # What was undone is derived wrongly where it wasn't loaded before: see test_actions.
-        if not truth.completed.keys() & self.table.undone:
-            self.right_or_refused(watcher, view, truth)
-
     def right_or_refused(self, watcher: Watcher, view: LocalView, truth: Truth) -> None:
         """Where nothing but cleans came since, the newest may be said instead."""
         newest = watcher.view.newest()
@@ -187,9 +182,7 @@ class TableMachine(ActingMachine):
             raise AssertionError((told, *wrong))
         if not removals_pending(view.snapshot.active):
             found = differences_from_rebuilt(view.snapshot, self.table.storage)
-            # A clean's plan to delete a partition is believed though a writer came: test_actions.
-            found = [one for one in found.found if one.what != "is there and isn't known"]
-            assert not found, (told, *map(str, found))
+            assert not found, (told, *map(str, found.found))
 
     def teardown(self) -> None:
         if not hasattr(self, "table"):
@@ -199,7 +192,7 @@ class TableMachine(ActingMachine):
         self.followed_is_rebuilt_is_the_model(set(PARTITIONS))
         self.nobody_goes_on_from_what_was_undone()
         for held in self.held:
-            self.older_is_right(self.watcher, held.view, held.truth)
+            self.right_or_refused(self.watcher, held.view, held.truth)
         if self.table.generation == 0:
             counted = self.watcher.metrics.as_json()
             reloads = self.watcher.metrics.get("reloads", cause="table-upgraded")

@@ -200,9 +200,7 @@ class ActingMachine(RuleBasedStateMachine):
         """Return what may be rolled back; what was committed once, first."""
         if self.regressed:
             return [self.regressed]
-        found = self.pending("UPSERT", "INSERT_OVERWRITE", "CLUSTER", "DELETE_PARTITION")
-        # A rollback names logs that were there before as its own: see test_actions.
-        return [write for write in found if not write.grown]
+        return self.pending("UPSERT", "INSERT_OVERWRITE", "CLUSTER", "DELETE_PARTITION")
 
     @precondition(lambda self: self.table.under_way is None and self.failing())
     @rule(number=which, at_once=st.booleans(), append=st.booleans(), unsaid=st.booleans())
@@ -214,9 +212,7 @@ class ActingMachine(RuleBasedStateMachine):
             self.end_rollback(append=append, unsaid=unsaid)
 
     def end_rollback(self, *, append: bool, unsaid: bool) -> None:
-        # Logs that a rollback appended to, without a word or behind others: see test_actions.
-        append = append and not any(w.grown for w in self.table.under_way.writes)
-        undoing.finish_rollback(self.table, append=append, unsaid=unsaid and not append)
+        undoing.finish_rollback(self.table, append=append, unsaid=unsaid)
 
     @precondition(lambda self: self.may_begin())
     @rule(looked=st.integers(0, 3))
