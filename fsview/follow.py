@@ -122,23 +122,26 @@ def read_news(
     if cause == "timeline-emptied":
         return Reload(cause)
     undoes = _times_undone(client, metadata)
+    keys: frozenset[tuple[str, str]] = frozenset()
     if cause and all(i.requested_time in undoes for i in _done(old.active)):
         cause = None
-    if archived or cause or _may_have_missed(old.active, active, difference, undoes):
+    missed = _may_have_missed(old.active, active, difference, undoes)
+    if archived or cause or missed or any(_unexplained(difference, active, undoes)):
         gone = reader.archive.timeline.completed()
+        keys = frozenset(map(key_of, gone))
         if cause and not any(gone.find(i.requested_time, i.action) for i in _done(old.active)):
             return Reload(cause)
         reader.archived = frozenset(_missed(old.active, gone))
         difference = difference.and_completed(reader.archived)
         metadata |= {instant: reader.read(instant) for instant in reader.archived}
         undoes = _times_undone(client, metadata)
-    undone, lost = _undone(difference, active, undoes), _lost(difference)
+    undone, lost = _undone(difference, active, undoes, keys), _lost(difference)
     for cause, instants in (("archived-unseen", reader.archived), ("empty-metadata", metadata)):
         if any(_says_nothing(metadata[instant]) for instant in instants):
             return Reload(cause, undone, lost)
     if any(i.action in _REMOVING for i in difference.lost):
         return Reload("plan-vanished", undone, lost)
-    unexplained = frozenset(_unexplained(difference, active, undoes))
+    unexplained = frozenset(_unexplained(difference, active, undoes, keys))
     deltas = _deltas(client, metadata)
     deltas |= {i: with_deleted(reader, i, d) for i, d in deltas.items() if i.action == CLEAN}
     if old.has_unnamed_logs:
@@ -260,9 +263,12 @@ def _missed(old: Timeline, archived: Timeline) -> Iterable[Instant]:
 
 
 def _unexplained(
-    difference: Difference, active: Timeline, undone: Collection[str]
+    difference: Difference,
+    active: Timeline,
+    undone: Collection[str],
+    archived: Collection[tuple[str, str]] = (),
 ) -> Iterable[Instant]:
-    """Yield the writes that are gone though nothing says why."""
+    """Yield the writes that are gone though nothing says why, but for those in the archive."""
     start = _first_write(active)
     now = set(map(key_of, active))
     if any(i.action in _UNDOING and not i.is_completed for i in active):
@@ -272,6 +278,7 @@ def _unexplained(
             instant.action not in WRITE_ACTIONS
             or instant.requested_time < start  # archived
             or instant.requested_time in undone
+            or key_of(instant) in archived  # where savepoints keep every write that is left
             or key_of(instant) in now  # pending again: its files are uncommitted, and still there
         )
         if not explained:
@@ -279,15 +286,20 @@ def _unexplained(
 
 
 def _undone(
-    difference: Difference, active: Timeline, undone: Collection[str]
+    difference: Difference,
+    active: Timeline,
+    undone: Collection[str],
+    archived: Collection[tuple[str, str]],
 ) -> frozenset[Instant]:
     """Return the completed writes that are gone without having been archived."""
     start = _first_write(active)
-    return frozenset(
-        i
-        for i in difference.vanished
-        if i.action in WRITE_ACTIONS and (i.requested_time >= start or i.requested_time in undone)
-    )
+
+    def is_archived(instant: Instant) -> bool:
+        is_old = instant.requested_time < start or key_of(instant) in archived
+        return is_old and instant.requested_time not in undone
+
+    writes = (i for i in difference.vanished if i.action in WRITE_ACTIONS)
+    return frozenset(i for i in writes if not is_archived(i))
 
 
 def _lost(difference: Difference) -> frozenset[str]:

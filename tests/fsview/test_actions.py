@@ -62,6 +62,24 @@ def test_what_the_archive_of_version_6_forgets_is_listed_again(
     assert metrics.get("reloads") == 0
 
 
+@VERSIONS
+def test_writes_are_followed_into_the_archive_where_savepoints_keep_all_that_are_left(
+    version: int,
+) -> None:
+    """Then the timeline itself doesn't say where it begins."""
+    table = a_table(version)
+    view, metrics = watched(table)
+    for _ in range(2):
+        writes.complete(table, writes.begin(table, [(GROUP, "base")]))
+    archived = archiving.to_archive(table)
+    assert archived
+    archiving.archive(table, archived)
+    for time in list(table.done):
+        undoing.save(table, time)
+    assert_as_rebuilt(view, table)
+    assert not reloads(metrics)
+
+
 # What goes away without a word.
 
 
