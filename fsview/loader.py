@@ -205,6 +205,7 @@ class PartitionLoader:
             loaded = find(start)
             if loaded is None:
                 return
+            again = len(loaded.versions)  # that are found anew if one can't be brought forward
             newest = follower.sync()
             ghosts = removals_under_way(follower.client_for("lookup"), newest.active)
             with follower.lock:
@@ -213,12 +214,14 @@ class PartitionLoader:
                 if steps is None or history.newest is not newest:
                     continue
                 if history.unclear_since(start).intersection(loaded.versions):
+                    follower.count("partition_reloads", again, cause="instant-vanished")
                     continue
                 held = newest.files.versions
                 missing = [v for p, v in loaded.versions.items() if p not in held]
                 forward = [history.brought_forward(version, steps) for version in missing]
                 found = [version for version in forward if version is not None]
                 if len(found) < len(forward):
+                    follower.count("partition_reloads", again, cause="files-unclear")
                     continue
                 for version in found:
                     self._fill_one(newest, version, ghosts)

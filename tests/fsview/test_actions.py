@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from fsview.metrics import Metrics
@@ -10,7 +12,7 @@ from tests.kit.model import archiving, cleaning, services, undoing, writes
 from tests.kit.model.asking import Watcher, shape
 from tests.kit.model.cases import GROUP, a_table, assert_as_rebuilt, reloads, watched
 from tests.kit.model.table import ModelTable, Write
-from timeline.errors import CorruptMetadataError
+from timeline.errors import CorruptMetadataError, ViewBehindError
 from timeline.instant import CLUSTERING, COMPACTION, REPLACE_COMMIT, ROLLBACK, Instant, State
 from timeline.metadata import RollbackMetadata
 
@@ -60,6 +62,21 @@ def test_what_the_archive_of_version_6_forgets_is_listed_again(
     assert shape(view.sync().all_file_groups("a")) == shape(rebuilt.all_file_groups("a"))
     assert metrics.get("partition_reloads", cause="files-unclear") == 1
     assert metrics.get("reloads") == 0
+
+
+def test_what_is_listed_again_because_an_archive_forgot_of_it_is_counted() -> None:
+    """The timeline is looked at after the listing, which may be older than what it says."""
+    table = a_table(6, change_data=True)
+    metrics = Metrics()
+    view = TableView(table.storage, metrics=metrics)
+    view.sync()
+    for _ in range(3):
+        writes.complete(table, writes.begin(table, [(GROUP, "cdc")]))
+    archiving.archive(table, archiving.to_archive(table))
+    with suppress(ViewBehindError):  # of the older instant nothing is known any more
+        view.newest().load_partitions(["a"])
+    assert_as_rebuilt(view, table)
+    assert reloads(metrics) == {"files-unclear": 1}
 
 
 @VERSIONS
