@@ -156,8 +156,8 @@ def _undo(
         table.truth.files.pop(path, None)  # a log of a rollback on top of the write's slice
         deleted.setdefault(path.rpartition("/")[0], []).append(table.full_path(path))
     for file in write.files:
-        if not _stays(table, write, file):
-            continue
+        if not _stays(table, write, file) or file.path not in table.files:
+            continue  # else it went with the compaction that its slice began with
         if append:
             block = table.grow(file, by)
         else:
