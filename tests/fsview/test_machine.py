@@ -159,10 +159,13 @@ class TableMachine(ActingMachine):
     @rule()
     def nobody_goes_on_from_what_was_undone(self) -> None:
         self.watcher.view.sync()
+        now = Pin.of(self.table)
         for pin in self.pins:
             gone = {*pin.truth.completed, *pin.truth.compactions} & self.table.undone
             anew = pin.generation != self.table.generation
-            if gone or anew or pin.versions != self.table.versions:
+            # Once all that came after an upgrade is undone, nobody can tell who comes from before.
+            moved = pin.versions != now.versions and pin.timeline_hash != now.timeline_hash
+            if gone or anew or moved:
                 with pytest.raises(ViewBehindError):
                     self.watcher.view.at(pin.last_instant, pin.timeline_hash)
 
@@ -219,5 +222,6 @@ TestTable.settings = settings(
     max_examples=40,
     stateful_step_count=30,
     deadline=None,
+    derandomize=True,  # the same everywhere: what is found at random is kept as a case of its own
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )

@@ -46,6 +46,9 @@ def uncomplete(table: ModelTable, write: Write) -> None:
     for file in write.files:
         truth.files.pop(file.path, None)
     truth.files.update(write.grown)
+    if write.operation != "COMPACT":  # else its slice is there as long as its plan
+        for path in [p for p, file in truth.files.items() if file.appended_to == write.time]:
+            del truth.files[path]  # a rollback's, which nobody may read where its slice is not
     if write.operation == "COMPACT":
         truth.compactions[write.time] = write.operations
     elif write.operation == "LOG_COMPACT":
