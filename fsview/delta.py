@@ -41,7 +41,7 @@ class PartitionChange:
 
     Attributes:
         added: New files, and logs that grew.
-        extended: Names among ``added`` that earlier instants had begun.
+        extended: Names among ``added`` that earlier instants had begun, or may have.
         removed: Names of files that are gone.
     """
 
@@ -75,6 +75,8 @@ class Delta:
             replacecommit).
         unsaid: Partitions of whose files it doesn't say everything: it can be neither applied there
             nor taken back.
+        forgetful: Whether instants may be gone with it that left files nobody names any more: it
+            can be applied nowhere.
     """
 
     partitions: Mapping[str, PartitionChange] = field(default_factory=dict)
@@ -84,6 +86,7 @@ class Delta:
     writes: bool = False
     planned_as: str | None = None
     unsaid: frozenset[str] = frozenset()
+    forgetful: bool = False
 
     @property
     def touched(self) -> frozenset[str]:
@@ -259,6 +262,7 @@ def _of_clean(metadata: CleanMetadata) -> Delta:
 
 def _of_rollbacks(rollbacks: Iterable[RollbackMetadata], extensions: Collection[str]) -> Delta:
     added: dict[str, dict[str, DataFile]] = defaultdict(dict)
+    extended: dict[str, set[str]] = defaultdict(set)
     removed: dict[str, set[str]] = defaultdict(set)
     undone: set[str] = set()
     for rollback in rollbacks:
@@ -267,6 +271,8 @@ def _of_rollbacks(rollbacks: Iterable[RollbackMetadata], extensions: Collection[
         for partition, done in rollback.partition_metadata.items():
             removed[partition].update(map(_name, done.success_delete_files))
             logs = {**done.log_files_from_failed_commit, **done.rollback_log_files}
+            # Before table version 8 they may have been there before, and only grown.
+            extended[partition].update(map(_name, logs))
             for path, said in logs.items():
                 # Release 0.15 writes 1 for a size that it doesn't know.
                 size = said if said > 1 else UNKNOWN_SIZE
@@ -276,7 +282,9 @@ def _of_rollbacks(rollbacks: Iterable[RollbackMetadata], extensions: Collection[
     return Delta(
         {
             partition: PartitionChange(
-                tuple(added[partition].values()), removed=frozenset(removed[partition])
+                tuple(added[partition].values()),
+                frozenset(extended[partition]),
+                frozenset(removed[partition]),
             )
             for partition in {*added, *removed}
         },

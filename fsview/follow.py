@@ -13,7 +13,7 @@ that archived instants are followed.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from fsview.build import (
@@ -43,6 +43,7 @@ from timeline.metadata import InstantMetadata
 from timeline.timeline import Timeline
 
 _UNDOING: Final = (ROLLBACK, RESTORE)
+_REMOVING: Final = (CLEAN, ROLLBACK, RESTORE)
 _COMPACTIONS: Final = (COMPACTION, LOG_COMPACTION)
 
 
@@ -82,8 +83,9 @@ class Reload:
             or in the archive), ``table-upgraded`` (or downgraded), ``archived-unseen`` (the archive
             doesn't keep what an archived instant did), ``empty-metadata`` (a completed instant's
             file is empty), ``plan-vanished`` (a compaction was requested and completed, and what it
-            planned is gone), ``instant-vanished`` (a write from before the history began is gone
-            and nothing says why) or ``check-failed``.
+            planned is gone; or a clean, rollback or restore began and was taken back: what it had
+            removed by then only a listing can tell), ``instant-vanished`` (a write from before the
+            history began is gone and nothing says why) or ``check-failed``.
         undone: As in ``News``; ``None`` when it isn't the same table any more.
         lost: As in ``News``.
     """
@@ -119,23 +121,31 @@ def read_news(
     if cause == "timeline-emptied":
         return Reload(cause)
     undoes = _times_undone(client, metadata)
+    keys: frozenset[tuple[str, str]] = frozenset()
     if cause and all(i.requested_time in undoes for i in _done(old.active)):
         cause = None
-    if archived or cause or _may_have_missed(old.active, active, difference, undoes):
+    missed = _may_have_missed(old.active, active, difference, undoes)
+    if archived or cause or missed or any(_unexplained(difference, active, undoes)):
         gone = reader.archive.timeline.completed()
+        keys = frozenset(map(key_of, gone))
         if cause and not any(gone.find(i.requested_time, i.action) for i in _done(old.active)):
             return Reload(cause)
         reader.archived = frozenset(_missed(old.active, gone))
         difference = difference.and_completed(reader.archived)
         metadata |= {instant: reader.read(instant) for instant in reader.archived}
         undoes = _times_undone(client, metadata)
-    undone, lost = _undone(difference, active, undoes), _lost(difference)
+    undone, lost = _undone(difference, active, undoes, keys), _lost(difference)
     for cause, instants in (("archived-unseen", reader.archived), ("empty-metadata", metadata)):
         if any(_says_nothing(metadata[instant]) for instant in instants):
             return Reload(cause, undone, lost)
-    unexplained = frozenset(_unexplained(difference, active, undoes))
+    if any(i.action in _REMOVING for i in difference.lost):
+        return Reload("plan-vanished", undone, lost)
+    unexplained = frozenset(_unexplained(difference, active, undoes, keys))
     deltas = _deltas(client, metadata)
     deltas |= {i: with_deleted(reader, i, d) for i, d in deltas.items() if i.action == CLEAN}
+    if old.has_unnamed_logs:
+        # It deletes the rollbacks made since its savepoint, and these left logs.
+        deltas |= {i: replace(d, forgetful=True) for i, d in deltas.items() if i.action == RESTORE}
     if client.config.layout_version == 1:
         deltas |= with_unsaid(
             old, {i: deltas[i] for i in difference.to_read if i in reader.archived}
@@ -247,9 +257,12 @@ def _missed(old: Timeline, archived: Timeline) -> Iterable[Instant]:
 
 
 def _unexplained(
-    difference: Difference, active: Timeline, undone: Collection[str]
+    difference: Difference,
+    active: Timeline,
+    undone: Collection[str],
+    archived: Collection[tuple[str, str]] = (),
 ) -> Iterable[Instant]:
-    """Yield the writes that are gone though nothing says why."""
+    """Yield the writes that are gone though nothing says why, but for those in the archive."""
     start = _first_write(active)
     now = set(map(key_of, active))
     if any(i.action in _UNDOING and not i.is_completed for i in active):
@@ -259,6 +272,7 @@ def _unexplained(
             instant.action not in WRITE_ACTIONS
             or instant.requested_time < start  # archived
             or instant.requested_time in undone
+            or key_of(instant) in archived  # where savepoints keep every write that is left
             or key_of(instant) in now  # pending again: its files are uncommitted, and still there
         )
         if not explained:
@@ -266,15 +280,20 @@ def _unexplained(
 
 
 def _undone(
-    difference: Difference, active: Timeline, undone: Collection[str]
+    difference: Difference,
+    active: Timeline,
+    undone: Collection[str],
+    archived: Collection[tuple[str, str]],
 ) -> frozenset[Instant]:
     """Return the completed writes that are gone without having been archived."""
     start = _first_write(active)
-    return frozenset(
-        i
-        for i in difference.vanished
-        if i.action in WRITE_ACTIONS and (i.requested_time >= start or i.requested_time in undone)
-    )
+
+    def is_archived(instant: Instant) -> bool:
+        is_old = instant.requested_time < start or key_of(instant) in archived
+        return is_old and instant.requested_time not in undone
+
+    writes = (i for i in difference.vanished if i.action in WRITE_ACTIONS)
+    return frozenset(i for i in writes if not is_archived(i))
 
 
 def _lost(difference: Difference) -> frozenset[str]:

@@ -30,7 +30,6 @@ from fsview.sync import Step, key_of, settled
 from timeline.clock import Clock
 from timeline.completion import CompletionTimes
 from timeline.errors import InstantNotFoundError, StoreError
-from timeline.instant import CLEAN, RESTORE, ROLLBACK
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import FileInfo, Storage
 from timeline.table_config import CONFIG_PATH
@@ -307,6 +306,8 @@ class TimelineFollower:
                 self._distrust(exc)
                 raise
             touched = {p for step in news.steps for p in (*step.touched, *self._leftovers(step))}
+            if any(step.delta.forgetful for step in news.steps):
+                touched.update(first.files.versions)
             dropped = Counter({"files-unclear": _dropped(touched, first, walked_to)})
             unlisted: set[str] = set()
             for cause, partitions in (*unclear.items(), *left.items()):
@@ -361,10 +362,7 @@ class TimelineFollower:
     def _left_behind(
         self, news: News, last: Snapshot
     ) -> tuple[dict[str, frozenset[str]], frozenset[str]]:
-        """Return where what was given up may have left anything, and what isn't in flight any more.
-
-        Files of a write are there or not; of what a clean or rollback meant to remove nobody knows
-        how much is gone.
+        """Return where what was given up may have left files, and what isn't in flight any more.
 
         Returns:
             Partitions by cause; requested times.
@@ -374,12 +372,9 @@ class TimelineFollower:
             time = instant.requested_time
             listed = self.unfinished.get(time, ())
             left |= {p for p in listed if p in versions and time in versions[p].instants()}
-        ghosts: set[str] = set()
-        if any(i.action in (CLEAN, ROLLBACK, RESTORE) for i in news.given_up):
-            ghosts = {p for p, version in versions.items() if version.has_ghosts}
         written = (s.instant for s in news.steps if s.delta.writes)
         ended = frozenset(i.requested_time for i in (*news.given_up, *written))
-        return {"instant-vanished": frozenset(left), "plan-vanished": frozenset(ghosts)}, ended
+        return {"instant-vanished": frozenset(left)}, ended
 
     # The past.
 

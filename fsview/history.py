@@ -313,6 +313,8 @@ class History:
     ) -> PartitionVersion | None:
         """Return a partition at a kept snapshot, from the nearest later one that has it loaded."""
         way = self.way(snapshot) or ()
+        if way and way[0].barred:
+            return None
         loaded = (link.snapshot.files.versions.get(partition) for link in way)
         at, version = next(((at, v) for at, v in enumerate(loaded) if v is not None), (0, None))
         if version is None:

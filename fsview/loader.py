@@ -209,6 +209,7 @@ class PartitionLoader:
             loaded = find(start)
             if loaded is None:
                 return
+            again = len(loaded.versions)  # that are found anew if one can't be brought forward
             newest = follower.sync()
             ghosts = removals_under_way(follower.client_for("lookup"), newest.active)
             with follower.lock:
@@ -217,12 +218,14 @@ class PartitionLoader:
                 if steps is None or history.newest is not newest:
                     continue
                 if history.unclear_since(start).intersection(loaded.versions):
+                    follower.count("partition_reloads", again, cause="instant-vanished")
                     continue
                 held = newest.files.versions
                 missing = [v for p, v in loaded.versions.items() if p not in held]
                 forward = [history.brought_forward(version, steps) for version in missing]
                 found = [version for version in forward if version is not None]
                 if len(found) < len(forward):
+                    follower.count("partition_reloads", again, cause="files-unclear")
                     continue
                 known = None if loaded.known is None else known_after(loaded.known, steps)
                 self._fill_in(newest, [self._with_ghosts(newest, v, ghosts) for v in found], known)

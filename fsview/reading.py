@@ -146,4 +146,5 @@ def with_deleted(reader: MetadataReader, instant: Instant, delta: Delta) -> Delt
     except InstantNotFoundError:  # archived with its clean
         return delta
     planned = plan.partitions_to_be_deleted if isinstance(plan, CleanerPlan) else ()
-    return replace(delta, deleted_partitions=delta.deleted_partitions.union(planned))
+    unsaid = (partition for partition in planned if partition not in delta.partitions)
+    return replace(delta, deleted_partitions=delta.deleted_partitions.union(unsaid))

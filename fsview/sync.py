@@ -20,6 +20,7 @@ from fsview.build import clustered_groups, plan_operations
 from fsview.delta import NO_CHANGE, NOTHING, Delta, applied, without_leftovers
 from fsview.model import CompactionOperation
 from fsview.packed import PartitionVersion
+from fsview.rows import UNKNOWN_SIZE
 from fsview.snapshot import GroupKey, LoadedFiles, Snapshot
 from timeline.completion import CompletionTimes
 from timeline.instant import (
@@ -68,7 +69,9 @@ class Difference:
     def and_completed(self, instants: Iterable[Instant]) -> Difference:
         """Return this difference with more instants that completed and are archived by now."""
         completed = sorted((*self.completed, *instants), key=by_completion)
-        return replace(self, completed=tuple(completed))
+        keys = set(map(key_of, completed))
+        lost = tuple(i for i in self.lost if key_of(i) not in keys)
+        return replace(self, completed=tuple(completed), lost=lost)
 
 
 def key_of(instant: Instant) -> tuple[str, str]:
@@ -205,6 +208,7 @@ def advanced(
         changes["pending_log_compaction"] = {**snapshot.pending_log_compaction, **step.compactions}
     else:
         changes["pending_clustering"] = {**snapshot.pending_clustering, **step.clustering}
+        changes["replaced"] = _without_replaced(snapshot.replaced, time)
     if step.delta.replaced:
         changes["replaced"] = _with_replaced(snapshot.replaced, step)
     return replace(
@@ -228,10 +232,24 @@ def _with_replaced(
     return after
 
 
+def _without_replaced(
+    replaced: Mapping[str, Mapping[str, str]], time: str
+) -> Mapping[str, Mapping[str, str]]:
+    """Return what is replaced while an instant pends (again): nothing by it."""
+    if not any(time in groups.values() for groups in replaced.values()):
+        return replaced
+    return {
+        partition: {file_id: by for file_id, by in groups.items() if by != time}
+        for partition, groups in replaced.items()
+    }
+
+
 def _files_after(
     snapshot: Snapshot, step: Step, touched: Iterable[str], leftovers: Collection[str]
 ) -> LoadedFiles:
     versions = snapshot.files.versions.fork()
+    if step.delta.forgetful:
+        touched = tuple(versions)
     for partition in {*touched, *leftovers}:
         version = versions.get(partition)
         if version is None and _is_new(snapshot, step, partition):
@@ -292,7 +310,8 @@ def version_after(
     after = applied(version, change)
     if leftovers and delta.writes:
         after = without_leftovers(after, step.instant.requested_time, change, logs=logs)
-    unsaid = partition in delta.unsaid or (after.has_ghosts and not delta.writes)
+    unsaid = delta.forgetful or partition in delta.unsaid or (after.has_ghosts and not delta.writes)
+    unsaid = unsaid or any(file.size == UNKNOWN_SIZE for file in change.added)
     if unsaid or (partition in delta.deleted_partitions and after.chunks):
         return None
     return after

@@ -14,7 +14,6 @@ from tests.kit import golden
 from tests.kit.stepping import SteppingStorage
 from tests.kit.stores import OTHER_KINDS, Restarted
 
-
 SCENARIOS = [
     pytest.param(name, marks=() if name == "rollback_mor_v9" else pytest.mark.property)
     for name in golden.scenarios()

@@ -20,7 +20,8 @@ from hypothesis.stateful import invariant, rule, run_state_machine_as_test
 from fsview.local import LocalView
 from fsview.store.open import KINDS
 from tests.fsview.test_machine import PARTITIONS, TableMachine
-from tests.kit.model.asking import SHOW_IN_FLIGHT, Watcher, questions, shape, without
+from tests.kit.model.asking import Watcher, questions, shape
+from tests.kit.model.clouds import may_show_in_flight, without
 from tests.kit.model.table import ModelTable
 from tests.kit.model.truth import Truth
 from tests.kit.stores import OTHER_KINDS, Restarted
@@ -68,13 +69,11 @@ class StoredWatcher(Watcher):
             return
         held = self.view.held_partitions()
         there.load_partitions(held)  # only then is it known what it saw in flight
-        unclear = self.unclear(truth) | self.in_memory.unclear(truth)
         as_of = max(truth.completed, default="0")
         for partition in held:
-            groups = {file_id for place, file_id in unclear if place == partition}
+            clouds = {*self.clouds(truth, partition), *self.in_memory.clouds(truth, partition)}
             for name, arguments in questions(as_of):
-                shows = name in SHOW_IN_FLIGHT or not truth.logs_by_completion
-                left_out = groups if shows else set[str]()
+                left_out = clouds if may_show_in_flight(name, truth) else set[str]()
                 ours = _asked(here, name, partition, arguments)
                 theirs = _asked(there, name, partition, arguments)
                 if ours is None or theirs is None:

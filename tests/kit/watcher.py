@@ -26,11 +26,13 @@ from fsview.routes import BY_NAME, ROUTES
 from fsview.table_view import TableView
 from fsview.wire import PathForms
 from tests.conformance.view_suite import canonical, without_times
+from tests.kit import planned
 from tests.kit.differences import as_release_0, groups_of, told, without_log_compactions
 from tests.kit.java_view import ONLY_SINCE_1, Answers, Client, JavaView, Question
 from tests.kit.rebuilt import missing_from_rebuilt
 from timeline.errors import StrandlineError, ViewBehindError
 from timeline.instant import LOG_COMPACTION
+from timeline.meta_client import TableMetaClient
 from timeline.storage.base import FileInfo
 from timeline.storage.local import LocalStorage
 
@@ -46,8 +48,12 @@ OF_LOADED = frozenset(
 """Questions whose answer depends on what else was asked for: not those of a client that is behind.
 """
 
-PENDING_NOW = frozenset({"file_groups_in_pending_clustering", "pending_log_compaction_operations"})
-"""What pends now pends for everybody, whatever they know: a hash doesn't cover it."""
+PENDING_NOW = {
+    "file_groups_in_pending_clustering": planned.clusterings,
+    "pending_log_compaction_operations": planned.log_compactions,
+}
+"""What a hash doesn't cover: every plan that is there now pends for who doesn't know that it
+completed."""
 
 RETURNING = 6
 """How many earlier clients come back at each step."""
@@ -77,11 +83,13 @@ class Past:
     Attributes:
         step: When it came.
         client: What it knows.
+        done: Requested times of what had completed.
         bodies: Question → answer, without times and files of writes in flight.
     """
 
     step: int
     client: Client
+    done: frozenset[str]
     bodies: dict[Question, Any]
 
 
@@ -147,6 +155,7 @@ class Watcher:
     def ask_again(self, past: Iterable[Past] | None = None) -> list[str]:
         """Let earlier clients (all of them by default) come back; return what differs."""
         found: list[str] = []
+        storage = TableMetaClient.open(LocalStorage(str(self._path)))
         for one in self._past.values() if past is None else past:
             try:
                 view = self.table.at(one.client.last_instant, one.client.timeline_hash)
@@ -161,10 +170,12 @@ class Watcher:
                     continue
                 self.outcome["answered"] += 1
                 if question.name in PENDING_NOW:
-                    same = groups_of(then) <= groups_of(now)
-                else:
-                    same = canonical(now) == canonical(then)
-                if not same:
+                    plans = PENDING_NOW[question.name](storage, one.done)
+                    right, seen = {group[:2] for group in plans}, groups_of(now)
+                    if seen != right:
+                        asked = f"client of step {one.step}: {question}"
+                        found.append(f"{asked}: {sorted(right)} pend, not {sorted(seen)}")
+                elif canonical(now) != canonical(then):
                     found.append(f"client of step {one.step}: {question}: {told(then, now)}")
         return found
 
@@ -288,7 +299,9 @@ class Watcher:
             if BY_NAME[question.name].synced and question.name not in OF_LOADED
         }
         # A hash doesn't cover log compactions and clusterings that pend: the last client counts.
-        self._past[client.timeline_hash] = Past(step, client, bodies)
+        active = self.table.newest().snapshot.active
+        done = frozenset(instant.requested_time for instant in active.completed())
+        self._past[client.timeline_hash] = Past(step, client, done, bodies)
 
 
 def in_flight_files(path: Path, names: Collection[str]) -> Iterator[str]:

@@ -54,7 +54,7 @@ def delete_partition(table: ModelTable, partition: str, files: tuple[str, ...]) 
     clean = table.meta.transition_to_inflight(
         table.meta.create_requested(CLEAN, table.tick(), plan)
     )
-    done = CleanPartitionMetadata(partition, success_delete_files=files)
+    done = CleanPartitionMetadata(partition, success_delete_files=files, is_partition_deleted=True)
     table.meta.complete(
         clean,
         CleanMetadata(clean.requested_time, partition_metadata={partition: done}),

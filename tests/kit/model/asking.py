@@ -1,9 +1,10 @@
 """Asking a view what the truth says, in the truth's form; and telling where the two differ.
 
 What a view says of files in flight depends on whether it listed a partition while they lay there,
-which no instant tells. So a ``Watcher`` notes for each listing what was in flight then, and groups
-of it are left out of the questions that show such files (in version 6: any question about slices)
-for as long as the truth has nothing of them either.
+which no instant tells. So a ``Watcher`` notes for each listing which files were in flight then. As
+long as the truth has nothing of their writes either, a group that has such files is *clouded*, and
+the questions that show them (in version 6: any question about slices) are compared as
+``tests.kit.model.clouds`` says; all other groups, and all other questions, to the last field.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from fsview.metrics import Metrics
 from fsview.model import BaseFile, CompactionOperation, FileGroup, FileSlice
 from fsview.table_view import TableView
 from tests.kit.memory_storage import MemoryStorage
+from tests.kit.model.clouds import Cloud, may_show_in_flight, without
 from tests.kit.model.table import ModelTable
 from tests.kit.model.truth import FileShown, Group, Operation, SliceShown, Truth
 from timeline.errors import ViewBehindError
@@ -32,15 +34,6 @@ NOW = (
     "latest_uncompacted_file_slices",
     "all_replaced_file_groups",
 )
-SHOW_IN_FLIGHT = {
-    "all_file_slices",
-    "latest_uncompacted_file_slices",
-    "latest_merged_file_slices_before_or_on",
-    "latest_file_slices_before_or_on",
-    "all_replaced_file_groups",
-}
-"""Questions whose answers files in flight may change in every version."""
-
 Question = tuple[str, tuple[Any, ...]]
 
 
@@ -61,8 +54,8 @@ class NotedStorage(MemoryStorage):
     Attributes:
         table: The table.
         listed: How often each directory was, but by checks.
-        seen_in_flight: Group and requested time of what was in flight when its partition was
-            listed.
+        seen_in_flight: Group, requested time and name of the files that were in flight when their
+            partition was listed.
         then: Path → what happens to the table right after it is listed next.
     """
 
@@ -71,7 +64,7 @@ class NotedStorage(MemoryStorage):
         self.base_path, self.files = table.storage.base_path, table.storage.files
         self.table = table
         self.listed: Counter[str] = Counter()
-        self.seen_in_flight: set[tuple[Group, str]] = set()
+        self.seen_in_flight: set[tuple[Group, str, str]] = set()
         self.then: dict[str, Callable[[], None]] = {}
 
     def for_cause(self, cause: str) -> NotedStorage:
@@ -89,9 +82,9 @@ class NotedStorage(MemoryStorage):
 
     def note(self, path: str | None = None) -> None:
         """Note what is in flight now, in a partition or everywhere."""
-        for group, time in self.table.in_flight():
+        for group, time, name in self.table.in_flight():
             if path is None or group[0] == path:
-                self.seen_in_flight.add((group, time))
+                self.seen_in_flight.add((group, time, name))
 
 
 def _nothing() -> None:
@@ -106,10 +99,15 @@ class Watcher:
         self.metrics = Metrics()
         self.view = TableView(self.storage, metrics=self.metrics, retained_snapshots=retained)
 
-    def unclear(self, truth: Truth) -> set[Group]:
+    def clouds(self, truth: Truth, partition: str) -> dict[str, Cloud]:
         """Return the groups of which the view may have files that were in flight as of a truth."""
-        seen = self.storage.seen_in_flight
-        return {group for group, time in seen if time not in truth.settled}
+        found: dict[str, Cloud] = {}
+        for (place, file_id), time, name in self.storage.seen_in_flight:
+            if place == partition and time not in truth.settled:
+                cloud = found.setdefault(file_id, Cloud(truth, (partition, file_id)))
+                cloud.times.add(time)
+                cloud.names.add(name)
+        return found
 
     def differences(
         self, view: LocalView, truth: Truth, partition: str, as_of: str
@@ -125,11 +123,32 @@ class Watcher:
             except ViewBehindError:
                 yield name, None, right
                 continue
-            left_out: set[str] = set()
-            if name in SHOW_IN_FLIGHT or ("slices" in name and not truth.logs_by_completion):
-                left_out = {f for place, f in self.unclear(truth) if place == partition}
-            if without(answer, left_out) != without(right, left_out):
+            if not self._is_right(name, answer, right, truth, partition):
                 yield f"{name}{arguments} of {partition}", answer, right
+
+    def _is_right(
+        self, name: str, answer: list[Any], right: list[Any], truth: Truth, partition: str
+    ) -> bool:
+        if answer == right:
+            return True
+        if not may_show_in_flight(name, truth):
+            return False
+        clouds = self.clouds(truth, partition)
+        return without(answer, clouds) == without(right, clouds) and all(
+            cloud.allows(name, answer, right) for cloud in clouds.values()
+        )
+
+
+def said(view: LocalView, partition: str, as_of: str) -> dict[str, Any]:
+    """Return what a view answers, by question; ``None`` where it refuses to."""
+    answers: dict[str, Any] = {}
+    for name, arguments in questions(as_of):
+        asked = f"{name}{arguments} of {partition}"
+        try:
+            answers[asked] = shape(getattr(view, name)(partition, *arguments))
+        except ViewBehindError:
+            answers[asked] = None
+    return answers
 
 
 def shape(answer: Any) -> list[FileShown] | list[SliceShown]:
@@ -151,11 +170,6 @@ def _shape_of_slice(found: FileSlice) -> SliceShown:
     base = found.base_file
     logs = tuple((log.name, log.size) for log in found.log_files)
     return found.file_id, found.base_instant, base and (base.name, base.size), logs
-
-
-def without(answer: list[Any], file_ids: set[str]) -> list[Any]:
-    """Return an answer without the slices of some groups; base files stay."""
-    return [item for item in answer if len(item) == 2 or item[0] not in file_ids]
 
 
 def operations(found: tuple[CompactionOperation, ...]) -> set[tuple[str, Operation]]:

@@ -271,18 +271,16 @@ class ModelTable:
 
     # What is in flight.
 
-    def in_flight(self) -> Iterator[tuple[Group, str]]:
-        """Yield (group, requested time) of what has written files and isn't completed or undone."""
-        for write in self.writes:
+    def in_flight(self) -> Iterator[tuple[Group, str, str]]:
+        """Yield (group, requested time, name) of the files of what isn't completed or undone."""
+        undone = [] if self.under_way is None else self.under_way.writes
+        for write in (*self.writes, *undone):
             for file in write.files:
-                yield file.group, write.time
+                yield file.group, write.time, file.name
             for path in write.leftovers:
-                name = path.rpartition("/")[2].lstrip(".")
-                yield (partition_of(path), name.partition("_")[0]), write.time
-        if self.under_way is not None:
-            for write in self.under_way.writes:
-                for file in write.files:
-                    yield file.group, write.time
+                name = path.rpartition("/")[2]
+                group = partition_of(path), name.lstrip(".").partition("_")[0]
+                yield group, write.time, name
 
     def put_state(self, action: str, time: str, *states: State) -> Instant:
         """Put an instant that has nothing to say into some states, one after another."""

@@ -46,6 +46,9 @@ def uncomplete(table: ModelTable, write: Write) -> None:
     for file in write.files:
         truth.files.pop(file.path, None)
     truth.files.update(write.grown)
+    if write.operation != "COMPACT":  # else its slice is there as long as its plan
+        for path in [p for p, file in truth.files.items() if file.appended_to == write.time]:
+            del truth.files[path]  # a rollback's, which nobody may read where its slice is not
     if write.operation == "COMPACT":
         truth.compactions[write.time] = write.operations
     elif write.operation == "LOG_COMPACT":
@@ -153,20 +156,22 @@ def _undo(
     blocks: dict[str, dict[str, int]] = {}
     for path in _to_delete(table, write):
         table.delete(path)
+        table.truth.files.pop(path, None)  # a log of a rollback on top of the write's slice
         deleted.setdefault(path.rpartition("/")[0], []).append(table.full_path(path))
     for file in write.files:
-        if not _stays(table, write, file):
-            continue
+        if not _stays(table, write, file) or file.path not in table.files:
+            continue  # else it went with the compaction that its slice began with
         if append:
             block = table.grow(file, by)
         else:
             block = table.new_log(file.group, by, onto=file.appended_to)
-            size = 1 if unsaid else file.size
+            size = 1 if unsaid else table.files[file.path].size
             failed.setdefault(file.partition, {})[table.full_path(file.path)] = size
         size = 1 if unsaid else block.size
         blocks.setdefault(file.partition, {})[table.full_path(block.path)] = size
         if table.under_way is not None:
-            table.under_way.logs |= {file.path: file, block.path: block}
+            left = table.files[file.path]
+            table.under_way.logs |= {file.path: left, block.path: block}
     said = InstantInfo(write.time, write.instant.action)
     return RollbackMetadata(
         by,

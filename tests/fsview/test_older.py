@@ -1,0 +1,160 @@
+"""Clients that are behind, one case each, as the state machine found them."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+
+from fsview.rebuilt import differences_from_rebuilt
+from fsview.table_view import TableView
+from tests.kit.model import cleaning, services, undoing, writes
+from tests.kit.model.asking import Pin, shape
+from tests.kit.model.cases import GROUP, a_table, assert_as_rebuilt, watched
+from timeline.errors import ViewBehindError
+
+VERSIONS = pytest.mark.parametrize("version", [6, 8, 9])
+
+
+@pytest.mark.parametrize(
+    ("version", "table_type"),
+    [
+        (6, "MERGE_ON_READ"),
+        (6, "COPY_ON_WRITE"),
+        (9, "MERGE_ON_READ"),
+        (9, "COPY_ON_WRITE"),
+    ],
+)
+def test_what_was_undone_is_not_taken_back_for_who_holds_an_older_view(
+    version: int, table_type: str
+) -> None:
+    """A restore says of logs of version 6 that they are left: they were there before, too."""
+    table = a_table(version, table_type)
+    (time,) = table.done
+    undoing.save(table, time)
+    writes.complete(table, writes.begin(table, [(GROUP, "log")]))
+    view = TableView(table.storage)
+    held, right = view.sync(), table.truth.latest_file_slices("a")
+    undoing.begin_restore(table, time)
+    undoing.finish_restore(table, time)
+    view.sync().load_partitions(["a"])
+    with suppress(ViewBehindError):
+        assert shape(held.latest_file_slices("a")) == right
+    assert_as_rebuilt(view, table)
+
+
+@VERSIONS
+def test_who_comes_from_before_an_overwrite_that_is_being_undone_sees_its_groups(
+    version: int,
+) -> None:
+    """The timeline is as before the overwrite again, for as long as the next commit takes."""
+    table = a_table(version)
+    view, _ = watched(table)
+    before, right = Pin.of(table), table.truth.latest_base_files("a")
+    overwrite = writes.begin_overwrite(table, [GROUP], [], "DELETE_PARTITION")
+    writes.complete(table, overwrite)
+    view.sync()
+    undoing.uncomplete(table, overwrite)
+    writes.complete(table, writes.begin(table, [(("b", "b0-0"), "base")]))
+    view.sync()
+    found = view.at(before.last_instant, before.timeline_hash)
+    assert shape(found.latest_base_files("a")) == right
+
+
+@VERSIONS
+@pytest.mark.parametrize("ended", ["completed", "rolled back"])
+def test_a_clustering_pends_for_who_knows_nothing_of_its_end_while_its_plan_is_there(
+    version: int, ended: str
+) -> None:
+    """pinned.md, rule 7: plans exist as storage says now, completed is what the client knows."""
+    table = a_table(version)
+    view, _ = watched(table)
+    clustering = services.request_clustering(table, [GROUP])
+    services.start(table, clustering)
+    view.sync()
+    client = Pin.of(table)
+    if ended == "completed":
+        writes.complete(table, clustering)
+    else:
+        undoing.begin_rollback(table, clustering)
+        undoing.finish_rollback(table)
+    for server in (view, TableView(table.storage)):
+        server.sync()
+        found = server.at(client.last_instant, client.timeline_hash)
+        pending = [(op.partition, op.file_id) for op in found.file_groups_in_pending_clustering()]
+        assert pending == ([GROUP] if ended == "completed" else [])
+
+
+@VERSIONS
+def test_a_partition_that_was_written_to_while_a_clean_meant_to_delete_it_stays_known(
+    version: int,
+) -> None:
+    """The clean says that it didn't delete it; its plan said that it would."""
+    table = a_table(version)
+    other = ("b", "b0-0")
+    writes.complete(table, writes.begin(table, [(other, "base")]))
+    writes.complete(table, writes.begin_overwrite(table, [GROUP], [], "DELETE_PARTITION"))
+    writes.complete(table, writes.begin(table, [(other, "base")]))
+    view = TableView(table.storage)
+    view.sync().load_all_partitions()
+    cleaning.begin_clean(table, cleaning.to_clean(table))
+    clean = table.under_way
+    assert clean is not None
+    assert clean.partitions == ("a",)
+    writes.complete(table, writes.begin(table, [(("a", "a1-0"), "base")]))
+    cleaning.finish_clean(table)
+    assert not differences_from_rebuilt(view.sync().snapshot, table.storage)
+
+
+@pytest.mark.parametrize("append", [False, True])
+def test_a_log_to_which_a_failed_write_appended_was_there_before(append: bool) -> None:
+    """In version 6: a committed log, appended to by a write that failed, then by its rollback."""
+    table = a_table(6, "MERGE_ON_READ")
+    writes.complete(table, writes.begin(table, [(GROUP, "log")]))
+    failing = writes.begin(table, [(GROUP, "grow")])
+    view = TableView(table.storage)
+    held, right = view.sync(), table.truth.latest_file_slices("a")
+    undoing.begin_rollback(table, failing)
+    undoing.finish_rollback(table, append=append)
+    view.sync().load_partitions(["a"])
+    with suppress(ViewBehindError):
+        assert shape(held.latest_file_slices("a")) == right
+
+
+@pytest.mark.parametrize("append", [False, True])
+def test_what_a_committed_write_appended_to_was_there_before_it_was_undone(append: bool) -> None:
+    """In version 6, for who comes from before the write, whatever the rollback says it left."""
+    table = a_table(6, "MERGE_ON_READ")
+    writes.complete(table, writes.begin(table, [(GROUP, "log")]))
+    client, right = Pin.of(table), table.truth.latest_file_slices("a")
+    grown = writes.begin(table, [(GROUP, "grow")])
+    writes.complete(table, grown)
+    view, _ = watched(table)
+    undoing.uncomplete(table, grown)
+    undoing.begin_rollback(table, grown)
+    undoing.finish_rollback(table, append=append)
+    for server in (view, TableView(table.storage)):
+        server.sync()
+        with suppress(ViewBehindError):
+            found = server.at(client.last_instant, client.timeline_hash)
+            assert shape(found.latest_file_slices("a")) == right
+
+
+def test_what_a_rollback_left_is_not_shown_to_older_clients_once_a_restore_deleted_it() -> None:
+    """In version 6 nothing but their age tells whose they are."""
+    table = a_table(6, "MERGE_ON_READ")
+    (time,) = table.done
+    client, right = Pin.of(table), table.truth.latest_file_slices("a")
+    view = TableView(table.storage, retained_snapshots=2)
+    view.sync().load_partitions(["a"])
+    undoing.save(table, time)
+    view.sync()
+    undoing.begin_rollback(table, writes.begin(table, [(GROUP, "log")]))
+    undoing.finish_rollback(table)
+    view.sync()
+    undoing.begin_restore(table, time)
+    undoing.finish_restore(table, time)
+    view.sync()
+    with suppress(ViewBehindError):
+        found = view.at(client.last_instant, client.timeline_hash)
+        assert shape(found.latest_file_slices("a")) == right

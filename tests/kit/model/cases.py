@@ -1,0 +1,49 @@
+"""What single cases of what is done to a table have in common."""
+
+from __future__ import annotations
+
+from fsview.metrics import Metrics
+from fsview.rebuilt import differences_from_rebuilt
+from fsview.table_view import TableView
+from tests.kit.model import writes
+from tests.kit.model.asking import plan_differences, questions, shape
+from tests.kit.model.table import ModelTable
+
+GROUP = ("a", "a0-0")
+
+
+def a_table(
+    version: int, table_type: str = "COPY_ON_WRITE", *, change_data: bool = False
+) -> ModelTable:
+    """Return a table with one group."""
+    table = ModelTable(version, table_type, change_data=change_data)
+    writes.complete(table, writes.begin(table, [(GROUP, "base")]))
+    return table
+
+
+def watched(table: ModelTable) -> tuple[TableView, Metrics]:
+    """Return a view of a table with partition a loaded."""
+    metrics = Metrics()
+    view = TableView(table.storage, metrics=metrics)
+    view.sync().load_partitions(["a"])
+    return view, metrics
+
+
+def assert_as_rebuilt(view: TableView, table: ModelTable) -> None:
+    """Compare all that a view says after a sync with one built anew, and with the model."""
+    followed, rebuilt = view.sync(), TableView(table.storage).sync()
+    assert not list(plan_differences(followed, table.truth))
+    assert not differences_from_rebuilt(followed.snapshot, table.storage)
+    as_of = max(table.truth.completed)
+    raw = ("all_file_groups", ())
+    for name, arguments in (raw, *questions(as_of)):
+        said = [shape(getattr(one, name)("a", *arguments)) for one in (followed, rebuilt)]
+        assert said[0] == said[1], name
+        if name != raw[0]:
+            assert said[1] == getattr(table.truth, name)("a", *arguments), name
+
+
+def reloads(metrics: Metrics) -> dict[str, int]:
+    """Return by cause what was loaded anew."""
+    found = metrics.counts().items()
+    return {dict(labels)["cause"]: n for (name, labels), n in found if name.endswith("reloads")}
