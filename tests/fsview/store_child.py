@@ -10,15 +10,14 @@ from timeline.storage.local import LocalStorage
 
 
 def follow(table: str, directory: str) -> None:
-    """Sync for ever; say each last instant that is new."""
+    """Sync for ever; say the hash of each timeline that is new."""
     view = Restarted("rocksdb", Path(directory), LocalStorage(table)).view
     said = ""
     while True:
         now = view.sync()
         now.load_all_partitions()
-        last = now.last_instant()
-        if last is not None and last.requested_time != said:
-            said = last.requested_time
+        if now.timeline.hash != said:
+            said = now.timeline.hash
             print(said, flush=True)
 
 
