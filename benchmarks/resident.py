@@ -22,8 +22,11 @@ from fsview.store.spillable import SpillableStore, SpillArea
 TIMES = 10
 SIZES = (4096, 8192)
 BLOBS_A_COMMIT = 64
-MOMENTS = 20
+MOMENTS = 8
 """Moments of measurement under load; one more before it, when all is filled."""
+
+PART = 4
+"""Of the blobs, one in so many is replaced before the next moment, and as many are read."""
 
 
 def grown(folder: Path, limit_bytes: int) -> tuple[list[int], list[int]]:
@@ -52,7 +55,7 @@ def main() -> None:
         chunks += added
     counted, resident = [budget.used], [_resident_bytes() - before]
     for _ in range(MOMENTS):
-        _load(store, chunks, choice, len(chunks) // BLOBS_A_COMMIT // 2)
+        _load(store, chunks, choice, len(chunks) // BLOBS_A_COMMIT // PART)
         counted.append(budget.used)
         resident.append(_resident_bytes() - before)
     print(json.dumps((counted, resident)))

@@ -10,9 +10,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -61,9 +63,9 @@ class Kept:
         kept = ("--storage", self.kind, "--memory", str(self.memory_mib), "--check-interval", "0")
         return kept if self.kind == "memory" else (*kept, "--store-dir", str(self.folder))
 
-    def start(self, bench: Bench) -> StrandlineServer:
+    def start(self, big: BigTable) -> StrandlineServer:
         """Start our service."""
-        return bench.start_ours(*self.options)
+        return StrandlineServer(str(big.path), *self.options)
 
     def start_java(self, bench: Bench, stack: ExitStack, *, incremental: bool = False) -> Any:
         """Start Hudi's with the same, if it is wanted."""
@@ -74,9 +76,9 @@ class Kept:
 
 def restart(bench: Bench) -> Iterator[Figure]:
     """Measure a restart that finds the table as it was left."""
-    big = bench.table("restart", _scaled(bench, SMALL))
+    big = _small(bench.folder.parent, _scaled(bench, SMALL))
     kept = Kept("rocksdb", bench.folder / "store")
-    with kept.start(bench) as server:
+    with kept.start(big) as server:
         opened(server, big)
         load_all(server, big)
     yield from _restarts(bench, big, kept, Target(at_most=200))
@@ -86,11 +88,19 @@ def restart_large(bench: Bench) -> Iterator[Figure]:
     """Measure the same with a table that the service has followed while it grew."""
     shape = _scaled(bench, LARGE)
     kept = Kept("rocksdb", bench.folder / "store")
-    with kept.start(bench) as server:
-        big, cpu_s = _followed(bench, shape, server)
+    step = min(shape.partitions, max(1, FILES_A_COMMIT // shape.groups))
+    big = bench.table("followed", Shape(step, shape.groups, shape.slices))
+    with kept.start(big) as server:
+        cpu_s = _followed(big, shape.partitions, step, server)
     followed = "table that grows by 20,000 files a commit, RocksDB: CPU us a file of a sync"
     yield Figure(followed, cpu_s)
     yield from _restarts(bench, big, kept, Target(at_most=1000))
+
+
+@cache
+def _small(folder: Path, shape: Shape) -> BigTable:
+    """Return the table of the parts that don't change it."""
+    return BigTable.create(folder / "small", shape)
 
 
 def _scaled(bench: Bench, shape: tuple[int, int, int]) -> Shape:
@@ -98,23 +108,21 @@ def _scaled(bench: Bench, shape: tuple[int, int, int]) -> Shape:
     return Shape(bench.many(partitions), groups, slices)
 
 
-def _followed(bench: Bench, shape: Shape, server: StrandlineServer) -> tuple[BigTable, list[float]]:
-    """Make a table while a server follows it; return CPU microseconds a file of each sync.
+def _followed(big: BigTable, partitions: int, step: int, server: StrandlineServer) -> list[float]:
+    """Have a table grow while a server follows; return CPU microseconds a file of each sync.
 
-    Only the files of the first partitions are made: what a service has loaded it follows without
-    looking at storage, and 3 million files would take longer to make than to measure.
+    The files aren't made: what a service has loaded it follows without looking at storage, and 3
+    million files would take longer to make than to measure.
     """
-    step = min(shape.partitions, max(1, FILES_A_COMMIT // shape.groups))
-    big = bench.table("followed", Shape(step, shape.groups, shape.slices))
     opened(server, big)
     load_all(server, big)
     cpu = []
-    for made in range(step, shape.partitions, step):
-        added = min(step, shape.partitions - made)
+    for made in range(step, partitions, step):
+        added = min(step, partitions - made)
         big.extend(added)
-        files = added * shape.groups * shape.slices
+        files = added * big.shape.groups * big.shape.slices
         cpu.append(server.cost([_refresh(big)], "POST").cpu_s / files * 1e6)
-    return big, cpu
+    return cpu
 
 
 def _refresh(big: BigTable) -> str:
@@ -124,7 +132,7 @@ def _refresh(big: BigTable) -> str:
 def _restarts(bench: Bench, big: BigTable, kept: Kept, at_most: Target) -> Iterator[Figure]:
     asked = all_partitions(big)[-1]
     store = (f"kind={kept.kind}", f"directory={kept.folder}")
-    command = [sys.executable, "-m", "benchmarks.first_answer", str(bench.folder), asked, *store]
+    command = [sys.executable, "-m", "benchmarks.first_answer", str(big.path), asked, *store]
     wall, cpu, lists = [], [], []
     for _ in range(bench.rounds):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -150,11 +158,11 @@ def _partition_lists(calls: list[dict[str, Any]]) -> float:
 
 def cold(bench: Bench) -> Iterator[Figure]:
     """Measure answers of partitions that nobody asked for before and that aren't in memory."""
-    big = bench.table("cold", _scaled(bench, SMALL))
+    big = _small(bench.folder.parent, _scaled(bench, SMALL))
     for kind, times in (("rocksdb", 10), ("spillable", 5)):
         kept = Kept(kind, bench.folder / kind, 1 if kind == "spillable" else 512)
         if kind == "rocksdb":
-            with kept.start(bench) as server:  # measured are others, their caches empty
+            with kept.start(big) as server:  # measured are others, their caches empty
                 opened(server, big)
                 load_all(server, big)
         found = _cold_answers(bench, big, kept)
@@ -175,7 +183,7 @@ def _cold_answers(bench: Bench, big: BigTable, kept: Kept) -> BySide:
             load_all(java, big)
             java.cost(asked)  # until the JVM has compiled it
         for _ in range(bench.rounds):
-            with kept.start(bench) as ours:
+            with kept.start(big) as ours:
                 if not KINDS[kept.kind].lasts:
                     opened(ours, big)
                     load_all(ours, big)
@@ -188,14 +196,14 @@ def _cold_answers(bench: Bench, big: BigTable, kept: Kept) -> BySide:
 
 def memory(bench: Bench) -> Iterator[Figure]:
     """Measure the resident memory of servers that have all of a table."""
-    big = bench.table("memory", _scaled(bench, SMALL))
+    big = _small(bench.folder.parent, _scaled(bench, SMALL))
     for kind in ("memory", "spillable", "rocksdb"):
         kept = Kept(kind, bench.folder / kind, MEMORY_MIB)
         states = ("loaded", "each partition asked for")
         found: dict[str, BySide] = {state: {True: [], False: []} for state in states}
         for _ in range(bench.rounds):
             with ExitStack() as stack:
-                ours = stack.enter_context(kept.start(bench))
+                ours = stack.enter_context(kept.start(big))
                 java = kept.start_java(bench, stack)
                 for server in filter(None, (ours, java)):
                     opened(server, big)
@@ -209,26 +217,29 @@ def memory(bench: Bench) -> Iterator[Figure]:
 
 
 def sync(bench: Bench) -> Iterator[Figure]:
-    """Measure commits that touch many partitions, all of them loaded."""
-    for kind in KINDS:
-        big = bench.table(f"sync-{kind}", _scaled(bench, SMALL))
-        kept = Kept(kind, bench.folder / kind)
-        with kept.start(bench) as server:
+    """Measure commits that touch many partitions, all of them loaded; every kind in turns."""
+    big = bench.table("sync", _scaled(bench, SMALL))
+    spreads = [(bench.many(partitions), groups) for partitions, groups in SPREADS]
+    found: dict[tuple[str, tuple[int, int]], list[float]] = defaultdict(list)
+    with ExitStack() as stack:
+        servers: dict[str, StrandlineServer] = {}
+        for kind in KINDS:
+            server = Kept(kind, bench.folder / kind).start(big)
+            stack.enter_context(server)
+            servers[kind] = server
             opened(server, big)
             load_all(server, big)
-            found: dict[tuple[int, int], list[float]] = {spread: [] for spread in SPREADS}
-            for _ in range(bench.rounds):
-                for (partitions, groups), values in found.items():
-                    touched = big.partitions[: bench.many(partitions)]
-                    big.update(touched, groups)
-                    files = len(touched) * groups
-                    values.append(server.cost([_refresh(big)], "POST").cpu_s / files * 1e6)
-        for (partitions, groups), values in found.items():
-            spread = (
-                f"{groups} of {big.shape.groups} groups in {bench.many(partitions):,} partitions"
-            )
-            what = f"sync of a commit to {spread}, {kind}: CPU us a changed file"
-            yield Figure(what, values, target=Target(at_most=20))
+        for _ in range(bench.rounds):
+            for partitions, groups in spreads:
+                big.update(big.partitions[:partitions], groups)
+                for kind, server in servers.items():
+                    cpu_s = server.cost([_refresh(big)], "POST").cpu_s
+                    changed = partitions * groups
+                    found[kind, (partitions, groups)].append(cpu_s / changed * 1e6)
+    for (kind, (partitions, groups)), values in found.items():
+        spread = f"{groups} of {big.shape.groups} groups in {partitions:,} partitions"
+        what = f"sync of a commit to {spread}, {kind}: CPU us a changed file"
+        yield Figure(what, values, target=Target(at_most=20))
 
 
 def budget(bench: Bench) -> Iterator[Figure]:

@@ -22,7 +22,7 @@ BLOB_OVERHEAD_BYTES: Final = 225
 """Memory that any blob takes: its chunk, its handle, its place in the file."""
 
 _RESIDENT_OVERHEAD_BYTES: Final = 130
-_SLACK: Final = 16  # by this part of its size a blob leaves gaps in the heap when it goes
+_SLACK: Final = 4  # this part of its size is gaps in the heap, once many have gone and come
 
 NUMBER_BITS: Final = 36
 """Bits of a handle that say which blob it is; those above say of which store."""
