@@ -40,6 +40,14 @@ class TableMachine(ActingMachine):
         self.held: list[Held] = []
         self.listed_anew = 0  # how often a service began that knew nothing
 
+    def note(self) -> None:
+        """See ``ActingMachine``; a pin may mean the newest timeline again."""
+        super().note()
+        now = Pin.of(self.table)
+        for pin in self.pins:
+            if pin.timeline_hash == now.timeline_hash:
+                pin.versions = now.versions
+
     # Between two calls.
 
     @rule(partition=partitions, moves=moves, every=st.booleans())
