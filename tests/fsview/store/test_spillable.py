@@ -147,7 +147,7 @@ def test_a_large_blob_isnt_brought_back() -> None:
 def test_other_accounts_push_records_out() -> None:
     made = spilling(resident=20, among=20)
     chunks = made.commit(0, 20)
-    made.answers.add(10 * SIZE)
+    made.answers.add(10 * resident_cost(SIZE))
     made.budget.make_room()
     assert made.budget.used <= made.budget.limit_bytes
     assert made.store.status()["resident_bytes"] <= 12 * SIZE
@@ -377,7 +377,7 @@ def test_nobody_waits_for_one_who_writes() -> None:
     chunks = made.commit(0, 30)
     oldest = Handle(chunks[10].handle)
     made.file.writing.clear()
-    made.answers.add(SIZE)
+    made.answers.add(resident_cost(SIZE))
     writer = in_thread(made.budget.make_room)
     assert made.file.waiting.wait(60)
     resident = in_thread(chunks[29].read)
