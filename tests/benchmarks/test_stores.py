@@ -30,6 +30,7 @@ def test_partitions_without_files_are_seen_by_who_follows(tmp_path: Path) -> Non
     assert not list((tmp_path / "big" / big.partitions[-1]).glob("*.parquet"))
 
 
+@pytest.mark.property  # it starts several services
 @pytest.mark.parametrize("part", ["restart", "cold"])
 def test_a_part_is_measured_without_java(tmp_path: Path, part: str) -> None:
     pytest.importorskip("rocksdict")
