@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, event, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import initialize, invariant, rule, run_state_machine_as_test
 
 from fsview.local import LocalView
 from fsview.store.open import KINDS
@@ -101,6 +101,11 @@ class StoredMachine(TableMachine):
         self.ending = ExitStack()
         self.folder = Path(self.ending.enter_context(tempfile.TemporaryDirectory()))
         self.started = 0
+        self.steps = 0
+
+    @initialize(steps=st.sampled_from([1, 3, 100]))
+    def restart_every(self, steps: int) -> None:
+        self.restarts_every = steps
 
     def start_service(self) -> Watcher:
         self.started += 1
@@ -121,7 +126,9 @@ class StoredMachine(TableMachine):
         before = service.listed_or_loaded_anew()
         if service is self.watcher:
             self.held.clear()  # views end with their service
-            self.listed_anew += not KINDS[self.kind].lasts
+            if not KINDS[self.kind].lasts:  # who comes later can't know of an upgrade
+                self.listed_anew += 1
+                self.pins = [p for p in self.pins if p.versions == self.table.versions]
         service.restart()
         if ask and KINDS[self.kind].lasts:
             service.view.newest().load_partitions(held)
@@ -133,6 +140,9 @@ class StoredMachine(TableMachine):
 
     @invariant()
     def every_store_is_memory(self) -> None:
+        self.steps += 1
+        if self.steps % self.restarts_every == 0:
+            self.restarted(number=self.steps, ask=bool(self.steps % 2))
         for service in self.services():
             for wrong in service.unlike_memory(self.table.truth):
                 raise AssertionError((self.kind, *wrong))
