@@ -222,8 +222,6 @@ class TimelineFollower:
             snapshot = links[-1].snapshot if links else first
             were, are = first.files.versions, snapshot.files.versions
             touched = {p for step in news.steps for p in (*step.touched, *self._leftovers(step))}
-            if any(step.delta.forgetful for step in news.steps):
-                touched.update(were)
             dropped = sum(p in were and p not in are for p in touched)
             if dropped:
                 self.count("partition_reloads", dropped, cause="files-unclear")
