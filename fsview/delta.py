@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from fsview.file_names import parse_data_file
@@ -75,8 +75,6 @@ class Delta:
             replacecommit).
         unsaid: Partitions of whose files it doesn't say everything: it can be neither applied there
             nor taken back.
-        forgetful: Whether instants may be gone with it that left files nobody names any more: it
-            can be applied nowhere.
     """
 
     partitions: Mapping[str, PartitionChange] = field(default_factory=dict)
@@ -86,7 +84,6 @@ class Delta:
     writes: bool = False
     planned_as: str | None = None
     unsaid: frozenset[str] = frozenset()
-    forgetful: bool = False
 
     @property
     def touched(self) -> frozenset[str]:
@@ -209,6 +206,21 @@ def ghosts_of(partition: str, names: Iterable[str], extensions: Collection[str])
     """Return the files of some names, of which only the names are known."""
     found = (parse_data_file(partition, name, UNKNOWN_SIZE, 0, extensions) for name in names)
     return [file for file in found if file is not None]
+
+
+def dated(delta: Delta, mtime_ms: int) -> Delta:
+    """Return what an instant did, with the time at which it had done it in each of its files.
+
+    Without it nobody could tell the logs of a rollback of table version 6, which their names don't
+    say, once a restore has deleted the rollback (see ``without_late_logs``).
+    """
+    partitions = {
+        partition: replace(
+            change, added=tuple(replace(file, mtime_ms=mtime_ms) for file in change.added)
+        )
+        for partition, change in delta.partitions.items()
+    }
+    return replace(delta, partitions=partitions)
 
 
 def _name(path: str) -> str:

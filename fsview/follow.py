@@ -13,7 +13,7 @@ that archived instants are followed.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from fsview.build import (
@@ -23,10 +23,11 @@ from fsview.build import (
     read_plans,
     replaced_groups,
 )
-from fsview.delta import Delta, delta_of
+from fsview.delta import Delta, dated, delta_of
 from fsview.reading import MetadataReader, plan_of_replaced, with_deleted, with_unsaid
 from fsview.snapshot import Snapshot
 from fsview.sync import WITHOUT_FILES, Difference, Step, compare, key_of, steps
+from timeline.clock import parse_instant_time
 from timeline.instant import (
     CLEAN,
     COMPACTION,
@@ -144,8 +145,13 @@ def read_news(
     deltas = _deltas(client, metadata)
     deltas |= {i: with_deleted(reader, i, d) for i, d in deltas.items() if i.action == CLEAN}
     if old.has_unnamed_logs:
-        # It deletes the rollbacks made since its savepoint, and these left logs.
-        deltas |= {i: replace(d, forgetful=True) for i, d in deltas.items() if i.action == RESTORE}
+        deltas |= {
+            instant: dated(
+                delta, parse_instant_time(instant.completion_time, client.config.timezone)
+            )
+            for instant, delta in deltas.items()
+            if delta.undone and instant.completion_time and instant not in reader.archived
+        }
     if client.config.layout_version == 1:
         deltas |= with_unsaid(
             old, {i: deltas[i] for i in difference.to_read if i in reader.archived}

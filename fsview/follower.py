@@ -306,8 +306,6 @@ class TimelineFollower:
                 self._distrust(exc)
                 raise
             touched = {p for step in news.steps for p in (*step.touched, *self._leftovers(step))}
-            if any(step.delta.forgetful for step in news.steps):
-                touched.update(first.files.versions)
             dropped = Counter({"files-unclear": _dropped(touched, first, walked_to)})
             unlisted: set[str] = set()
             for cause, partitions in (*unclear.items(), *left.items()):

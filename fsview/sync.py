@@ -248,8 +248,6 @@ def _files_after(
     snapshot: Snapshot, step: Step, touched: Iterable[str], leftovers: Collection[str]
 ) -> LoadedFiles:
     versions = snapshot.files.versions.fork()
-    if step.delta.forgetful:
-        touched = tuple(versions)
     for partition in {*touched, *leftovers}:
         version = versions.get(partition)
         if version is None and _is_new(snapshot, step, partition):
@@ -310,7 +308,7 @@ def version_after(
     after = applied(version, change)
     if leftovers and delta.writes:
         after = without_leftovers(after, step.instant.requested_time, change, logs=logs)
-    unsaid = delta.forgetful or partition in delta.unsaid or (after.has_ghosts and not delta.writes)
+    unsaid = partition in delta.unsaid or (after.has_ghosts and not delta.writes)
     unsaid = unsaid or any(file.size == UNKNOWN_SIZE for file in change.added)
     if unsaid or (partition in delta.deleted_partitions and after.chunks):
         return None

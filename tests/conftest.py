@@ -18,7 +18,6 @@ LONG = {
     "fsview/test_machine.py",
     "fsview/test_pinned.py",
     "fsview/test_stores_machine.py",
-    "fsview/test_stores_machine.py",
     "strandline/clean/test_model.py",
     "strandline/write/test_embedded.py",
     "strandline/write/test_faults.py",

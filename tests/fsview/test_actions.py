@@ -79,23 +79,6 @@ def test_what_is_listed_again_because_an_archive_forgot_of_it_is_counted() -> No
     assert reloads(metrics) == {"files-unclear": 1}
 
 
-@pytest.mark.parametrize("append", [False, True])
-def test_what_a_rollback_left_that_came_and_went_with_a_restore_is_listed_again(
-    append: bool,
-) -> None:
-    """In version 6; a restore deletes the rollbacks made since its savepoint."""
-    table = a_table(6, "MERGE_ON_READ")
-    (time,) = table.done
-    undoing.save(table, time)
-    view, metrics = watched(table)
-    undoing.begin_rollback(table, writes.begin(table, [(GROUP, "log")]))
-    undoing.finish_rollback(table, append=append)
-    undoing.begin_restore(table, time)
-    undoing.finish_restore(table, time)
-    assert_as_rebuilt(view, table)
-    assert reloads(metrics) == {"files-unclear": 1}
-
-
 @VERSIONS
 def test_writes_are_followed_into_the_archive_where_savepoints_keep_all_that_are_left(
     version: int,

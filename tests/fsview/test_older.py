@@ -141,7 +141,7 @@ def test_what_a_committed_write_appended_to_was_there_before_it_was_undone(appen
 
 
 def test_what_a_rollback_left_is_not_shown_to_older_clients_once_a_restore_deleted_it() -> None:
-    """In version 6 nothing but their age tells whose they are."""
+    """In version 6 nothing but their age tells its logs, and no branch of the way names them."""
     table = a_table(6, "MERGE_ON_READ")
     (time,) = table.done
     client, right = Pin.of(table), table.truth.latest_file_slices("a")
