@@ -48,7 +48,8 @@ class TimelineFollower:
 
     ``lock`` guards the swap of the history, the filling of ``Snapshot.files``, ``_suspect`` (why
     the history is not to be trusted) and ``unfinished``, which says for an instant in flight which
-    partitions were listed with files of it; it is held for computation only, never for I/O.
+    partitions were listed with files of it; it is held for computation and for the
+    store, never while the table's storage is called.
 
     Attributes:
         must_list: Whether partitions are to be listed even where reading metadata would pay, since
