@@ -12,7 +12,7 @@ from fsview.checking import Checked
 from fsview.metrics import Metrics
 from fsview.rebuilt import SLICE, Difference, Differences, differences_from_rebuilt, equals_rebuilt
 from fsview.table_view import TableView
-from tests.fsview.test_follow import IN_FLIGHT
+from tests.fsview.test_follow import IN_FLIGHT, UNSAID_SIZES
 from tests.kit import golden
 from tests.kit.memory_storage import MemoryStorage
 from tests.kit.racing import RacingStorage, moving
@@ -111,7 +111,11 @@ def test_a_table_that_moves_on_once_at_any_call_is_told_right(scenario: str) -> 
     for start in golden.steps(scenario):
         for call in range(8):
             for checked in outcomes_of_race(scenario, start, lambda made, at=call: made == at):
-                assert checked.outcome == "equal", f"from {start}, call {call}: {checked}"
+                # A rollback that doesn't say a log's size has its partition unloaded.
+                unloaded = scenario in UNSAID_SIZES and checked.outcome == "skipped"
+                assert checked.outcome == "equal" or unloaded, (
+                    f"from {start}, call {call}: {checked}"
+                )
 
 
 def a_busy_writer(table: ModelTable) -> Iterator[Callable[[], Any]]:
