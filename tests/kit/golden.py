@@ -28,16 +28,16 @@ import os
 import tarfile
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pyarrow as pa
 
+from tests.kit.read_only import ReadOnlyStorage
 from timeline.errors import PathNotFoundError
-from timeline.storage.base import FileInfo, Storage, StorageCalls, checked_path
+from timeline.storage.base import FileInfo, StorageCalls, checked_path
 
 FOLDER = Path(__file__).parent.parent / "golden"
 SERVER = "_server"
@@ -208,7 +208,7 @@ def recordings(
         yield request, {key: exchange.raw.get(key) for key in answer}
 
 
-class GoldenStorage(Storage):
+class GoldenStorage(ReadOnlyStorage):
     """A step's table in memory, for reading only: modification times and sizes as recorded.
 
     Data files have no content here: opening one is an error.
@@ -254,24 +254,6 @@ class GoldenStorage(Storage):
 
     def open_input(self, path: str) -> pa.NativeFile:
         return pa.BufferReader(self.read(path))
-
-    def create(self, path: str, data: bytes = b"") -> None:
-        raise PermissionError(path)
-
-    def create_stream(self, path: str) -> AbstractContextManager[IO[bytes]]:
-        raise PermissionError(path)
-
-    def replace(self, path: str, data: bytes) -> None:
-        raise PermissionError(path)
-
-    def make_dir(self, path: str) -> None:
-        raise PermissionError(path)
-
-    def delete(self, path: str) -> bool:
-        raise PermissionError(path)
-
-    def delete_tree(self, path: str) -> bool:
-        raise PermissionError(path)
 
 
 def _recording(data: bytes, base: str) -> Recording:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import AbstractContextManager
-from typing import IO
 
 import pyarrow as pa
 
 from tests.kit.golden import GoldenStorage
-from timeline.storage.base import FileInfo, Storage, StorageCalls
+from tests.kit.read_only import ReadOnlyStorage
+from timeline.storage.base import FileInfo, StorageCalls
 
 
-class SteppingStorage(Storage):
+class SteppingStorage(ReadOnlyStorage):
     """Shows one golden step at a time; ``step`` moves it on.
 
     Attributes:
@@ -54,21 +53,3 @@ class SteppingStorage(Storage):
 
     def open_input(self, path: str) -> pa.NativeFile:
         return self._now.open_input(path)
-
-    def create(self, path: str, data: bytes = b"") -> None:
-        raise PermissionError(path)
-
-    def create_stream(self, path: str) -> AbstractContextManager[IO[bytes]]:
-        raise PermissionError(path)
-
-    def replace(self, path: str, data: bytes) -> None:
-        raise PermissionError(path)
-
-    def make_dir(self, path: str) -> None:
-        raise PermissionError(path)
-
-    def delete(self, path: str) -> bool:
-        raise PermissionError(path)
-
-    def delete_tree(self, path: str) -> bool:
-        raise PermissionError(path)

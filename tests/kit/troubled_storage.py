@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -21,6 +21,7 @@ from fsview.model import BaseFile, FileSlice
 from fsview.table_view import TableView
 from tests.kit import golden
 from tests.kit.golden import GoldenStorage
+from tests.kit.read_only import ReadOnlyStorage
 from timeline.codec import encode
 from timeline.errors import PathNotFoundError, StorageUnavailableError, ViewBehindError
 from timeline.metadata import CleanMetadata, SavepointMetadata
@@ -116,7 +117,7 @@ class _State:
     fault: Fault | None = None
 
 
-class TroubledStorage(Storage):
+class TroubledStorage(ReadOnlyStorage):
     """A golden table that a test can damage, move on, and act on before each call."""
 
     def __init__(self, scenario: str, step: int = 0) -> None:
@@ -244,24 +245,6 @@ class TroubledStorage(Storage):
 
     def open_input(self, path: str) -> pa.NativeFile:
         return pa.BufferReader(self.read(path))
-
-    def create(self, path: str, data: bytes = b"") -> None:
-        raise PermissionError(path)
-
-    def create_stream(self, path: str) -> AbstractContextManager[IO[bytes]]:
-        raise PermissionError(path)
-
-    def replace(self, path: str, data: bytes) -> None:
-        raise PermissionError(path)
-
-    def make_dir(self, path: str) -> None:
-        raise PermissionError(path)
-
-    def delete(self, path: str) -> bool:
-        raise PermissionError(path)
-
-    def delete_tree(self, path: str) -> bool:
-        raise PermissionError(path)
 
 
 # Answers.
