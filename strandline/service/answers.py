@@ -36,7 +36,7 @@ from fsview.snapshot import Snapshot
 from fsview.store.budget import Account, Budget
 from fsview.table_view import TableView
 from fsview.wire import PathForms
-from strandline.service.replies import GZIP_BYTES, Reply, pretty, streamed, success
+from strandline.service.replies import Reply, pretty, streamed, success
 from timeline.errors import InputError
 
 REQUESTS: Final = "requests"
@@ -67,10 +67,13 @@ class Ready:
     @classmethod
     def of(cls, body: bytes, *, gzip: bool) -> Ready:
         """Make both forms; compresses, so not on the loop when the body is long."""
-        plain = _response(success(body))
-        if not gzip or len(body) < GZIP_BYTES:
-            return cls(plain, plain)
-        return cls(plain, _response(success(body, zipped=True)))
+        return cls.of_replies(success(body), success(body, zipped=gzip))
+
+    @classmethod
+    def of_replies(cls, plain: Reply, zipped: Reply) -> Ready:
+        """Take both forms as they were made; of a short body they are alike."""
+        made = _response(plain)
+        return cls(made, made if zipped.body is plain.body else _response(zipped))
 
     @property
     def size_bytes(self) -> int:
@@ -173,11 +176,13 @@ class Answers:
             said = route.encode_parts(parts, PathForms.of(base_path))
             return streamed(said, self.kept.largest, zipped=zipped and self._gzip)
         body = route.encode(route.answer(view, params), PathForms.of(base_path))
+        plain = success(body)
+        small = success(body, zipped=self._gzip) if zipped or route.hot else plain
         if route.hot:
-            self._keep(view.snapshot, route, params, body)
+            self._keep(view.snapshot, route, params, Ready.of_replies(plain, small))
         if indented:
-            body = pretty(body)
-        return success(body, zipped=zipped and self._gzip)
+            return success(pretty(body), zipped=zipped and self._gzip)
+        return small if zipped else plain
 
     def _view_for(self, table: TableView, route: Route, params: Mapping[str, str]) -> LocalView:
         if not route.synced or params.get(REFRESH_OFF, "").lower() == "true":
@@ -208,13 +213,11 @@ class Answers:
         return ready
 
     def _keep(
-        self, snapshot: Snapshot, route: Route, params: Mapping[str, str], body: bytes
+        self, snapshot: Snapshot, route: Route, params: Mapping[str, str], ready: Ready
     ) -> None:
         version = _version(snapshot, params)
         if version is not None:
-            key = _key(snapshot, route, params)
-            if key not in version.answers:
-                self.kept.put(version.answers, key, Ready.of(body, gzip=self._gzip))
+            self.kept.put(version.answers, _key(snapshot, route, params), ready)
 
 
 def is_of_group(route: Route) -> bool:
