@@ -118,7 +118,7 @@ class PartitionVersion:
         """Yield each file id, in order, with its files."""
         for chunk in self.chunks:
             data = chunk.read()
-            for start, end in _bounds(data):
+            for start, end in group_bounds(data):
                 file_id, rows = unpack_id(data, start)
                 yield file_id, tuple(unpack_rows(self.partition, file_id, data, rows, end))
 
@@ -127,7 +127,7 @@ class PartitionVersion:
         found: set[str] = set()
         for chunk in self.chunks:
             data = chunk.read()
-            found.update(unpack_instants(data, _bounds(data)))
+            found.update(unpack_instants(data, group_bounds(data)))
         return found
 
     def group(self, file_id: str) -> tuple[DataFile, ...]:
@@ -285,7 +285,12 @@ def _pack_chunk(bodies: list[bytes]) -> bytes:
     return b"".join(head + bodies)
 
 
-def _bounds(chunk: bytes) -> Iterator[tuple[int, int]]:
+def alone(partition: str, file_id: str, body: bytes) -> PartitionVersion:
+    """Return the version of a partition that has one packed group, and no ghosts in it."""
+    return PartitionVersion(partition, (Chunk(_pack_chunk([body])),), (file_id,))
+
+
+def group_bounds(chunk: bytes) -> Iterator[tuple[int, int]]:
     """Yield where each group of a chunk starts and ends."""
     (count,) = _COUNT.unpack_from(chunk)
     offsets = Struct(f">{count}I").unpack_from(chunk, _COUNT.size)
@@ -293,7 +298,7 @@ def _bounds(chunk: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _group_bodies(chunk: bytes) -> Iterator[tuple[str, bytes]]:
-    for start, end in _bounds(chunk):
+    for start, end in group_bounds(chunk):
         yield unpack_id(chunk, start)[0], chunk[start:end]
 
 
