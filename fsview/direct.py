@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from fsview import query
@@ -19,7 +20,7 @@ from fsview.model import BaseFile, FileSlice
 from fsview.packed import PartitionVersion, alone, group_bounds
 from fsview.rows import BASE_BYTES, HEAD_BYTES, base_tail, is_plain, read_head, unpack_id
 from fsview.snapshot import Snapshot
-from fsview.wire import PathForms, base_file_dto, dumps, file_slice_dto
+from fsview.wire import PathForms, base_file_dto, dumps, encoded, file_slice_dto
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +76,17 @@ def newest_as_json(
         plain_only: Whether to give up at the first group that isn't plain.
 
     Returns:
-        ``None`` where it is given up, where files may be ghosts, and where the partition's path
-        has in it what stands for a field here.
+        ``None`` where it is given up, where files may be ghosts, and where the base path has in it
+        what stands for a field here.
 
     Raises:
         StoreError: The files can't be read back.
     """
-    form = None if v.has_ghosts else _Form.of(newest, v.partition, paths)
+    form = None if v.has_ghosts else _form(newest, _PARTITION if v.partition else "", paths)
     if form is None:
         return None
-    reader = _Reader(s, v.partition, newest, arguments, paths, form, plain_only)
+    here = form.of_partition(v.partition)
+    reader = _Reader(s, v.partition, newest, arguments, paths, here, plain_only)
     for chunk in v.chunks:
         if not reader.read(chunk.read()):
             return None
@@ -92,6 +94,7 @@ def newest_as_json(
 
 
 _NAME, _SIZE, _MTIME, _INSTANT, _ID = "@name@", 2**53 - 3, 2**53 - 5, "@instant@", "@id@"
+_PARTITION: Final = "@partition@"
 _MARK: Final = re.compile(f"({_NAME}|{_SIZE}|{_MTIME}|{_INSTANT}|{_ID})")
 _OF_BASE: Final = [_NAME, str(_SIZE), str(_MTIME), _NAME, str(_SIZE), _INSTANT, _ID]
 _OF_SLICE: Final = [*_OF_BASE, _ID, _INSTANT]
@@ -110,16 +113,31 @@ class _Form:
     pieces: tuple[str, ...]
     timeless: str
 
-    @classmethod
-    def of(cls, newest: Newest, partition: str, paths: PathForms) -> _Form | None:
-        """Return the form; ``None`` where a path looks like what stands for a field."""
-        said = _OF_SLICE if newest.of_slices else _OF_BASE
-        timed, timeless = (
-            _MARK.split(_sample(newest, partition, paths, mtime)) for mtime in (_MTIME, 0)
+    def of_partition(self, partition: str) -> _Form:
+        """Return the form of items of another partition than ``_PARTITION``."""
+        plain = dumps(partition)[1:-1].decode()
+        uri, *rest = self.pieces
+        return _Form(
+            (
+                uri.replace(_PARTITION, dumps(encoded(partition))[1:-1].decode()),
+                *(piece.replace(_PARTITION, plain) for piece in rest),
+            ),
+            self.timeless.replace(_PARTITION, plain),
         )
-        if timed[1::2] != said or timeless[1::2] != [mark for mark in said if mark != str(_MTIME)]:
-            return None
-        return cls(tuple(timed[::2]), timeless[4])
+
+
+@lru_cache(maxsize=64)
+def _form(newest: Newest, partition: str, paths: PathForms) -> _Form | None:
+    """Return an item's form; ``None`` where a path looks like what stands for a field."""
+    said = _OF_SLICE if newest.of_slices else _OF_BASE
+    timed, timeless = (
+        _MARK.split(_sample(newest, partition, paths, mtime)) for mtime in (_MTIME, 0)
+    )
+    if timed[1::2] != said or timeless[1::2] != [mark for mark in said if mark != str(_MTIME)]:
+        return None
+    if f"{paths.text}{paths.uri}".count(_PARTITION):
+        return None
+    return _Form(tuple(timed[::2]), timeless[4])
 
 
 def _sample(newest: Newest, partition: str, paths: PathForms, mtime_ms: int) -> str:
@@ -135,11 +153,15 @@ class _Head:
 
     Attributes:
         shown: Whether readers see their files; ``None`` where only the query can say.
+        name_end: The end of their names: instant and extension.
+        instant: The instant as an item says it, with the pieces around it.
+        end: How the item of a slice ends, behind its file id.
     """
 
     shown: bool | None
+    name_end: str
     instant: str
-    extension: str
+    end: str
 
 
 class _Reader:
@@ -172,8 +194,9 @@ class _Reader:
 
     def read(self, data: bytes) -> bool:
         """Read the groups of a chunk, in order; return whether it was not given up."""
-        p0, p1, p2, p3, p4, p5, p6, p7, *more = self._form.pieces
-        timeless, heads, say = self._form.timeless, self._heads, self._said.append
+        p0, p1, p2, p3, p4, _, _, p7, *_ = self._form.pieces
+        timeless, of_slices = self._form.timeless, self._newest.of_slices
+        heads, say = self._heads, self._said.append
         partition, pending = self._partition, self._snapshot.pending_compaction
         replaced = self._snapshot.replaced.get(partition)
         for start, end in group_bounds(data):
@@ -197,12 +220,10 @@ class _Reader:
                     return False
             elif head.shown:
                 size, mtime, token = base_tail(data, at)
-                instant = head.instant
-                name = f"{file_id}_{token}_{instant}{head.extension}"
+                name = f"{file_id}_{token}_{head.name_end}"
                 time = f"{p2}{mtime}{p3}" if mtime else timeless
-                say(f",{p0}{name}{p1}{size}{time}{name}{p4}{size}{p5}{instant}{p6}{file_id}{p7}")
-                if more:
-                    say(f"{file_id}{more[0]}{instant}{more[1]}")
+                first = f",{p0}{name}{p1}{size}{time}{name}{p4}{size}{head.instant}{file_id}{p7}"
+                say(f"{first}{file_id}{head.end}" if of_slices else first)
         return True
 
     def _ask(self, file_id: str, body: bytes) -> bool:
@@ -227,8 +248,11 @@ class _Reader:
             or (s.logs_by_completion and not s.completion.is_completed(instant))
         ):
             shown = None
-        head = self._heads[key] = _Head(shown, instant, extension)
+        p5, p6, _, *more = self._form.pieces[5:]
+        end = f"{more[0]}{instant}{more[1]}" if more else ""
+        head = _Head(shown, f"{instant}{extension}", f"{p5}{instant}{p6}", end)
+        self._heads[key] = head
         return head
 
 
-_NONE: Final = _Head(False, "", "")
+_NONE: Final = _Head(False, "", "", "")
