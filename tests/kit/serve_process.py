@@ -1,0 +1,96 @@
+"""``strandline serve`` as a process of its own: started, killed, started again on its port."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import IO, Any
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+class ServeProcess:
+    """Serves the tables below ``root``, to everybody; a context manager.
+
+    Attributes:
+        port: Where; stays the same over restarts.
+        log: File with what all its processes said.
+    """
+
+    def __init__(self, root: Path, log: Path, *options: str) -> None:
+        self.root, self.log, self.options = root, log, options
+        self.port = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._logging: threading.Thread | None = None
+
+    def __enter__(self) -> ServeProcess:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            assert self._join() == 0
+
+    def start(self) -> None:
+        """Start it; returns once it serves."""
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "strandline", "serve", "--no-token"),
+                *("--root", str(self.root), "--port", str(self.port), *self.options),
+            ],
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        )
+        assert process.stderr is not None
+        said = b""
+        for line in process.stderr:
+            said += line
+            if found := re.search(rb"http://127\.0\.0\.1:(\d+)", line):
+                self.port = int(found[1])
+                break
+        self._write(said)
+        self._process = process
+        self._logging = threading.Thread(target=self._log, args=(process.stderr,), daemon=True)
+        self._logging.start()
+        assert self.port, said.decode()
+
+    def _log(self, stream: IO[bytes]) -> None:
+        with stream:
+            for line in stream:
+                self._write(line)
+
+    def _write(self, said: bytes) -> None:
+        with self.log.open("ab") as log:
+            log.write(said)
+
+    def _join(self) -> int:
+        """Wait for the end of the process and of what it says; return its exit code."""
+        assert self._process is not None
+        assert self._logging is not None
+        code = self._process.wait(20)
+        self._logging.join()
+        self._process = None
+        return code
+
+    def kill(self) -> None:
+        """Kill it: no signal that it could handle."""
+        assert self._process is not None
+        self._process.kill()
+        self._join()
+
+    def status(self) -> dict[str, Any]:
+        """Return what the service says of itself."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        try:
+            connection.request("GET", "/v1/strandline/status")
+            told: dict[str, Any] = json.loads(connection.getresponse().read())
+            return told
+        finally:
+            connection.close()
