@@ -39,7 +39,8 @@ class MemoryStorage(Storage):
         self._call("list", path)
         prefix = f"{path}/" if path else ""
         found: dict[str, FileInfo] = {}
-        for name, (data, mtime) in self.files.items():
+        # A copy is made in one go: another thread may write meanwhile.
+        for name, (data, mtime) in self.files.copy().items():
             if name.startswith(prefix):
                 first, slash, _ = name[len(prefix) :].partition("/")
                 is_dir = bool(slash)
@@ -52,7 +53,7 @@ class MemoryStorage(Storage):
         if path in self.files:
             data, mtime = self.files[path]
             return FileInfo(name, len(data), mtime)
-        if any(other.startswith(f"{path}/") for other in self.files):
+        if any(other.startswith(f"{path}/") for other in self.files.copy()):
             return FileInfo(name, 0, 0, is_dir=True)
         return None
 

@@ -1,0 +1,268 @@
+"""One service, three tables that are written, compacted, cleaned, rolled back and archived, and
+clients that stay at their instants and ask meanwhile: no answer may be another than the truth of
+the client's instant, and none may be refused but where nothing else is sound.
+
+A refusal is right (pinned.md, rules 1, 2 and 6) where a compaction that the client knows of was
+dropped; and, for a client whose timeline the service never held, where since then files went or
+instants were archived.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pytest
+
+from executor_proxy.http import HttpSession
+from executor_proxy.remote import RemoteView
+from fsview.rebuilt import differences_from_rebuilt, removals_pending
+from tests.kit.live_service import TOKEN, serving
+from tests.kit.memory_storage import MemoryStorage
+from tests.kit.model.acting import MOVES, PARTITIONS, ActingMachine
+from tests.kit.model.asking import NotedStorage, Pin, questions
+from tests.kit.model.table import ModelTable
+from tests.kit.model.truth import Truth
+from timeline.errors import ViewBehindError
+from timeline.storage.base import FileInfo
+
+WAIT_S: Final = 60
+"""Until a thread that waits for another fails the test."""
+TABLES: Final = {
+    "cow9": (9, "COPY_ON_WRITE"),
+    "mor9": (9, "MERGE_ON_READ"),
+    "mor6": (6, "MERGE_ON_READ"),
+}
+OFTEN: Final = (*MOVES, "write", "write", "write", "complete", "compact", "end", "end")
+
+
+class SharedStorage(NotedStorage):
+    """A table's storage as the service sees it while another thread writes.
+
+    A partition is listed between two steps of the writer, so that what was in flight is known;
+    all else goes on at any time.
+    """
+
+    def __init__(self, table: ModelTable, step: threading.Lock) -> None:
+        super().__init__(table)
+        self._step = step
+
+    def for_cause(self, cause: str) -> SharedStorage:
+        other = object.__new__(SharedStorage)
+        other.__dict__.update(self.__dict__)
+        other._cause = cause
+        return other
+
+    def list(self, path: str) -> tuple[FileInfo, ...]:
+        if path.startswith(".hoodie") or not path:
+            return MemoryStorage.list(self, path)
+        with self._step:
+            return super().list(path)
+
+
+@dataclass
+class Client:
+    """Somebody who stays at an instant, and what had happened to the table by then.
+
+    Attributes:
+        pin: The instant.
+        followed: Whether the service was asked at that very instant.
+        removals: How many cleans and rollbacks had begun.
+        archivals: How many times instants had been archived.
+    """
+
+    pin: Pin
+    followed: bool
+    removals: int
+    archivals: int
+
+
+class Answers:
+    """What a service answered to the questions about a partition; asked again it says the same."""
+
+    def __init__(self, view: RemoteView, partition: str, as_of: str) -> None:
+        self._said: dict[tuple[str, tuple[Any, ...]], Any] = {}
+        for name, arguments in questions(as_of):
+            try:
+                self._said[name, arguments] = getattr(view, name)(partition, *arguments)
+            except ViewBehindError:
+                self._said[name, arguments] = None
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def answer(_partition: str, *arguments: Any) -> Any:
+            said = self._said[name, arguments]
+            if said is None:
+                raise ViewBehindError(f"{name} was refused")
+            return said
+
+        return answer
+
+
+@dataclass
+class Job:
+    """A table, its writer, and its clients; ``step`` is held by whoever changes or judges it.
+
+    Attributes:
+        asked: Counts the clients' rounds: the writer takes one for each of its steps.
+        outcomes: What became of the questions.
+        wrong: What must not be.
+    """
+
+    name: str
+    url: str
+    machine: ActingMachine
+    storage: SharedStorage
+    step: threading.Lock
+    asked: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    clients: list[Client] = field(default_factory=list)
+    states: list[Truth] = field(default_factory=list)
+    outcomes: Counter[str] = field(default_factory=Counter)
+    wrong: list[Any] = field(default_factory=list)
+    removals: int = 0
+    archivals: int = 0
+    done: bool = False
+
+    @property
+    def table(self) -> ModelTable:
+        return self.machine.table
+
+    def view(self, pin: Pin) -> RemoteView:
+        """Return a client's view, over HTTP."""
+        session = HttpSession(self.url, TOKEN)
+        return RemoteView(session, self.storage.base_path, pin.last_instant, pin.timeline_hash)
+
+    # The writer.
+
+    def write(self, seed: int, steps: int) -> None:
+        """Do something to the table, again and again; now and then look at it through the
+        service, as a driver does."""
+        rng = random.Random(f"{self.name} {seed}")
+        try:
+            self.pin(followed=True)
+            for number in range(steps):
+                assert self.asked.acquire(timeout=WAIT_S)
+                with self.step:
+                    self._move(rng.choice(OFTEN), rng.randrange(4))
+                self.pin(followed=number % 3 == 0)
+        finally:
+            self.done = True
+
+    def _move(self, what: str, number: int) -> None:
+        before = self.table.under_way
+        instants = len(self.table.meta.active_timeline())
+        self.machine.move_on([(what, number)])
+        under_way = self.table.under_way is not before and self.table.under_way is not None
+        self.removals += under_way or what in ("clean", "roll back", "end", "fail")
+        self.archivals += what == "archive" and len(self.table.meta.active_timeline()) < instants
+        self.states.append(self.table.truth.copy())
+
+    def pin(self, *, followed: bool) -> None:
+        """Begin a client at this instant."""
+        pin = Pin.of(self.table)
+        if followed:
+            for partition in PARTITIONS:
+                self.view(pin).latest_file_slices(partition)
+        self.clients.append(Client(pin, followed, self.removals, self.archivals))
+
+    # The clients.
+
+    def ask(self, seed: int) -> None:
+        """Ask as old and new clients until the writer is done, then as each of them once."""
+        rng = random.Random(f"{self.name} asks {seed}")
+        while not self.done:
+            if self.clients:
+                self._ask_as(rng.choice(self.clients), rng.choice(PARTITIONS))
+            self.asked.release()
+        for client in self.clients:
+            for partition in PARTITIONS:
+                self._ask_as(client, partition)
+
+    def _ask_as(self, client: Client, partition: str) -> None:
+        truth = client.pin.truth
+        as_of = max(truth.completed, default="0")
+        answers = Answers(self.view(client.pin), partition, as_of)
+        with self.step:
+            found = list(self.machine.watcher.differences(answers, truth, partition, as_of))
+            self.outcomes["answered"] += len(questions(as_of)) - len(found)
+            for wrong in found:
+                outcome = self._judge(client, answers, partition, as_of, wrong)
+                self.outcomes[outcome] += 1
+                if "not" in outcome:
+                    self.wrong.append((outcome, client.pin.last_instant, partition, *wrong))
+
+    def _judge(
+        self, client: Client, answers: Answers, partition: str, as_of: str, wrong: Any
+    ) -> str:
+        pin = client.pin
+        if wrong[1] is None:
+            plans = {*pin.truth.compactions, *pin.truth.log_compactions, *pin.truth.completed}
+            if plans & self.table.undone:
+                return "refused: undone"
+            went = client.removals != self.removals or client.archivals != self.archivals
+            return "refused: gone" if went and not client.followed else "not to be refused"
+        # Where nothing but cleans came since, the newest may be said instead.
+        for state in self.states:
+            if state.moves == pin.truth.moves:
+                left = self.machine.watcher.differences(answers, state, partition, as_of)
+                if wrong[0] not in [other[0] for other in left]:
+                    return "answered as cleaned"
+        return "not right"
+
+
+@pytest.fixture
+def jobs() -> Iterator[list[Job]]:
+    """One service and the jobs that use it."""
+    begun = []
+    for name, (version, table_type) in TABLES.items():
+        machine = ActingMachine()
+        machine.make(version=version, table_type=table_type, change_data=False, retained=64)
+        machine.table.storage.base_path = f"/memory/{name}"
+        step = threading.Lock()
+        storage = SharedStorage(machine.table, step)
+        machine.watcher.storage = storage  # which notes what the service may have seen
+        begun.append(Job(name, "", machine, storage, step))
+    storages = {job.storage.base_path: job.storage for job in begun}
+    with serving("/memory", opener=lambda path, _options: storages[path]) as server:
+        for job in begun:
+            job.url = server.url
+        yield begun
+        for job in begun:
+            view = server.parts.views.view(job.storage.base_path).sync()
+            if not removals_pending(view.snapshot.active):
+                assert not differences_from_rebuilt(view.snapshot, job.table.storage)
+
+
+def churn(jobs: list[Job], seed: int, *, steps: int, clients: int) -> Counter[str]:
+    """Let writers and clients go on side by side; return what became of the questions."""
+    with ThreadPoolExecutor(len(jobs) * (clients + 1)) as pool:
+        running = [pool.submit(job.write, seed, steps) for job in jobs]
+        for number in range(clients):
+            running += [pool.submit(job.ask, seed + number) for job in jobs]
+        for future in running:
+            future.result()
+    outcomes: Counter[str] = Counter()
+    for job in jobs:
+        assert not job.wrong, (job.name, len(job.wrong), job.outcomes, *job.wrong[:2])
+        outcomes += job.outcomes
+    return outcomes
+
+
+def test_clients_are_answered_at_their_instants_while_writes_go_on(jobs: list[Job]) -> None:
+    outcomes = churn(jobs, 1, steps=8, clients=2)
+    assert outcomes["answered"] > 0.8 * outcomes.total(), outcomes
+
+
+@pytest.mark.property
+@pytest.mark.parametrize("seed", range(4))
+def test_many_clients_while_many_writes_go_on(
+    jobs: list[Job], seed: int, report: Callable[[str], None]
+) -> None:
+    outcomes = churn(jobs, seed, steps=60, clients=4)
+    share = outcomes["answered"] / outcomes.total()
+    report(f"clients at their instants over HTTP, {seed}: {share:.1%} answered, {dict(outcomes)}")
+    assert share > 0.8, outcomes
