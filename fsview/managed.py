@@ -24,7 +24,7 @@ from timeline.errors import InputError, RootNotAllowedError
 from timeline.storage.base import Storage
 from timeline.storage.open import open_storage
 from timeline.table_config import read_table_config
-from timeline.table_id import TableId
+from timeline.table_id import TableId, is_relative
 
 Opener = Callable[[str, Mapping[str, Any] | None], Storage]
 
@@ -39,7 +39,7 @@ def open_view(storage: Storage, *, metrics: Metrics | None = None) -> LocalView:
 
 
 class ViewManager:
-    """The tables of a process; its lock guards the tables and the roots."""
+    """The tables of a process; its lock guards the tables and changes of the roots."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class ViewManager:
             stores: Where the tables' packed files lie; ``None``: in memory.
         """
         self._lock = threading.Lock()
-        self._roots: set[TableId] = set()
+        self._roots: frozenset[TableId] = frozenset()
         self._tables: dict[TableId, TableView] = {}
         self._opening: Shared[TableView] = Shared()
         self._storage_options = storage_options
@@ -81,32 +81,64 @@ class ViewManager:
     def add_root(self, root: str) -> None:
         """Allow the tables at and below a path."""
         with self._lock:
-            self._roots.add(resolved(root))
+            self._roots |= {resolved(root)}
 
     def view(self, base_path: str) -> TableView:
         """Return the table at a base path.
 
         Raises:
-            InputError: The base path is empty or holds a NUL.
+            InputError: The base path is empty, relative, or holds a NUL.
             RootNotAllowedError: It is outside the roots.
             TableNotFoundError: There is no table.
 
         Cost: for a table not open yet, reading it; one that can't be read isn't kept.
         """
+        table_id = self._admitted(base_path)
+        with self._lock:
+            table = self._tables.get(table_id)
+        return table or self._opening.run(table_id, lambda: self._opened(table_id))
+
+    def storage_of(self, base_path: str) -> tuple[TableId, Storage]:
+        """Return the id and the storage of what may be a table; nothing is read.
+
+        Raises:
+            InputError: The base path is empty, relative, or holds a NUL.
+            RootNotAllowedError: It is outside the roots.
+        """
+        table_id = self._admitted(base_path)
+        with self._lock:
+            table = self._tables.get(table_id)
+        return table_id, self._storage(table_id) if table is None else table.storage
+
+    def _admitted(self, base_path: str) -> TableId:
+        """Return the id of a base path that may be served."""
         if not base_path:
             raise InputError("the base path is empty")
         if "\0" in base_path:
             raise InputError(f"the base path {base_path!r} holds a NUL, which no path does")
+        if is_relative(base_path):
+            raise InputError(
+                f"the base path {base_path!r} is relative; allowed: a URL, or a path that begins"
+                f" with '/', as the caller's working directory isn't the service's"
+            )
         table_id = resolved(base_path)
-        with self._lock:
-            roots = tuple(self._roots)
-            table = self._tables.get(table_id)
+        roots = self._roots
         if not any(_is_below(table_id, root) for root in roots):
             allowed = ", ".join(sorted(map(str, roots))) or "none"
             raise RootNotAllowedError(
                 f"base path {base_path!r} is outside the roots served: {allowed}"
             )
-        return table or self._opening.run(table_id, lambda: self._opened(table_id))
+        return table_id
+
+    def _storage(self, table_id: TableId) -> Storage:
+        """Return the storage of a table, out of which links don't lead past the roots."""
+        path = table_id.path if table_id.family == "file" else str(table_id)
+        return self._open(path, self._storage_options).confined(self._admits)
+
+    def _admits(self, real_path: str) -> bool:
+        """Whether a place on this machine is below a root."""
+        place = TableId("file", "", real_path)
+        return any(_is_below(place, root) for root in self._roots)
 
     def open_tables(self) -> tuple[TableView, ...]:
         """Return the tables opened so far, by the text of their ids."""
@@ -137,8 +169,7 @@ class ViewManager:
         return freed
 
     def _opened(self, table_id: TableId) -> TableView:
-        path = table_id.path if table_id.family == "file" else str(table_id)
-        storage = self._open(path, self._storage_options)
+        storage = self._storage(table_id)
         if self.stores.lasts:  # nothing is left behind for what is no table
             read_table_config(storage)
         table = TableView(

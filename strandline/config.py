@@ -51,6 +51,7 @@ class Setting(Generic[T]):
         allowed: The values that a text may have; compared without regard to case. Empty: any.
         minimum: The least value that a number may have.
         maximum: The greatest.
+        secret: Whether its value must not be shown; ``None``: when the name sounds like it.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Setting(Generic[T]):
     allowed: tuple[str, ...] = ()
     minimum: float | None = None
     maximum: float | None = None
+    secret: bool | None = None
 
     @property
     def type_name(self) -> str:
@@ -70,10 +72,14 @@ class Setting(Generic[T]):
     @property
     def is_secret(self) -> bool:
         """Whether its value must not be shown."""
-        return _is_secret(self.name)
+        return _is_secret(self.name) if self.secret is None else self.secret
 
-    def parse(self, text: str) -> T:
+    def parse(self, text: str, called: str = "") -> T:
         """Return the value that ``text`` stands for.
+
+        Args:
+            text: As it was given.
+            called: What whoever gave it calls the setting (a flag, a variable); else its name.
 
         Raises:
             ConfigError: It isn't a value of this setting; the message names the setting, the value
@@ -82,11 +88,11 @@ class Setting(Generic[T]):
         try:
             value = _convert(text.strip(), type(self.default))
         except ValueError:
-            raise self._refusal(text) from None
+            raise self._refusal(text, called) from None
         if isinstance(value, str):
-            value = self._one_of(value)
+            value = self._one_of(value, called)
         elif not self._in_range(value):
-            raise self._refusal(text)
+            raise self._refusal(text, called)
         return cast("T", value)
 
     def _in_range(self, value: float) -> bool:
@@ -95,17 +101,17 @@ class Setting(Generic[T]):
         greatest = math.inf if self.maximum is None else self.maximum
         return least <= value <= greatest
 
-    def _one_of(self, value: str) -> str:
+    def _one_of(self, value: str, called: str) -> str:
         if not self.allowed:
             return value
         for name in self.allowed:
             if name.lower() == value.lower():
                 return name
-        raise self._refusal(value)
+        raise self._refusal(value, called)
 
-    def _refusal(self, text: str) -> ConfigError:
+    def _refusal(self, text: str, called: str) -> ConfigError:
         shown = "***" if self.is_secret else repr(text)
-        return ConfigError(f"{self.name} is {shown}; allowed: {self.describe_allowed()}")
+        return ConfigError(f"{called or self.name} is {shown}; allowed: {self.describe_allowed()}")
 
     def describe_allowed(self) -> str:
         """Return in words what the setting may be."""
@@ -131,6 +137,16 @@ def _convert(text: str, kind: type[object]) -> bool | int | float | str:
     if kind is int:
         return int(text)
     return float(text) if kind is float else text
+
+
+def as_text(value: object) -> str:
+    """Return a value as one would write it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def masked(name: str, value: object) -> str:
+    """Return a value as it may be shown, going by its name: the text, or stars."""
+    return "***" if _is_secret(name) else str(value)
 
 
 def _is_secret(name: str) -> bool:
@@ -182,7 +198,21 @@ class Settings:
         """Yield what was set, by name, with secrets starred out; for logs and status pages."""
         for name in sorted({**self._values, **self.other}):
             value = self._values.get(name, self.other.get(name))
-            yield name, "***" if _is_secret(name) else str(value)
+            yield name, masked(name, value)
+
+    def shown(self, table: Iterable[Setting[Any]]) -> dict[str, dict[str, str]]:
+        """Return the settings of a table by name: the value, and whether an option gave it.
+
+        Secrets are starred out, so that it may be logged and shown on status pages.
+        """
+        return {
+            setting.name: {
+                "value": "***" if setting.is_secret and is_set else as_text(self.get(setting)),
+                "from": "option" if is_set else "default",
+            }
+            for setting in sorted(table, key=lambda setting: setting.name)
+            for is_set in (self.is_set(setting),)
+        }
 
 
 EMBED: Final = Setting(
@@ -293,6 +323,144 @@ KEEP_ALIVE: Final = Setting(
     unit="s",
     minimum=1,
 )
+REQUEST_LINE_BYTES: Final = Setting(
+    "strandline.service.request.line.max.bytes",
+    4 << 20,
+    "Longest request target; a longer one is answered with 414. Hudi's clients name partitions and"
+    " instants there.",
+    "service",
+    unit="bytes",
+    minimum=1024,
+)
+HEADER_BYTES: Final = Setting(
+    "strandline.service.header.max.bytes",
+    64 << 10,
+    "Most bytes of a request's headers together; more are answered with 431.",
+    "service",
+    unit="bytes",
+    minimum=1024,
+)
+HEADER_COUNT: Final = Setting(
+    "strandline.service.header.max.count",
+    100,
+    "Most headers of a request; more are answered with 431.",
+    "service",
+    minimum=16,
+)
+BODY_BYTES: Final = Setting(
+    "strandline.service.body.max.bytes",
+    1 << 20,
+    "Longest body of a request; a longer one is answered with 413. No route reads one.",
+    "service",
+    unit="bytes",
+    minimum=0,
+)
+REQUEST_TIMEOUT: Final = Setting(
+    "strandline.service.request.timeout.secs",
+    60.0,
+    "How long a request may take to arrive, and a new connection to send one; then it is closed.",
+    "service",
+    unit="s",
+    minimum=0.1,
+    maximum=86400,
+)
+WRITE_TIMEOUT: Final = Setting(
+    "strandline.service.write.timeout.secs",
+    60.0,
+    "How long a client may take nothing of the answer it was sent; then its connection is cut off.",
+    "service",
+    unit="s",
+    minimum=0.1,
+    maximum=86400,
+)
+MAX_CONNECTIONS: Final = Setting(
+    "strandline.service.connections.max",
+    8192,
+    "Most connections at a time, as far as the process may have open files; more are answered with"
+    " 503.",
+    "service",
+    minimum=1,
+)
+MAX_PIPELINED: Final = Setting(
+    "strandline.service.pipelined.max",
+    64,
+    "Most requests of one connection that wait for their turn; what follows isn't read before.",
+    "service",
+    minimum=1,
+)
+ADMIT_NETWORKS: Final = Setting(
+    "strandline.service.admit.networks",
+    "",
+    "Networks whose clients need no token, separated by commas: NETWORK for everything,"
+    " NETWORK=reads for look-ups, NETWORK=markers for markers. The peer of the connection counts,"
+    " whatever its headers say.",
+    "service",
+)
+TLS_CERTIFICATE: Final = Setting(
+    "strandline.service.tls.certificate",
+    "",
+    "File with the service's certificate and what leads to its authority, PEM; the service then"
+    " speaks https only. Hudi's Java clients can't.",
+    "service",
+)
+TLS_KEY: Final = Setting(
+    "strandline.service.tls.key",
+    "",
+    "File with the certificate's private key, PEM, without a password.",
+    "service",
+)
+TLS_CA: Final = Setting(
+    "strandline.service.tls.ca",
+    "",
+    "File with the authorities that executors trust when the service has a certificate, PEM; empty"
+    " takes the system's.",
+    "executor",
+)
+EARLY_CONFLICTS: Final = Setting(
+    "hoodie.write.concurrency.early.conflict.detection.enable",
+    False,
+    "Whether the service looks for conflicts between writers whose markers it keeps, and refuses"
+    " the markers of the later one. Only writers that have it on as well are refused.",
+    "service",
+)
+EARLY_COMMIT_CONFLICTS: Final = Setting(
+    "hoodie.write.concurrency.early.conflict.check.commit.conflict",
+    False,
+    "Whether commits that completed since a write's first marker count as conflicts, too.",
+    "service",
+)
+EARLY_CONFLICTS_DELAY: Final = Setting(
+    "hoodie.write.concurrency.async.conflict.detector.initial_delay_ms",
+    0,
+    "From a write's first marker to the first look for conflicts.",
+    "service",
+    unit="ms",
+    minimum=0,
+)
+EARLY_CONFLICTS_PERIOD: Final = Setting(
+    "hoodie.write.concurrency.async.conflict.detector.period_ms",
+    30000,
+    "From one look for conflicts to the next.",
+    "service",
+    unit="ms",
+    minimum=1,
+)
+HEARTBEAT_INTERVAL: Final = Setting(
+    "hoodie.client.heartbeat.interval_in_ms",
+    60000,
+    "How often writers show that they live. The service counts one as dead that has missed more"
+    " than it may, and looks for no conflicts with it.",
+    "service",
+    unit="ms",
+    minimum=1,
+)
+HEARTBEAT_MISSES: Final = Setting(
+    "hoodie.client.heartbeat.tolerable.misses",
+    2,
+    "Heartbeats that a writer may miss.",
+    "service",
+    minimum=1,
+)
 REMOTE_TIMEOUT: Final = Setting(
     "hoodie.filesystem.view.remote.timeout.secs",
     300,
@@ -323,6 +491,24 @@ SERVICE_SETTINGS: Final[tuple[Setting[Any], ...]] = (
     CHECK_INTERVAL,
     STOP_GRACE,
     KEEP_ALIVE,
+    REQUEST_LINE_BYTES,
+    HEADER_BYTES,
+    HEADER_COUNT,
+    BODY_BYTES,
+    REQUEST_TIMEOUT,
+    WRITE_TIMEOUT,
+    MAX_CONNECTIONS,
+    MAX_PIPELINED,
+    ADMIT_NETWORKS,
+    TLS_CERTIFICATE,
+    TLS_KEY,
+    TLS_CA,
+    EARLY_CONFLICTS,
+    EARLY_COMMIT_CONFLICTS,
+    EARLY_CONFLICTS_DELAY,
+    EARLY_CONFLICTS_PERIOD,
+    HEARTBEAT_INTERVAL,
+    HEARTBEAT_MISSES,
     REMOTE_TIMEOUT,
     BACKUP_VIEW,
 )

@@ -16,6 +16,8 @@ MARKERS: Final = "/v1/hoodie/marker"
 CREATE_MARKER: Final = f"{MARKERS}/create"
 MARKER_DIRECTORY: Final = "markerdirpath"
 MARKER_NAME: Final = "markername"
+EARLY_CONFLICTS: Final = "basepath"
+"""Sent by writers that want early conflicts found; what it says is in the directory's path too."""
 
 
 def add_marker_routes(add: Add, markers: MarkerService) -> None:
@@ -28,8 +30,10 @@ def add_marker_routes(add: Add, markers: MarkerService) -> None:
         return json_body([name for name in markers.names(directory()) if keep(name)])
 
     def create() -> Reply:
-        name = required(parameters(), MARKER_NAME)
-        return json_body(markers.submit(directory(), name).result())
+        params = parameters()
+        name = required(params, MARKER_NAME)
+        refusable = bool(params.get(EARLY_CONFLICTS))
+        return json_body(markers.submit(directory(), name, refusable=refusable).result())
 
     add("GET", f"{MARKERS}/all", lambda: names(lambda _: True))
     add("GET", f"{MARKERS}/create-and-merge", lambda: names(lambda n: not n.endswith("APPEND")))

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import orjson
 import pytest
 
-from strandline.service import markers
-from strandline.service.markers import MarkerService, check_name, split_directory
+from strandline.service import marker_directory, markers
+from strandline.service.marker_files import check_name, split_directory
+from strandline.service.markers import MarkerService
 from tests.kit import golden
 from tests.kit.live_service import HttpClient, serving
-from timeline.errors import InputError, RootNotAllowedError, StorageUnavailableError
+from timeline.clock import ManualClock
+from timeline.errors import (
+    InputError,
+    RootNotAllowedError,
+    StorageUnavailableError,
+    TableNotFoundError,
+)
 from timeline.storage.base import Storage
 from timeline.storage.faults import Effect, Fault, FaultyStorage
 from timeline.storage.local import LocalStorage
+from timeline.table_config import CONFIG_PATH
+from timeline.table_id import TableId
 
 INSTANT = "20261121090000000"
 
@@ -46,15 +56,20 @@ class Tables:
         self.root = root
         self.storages: dict[str, Storage] = {}
 
-    def __call__(self, base_path: str) -> tuple[Hashable, Storage]:
-        path = base_path.removeprefix("file://").removeprefix("file:")
+    def __call__(self, base_path: str) -> tuple[TableId, Storage]:
+        table_id = TableId.of(base_path)
+        path = table_id.path
         if not path.startswith(str(self.root)):
             raise RootNotAllowedError(f"{base_path} is outside")
-        return path, self.storages.setdefault(path, LocalStorage(path))
+        return table_id, self.storages.setdefault(path, LocalStorage(path))
 
 
 @pytest.fixture
 def base(tmp_path: Path) -> Path:
+    """A table: what makes a directory one is there, and nothing that could be read."""
+    properties = tmp_path / "t" / CONFIG_PATH
+    properties.parent.mkdir(parents=True)
+    properties.write_text("damaged")
     return tmp_path / "t"
 
 
@@ -112,7 +127,7 @@ def test_what_comes_during_a_flush_goes_together_in_the_next(
 def test_a_full_file_is_left_alone(
     base: Path, service: MarkerService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(markers, "FILE_BYTES", 100)
+    monkeypatch.setattr(marker_directory, "FILE_BYTES", 100)
     for number in range(5):
         assert service.submit(directory(base), name(number)).result(20)
     written = files(base)
@@ -148,7 +163,7 @@ def test_two_services_do_not_share_a_file(base: Path, tables: Tables) -> None:
 
 
 @pytest.mark.parametrize("effect", [Effect.ERROR_BEFORE, Effect.ERROR_AFTER])
-@pytest.mark.parametrize("at", range(1, 6))
+@pytest.mark.parametrize("at", range(1, 9))
 def test_a_marker_that_failed_can_be_asked_for_again(
     base: Path, tables: Tables, service: MarkerService, at: int, effect: Effect
 ) -> None:
@@ -162,6 +177,7 @@ def test_a_marker_that_failed_can_be_asked_for_again(
     assert failed <= 1
     for number in (1, 2, 3):
         service.submit(directory(base), name(number)).result(20)
+    assert (Path(directory(base)) / "MARKERS.type").read_text() == "TIMELINE_SERVER_BASED"
     assert set(service.names(directory(base))) == set(map(name, (1, 2, 3)))
     restarted = MarkerService(Tables(base.parent))
     assert set(restarted.names(directory(base))) == set(map(name, (1, 2, 3)))
@@ -178,6 +194,108 @@ def test_a_deleted_directory_is_forgotten(base: Path, service: MarkerService) ->
     assert service.names(directory(base)) == ()
     assert service.submit(directory(base), name(1)).result(20) is True
     assert files(base)["MARKERS0"] == f"{name(1)}\n"
+
+
+def test_looking_leaves_nothing_behind(
+    base: Path, tables: Tables, service: MarkerService
+) -> None:
+    other = MarkerService(tables)
+    other.submit(directory(base), name(1)).result(20)
+    for number in range(50):
+        assert service.names(directory(base, str(number))) == ()
+        assert not service.exists(directory(base, str(number)))
+        assert not service.delete(directory(base, str(number)))
+    assert service.names(directory(base)) == (name(1),)
+    assert service.exists(f"file://{directory(base)}/")
+    assert service.status()["directories"] == 0
+    other.close()
+
+
+def test_directories_in_which_nothing_happens_are_given_up(base: Path, tables: Tables) -> None:
+    clock = ManualClock(0)
+    service = MarkerService(tables, clock=clock)
+    for number in range(3):
+        service.submit(directory(base, str(number)), name(1)).result(20)
+        service.submit(directory(base, f"{number}/"), name(2)).result(20)
+    clock.advance(1000 * 1800)
+    service.submit(directory(base, "2"), name(3)).result(20)
+    clock.advance(1000 * 1801)
+    service.submit(directory(base, "3"), name(1)).result(20)
+    assert service.status()["directories"] == 2
+    # Whoever comes back finds what was there.
+    assert service.submit(directory(base, "0"), name(2)).result(20) is False
+    assert service.submit(directory(base, "0/"), name(3)).result(20) is True
+    assert service.names(directory(base, "0")) == tuple(map(name, (1, 2, 3)))
+    service.close()
+
+
+def test_the_directories_known_are_bounded(
+    base: Path, service: MarkerService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(markers, "MAX_DIRECTORIES", 5)
+    monkeypatch.setattr(markers, "MAX_SPELLINGS", 7)
+    for number in range(20):
+        assert service.submit(directory(base, str(number)), name(1)).result(20)
+        assert not service.submit(directory(base, f"{number}//"), name(1)).result(20)
+    assert service.status()["directories"] <= 5
+    assert not service.submit(directory(base, "0"), name(1)).result(20)
+
+
+def remove_whole(base: Path) -> None:
+    shutil.rmtree(directory(base))
+
+
+def remove_type(base: Path) -> None:
+    (Path(directory(base)) / "MARKERS.type").unlink()
+
+
+@pytest.mark.parametrize("remove", [remove_whole, remove_type])
+def test_a_directory_that_vanished_is_begun_anew(
+    base: Path, service: MarkerService, remove: Callable[[Path], None]
+) -> None:
+    """Hudi takes files without ``MARKERS.type`` for none, so none of them may be relied on."""
+    for number in (1, 2):
+        service.submit(directory(base), name(number)).result(20)
+    remove(base)
+    kept = remove is remove_type
+    assert service.names(directory(base)) == ((name(1), name(2)) if kept else ())
+    assert service.submit(directory(base), name(1)).result(20) is not kept
+    assert service.submit(directory(base), name(3)).result(20) is True
+    written = files(base)
+    assert written.pop("MARKERS.type") == "TIMELINE_SERVER_BASED"
+    wanted = {name(1), name(3), *([name(2)] if kept else [])}
+    assert set("".join(written.values()).splitlines()) == wanted
+    remove(base)
+    assert service.submit(directory(base), name(3)).result(20) is not kept
+
+
+def test_a_table_that_was_deleted_is_not_made_again(base: Path, service: MarkerService) -> None:
+    service.submit(directory(base), name(1)).result(20)
+    shutil.rmtree(base)
+    for number in (1, 2):
+        with pytest.raises(TableNotFoundError, match=f"no table at {base}"):
+            service.submit(directory(base), name(number)).result(20)
+    assert service.names(directory(base)) == ()
+    assert not service.exists(directory(base))
+    assert not service.delete(directory(base))
+    assert not base.exists()
+
+
+@pytest.mark.parametrize("linked", ["", "/.hoodie", "/.hoodie/.temp", f"/.hoodie/.temp/{INSTANT}"])
+def test_links_out_of_the_table_are_not_followed(
+    base: Path, tmp_path: Path, service: MarkerService, linked: str
+) -> None:
+    service.submit(directory(base), name(1)).result(20)
+    link, elsewhere = Path(f"{base}{linked}"), tmp_path / "elsewhere"
+    link.rename(elsewhere)
+    link.symlink_to(elsewhere)
+    before = {path: path.stat().st_mtime_ns for path in elsewhere.rglob("*")}
+    with pytest.raises(RootNotAllowedError, match="behind a symbolic link"):
+        service.submit(directory(base), name(2)).result(20)
+    for ask in (service.names, service.exists, service.delete):
+        with pytest.raises(RootNotAllowedError, match="behind a symbolic link"):
+            ask(directory(base))
+    assert {path: path.stat().st_mtime_ns for path in elsewhere.rglob("*")} == before
 
 
 def test_many_threads_lose_nothing(base: Path, service: MarkerService) -> None:

@@ -1,0 +1,257 @@
+"""``MarkerDirectory``: the markers of one instant, durable before anybody hears ``true``.
+
+**Invariant**: ``true`` is answered after the marker is durable in a ``MARKERS<n>`` file, beside
+which ``MARKERS.type`` lies. A name is answered ``true`` once; who asks again hears ``false``.
+
+Markers are written as they come, many at a time: while one flush of a directory runs, later
+creations queue and go together in the next (group commit on arrival). A file is rewritten whole
+by atomic replace until it has grown to ``FILE_BYTES``, then the next number is taken by exclusive
+create, so a file is never shared with another server, nor one of before a restart written again.
+
+What is remembered holds only as long as the directory does. Others delete directories too (a
+rollback without the service, a table that is dropped), so each flush first looks for
+``MARKERS.type``: if it is gone, what was remembered is forgotten, and read again.
+
+Source: Hudi 1.2.0 ``MarkerDirState``.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, field
+from typing import Final
+
+from strandline.service.conflict_detector import ConflictWatch
+from strandline.service.marker_files import PREFIX, TYPE, TYPE_FILE, read_stored
+from timeline.errors import AlreadyExistsError, TableNotFoundError
+from timeline.storage.base import Storage
+from timeline.table_config import BACKUP_PATH, CONFIG_PATH
+
+logger = logging.getLogger(__name__)
+
+FILE_BYTES: Final = 64 * 1024
+
+Guard = Callable[[], None]
+"""Raises when the directory may not be touched."""
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A marker that waits for its flush, and who waits for it.
+
+    Attributes:
+        refusable: Whether who waits takes ``false`` for a conflict.
+    """
+
+    name: str
+    refusable: bool
+    created: Future[bool] = field(default_factory=Future)
+
+
+class MarkerDirectory:
+    """The markers of one instant.
+
+    ``_lock`` guards the fields and is never held during I/O; ``_io`` is held for the whole of a
+    load, a flush and a delete, so these follow one another. ``_io`` is taken before ``_lock``.
+
+    Attributes:
+        used_s: When it was last asked for a marker, by a monotonic clock.
+    """
+
+    def __init__(self, storage: Storage, path: str, pool: Executor, guard: Guard) -> None:
+        """Make one that has read nothing yet.
+
+        Args:
+            storage: The table's.
+            path: Of the directory, under the base path.
+            pool: Runs the flushes.
+            guard: Is asked before anything is read or written.
+        """
+        self.used_s = 0.0
+        self._storage = storage
+        self._path = path
+        self._pool = pool
+        self._guard = guard
+        self._lock = threading.Lock()
+        self._io = threading.Lock()
+        self._watch: ConflictWatch | None = None
+        self._durable: dict[str, None] = {}
+        self._pending: list[_Pending] = []
+        self._flushing = False
+        self._retired = False
+        self._typed = False
+        self._index = -1
+        self._lines: list[str] = []
+        self._bytes = 0
+
+    def submit(
+        self, name: str, now_s: float, watch: Callable[[], ConflictWatch] | None = None
+    ) -> Future[bool] | None:
+        """Queue a marker; the future says whether it is new, once it is durable.
+
+        Args:
+            name: The marker.
+            now_s: The time, by a monotonic clock.
+            watch: Begins to look for conflicts, if who asks takes ``false`` for one; else ``None``.
+
+        Returns:
+            ``None`` when this object was retired meanwhile: ask for the directory again.
+        """
+        pending = _Pending(name, refusable=watch is not None)
+        with self._lock:
+            if self._retired:
+                return None
+            self.used_s = now_s
+            if watch is not None:
+                self._watch = self._watch or watch()
+                if self._watch.ask():
+                    pending.created.set_result(False)
+                    return pending.created
+            self._pending.append(pending)
+            start, self._flushing = not self._flushing, True
+        if start:
+            self._pool.submit(self._flush_all)
+        return pending.created
+
+    def names(self) -> tuple[str, ...]:
+        """Return the durable markers, in the order of their creation."""
+        with self._io:
+            self._look()
+            with self._lock:
+                return tuple(self._durable)
+
+    def announced(self) -> tuple[str, ...]:
+        """Return the durable markers and those that wait for their flush."""
+        durable = self.names()
+        with self._lock:
+            return (*durable, *(pending.name for pending in self._pending))
+
+    def exists(self) -> bool:
+        """Whether the directory is on storage."""
+        self._guard()
+        found = self._storage.stat(self._path)
+        return found is not None and found.is_dir
+
+    def delete(self) -> bool:
+        """Delete the directory and forget its markers; return whether it was there."""
+        with self._io:
+            self._guard()
+            try:
+                return self._storage.delete_tree(self._path)
+            finally:
+                # Also after a failure half-way: what is left is read again on next use.
+                self._forget()
+                self._end_watch()
+
+    def retire(self) -> bool:
+        """Close this object to new markers unless some wait; return whether it is closed.
+
+        Nothing is lost: another object reads again what is on storage.
+        """
+        with self._lock:
+            # Who holds ``_io`` may be deleting, which must not meet another object's flush.
+            self._retired = not (self._pending or self._flushing or self._io.locked())
+            retired = self._retired
+        if retired:
+            self._end_watch()
+        return retired
+
+    def _end_watch(self) -> None:
+        with self._lock:
+            watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.end()
+
+    def _forget(self) -> None:
+        with self._lock:
+            self._durable = {}
+        self._typed = False
+        self._index, self._lines, self._bytes = -1, [], 0
+
+    def _look(self) -> None:
+        """See to it that what is remembered is what is there; the caller holds ``_io``."""
+        self._guard()
+        if self._typed and self._storage.stat(f"{self._path}/{TYPE_FILE}") is not None:
+            return
+        self._forget()
+        stored = read_stored(self._storage, self._path)
+        with self._lock:
+            self._durable = dict.fromkeys(stored.names)
+        self._index, self._typed = stored.last_index, stored.has_type
+
+    def _flush_all(self) -> None:
+        """Flush until nothing is queued; runs on the pool, once at a time."""
+        while True:
+            with self._lock:
+                queued, self._pending = self._pending, []
+                watch = self._watch
+                if not queued:
+                    self._flushing = False
+                    return
+            # Who no longer waits (its request was cancelled) needs no marker.
+            batch = [p for p in queued if p.created.set_running_or_notify_cancel()]
+            if watch is not None and watch.conflict is not None:
+                for pending in batch:
+                    if pending.refusable:
+                        pending.created.set_result(False)
+                batch = [pending for pending in batch if not pending.refusable]
+            if batch:
+                self._flush(batch)
+
+    def _flush(self, batch: list[_Pending]) -> None:
+        """Make a batch durable, then answer those who wait for it."""
+        try:
+            with self._io:
+                self._look()
+                fresh = [p.name for p in batch if p.name not in self._durable]
+                fresh = list(dict.fromkeys(fresh))
+                if fresh:
+                    self._write(fresh)
+        except Exception as exc:  # noqa: BLE001 - handed to every waiting request
+            for pending in batch:
+                pending.created.set_exception(exc)
+            return
+        new = set(fresh)
+        for pending in batch:
+            pending.created.set_result(pending.name in new)
+            new.discard(pending.name)
+
+    def _write(self, fresh: list[str]) -> None:
+        """Write new markers behind those of the current file; the caller holds ``_io``."""
+        if not self._typed:
+            self._create_type()
+        if self._bytes >= FILE_BYTES:
+            self._lines, self._bytes = [], 0
+        lines = [*self._lines, *fresh]
+        data = "".join(f"{line}\n" for line in lines).encode()
+        if self._lines:
+            self._storage.replace(f"{self._path}/{PREFIX}{self._index}", data)
+        else:
+            self._index = self._create_next(data)
+        self._lines, self._bytes = lines, len(data)
+        with self._lock:
+            self._durable.update(dict.fromkeys(fresh))
+
+    def _create_type(self) -> None:
+        """Begin the directory, in a table that is there: one that was dropped isn't made again."""
+        if all(self._storage.stat(path) is None for path in (CONFIG_PATH, BACKUP_PATH)):
+            raise TableNotFoundError(f"no table at {self._storage.base_path}")
+        try:
+            self._storage.create(f"{self._path}/{TYPE_FILE}", TYPE)
+        except AlreadyExistsError:
+            logger.debug("%s/%s was there already", self._path, TYPE_FILE)
+        self._typed = True
+
+    def _create_next(self, data: bytes) -> int:
+        """Create the next file that nobody has, and return its number."""
+        index = self._index + 1
+        while True:
+            try:
+                self._storage.create(f"{self._path}/{PREFIX}{index}", data)
+            except AlreadyExistsError:
+                index += 1
+            else:
+                return index
