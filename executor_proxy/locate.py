@@ -21,6 +21,7 @@ from fsview.table_view import TableView
 from fsview.view import FileSystemView
 from timeline.storage.base import Storage
 from timeline.storage.open import open_storage
+from timeline.table_id import absolute
 
 NEWEST: Final = ""
 """In place of a timeline's hash: the newest instant, whichever that is."""
@@ -119,7 +120,14 @@ def connect(
         ServiceError: The service failed and ``fallback`` is off.
     """
     location = ViewLocation(
-        base_path, url, token, dict(storage_options or {}), "", NEWEST, fallback, timeout_s
+        absolute(base_path),
+        url,
+        token,
+        dict(storage_options or {}),
+        "",
+        NEWEST,
+        fallback,
+        timeout_s,
     )
     view = location.open()
     view.sync()

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from itertools import islice
+from typing import Final
 
 from fsview.bootstrap import Bootstrap, Loaded
 from fsview.build import (
@@ -29,18 +31,42 @@ from fsview.single_flight import Shared, SharedLoads
 from fsview.snapshot import LoadedFiles, Snapshot
 from timeline.errors import StorageUnavailableError, ViewBehindError
 from timeline.partition_metadata import read_partition_metadata
+from timeline.storage.base import checked_path
+
+STRAYS: Final = 8192
+"""How many paths that are nothing are remembered as that."""
+
+PATH_CHARACTERS: Final = 4096
+"""Longest path that is looked for; no file system has longer ones."""
 
 
 class PartitionLoader:
     """Fills the snapshots of one table; callers that want the same share one listing.
 
-    ``_strays`` are paths that were asked for, and listed, and are no partitions of the table.
+    A writer asks for a partition that it is about to make, so a path without files is remembered
+    like any partition. But a caller may ask for any path: of those that turned out to be nothing
+    the oldest are forgotten, and listed again when they are asked for again.
+
+    ``_strays`` are paths that were asked for, and listed, and are no partitions of the table, by
+    age; the follower's lock guards them.
     """
 
-    def __init__(self, follower: TimelineFollower) -> None:
+    def __init__(
+        self,
+        follower: TimelineFollower,
+        *,
+        on_forgotten: Callable[[Collection[str]], None] = lambda _: None,
+    ) -> None:
+        """Make a loader.
+
+        Args:
+            follower: Whose snapshots are filled.
+            on_forgotten: Told of paths that were nothing and are forgotten.
+        """
         self._follower = follower
+        self._on_forgotten = on_forgotten
         self._loads = SharedLoads()
-        self._strays: set[str] = set()
+        self._strays: dict[str, None] = {}
         self._readings: Shared[None] = Shared()
         self._bootstrap = Bootstrap(
             lambda reason: follower.count("metadata_table_refusals", reason=reason)
@@ -53,13 +79,16 @@ class PartitionLoader:
             ViewBehindError: The partition was never loaded and the snapshot isn't kept any more.
         """
         found = snapshot.files.versions.get(partition)
-        if found is None and self._is_nothing(snapshot):
+        if not may_be_path(partition) or (found is None and self._is_nothing(snapshot)):
             return PartitionVersion(partition)
-        alone = False
-        while found is None and not alone:
+        tries = ATTEMPTS
+        while found is None and tries > 0:
             found = self._derived(snapshot, partition)
-            alone = found is not None or self._loads.run((partition,), self._load)
-        found = found or self._derived(snapshot, partition)
+            if found is None and self._loads.run((partition,), lambda p: self._load(p, set())):
+                found = self._derived(snapshot, partition)
+                # What is nothing may be forgotten before it is looked at here.
+                held = partition in self._follower.newest().files.versions
+                tries = 0 if held else tries - 1
         if found is None:
             raise ViewBehindError(
                 f"partition {partition!r} can't be answered at {snapshot.timeline.last}: it wasn't "
@@ -68,14 +97,23 @@ class PartitionLoader:
             )
         return found
 
-    def load(self, snapshot: Snapshot, partitions: Collection[str]) -> None:
-        """Load some partitions together: a list call each at most, and one of the timeline."""
+    def load(self, snapshot: Snapshot, partitions: Collection[str]) -> list[str]:
+        """Load some partitions together: a list call each at most, and one of the timeline.
+
+        Returns:
+            Those that are held now; of very many that are nothing some are forgotten already.
+        """
+        paths = list(filter(may_be_path, partitions))
         newest = self._follower.newest()
-        missing = [p for p in partitions if p not in newest.files.versions]
+        missing = [p for p in paths if p not in newest.files.versions]
+        nothing: set[str] = set()
         if missing:
-            self._loads.run(missing, self._load)
-        for partition in partitions:
+            self._loads.run(missing, lambda mine: self._load(mine, nothing))
+        versions = self._follower.newest().files.versions
+        held = [p for p in paths if p not in nothing or p in versions]
+        for partition in held:
             self.version(snapshot, partition)
+        return held
 
     def load_all(self, snapshot: Snapshot) -> list[str]:
         """Load every partition of the table at a snapshot; return their paths in order."""
@@ -122,18 +160,24 @@ class PartitionLoader:
         with self._follower.lock:
             history = self._follower.history
             found = history.derived(snapshot, partition, base_extensions(snapshot.config))
-            if found is not None:
+            # Only the newest snapshot remembers what is nothing, as it is where that is forgotten.
+            if found is not None and not (found.is_empty and partition in self._strays):
                 self._follower.saved.keep((found,))
                 snapshot.files.versions[partition] = found
         return found
 
-    def _load(self, partitions: Collection[str]) -> None:
-        """Fill in some partitions of the newest snapshot, or all if that has come to pay."""
+    def _load(self, partitions: Collection[str], nothing: set[str]) -> None:
+        """Fill in some partitions of the newest snapshot, or all if that has come to pay.
+
+        Args:
+            partitions: Which.
+            nothing: Takes those that turn out to be no partitions.
+        """
         self._read_all(len(partitions))
         versions = self._follower.newest().files.versions
         missing = [partition for partition in partitions if partition not in versions]
         if missing:
-            self._fill(lambda start: self._listed(start, missing))
+            self._fill(lambda start: self._listed(start, missing, nothing), nothing)
 
     def _discover(self) -> None:
         """Find every partition and fill in those not loaded."""
@@ -154,8 +198,8 @@ class PartitionLoader:
         )
         return follower.newest().files.known is not None
 
-    def _listed(self, start: Snapshot, partitions: Iterable[str]) -> Loaded:
-        """List some partitions."""
+    def _listed(self, start: Snapshot, partitions: Iterable[str], nothing: set[str]) -> Loaded:
+        """List some partitions; see ``_load``."""
         storage = self._follower.storage.for_cause("lookup")
         extensions = base_extensions(start.config)
         versions = {}
@@ -163,7 +207,7 @@ class PartitionLoader:
             listing = list_partition(storage, partition)
             self._bootstrap.listed(len(listing))
             if not is_partition(listing):
-                self._strays.add(partition)
+                nothing.add(partition)
             versions[partition] = PartitionVersion.of_listing(partition, listing, extensions)
         return Loaded(versions)
 
@@ -176,7 +220,7 @@ class PartitionLoader:
         extensions = base_extensions(start.config)
         with self._follower.lock:
             loaded = set(start.files.versions)
-        known = loaded - self._strays
+            known = loaded.difference(self._strays)
         versions: dict[str, PartitionVersion] = {}
         level = [""] if "" not in known else []
         while level:
@@ -195,10 +239,14 @@ class PartitionLoader:
             level = [path for path in below if path not in known]
         return Loaded(versions, frozenset(known))
 
-    def _fill(self, find: Callable[[Snapshot], Loaded | None]) -> None:
+    def _fill(
+        self, find: Callable[[Snapshot], Loaded | None], nothing: Collection[str] = ()
+    ) -> None:
         """Find files, sync, and fill the newest snapshot; see the module's docstring for the order.
 
-        ``find`` returns ``None`` when there is nothing to fill in.
+        Args:
+            find: Finds them; ``None`` when there is nothing to fill in.
+            nothing: Those found that are no partitions.
 
         Raises:
             StorageUnavailableError: The table was changed beyond following each time it was listed.
@@ -228,7 +276,10 @@ class PartitionLoader:
                     follower.count("partition_reloads", again, cause="files-unclear")
                     continue
                 known = None if loaded.known is None else known_after(loaded.known, steps)
-                self._fill_in(newest, [self._with_ghosts(newest, v, ghosts) for v in found], known)
+                filled = [self._with_ghosts(newest, v, ghosts) for v in found]
+                forgotten = self._fill_in(newest, filled, known, nothing)
+            if forgotten:
+                self._on_forgotten(forgotten)
             follower.count("partition_loads", len(found), source=loaded.source)
             return
         raise StorageUnavailableError(
@@ -246,14 +297,22 @@ class PartitionLoader:
         return version.with_changes(ghosts_of(version.partition, names, extensions))
 
     def _fill_in(
-        self, newest: Snapshot, versions: Collection[PartitionVersion], known: frozenset[str] | None
-    ) -> None:
+        self,
+        newest: Snapshot,
+        versions: Collection[PartitionVersion],
+        known: frozenset[str] | None,
+        nothing: Collection[str],
+    ) -> list[str]:
         """Save some versions and put them into the newest snapshot; under the lock.
 
         Args:
             newest: The newest snapshot.
             versions: Of partitions that it lacks.
             known: All partitions of the table, if they were looked for.
+            nothing: Those that are no partitions.
+
+        Returns:
+            The paths that are nothing and are forgotten.
         """
         follower = self._follower
         unfinished = {time: set(listed) for time, listed in follower.unfinished.items()}
@@ -263,12 +322,37 @@ class PartitionLoader:
                     unfinished.setdefault(instant, set()).add(version.partition)
         files = newest.files.versions.fork()
         files.update({version.partition: version for version in versions})
+        for version in versions:
+            self._strays.pop(version.partition, None)
+            if version.partition in nothing:
+                self._strays[version.partition] = None
+        forgotten = self._oldest_strays(files)
+        for partition in forgotten:
+            del files[partition]
         filled = LoadedFiles(files, newest.files.known if known is None else known)
         follower.saved.save(
             replace(newest, files=filled),
-            {version.partition for version in versions},
+            {version.partition for version in versions}.union(forgotten),
             unfinished=unfinished,
             must_list=follower.must_list,
         )
         newest.files.versions, newest.files.known = filled.versions, filled.known
         follower.unfinished.update(unfinished)
+        return forgotten
+
+    def _oldest_strays(self, files: Mapping[str, PartitionVersion]) -> list[str]:
+        """Take the oldest strays out that are too many; return those that are nothing still."""
+        excess = max(len(self._strays) - STRAYS, 0)
+        oldest = list(islice(self._strays, excess))
+        for partition in oldest:
+            del self._strays[partition]
+        return [p for p in oldest if p in files and files[p].is_empty]
+
+
+def may_be_path(partition: str) -> bool:
+    """Whether a storage can have something at a partition's path; else it has no files."""
+    try:
+        checked_path(partition)
+    except ValueError:
+        return False
+    return len(partition) <= PATH_CHARACTERS

@@ -22,6 +22,7 @@ from fsview.model import (
     LogFile,
 )
 from fsview.packed import PartitionVersion
+from fsview.query import InstantSet
 from fsview.rows import UNKNOWN_SIZE
 from fsview.snapshot import Snapshot
 from fsview.wire import PathForms
@@ -288,9 +289,8 @@ class LocalView:
 
     def load_partitions(self, partitions: Collection[str]) -> None:
         """See ``FileSystemView``."""
-        names = [_without_slash(partition) for partition in partitions]
-        self.table.load(self.snapshot, names)
-        self.table.mark_loaded(names)
+        names = dict.fromkeys(_without_slash(partition) for partition in partitions)
+        self.table.mark_loaded(self.table.load(self.snapshot, names))
 
     def load_all_partitions(self) -> None:
         """See ``FileSystemView``."""
@@ -315,7 +315,8 @@ class LocalView:
         """Answer for one partition, which counts as loaded from now on."""
         name = _without_slash(partition)
         answer = self._answer(name, asked, *args, **kwargs)
-        self.table.mark_loaded((name,))
+        if name in self.snapshot.files.versions or self.table.holds(name):
+            self.table.mark_loaded((name,))
         return answer
 
     def _ask_stateless(self, partition: str, asked: Query[[], T]) -> T:
@@ -338,6 +339,8 @@ class LocalView:
             ViewBehindError: As the method; maybe after the first parts.
         """
         wide = TABLE_WIDE[name]
+        if "instants" in arguments:
+            arguments["instants"] = InstantSet.of(arguments["instants"])
         if wide.loaded_only:
             partitions = self.table.loaded_partitions()
         else:

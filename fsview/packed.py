@@ -208,6 +208,11 @@ class PartitionVersion:
         """Bytes of the packed rows."""
         return sum(chunk.size for chunk in self.chunks)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are no files, not even ghosts."""
+        return not self.chunks
+
 
 @dataclass(slots=True)
 class _Change:

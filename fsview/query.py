@@ -15,7 +15,7 @@ Source: Hudi 1.2.0 ``AbstractTableFileSystemView``, method by method under these
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from fsview.groups import RawGroup, raw_group, raw_groups
@@ -24,6 +24,26 @@ from fsview.packed import PartitionVersion
 from fsview.snapshot import Snapshot
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class InstantSet:
+    """The instants of a range query, made ready once for all partitions.
+
+    Attributes:
+        times: Their requested times.
+        last: The last of these; ``""`` when there are none.
+    """
+
+    times: frozenset[str]
+    last: str
+
+    @classmethod
+    def of(cls, instants: Collection[str]) -> InstantSet:
+        """Take the instants as a caller gives them."""
+        times = frozenset(instants)
+        return cls(times, max(times, default=""))
+
 
 # Base files.
 
@@ -63,15 +83,11 @@ def all_base_files(s: Snapshot, v: PartitionVersion) -> tuple[BaseFile, ...]:
 
 
 def latest_base_files_in_range(
-    s: Snapshot, v: PartitionVersion, instants: Collection[str]
+    s: Snapshot, v: PartitionVersion, instants: InstantSet
 ) -> tuple[BaseFile, ...]:
     """Each group's newest base file of one of ``instants``."""
-    if not instants:
-        return ()
-    wanted = frozenset(instants)
-    return _present(
-        _first_base(s, group, wanted.__contains__) for group in _live_as_of(s, v, max(wanted))
-    )
+    wanted = instants.times.__contains__
+    return _present(_first_base(s, group, wanted) for group in _live_as_of(s, v, instants.last))
 
 
 # Slices.
@@ -163,15 +179,12 @@ def latest_merged_file_slices_before_or_on_including_inflight(
 
 
 def latest_file_slices_in_range(
-    s: Snapshot, v: PartitionVersion, instants: Collection[str]
+    s: Snapshot, v: PartitionVersion, instants: InstantSet
 ) -> tuple[FileSlice, ...]:
     """Each group's newest slice that begins at one of ``instants``."""
-    if not instants:
-        return ()
-    wanted = frozenset(instants)
     return _present(
-        next((found for found in _slices(s, group) if found.base_instant in wanted), None)
-        for group in _live_as_of(s, v, max(wanted))
+        next((found for found in _slices(s, group) if found.base_instant in instants.times), None)
+        for group in _live_as_of(s, v, instants.last)
     )
 
 

@@ -9,6 +9,7 @@ Source: Hudi 1.2.0 ``RequestHandler``, ``RemoteHoodieTableFileSystemView``.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -154,6 +155,10 @@ class Route:
             ) from exc
 
 
+_HALF_PAIR: Final = re.compile("[\ud800-\udfff]")
+"""Halves of surrogate pairs, which JSON can escape and no path can hold."""
+
+
 def _boolean(text: str) -> bool:
     return text.lower() == "true"
 
@@ -164,10 +169,15 @@ def _words(text: str) -> tuple[str, ...]:
 
 def _json_words(text: str) -> tuple[str, ...]:
     try:
-        words = json.loads(text)
-    except ValueError as exc:
+        # As integers, long numbers would take long to read.
+        words = json.loads(text, parse_int=float)
+    except (ValueError, RecursionError) as exc:  # not JSON, or nested too deep
         raise InputError(f"partitions={text[:200]!r} is not a JSON list of strings: {exc}") from exc
-    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+    if (
+        not isinstance(words, list)
+        or not all(isinstance(word, str) for word in words)
+        or any(_HALF_PAIR.search(word) for word in words)
+    ):
         raise InputError(f"partitions={text[:200]!r} is not a JSON list of strings")
     return tuple(words)
 

@@ -68,7 +68,7 @@ class TableView:
             on_another_table=self.clear_loaded,
         )
         self.table_id = self._follower.table_id
-        self._loader = PartitionLoader(self._follower)
+        self._loader = PartitionLoader(self._follower, on_forgotten=self._unmark)
         self._checker = PartitionChecker(self._follower)
         self._lock = threading.Lock()
         self._loaded: set[str] = set()
@@ -141,9 +141,18 @@ class TableView:
         """
         return self._loader.version(snapshot, partition)
 
-    def load(self, snapshot: Snapshot, partitions: Collection[str]) -> None:
-        """Load some partitions together: one list call each and one of the timeline."""
-        self._loader.load(snapshot, partitions)
+    def load(self, snapshot: Snapshot, partitions: Collection[str]) -> list[str]:
+        """Load some partitions together: one list call each and one of the timeline.
+
+        Returns:
+            Those that are held now: all but some of very many that have no files.
+        """
+        return self._loader.load(snapshot, partitions)
+
+    def holds(self, partition: str) -> bool:
+        """Whether a partition's files are held at the newest snapshot."""
+        history = self._follower.held
+        return history is not None and partition in history.newest.files.versions
 
     def load_all(self, snapshot: Snapshot) -> list[str]:
         """Load every partition of the table at a snapshot; return their paths in order."""
@@ -187,6 +196,11 @@ class TableView:
         """Return the partitions that count as loaded, in order."""
         with self._lock:
             return sorted(self._loaded)
+
+    def _unmark(self, partitions: Collection[str]) -> None:
+        """Count partitions as not loaded that turned out to be nothing."""
+        with self._lock:
+            self._loaded.difference_update(partitions)
 
     def clear_loaded(self) -> None:
         """Count no partition as loaded; what was read of them stays."""

@@ -65,8 +65,25 @@ class TableId:
 
 def local_path(base_path: str) -> str:
     """Return the absolute path of a local base path: a path or a ``file:`` URL."""
+    # Nothing is %-decoded: Hadoop's paths aren't, and POSIX would keep two leading slashes.
+    return re.sub("^//+", "/", os.path.abspath(_without_scheme(base_path)))
+
+
+def is_relative(base_path: str) -> bool:
+    """Whether a base path is one of this machine that depends on the working directory."""
+    is_local = TableId.of(base_path).family == "file"
+    return is_local and not _without_scheme(base_path).startswith("/")
+
+
+def absolute(base_path: str) -> str:
+    """Return a base path that means the same in another working directory.
+
+    What isn't relative keeps its spelling.
+    """
+    return local_path(base_path) if is_relative(base_path) else base_path
+
+
+def _without_scheme(base_path: str) -> str:
     match = _URL.fullmatch(base_path)
     is_url = match is not None and match[1].lower() in ("file", "local")
-    # Nothing is %-decoded: Hadoop's paths aren't, and POSIX would keep two leading slashes.
-    path = match[3] if match is not None and is_url else base_path
-    return re.sub("^//+", "/", os.path.abspath(path))
+    return match[3] if match is not None and is_url else base_path

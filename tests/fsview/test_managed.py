@@ -275,3 +275,33 @@ def test_what_is_no_table_leaves_nothing_in_the_store_directory(kind: str, tmp_p
         manager.view(str(tmp_path / "nothing"))
     assert sorted(store.iterdir()) == before
     manager.close()
+
+
+@pytest.mark.parametrize("base_path", ["t", "./t", "file:t", "lake/t"])
+def test_a_relative_base_path_is_refused(
+    lake: Path, base_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be taken from the working directory of the service."""
+    monkeypatch.chdir(lake)
+    views = ViewManager([str(lake)])
+    with pytest.raises(InputError, match="relative; allowed: a URL"):
+        views.view(base_path)
+
+
+@pytest.mark.parametrize("name", ["n" * 300, "/".join("n" * 3000)])
+def test_no_table_can_be_at_a_name_that_is_too_long(lake: Path, name: str) -> None:
+    with pytest.raises(TableNotFoundError):
+        ViewManager([str(lake)]).view(f"{lake}/{name}")
+    with pytest.raises(TableNotFoundError):
+        ViewManager([str(lake)]).view(f"{lake}/t/.hoodie/hoodie.properties")
+
+
+def test_a_partition_outside_the_roots_is_refused(lake: Path) -> None:
+    (lake / "t" / "link").symlink_to(lake.parent / "outside" / "t" / "2024-01-01")
+    (lake / "t" / "inner").symlink_to(lake / "t" / "2024-01-01")
+    view = ViewManager([str(lake)]).view(f"{lake}/t").newest()
+    assert len(view.latest_base_files("inner")) == len(view.latest_base_files("2024-01-01")) == 1
+    with pytest.raises(RootNotAllowedError, match="link leads to"):
+        view.latest_base_files("link")
+    with pytest.raises(RootNotAllowedError, match="link leads to"):
+        view.load_all_partitions()

@@ -200,14 +200,25 @@ def test_what_is_not_held_is_not_checked() -> None:
     assert view.check("a").why == "the partition isn't loaded any more"
 
 
-@pytest.mark.parametrize("partition", ["x", "../x", "a//b"])
-def test_what_somebody_asked_for_and_is_no_partition_is_empty_on_both_sides(partition: str) -> None:
+def test_what_somebody_asked_for_and_is_no_partition_is_empty_on_both_sides() -> None:
     table = a_table()
     view = opened(table)
-    assert not list(view.newest().latest_base_files(partition))
-    assert partition in view.held_partitions()
-    assert view.check(partition).outcome == "equal"
+    assert not list(view.newest().latest_base_files("x"))
+    assert "x" in view.held_partitions()
+    assert view.check("x").outcome == "equal"
     assert equals_rebuilt(view.newest().snapshot, table.storage)
+
+
+@pytest.mark.parametrize("partition", ["../x", "a//b", "x" * 5000, "a\0"])
+def test_what_can_be_no_path_has_no_files_and_is_not_held(partition: str) -> None:
+    table = a_table()
+    view = opened(table)
+    before = table.storage.calls.total()
+    assert not list(view.newest().latest_base_files(partition))
+    view.newest().load_partitions([partition])
+    assert partition not in view.held_partitions()
+    assert partition not in view.loaded_partitions()
+    assert table.storage.calls.total() == before
 
 
 # What differs is found, and right after a reload.

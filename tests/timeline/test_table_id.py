@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from timeline.table_id import TableId
+from timeline.table_id import TableId, absolute, is_relative
 
 
 @pytest.mark.parametrize(
@@ -53,3 +53,16 @@ def test_as_url() -> None:
 def test_an_empty_path_is_refused() -> None:
     with pytest.raises(ValueError, match="empty"):
         TableId.of("")
+
+
+@pytest.mark.parametrize("base_path", ["t", "./t", "../t", "a/t", "file:t", "local:a/t"])
+def test_a_relative_base_path_can_be_made_absolute(base_path: str) -> None:
+    assert is_relative(base_path)
+    assert not is_relative(absolute(base_path))
+    assert TableId.of(absolute(base_path)) == TableId.of(base_path)
+
+
+@pytest.mark.parametrize("base_path", ["/t", "/a/../t", "file:/t", "file:///t", "s3://b/t", "//t"])
+def test_any_other_base_path_keeps_its_spelling(base_path: str) -> None:
+    assert not is_relative(base_path)
+    assert absolute(base_path) == base_path

@@ -21,7 +21,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Final
@@ -109,6 +109,15 @@ class Storage(ABC):
     @abstractmethod
     def for_cause(self, cause: str) -> Storage:
         """Return this storage with its calls booked under ``cause`` (a word such as ``"sync"``)."""
+
+    def confined(self, admits: Callable[[str], bool]) -> Storage:
+        """Return this storage, refusing what a link has lead out of where it may.
+
+        Args:
+            admits: Whether a path of this machine, with all links taken out, may be touched; kept
+                and asked at each call. Storages without links return themselves.
+        """
+        return self
 
     @abstractmethod
     def list(self, path: str) -> tuple[FileInfo, ...]:

@@ -7,6 +7,9 @@ reported survives a power cut.
 Hadoop's local file system keeps a checksum of each file NAME in ``.NAME.crc`` and refuses a file
 that doesn't match; so whoever changes or deletes a file that Java may have written deletes that as
 well.
+
+A name at which nothing can be (too long, below a file, behind links that go in a circle) is like
+one at which nothing is; only who means to make something there is told.
 """
 
 from __future__ import annotations
@@ -15,16 +18,26 @@ import errno
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
-from typing import IO
+from typing import IO, Final
 
 import pyarrow as pa
 
-from timeline.errors import AlreadyExistsError, PathNotFoundError, StorageUnavailableError
+from timeline.errors import (
+    AlreadyExistsError,
+    PathNotFoundError,
+    RootNotAllowedError,
+    StorageUnavailableError,
+)
 from timeline.storage.base import FileInfo, Storage, StorageCalls, checked_path
 from timeline.table_id import local_path
+
+_NOWHERE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
+"""What the system says of a name at which nothing can be."""
+_PATH_BYTES: Final = 4096
+"""The system's own limit, with the byte that ends a path."""
 
 
 class LocalStorage(Storage):
@@ -40,6 +53,7 @@ class LocalStorage(Storage):
         self.calls = StorageCalls()
         self._root = local_path(base_path)
         self._cause = cause
+        self._admits: Callable[[str], bool] | None = None
 
     def __reduce__(self) -> tuple[type[LocalStorage], tuple[str, str], dict[str, str]]:
         # The root goes along: a relative base path means another place in another process.
@@ -49,6 +63,16 @@ class LocalStorage(Storage):
         """Return this storage with its calls booked under ``cause``."""
         other = object.__new__(type(self))  # a copy would be pickled, and lose the counts
         other.__dict__.update(self.__dict__, _cause=cause)
+        return other
+
+    def confined(self, admits: Callable[[str], bool]) -> LocalStorage:
+        """Return this storage, which refuses paths whose real place ``admits`` doesn't.
+
+        Raises:
+            RootNotAllowedError: By the calls of what is returned.
+        """
+        other = self.for_cause(self._cause)
+        other._admits = admits
         return other
 
     def list(self, path: str) -> tuple[FileInfo, ...]:
@@ -62,7 +86,9 @@ class LocalStorage(Storage):
                         info = _info_of(entry)
                         if info is not None:
                             found.append(info)
-            except (FileNotFoundError, NotADirectoryError):
+            except OSError as exc:
+                if exc.errno not in _NOWHERE:
+                    raise
                 return ()
         return tuple(sorted(found, key=lambda info: info.name))
 
@@ -72,7 +98,9 @@ class LocalStorage(Storage):
         with _mapped(full):
             try:
                 return _info(os.path.basename(full), os.stat(full))
-            except (FileNotFoundError, NotADirectoryError):
+            except OSError as exc:
+                if exc.errno not in _NOWHERE:
+                    raise
                 return None
 
     def read(self, path: str) -> bytes:
@@ -92,7 +120,7 @@ class LocalStorage(Storage):
         full = self._full("create", path)
         folder = os.path.dirname(full)
         with _mapped(full):
-            os.makedirs(folder, exist_ok=True)
+            _make_folder(folder)
             if data:
                 _link_new(full, data)
             else:
@@ -103,7 +131,7 @@ class LocalStorage(Storage):
         """Open a new file for writing; durable when the block ends, removed when it fails."""
         full = self._full("create", path)
         with _mapped(full):
-            os.makedirs(os.path.dirname(full), exist_ok=True)
+            _make_folder(os.path.dirname(full))
             return _NewFile(full)
 
     def replace(self, path: str, data: bytes) -> None:
@@ -111,7 +139,7 @@ class LocalStorage(Storage):
         full = self._full("replace", path)
         folder = os.path.dirname(full)
         with _mapped(full):
-            os.makedirs(folder, exist_ok=True)
+            _make_folder(folder)
             temporary = _write_beside(full, data)
             # First: a file without a checksum is fine, one with its predecessor's is not.
             _remove(_checksum_of(full))
@@ -122,7 +150,7 @@ class LocalStorage(Storage):
         """Make a directory and its parents."""
         full = self._joined(path)
         with _mapped(full):
-            os.makedirs(full, exist_ok=True)
+            _make_folder(full)
 
     def delete(self, path: str) -> bool:
         """Delete a file; return whether it was there."""
@@ -138,7 +166,9 @@ class LocalStorage(Storage):
         with _mapped(full):
             try:
                 shutil.rmtree(full)
-            except FileNotFoundError:
+            except OSError as exc:
+                if exc.errno not in _NOWHERE:
+                    raise
                 if os.path.isdir(full):  # another deleter was quicker on some file below
                     shutil.rmtree(full, ignore_errors=True)
                     return True
@@ -151,7 +181,14 @@ class LocalStorage(Storage):
         return full
 
     def _joined(self, path: str) -> str:
-        return os.path.join(self._root, checked_path(path)) if path else self._root
+        full = os.path.join(self._root, checked_path(path)) if path else self._root
+        if self._admits is not None:
+            real = os.path.realpath(full)
+            if not self._admits(real):
+                raise RootNotAllowedError(
+                    f"{full} leads to {real}, which is outside the roots served"
+                )
+        return full
 
 
 class _NewFile(AbstractContextManager[IO[bytes]]):
@@ -217,9 +254,25 @@ def _open_new(full: str) -> int:
 def _remove(full: str) -> bool:
     try:
         os.unlink(full)
-    except FileNotFoundError:
+    except OSError as exc:
+        if exc.errno not in _NOWHERE:
+            raise
         return False
     return True
+
+
+def _make_folder(full: str) -> None:
+    """Make a directory and its parents.
+
+    Raises:
+        NotADirectoryError: Something else is in the place of one of them.
+    """
+    if len(os.fsencode(full)) >= _PATH_BYTES:  # else the parents of parents would be gone through
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+    try:
+        os.makedirs(full, exist_ok=True)
+    except FileExistsError as exc:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from exc
 
 
 def _checksum_of(full: str) -> str:
@@ -240,7 +293,7 @@ def _info_of(entry: os.DirEntry[str]) -> FileInfo | None:
         return _info(entry.name, entry.stat())
     except OSError as exc:
         # Gone since the directory was read, a link to nothing, or one that leads to itself.
-        if exc.errno in (errno.ENOENT, errno.ELOOP):
+        if exc.errno in _NOWHERE:
             return None
         raise
 
@@ -260,4 +313,6 @@ def _mapped(full: str) -> Iterator[None]:
     except FileExistsError as exc:
         raise AlreadyExistsError(f"{full} exists") from exc
     except OSError as exc:
+        if exc.errno in _NOWHERE:
+            raise PathNotFoundError(f"nothing can be at {full}: {exc.strerror}") from exc
         raise StorageUnavailableError(f"{full}: {exc.strerror or exc}") from exc

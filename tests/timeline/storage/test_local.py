@@ -5,7 +5,11 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.storage_suite import StorageSuite
-from timeline.errors import AlreadyExistsError, StorageUnavailableError
+from timeline.errors import (
+    AlreadyExistsError,
+    PathNotFoundError,
+    RootNotAllowedError,
+)
 from timeline.storage.local import LocalStorage
 
 
@@ -66,15 +70,6 @@ def test_files_are_readable_by_others_as_the_umask_allows(tmp_path: Path) -> Non
     assert {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in "abcd"} == {0o644}
 
 
-def test_a_file_where_a_directory_belongs_is_no_missing_file(tmp_path: Path) -> None:
-    storage = LocalStorage(str(tmp_path))
-    storage.create("file", b"x")
-    with pytest.raises(StorageUnavailableError, match="file/below"):
-        storage.read("file/below")
-    assert storage.list("file") == ()
-    assert storage.stat("file/below") is None
-
-
 def test_modification_times_are_whole_milliseconds(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     os.utime(tmp_path / "file", ns=(0, 1_795_248_376_123_999_999))
@@ -84,3 +79,50 @@ def test_modification_times_are_whole_milliseconds(tmp_path: Path) -> None:
 def test_a_link_to_nothing_is_not_listed(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "nothing")
     assert LocalStorage(str(tmp_path)).list("") == ()
+
+
+TOO_LONG = ["x" * 300, "/".join("x" * 2100), f"{'y' * 256}/z"]
+
+
+@pytest.mark.parametrize("path", [*TOO_LONG, "file/below", "loop", "loop/below"])
+def test_where_nothing_can_be_nothing_is(tmp_path: Path, path: str) -> None:
+    storage = LocalStorage(str(tmp_path))
+    storage.create("file", b"x")
+    (tmp_path / "loop").symlink_to("loop")
+    assert storage.list(path) == ()
+    assert storage.stat(path) is None
+    assert storage.delete_tree(path) is False
+    with pytest.raises(PathNotFoundError):
+        storage.read(path)
+
+
+@pytest.mark.parametrize("path", [*TOO_LONG, "file/below", "file/below/that"])
+def test_where_nothing_can_be_nothing_is_made(tmp_path: Path, path: str) -> None:
+    storage = LocalStorage(str(tmp_path))
+    storage.create("file", b"x")
+    for make in (storage.create, storage.replace):
+        with pytest.raises(PathNotFoundError, match="nothing can be at"):
+            make(path, b"data")
+    with pytest.raises(PathNotFoundError, match="nothing can be at"):
+        storage.make_dir(path)
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_confined_storage_is_not_lead_out_by_links(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "in", tmp_path / "out"
+    outside.mkdir(parents=True)
+    (outside / "file").write_bytes(b"secret")
+    LocalStorage(str(inside)).create("dir/file", b"x")
+    (inside / "link").symlink_to(outside)
+    (inside / "dir" / "link").symlink_to(outside / "file")
+    (inside / "fine").symlink_to(inside / "dir")
+    storage = LocalStorage(str(inside)).confined(lambda real: real.startswith(str(inside)))
+    assert storage.for_cause("x").read("fine/file") == b"x"
+    for call in (storage.list, storage.stat, storage.delete_tree, storage.make_dir):
+        with pytest.raises(RootNotAllowedError, match="outside the roots"):
+            call("link")
+    for path in ("link/file", "dir/link"):
+        for call in (storage.read, storage.create, storage.delete):
+            with pytest.raises(RootNotAllowedError, match="outside the roots"):
+                call(path)
+    assert (outside / "file").read_bytes() == b"secret"

@@ -1,0 +1,96 @@
+"""Paths that callers ask for and that are no partitions: answered, and not kept without limit."""
+
+from __future__ import annotations
+
+import threading
+
+from fsview.loader import STRAYS
+from fsview.table_view import TableView
+from tests.kit.wide_table import small_table
+
+
+def invented(start: int, count: int) -> list[str]:
+    return [f"no/such={number}" for number in range(start, start + count)]
+
+
+def held_strays(view: TableView) -> int:
+    return sum(name.startswith("no/") for name in view.held_partitions())
+
+
+def test_a_path_without_files_is_listed_once() -> None:
+    table = small_table()
+    view = TableView(table.storage)
+    for _ in range(3):
+        assert view.newest().latest_base_files("new") == ()
+        view.newest().load_partitions(["new", "new/"])
+    assert table.storage.calls.snapshot()["list", "lookup"] == 1
+
+
+def test_a_partition_that_was_asked_for_before_it_was_made_counts_as_loaded() -> None:
+    table = small_table()
+    view = TableView(table.storage)
+    view.newest().load_partitions(["new"])
+    table.complete(table.begin([("new", "n1-0")]))
+    view.sync()
+    assert [file.file_id for file in view.newest().all_latest_base_files()] == ["n1-0"]
+
+
+def test_very_many_paths_that_are_nothing_are_not_all_kept() -> None:
+    table = small_table()
+    view = TableView(table.storage)
+    names = invented(0, STRAYS + 500)
+    view.newest().load_partitions(["a", *names, "b"])
+    assert held_strays(view) == STRAYS
+    assert len(view.loaded_partitions()) == STRAYS + 2
+    lists = table.storage.calls.snapshot()["list", "lookup"]
+    for name in (names[0], names[-1], names[0]):
+        assert view.newest().latest_base_files(name) == ()
+    assert table.storage.calls.snapshot()["list", "lookup"] == lists + 1
+    assert held_strays(view) == STRAYS
+    assert {f.partition for f in view.newest().all_latest_base_files()} == {"a", "b"}
+
+
+def test_what_has_come_to_be_a_partition_is_not_forgotten() -> None:
+    table = small_table()
+    view = TableView(table.storage)
+    view.newest().latest_base_files("new")
+    table.complete(table.begin([("new", "n1-0")]))
+    view.sync()
+    view.newest().load_partitions(invented(0, STRAYS + 1))
+    lists = table.storage.calls.snapshot()["list", "lookup"]
+    assert [file.file_id for file in view.newest().latest_base_files("new")] == ["n1-0"]
+    assert table.storage.calls.snapshot()["list", "lookup"] == lists
+    assert "new" in view.loaded_partitions()
+
+
+def test_a_pinned_client_keeps_none_of_them() -> None:
+    table = small_table()
+    view = TableView(table.storage)
+    pinned = view.newest()
+    pinned.load_all_partitions()
+    table.complete(table.begin([("a", "n1-0")]))
+    view.sync()
+    pinned.load_partitions(invented(0, 50))
+    assert all(pinned.latest_base_files(name) == () for name in invented(0, 50))
+    assert sorted(pinned.snapshot.files.versions) == ["a", "b"]
+    assert held_strays(view) == 50
+
+
+def test_many_callers_at_a_time_are_all_answered() -> None:
+    table = small_table()
+    view = TableView(table.storage)
+    wrong: list[str] = []
+
+    def ask(start: int) -> None:
+        view.newest().load_partitions(invented(start, STRAYS // 2))
+        for name in invented(start, 20):
+            if view.newest().latest_base_files(name) != ():
+                wrong.append(name)
+
+    threads = [threading.Thread(target=ask, args=(n * STRAYS,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert held_strays(view) == STRAYS

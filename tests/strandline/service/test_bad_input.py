@@ -1,0 +1,110 @@
+"""What a caller asks wrongly is told so, or is answered with nothing: never 5xx, never kept."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from strandline.service.assembly import Parts
+from tests.kit import golden
+from tests.kit.live_service import AppClient, parts_of
+
+VIEW = "/v1/hoodie/view"
+LATEST = f"{VIEW}/slices/partition/latest/"
+LOAD = f"{VIEW}/loadpartitions/"
+RANGE = f"{VIEW}/datafiles/range/latest/"
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return golden.build("cow_basic_v9", 7, tmp_path_factory.mktemp("lake") / "t")
+
+
+@pytest.fixture(scope="module")
+def parts(base: Path) -> Iterator[Parts]:
+    parts = parts_of(str(base.parent))
+    yield parts
+    parts.close()
+
+
+@pytest.fixture
+def client(parts: Parts) -> AppClient:
+    return AppClient(parts)
+
+
+def params(base: Path, **more: str) -> dict[str, str]:
+    return {"basepath": str(base), "refreshoff": "true", **more}
+
+
+@pytest.mark.parametrize(
+    "partitions",
+    ["[" * 100_000, '{"a":' * 50_000, '["\\ud800"]', "[" + "1" * 100_000 + "]", "[NaN]", "", '"a"'],
+)
+def test_partitions_that_are_no_list_of_names(
+    client: AppClient, base: Path, partitions: str
+) -> None:
+    status, body = client.ask("POST", LOAD, params(base, partitions=partitions))
+    assert status == 400
+    assert b"is not a JSON list of strings" in body
+
+
+@pytest.mark.parametrize("partition", ["n" * 300, "/".join("n" * 3000), "n" * 100_000, "..", "a\0"])
+def test_what_can_be_no_partition_has_no_files(
+    client: AppClient, base: Path, partition: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        assert client.ask("GET", LATEST, params(base, partition=partition)) == (200, b"[]")
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("end", ["n" * 300, "/".join("n" * 3000), ".hoodie/hoodie.properties/x"])
+def test_where_no_table_can_be_there_is_none(
+    client: AppClient, base: Path, end: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = {"basepath": f"{base}/{end}", "partition": "p"}
+    with caplog.at_level(logging.INFO):
+        assert client.ask("GET", LATEST, asked)[0] == 404
+    assert not caplog.records
+
+
+def test_a_table_is_not_looked_for_in_the_working_directory(
+    client: AppClient, base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(base.parent)
+    for spelled in ("t", "./t", "file:t"):
+        status, body = client.ask("GET", LATEST, {"basepath": spelled})
+        assert status == 400
+        assert b"is relative" in body
+
+
+def test_a_partition_that_a_link_leads_out_to_is_refused(client: AppClient, base: Path) -> None:
+    outside = base.parent.parent / "outside"
+    outside.mkdir(exist_ok=True)
+    (base / "link").symlink_to(outside)
+    try:
+        status, body = client.ask("GET", LATEST, params(base, partition="link"))
+        assert status == 403
+        assert b"outside the roots" in body
+    finally:
+        (base / "link").unlink()
+
+
+def test_many_invented_partitions_and_instants_cost_what_they_are_long(
+    parts: Parts, client: AppClient, base: Path
+) -> None:
+    """Once each instant was looked at for each partition: minutes, for a query of a mebibyte."""
+    names = ",".join(f'"{number}"' for number in range(20_000))
+    assert client.ask("POST", LOAD, params(base, partitions=f"[{names}]")) == (200, b"true")
+    assert client.ask("POST", f"{VIEW}/loadallpartitions/", params(base))[0] == 200
+    before = client.ask("GET", f"{VIEW}/datafiles/all/latest/", params(base))
+    instants = ",".join(str(10**16 + number) for number in range(60_000))
+    wanted = f"{instants},{golden.client('cow_basic_v9', 7)['lastinstantts']}"
+    assert client.ask("GET", RANGE, params(base, instants=instants)) == (200, b"[]")
+    status, body = client.ask("GET", RANGE, params(base, instants=wanted))
+    assert status == 200
+    assert b'"commitTime"' in body
+    assert before[0] == 200
+    assert len(parts.views.view(str(base)).held_partitions()) < 10_000
