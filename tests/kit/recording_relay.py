@@ -11,7 +11,7 @@ import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO
 from urllib.parse import parse_qsl, urlsplit
@@ -216,10 +216,8 @@ def _whole(part: bytes) -> bytes:
 
 
 def _hang_up(peer: socket.socket) -> None:
-    try:
+    with suppress(OSError):  # it is closed already
         peer.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        pass  # it is closed already
     peer.close()
 
 

@@ -1,20 +1,19 @@
 """Ordinary Spark jobs of Hudi's that are pointed at our service, and what their tables must hold.
 
-python -m tests.oracle.drop_in RELEASE FOLDER PORT      runs what its stdin says, see ``main``
+python -m tests.oracle.drop_in live RELEASE LAKE PORT LOG      whole lives of a release's tables
+python -m tests.oracle.drop_in beside RELEASE LAKE PORT LOG    the second of two jobs at a time
 """
 
 from __future__ import annotations
 
-import json
 import sys
+import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError
-from pyspark.errors.exceptions.captured import CapturedException
 
 from tests.kit.driver_log import driver_log
 from tests.kit.hudi import HUDI, HUDI_0, Hudi, Rows, hudi_session
@@ -58,16 +57,49 @@ KINDS: Final = (
 )
 
 
-def pointed_at(port: int, view: str = "REMOTE_ONLY") -> dict[str, str]:
-    """Return all that a job is told of the service; the rest is as it was."""
+def pointed_at(
+    port: int, view: str = "REMOTE_ONLY", *, markers: str = "TIMELINE_SERVER_BASED"
+) -> dict[str, str]:
+    """Return all that a job is told of the service; the rest of its options is as it was."""
     return {
         "hoodie.embed.timeline.server": "false",
         "hoodie.filesystem.view.type": view,
         "hoodie.filesystem.view.remote.host": "127.0.0.1",
         "hoodie.filesystem.view.remote.port": str(port),
-        # Hudi's default, but of releases before 1 that can't have them without their own server.
-        "hoodie.write.markers.type": "TIMELINE_SERVER_BASED",
+        "hoodie.write.markers.type": markers,
     }
+
+
+def markers_of(release: str) -> str:
+    """Return the kind of markers that a release can have with a service that isn't its own."""
+    return "TIMELINE_SERVER_BASED" if release.startswith("1.") else "DIRECT"
+
+
+def locked(path: Path) -> dict[str, str]:
+    """Return what each of several writers of the table at ``path`` is told."""
+    return {
+        "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
+        "hoodie.cleaner.policy.failed.writes": "LAZY",
+        "hoodie.write.lock.provider": (
+            "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider"
+        ),
+        "hoodie.write.lock.filesystem.path": str(path.with_name(f"{path.name}.lock")),
+    }
+
+
+def rows_at(ts: int, cities: Iterable[str], numbers: Iterable[int]) -> Rows:
+    """Return rows of one time: these numbers in each of the cities."""
+    numbers = tuple(numbers)
+    return [
+        {"id": f"{city[0]}{number:03}", "p": city, "ts": ts, "v": number + ts / 8}
+        for city in cities
+        for number in numbers
+    ]
+
+
+def keyed(rows: Rows) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return rows by city and id."""
+    return {(row["p"], row["id"]): row for row in rows}
 
 
 class Job:
@@ -91,38 +123,42 @@ class Job:
             "hoodie.datasource.write.hive_style_partitioning": "true",
             "hoodie.metadata.enable": str(kind.metadata).lower(),
             "hoodie.write.auto.upgrade": "false",
-            "hoodie.clean.commits.retained": "1",
+            # By the names that both releases know.
+            "hoodie.cleaner.commits.retained": "1",
             "hoodie.compact.inline.max.delta.commits": "1",
             "hoodie.clustering.inline.max.commits": "1",
             "hoodie.clustering.plan.strategy.small.file.limit": "100000000",
             **pointed,
         }
+        if not hudi.is_1:
+            self.options["hoodie.datasource.write.payload.class"] = (
+                "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload"
+            )
 
     def changed(self, cities: Iterable[str], numbers: Iterable[int]) -> Rows:
-        """Return new or changed rows: these numbers in each of the cities."""
+        """Return new or changed rows, later than all before."""
         self._ts += 1
-        return [
-            {"id": f"{city[0]}{number:03}", "p": city, "ts": self._ts, "v": number + self._ts / 8}
-            for city in cities
-            for number in numbers
-        ]
+        return rows_at(self._ts, cities, numbers)
 
     def write(self, operation: str, rows: Rows, **more: str) -> None:
         """Write rows; ``hoodie_x_y`` is the option ``hoodie.x.y``."""
         options = self.options | {"hoodie.datasource.write.operation": operation}
         options |= {name.replace("_", "."): value for name, value in more.items()}
         self.hudi.write(pa.Table.from_pylist(rows, SCHEMA), self.path, options)
-        keyed = {(row["p"], row["id"]): row for row in rows}
+        new = keyed(rows)
         if operation == "insert_overwrite":
-            gone = {city for city, _ in keyed}
+            gone = {city for city, _ in new}
             self.rows = {key: row for key, row in self.rows.items() if key[0] not in gone}
         if operation == "delete":
-            self.rows = {key: row for key, row in self.rows.items() if key not in keyed}
+            self.rows = {key: row for key, row in self.rows.items() if key not in new}
         else:
-            self.rows |= keyed
+            self.rows |= new
 
     def fail(self, rows: Rows) -> None:
         """Upsert, and be refused once all files are written: the instant stays pending."""
+        from py4j.protocol import Py4JJavaError
+        from pyspark.errors.exceptions.captured import CapturedException
+
         refused = {name.replace(".", "_"): value for name, value in REFUSE_COMMIT.items()}
         held = dict(self.rows)
         try:
@@ -135,7 +171,9 @@ class Job:
     def undo(self, rows: Rows) -> None:
         """Upsert, and roll that back."""
         held = dict(self.rows)
-        self.write("upsert", rows, hoodie_clean_automatic="false")
+        # Nothing may come behind it that would be the last.
+        services = {"hoodie_clean_automatic": "false", "hoodie_compact_inline": "false"}
+        self.write("upsert", rows, **services)
         last = [i for i in self.timeline() if i.is_completed and i.action in WRITE_ACTIONS][-1]
         spark: Any = self.hudi.spark
         client = self.hudi.jvm.org.apache.hudi.DataSourceUtils.createHoodieClient(
@@ -154,26 +192,80 @@ class Job:
     def check(self) -> None:
         """Read the table with Hudi; it must hold what it must."""
         expected = sorted(self.rows.values(), key=lambda row: row["id"])
-        assert self.hudi.read(self.path) == expected
+        found = self.hudi.read(self.path)
+        assert found == expected, f"{self.kind}: holds {found}, not {expected}"
 
     def actions(self) -> set[str]:
         """Return the actions that are completed on the timeline."""
         return {instant.action for instant in self.timeline() if instant.is_completed}
 
+    def live(self) -> None:
+        """Do all that an ordinary job does to a table; look at it after each step."""
+        for step in whole_life(self):
+            step()
+            self.check()
+        assert self.actions() >= {"clean", "rollback", "replacecommit", "commit"}
+
 
 def whole_life(job: Job) -> list[Callable[[], None]]:
-    """Return the steps of a table's life: all that an ordinary job does to a table."""
+    """Return the steps of a table's life."""
+    merge_on_read = job.kind.table_type == MERGE_ON_READ
+    compacted = {"hoodie_compact_inline": "true"} if merge_on_read else {}
     clustered = {"hoodie_clustering_inline": "true"}
-    compacted = {"hoodie_compact_inline": "true"} if job.kind.table_type == MERGE_ON_READ else {}
-    both = CITIES[:2]
+    some = CITIES[:2]
     return [
         lambda: job.write("bulk_insert", job.changed(CITIES, range(8))),
-        lambda: job.write("upsert", job.changed(both, range(4, 12))),
+        lambda: job.write("upsert", job.changed(some, range(4, 12))),
         lambda: job.write("delete", job.changed(CITIES[1:], range(2, 5))),
         lambda: job.write("upsert", job.changed(CITIES, range(3, 6)), **compacted),
         lambda: job.write("insert_overwrite", job.changed(CITIES[:1], range(5))),
         lambda: job.fail(job.changed(CITIES, range(20))),
-        lambda: job.write("upsert", job.changed(both, range(3)), **clustered),
+        # Rolls back what failed, and clusters.
+        lambda: job.write("upsert", job.changed(some, range(3)), **clustered),
         lambda: job.undo(job.changed(CITIES, range(6, 9))),
         lambda: job.write("upsert", job.changed(CITIES, range(1, 3)), **compacted),
     ]
+
+
+BESIDE: Final = (KINDS[0], KINDS[3])
+"""The kinds of tables that two jobs write at a time."""
+
+ROUNDS: Final = 3
+"""How often each of the two writes."""
+
+QUIET: Final = {"hoodie_clean_automatic": "false", "hoodie_compact_inline": "false"}
+"""Writes with nothing behind them."""
+
+
+def written_beside(city: str) -> list[Rows]:
+    """Return what one of two jobs writes, round by round: rows of a city of its own."""
+    return [rows_at(10 + n, (city,), range(4 * n, 4 * n + 8)) for n in range(ROUNDS)]
+
+
+def write_beside(job: Job, city: str, **options: str) -> None:
+    """Be one of two jobs that write a table at a time."""
+    for rows in written_beside(city):
+        job.write("upsert", rows, **options)
+
+
+def main(what: str, release: str, lake: str, port: str, log: str) -> None:
+    """Run a job in a process of its own."""
+    pointed = pointed_at(int(port), markers=markers_of(release))
+    with (
+        tempfile.TemporaryDirectory() as warehouse,
+        hudi_session(warehouse, release) as hudi,
+        driver_log(hudi, Path(log)),
+    ):
+        for kind in KINDS if what == "live" else BESIDE:
+            if kind.release != release:
+                continue
+            path = Path(lake) / str(kind)
+            if what == "live":
+                Job(hudi, path, kind, pointed).live()
+            else:
+                job = Job(hudi, path, kind, pointed | locked(path))
+                write_beside(job, CITIES[1], **QUIET)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,286 @@
+"""Unchanged Spark jobs of real Hudi, with ``strandline serve`` in the place of Hudi's own server.
+
+Between them lies a relay that notes every request: all are answered with 200, the service has
+counted as many, and Hudi's log tells of no fallback.
+"""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from fsview.routes import BY_NAME
+from tests.kit.driver_log import driver_log, fallbacks
+from tests.kit.hudi import HUDI, HUDI_0, Hudi
+from tests.kit.recording_relay import OK, Exchange, RecordingRelay, asked
+from tests.kit.serve_process import ServeProcess
+from tests.kit.walk import MERGE_ON_READ
+from tests.oracle.drop_in import (
+    BESIDE,
+    CITIES,
+    KINDS,
+    QUIET,
+    ROUNDS,
+    Job,
+    Kind,
+    keyed,
+    locked,
+    pointed_at,
+    write_beside,
+    written_beside,
+)
+from timeline.instant import WRITE_ACTIONS
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.oracle
+
+OF_TASKS = {"view/datafile/latest/partition", "view/datafiles/beforeoron/latest"}
+"""What tasks that tag rows ask of a copy-on-write table."""
+OF_CLEANER = {"view/filegroups/all/partition/stateless", "view/filegroups/replaced/before"}
+OF_MERGE_ON_READ = {"view/slices/beforeoron/latest", "view/slices/partition/latest/stateless"}
+OF_MARKERS = {
+    *("marker/create", "marker/create-and-merge", "marker/dir/exists", "marker/dir/delete"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A service, the relay before it, and the folder of its tables."""
+
+    process: ServeProcess
+    relay: RecordingRelay
+    lake: Path
+
+    def counted(self) -> Counter[str]:
+        """Return how often which route of the view was asked, as the service says."""
+        told = self.process.status()["requests"]
+        paths = {name: BY_NAME[name].path.strip("/") for name in told}
+        return Counter({paths[name].removeprefix("v1/hoodie/"): n for name, n in told.items()})
+
+    def check_all_answered(self) -> Counter[str]:
+        """All was answered with 200 and counted; return what was asked."""
+        exchanges = self.relay.exchanges
+        assert [one for one in exchanges if one.status != OK] == []
+        seen = asked(exchanges)
+        assert {path: n for path, n in seen.items() if path.startswith("view/")} == self.counted()
+        return seen
+
+    def check_followed(self, *, lists: int = 1) -> None:
+        """No partition was listed more often, no table loaded anew."""
+        for name, table in self.process.status()["tables"].items():
+            counters = table["counters"]
+            loads = sum(n for counter, n in counters.items() if counter.startswith("partition_lo"))
+            assert loads <= lists * len(CITIES), (name, counters)
+            assert [counter for counter in counters if counter.startswith("reloads")] == []
+        assert "Traceback" not in self.process.log.read_text()
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    with (
+        ServeProcess(lake, tmp_path / "serve.log") as process,
+        RecordingRelay(process.port) as relay,
+    ):
+        yield Service(process, relay, lake)
+
+
+@pytest.fixture
+def log(hudi: Hudi, tmp_path: Path) -> Iterator[Path]:
+    with driver_log(hudi, tmp_path / "driver.log") as path:
+        yield path
+
+
+def check_asked(seen: Counter[str], kinds: list[Kind], *, markers: bool) -> None:
+    """The service did what Hudi's own server does in a job."""
+    expected = OF_TASKS | OF_CLEANER
+    if any(kind.table_type == MERGE_ON_READ for kind in kinds):
+        expected |= OF_MERGE_ON_READ
+    assert expected <= seen.keys()
+    assert (seen.keys() >= OF_MARKERS) == markers
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.release == HUDI], ids=str)
+def test_a_table_lives_its_whole_life_on_our_service(
+    hudi: Hudi, service: Service, log: Path, kind: Kind
+) -> None:
+    Job(hudi, service.lake / str(kind), kind, pointed_at(service.relay.port)).live()
+
+    seen = service.check_all_answered()
+    check_asked(seen, [kind], markers=True)
+    service.check_followed()
+    assert fallbacks(log) == []
+
+
+def test_so_do_the_tables_of_an_older_release(service: Service, tmp_path: Path) -> None:
+    log = tmp_path / "driver.log"
+    with another("live", HUDI_0, service, log):
+        pass  # nothing to do meanwhile
+
+    seen = service.check_all_answered()
+    check_asked(seen, [kind for kind in KINDS if kind.release == HUDI_0], markers=False)
+    # This release doesn't say the sizes of logs that it rolls back: their partition is listed again.
+    service.check_followed(lists=2)
+    assert fallbacks(log) == []
+
+
+@contextmanager
+def another(what: str, release: str, service: Service, log: Path) -> Iterator[None]:
+    """Run a job in a process of its own meanwhile; it must end well."""
+    command = [sys.executable, "-m", "tests.oracle.drop_in", what, release]
+    process = subprocess.Popen(
+        [*command, str(service.lake), str(service.relay.port), str(log)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        yield
+    except BaseException:
+        process.kill()
+        raise
+    finally:
+        said, _ = process.communicate()
+    assert process.returncode == 0, said[-8000:]
+
+
+class InStep:
+    """Holds the first marker of each write until another write is as far: two are under way."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._both = threading.Barrier(2)
+        self.writes: set[str] = set()
+
+    def __call__(self, request: Exchange) -> None:
+        if not request.path.endswith("/marker/create"):
+            return
+        with self._lock:
+            directory = request.params["markerdirpath"]
+            is_first = directory not in self.writes
+            self.writes.add(directory)
+        if is_first:
+            self._both.wait(180)
+
+
+def test_two_jobs_write_a_table_at_a_time(
+    hudi: Hudi, service: Service, log: Path, tmp_path: Path
+) -> None:
+    """Hudi's own server drops what it holds, or refuses, when two writers' timelines differ."""
+    pointed = pointed_at(service.relay.port)
+    paths = {kind: service.lake / str(kind) for kind in BESIDE}
+    jobs = [Job(hudi, path, kind, pointed | locked(path)) for kind, path in paths.items()]
+    for job in jobs:
+        job.write("bulk_insert", job.changed(CITIES[:2], range(8)), **QUIET)
+
+    service.relay.before = in_step = InStep()
+    with another("beside", HUDI, service, tmp_path / "other.log"):
+        for job in jobs:
+            # This one cleans after each write, while the other's is under way.
+            write_beside(job, CITIES[0], hoodie_compact_inline="false")
+    service.relay.before = None
+    assert len(in_step.writes) == len(jobs) * 2 * ROUNDS
+
+    for job in jobs:
+        for rows in written_beside(CITIES[1]):
+            job.rows |= keyed(rows)
+        job.check()
+        assert overlapping(job) >= ROUNDS
+        job.write("upsert", job.changed(CITIES, range(30, 33)), hoodie_compact_inline="true")
+        job.check()
+        assert "clean" in job.actions()
+    seen = service.check_all_answered()
+    check_asked(seen, list(BESIDE), markers=True)
+    assert behind(service.relay.exchanges) > 0
+    service.check_followed()
+    assert fallbacks(log) == fallbacks(tmp_path / "other.log") == []
+
+
+def overlapping(job: Job) -> int:
+    """Return how many writes began before the one that was begun before them ended."""
+    writes = [i for i in job.timeline() if i.is_completed and i.action in WRITE_ACTIONS]
+    return sum(
+        later.requested_time < (earlier.completion_time or "")
+        for earlier, later in itertools.pairwise(writes)
+    )
+
+
+def behind(exchanges: list[Exchange]) -> int:
+    """Return how many were asked by a client that knew less of a table than one before it."""
+    newest: dict[str, str] = {}
+    found = 0
+    for params in (one.params for one in exchanges):
+        if (known := params.get("lastinstantts")) is not None:
+            table = params["basepath"]
+            found += known < newest.get(table, "")
+            newest[table] = max(newest.get(table, ""), known)
+    return found
+
+
+class Outage:
+    """Kills the service at a request, and starts it again when some more were lost."""
+
+    def __init__(self, service: Service, *, at: int, lost: int) -> None:
+        self._service, self._at, self._until = service, at, at + lost
+        self._lock = threading.Lock()
+        self._count = 0
+
+    @property
+    def is_over(self) -> bool:
+        return self._count >= self._until
+
+    def __call__(self, _: Exchange) -> None:
+        with self._lock:
+            self._count += 1
+            if self._count == self._at:
+                self._service.process.kill()
+                self._service.relay.hang_up()
+            if self._count == self._until:
+                self._service.process.start()
+
+
+RETRYING = {"hoodie.filesystem.view.remote.retry.enable": "true"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "view", "markers", "more"),
+    [
+        (KINDS[0], "REMOTE_FIRST", "DIRECT", {}),
+        (KINDS[3], "REMOTE_FIRST", "DIRECT", {}),
+        (KINDS[3], "REMOTE_ONLY", "TIMELINE_SERVER_BASED", RETRYING),
+    ],
+    ids=str,
+)
+def test_a_service_that_is_killed_and_started_again_harms_no_job(
+    hudi: Hudi, service: Service, log: Path, kind: Kind, view: str, markers: str, more: dict
+) -> None:
+    pointed = pointed_at(service.relay.port, view, markers=markers) | more
+    job = Job(hudi, service.lake / str(kind), kind, pointed)
+    job.write("bulk_insert", job.changed(CITIES, range(8)))
+    job.write("upsert", job.changed(CITIES, range(4, 12)))
+
+    service.relay.before = outage = Outage(service, at=4, lost=3)
+    job.write("upsert", job.changed(CITIES, range(10)))
+    assert outage.is_over
+    service.relay.before = None
+    job.check()
+    job.write("delete", job.changed(CITIES, range(3)))
+    job.write("upsert", job.changed(CITIES[1:], range(2, 5)))
+    job.check()
+
+    outcomes = Counter(one.status for one in service.relay.exchanges)
+    assert outcomes.keys() == {OK, None}
+    assert service.counted().total() > 0
+    assert bool(fallbacks(log)) == (view == "REMOTE_FIRST")
