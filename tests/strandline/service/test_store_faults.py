@@ -135,13 +135,13 @@ def test_store_that_was_deleted_under_a_service(
         assert slices(again) == slices(answered) != []
 
 
-@pytest.mark.property
-def test_full_disk(tmp_path: Path) -> None:
-    mount = 'mount -t tmpfs -o size=24m none "$1" && shift && exec "$@"'
-    child = [sys.executable, "-m", "tests.strandline.service.full_disk_child", str(tmp_path)]
+def on_small_disk(directory: Path, size: str, module: str) -> subprocess.CompletedProcess[str]:
+    """Run a module in a process in which a directory is a file system of some size."""
+    mount = f'mount -t tmpfs -o size={size} none "$1" && shift && exec "$@"'
+    child = [sys.executable, "-m", f"tests.strandline.service.{module}", str(directory)]
     try:
         done = subprocess.run(
-            ["unshare", "-m", "sh", "-c", mount, "sh", str(tmp_path), *child],
+            ["unshare", "-m", "sh", "-c", mount, "sh", str(directory), *child],
             cwd=ROOT,
             capture_output=True,
             text=True,
@@ -153,6 +153,18 @@ def test_full_disk(tmp_path: Path) -> None:
     if "permi" in done.stderr.lower() and not done.stdout:
         pytest.skip("may not mount a file system")
     assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.mark.property
+def test_markers_on_a_full_disk(tmp_path: Path) -> None:
+    done = on_small_disk(tmp_path, "1m", "full_disk_markers")
+    assert done.stdout == "goes on\n"
+
+
+@pytest.mark.property
+def test_full_disk(tmp_path: Path) -> None:
+    done = on_small_disk(tmp_path, "24m", "full_disk_child")
     *refused, end = done.stdout.splitlines()
     assert all(str(tmp_path / "stores") in line for line in refused)
     assert end == "goes on"

@@ -1,0 +1,80 @@
+"""A table on a small disk, and its markers: ``python -m ... DIRECTORY``; in a process of its own,
+which alone sees that disk."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import orjson
+
+from strandline.service.assembly import Parts
+from strandline.service.options import PartsOptions
+from tests.kit.live_service import AppClient
+from timeline.storage.local import LocalStorage
+from timeline.table_config import TableConfig, write_table_config
+
+INSTANT = "20261121090000000"
+MARKERS = "/v1/hoodie/marker"
+
+
+class Markers:
+    """Asks a service for the markers of one instant."""
+
+    def __init__(self, base: Path) -> None:
+        self.folder = base / ".hoodie" / ".temp" / INSTANT
+        self._parts = Parts(PartsOptions((str(base),)))
+        self._client = AppClient(self._parts, token=None)
+
+    def ask(self, method: str, path: str, **more: str) -> tuple[int, bytes]:
+        return self._client.ask(method, path, {"markerdirpath": str(self.folder), **more})
+
+    def create(self, name: str) -> tuple[int, bytes]:
+        return self.ask("POST", f"{MARKERS}/create", markername=name)
+
+    def names(self) -> set[str]:
+        return set(orjson.loads(self.ask("GET", f"{MARKERS}/all")[1]))
+
+    def close(self) -> None:
+        self._parts.close()
+
+
+def main(directory: Path) -> None:
+    base = directory / "t"
+    config = TableConfig.create(name="t", record_key_fields=("id",))
+    write_table_config(LocalStorage(str(base)), config, create=True)
+    markers = Markers(base)
+    made = set()
+    for turn in range(3):  # the disk is full before the first marker, and then in the midst
+        if turn:
+            assert markers.create(f"before-{turn}.marker.CREATE") == (200, b"true")
+            made.add(f"before-{turn}.marker.CREATE")
+        filler = directory / "filler"
+        with filler.open("wb", buffering=0) as file:
+            try:
+                while True:
+                    file.write(bytes(1 << 12))
+            except OSError:
+                pass
+        for _ in range(2):
+            for number in range(5):
+                status, said = markers.create(f"{turn}-{number}.marker.CREATE")
+                assert status == 503, (status, said)
+                assert b"No space left on device" in said, said
+            assert markers.names() == made
+        filler.unlink()
+        for number in range(5):
+            assert markers.create(f"{turn}-{number}.marker.CREATE") == (200, b"true")
+            made.add(f"{turn}-{number}.marker.CREATE")
+        assert markers.names() == made
+    markers.close()
+    assert (markers.folder / "MARKERS.type").read_bytes() == b"TIMELINE_SERVER_BASED"
+    assert all(path.name.startswith("MARKERS") for path in markers.folder.iterdir())
+    again = Markers(base)
+    assert again.names() == made
+    again.close()
+    print("goes on")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
