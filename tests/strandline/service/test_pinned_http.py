@@ -1,5 +1,5 @@
-"""A client that stays at its instant for a hundred commits costs the service nothing: apache/hudi
-issue 19360, where each of its requests made Java's server sync and list."""
+"""A client that stays at its instant for a hundred commits costs the service nothing; each of its
+requests makes Java's server sync and list."""
 
 from __future__ import annotations
 

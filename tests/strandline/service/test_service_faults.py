@@ -1,0 +1,445 @@
+"""What may go wrong around a running service: it goes on, or it ends cleanly.
+
+Clients that sit there, are killed or leave; the signal to end under load; tables that vanish and
+come back as others; a storage that fails now and then; a clock that jumps.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlencode
+
+import pytest
+
+from executor_proxy.http import HttpSession
+from executor_proxy.remote import RemoteView
+from fsview.table_view import TableView
+from strandline.service.assembly import Parts
+from strandline.service.options import PartsOptions, ServerOptions
+from strandline.service.server import ServiceServer
+from tests.kit.live_service import TOKEN, HttpClient, running, serving
+from tests.kit.memory_storage import MemoryStorage
+from tests.kit.raw_http import Answer, RawConnection, request
+from tests.kit.serve_process import REPOSITORY, ServeProcess
+from tests.kit.small_table import SmallTable
+from timeline.clock import ManualClock
+from timeline.errors import RemoteFailureError, StorageUnavailableError
+from timeline.storage.base import Storage
+from timeline.storage.local import LocalStorage
+
+LATEST: Final = "/v1/hoodie/view/slices/partition/latest/"
+EVERYTHING: Final = "/v1/hoodie/view/slices/all/beforeoron/latest/"
+LOAD: Final = "/v1/hoodie/view/loadallpartitions/"
+MARKERS: Final = "/v1/hoodie/marker"
+INSTANT: Final = "20261121090000000"
+IDLE: Final = 2000
+MANY: Final = 200
+
+
+class Service(ServeProcess):
+    """``strandline serve`` as a process, that is told to end or looked into."""
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def end(self) -> int:
+        """Tell it to end, wait until it has, and return its exit code."""
+        self.tell_to_end()
+        return self._join()
+
+    def tell_to_end(self) -> None:
+        assert self._process is not None
+        self._process.terminate()
+
+    def open_files(self) -> int:
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+
+def local_table(base: Path, groups: int = 20) -> SmallTable:
+    """Return a table of two partitions, one of them of so many groups."""
+    table = SmallTable(LocalStorage(str(base)))
+    table.write(("b", "g"), *(("a", f"g{number:03d}") for number in range(groups)))
+    return table
+
+
+def known(storage: Storage, partition: str = "a") -> dict[str, str]:
+    """Return the parameters of a client that reads the timeline now."""
+    timeline = TableView(storage).newest().snapshot.client_timeline
+    assert timeline.last is not None
+    return {
+        "basepath": storage.base_path,
+        "partition": partition,
+        "lastinstantts": timeline.last.requested_time,
+        "timelinehash": timeline.hash,
+    }
+
+
+def asking(path: str, params: dict[str, str], method: str = "GET") -> bytes:
+    """Return the bytes of a request."""
+    return request(f"{path}?{urlencode(params)}", method=method, token=TOKEN)
+
+
+def marking(base: object, name: str) -> bytes:
+    """Return the bytes of a request for a marker."""
+    directory = f"{base}/.hoodie/.temp/{INSTANT}"
+    return asking(f"{MARKERS}/create", {"markerdirpath": directory, "markername": name}, "POST")
+
+
+def files_of(body: bytes) -> set[str]:
+    """Return the names of the base files in an answer about a partition."""
+    return {said["baseFile"]["fullPath"].rpartition("/")[2] for said in json.loads(body)}
+
+
+def stored_markers(base: Path) -> list[str]:
+    """Return the markers on disk, of whatever files."""
+    folder = base / ".hoodie" / ".temp" / INSTANT
+    texts = [path.read_text() for path in folder.glob("MARKERS[0-9]*")]
+    return sorted(name for text in texts for name in text.splitlines())
+
+
+# Clients that sit there, leave, or are killed.
+
+
+@contextmanager
+def many_files(wanted: int) -> Iterator[None]:
+    """Let this process have so many open files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        pytest.skip(f"no more than {hard} open files are allowed here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.property
+def test_two_thousand_idle_connections_are_nobodys_burden(tmp_path: Path) -> None:
+    """Half of them have asked something, half say nothing at all; some say half of something."""
+    table = local_table(tmp_path / "t")
+    asked = asking(LATEST, known(table.storage))
+    with (
+        Service(tmp_path, tmp_path / "log") as service,
+        many_files(IDLE + 500),
+        ExitStack() as stack,
+    ):
+        before = service.open_files()
+        with RawConnection(service.port) as first:
+            right = first.ask(asked)
+        assert right.status == 200
+        idle = [stack.enter_context(RawConnection(service.port)) for _ in range(IDLE)]
+        for connection in idle[::2]:
+            assert connection.ask(asked) == right
+        for connection in idle[1::4]:
+            connection.socket.sendall(asked[:100])
+        assert service.open_files() >= before + IDLE
+        with RawConnection(service.port) as another:
+            for _ in range(20):
+                assert another.ask(asked) == right
+            assert (
+                another.ask(marking(table.storage.base_path, "a/x.marker.CREATE")).body == b"true"
+            )
+        for connection in idle[1::4]:
+            assert connection.ask(asked[100:]) == right
+        for connection in [*idle[::100], *idle[3::100]]:
+            assert connection.ask(asked) == right
+        stack.close()
+        with RawConnection(service.port) as another:
+            for _ in range(IDLE):
+                assert another.ask(asked) == right
+                if service.open_files() <= before + 20:
+                    break
+            else:
+                raise AssertionError(f"{service.open_files()} files are open, {before} before")
+
+
+CLIENT: Final = """
+import socket, sys
+port, *sent = sys.argv[1:]
+kept = []
+for said in sent * 5:
+    kept.append(socket.create_connection(("127.0.0.1", int(port))))
+    kept[-1].sendall(bytes.fromhex(said))
+print("sent", flush=True)
+sys.stdin.read()
+"""
+"""Opens connections, sends its arguments, reads no answer, and waits to be killed."""
+
+
+def test_clients_that_are_killed_leave_nothing_behind(tmp_path: Path) -> None:
+    table = local_table(tmp_path / "t")
+    asked = asking(LATEST, known(table.storage))
+    sent = [
+        asked * 40,
+        asking(EVERYTHING, known(table.storage) | {"maxinstant": "9"}) * 40,
+        asked[:-2],
+        asked[:20],
+        b"",
+        *(marking(table.storage.base_path, f"a/f{n}.marker.CREATE") for n in range(10)),
+    ]
+    with Service(tmp_path, tmp_path / "log") as service:
+        with RawConnection(service.port) as sound:
+            right = sound.ask(asked)
+            before = service.open_files()
+            for _ in range(2):
+                client = subprocess.Popen(
+                    [sys.executable, "-c", CLIENT, str(service.port), *(s.hex() for s in sent)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                )
+                with client:
+                    assert client.stdout is not None
+                    assert client.stdout.readline() == b"sent\n"
+                    client.kill()
+                assert sound.ask(asked) == right
+            for _ in range(20_000):
+                assert sound.ask(asked) == right
+                if service.open_files() <= before + 5:
+                    break
+            else:
+                raise AssertionError(f"{service.open_files()} files are open, {before} before")
+            named = {"markerdirpath": f"{table.storage.base_path}/.hoodie/.temp/{INSTANT}"}
+            told = json.loads(sound.ask(asking(f"{MARKERS}/all", named)).body)
+        assert sorted(told) == stored_markers(tmp_path / "t")
+        assert service.end() == 0
+    assert "Traceback" not in (tmp_path / "log").read_text()
+
+
+# The signal to end.
+
+
+ASKED_BEFORE: Final = 8
+
+
+class Asker:
+    """A client that asks one thing after the other until the service ends."""
+
+    def __init__(self, port: int, sent: list[bytes], warm: threading.Barrier) -> None:
+        self.port, self.sent, self.warm = port, sent, warm
+        self.answers: list[tuple[bytes, Answer]] = []
+
+    def run(self) -> None:
+        with RawConnection(self.port) as connection:
+            for number in range(1_000_000):
+                if number == ASKED_BEFORE:
+                    self.warm.wait(60)
+                said = self.sent[number % len(self.sent)]
+                connection.send_what_is_taken(said)
+                answer = connection.answer()  # fails the test if it is half an answer
+                if answer is None:
+                    return
+                self.answers.append((said, answer))
+        raise AssertionError("the service did not end")
+
+
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.property)]
+)
+def test_told_to_end_under_load_it_answers_wholly_or_not_at_all(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    table = local_table(tmp_path / "t", MANY)
+    base = table.storage.base_path
+    asked = asking(LATEST, known(table.storage))
+    everything = asking(EVERYTHING, known(table.storage) | {"maxinstant": "99991231235959999"})
+    load = asking(LOAD, {"basepath": base}, "POST")
+    indented = asking(LATEST, known(table.storage) | {"pretty": "1"})
+    warm = threading.Barrier(13)
+    with Service(tmp_path, tmp_path / "log") as service:
+        with RawConnection(service.port) as first:
+            right = {said: first.ask(said) for said in (asked, everything, load, indented)}
+        assert {answer.status for answer in right.values()} == {200}
+        sent = [[asked], [everything], [indented, load], [asked, everything, load]] * 2
+        askers = [Asker(service.port, said, warm) for said in sent]
+        markers = [[marking(base, f"a/{n}-{i}.marker.CREATE") for i in range(9999)] for n in "wxyz"]
+        markers_made = [Asker(service.port, said, warm) for said in markers]
+        with ThreadPoolExecutor(12) as pool:
+            done = [pool.submit(asker.run) for asker in (*askers, *markers_made)]
+            warm.wait(60)
+            os.kill(service.pid, number)
+            for one in done:
+                one.result()
+        assert service.end() == 0
+    stopping = 0
+    for asker in askers:
+        for said, answer in asker.answers:
+            stopping += answer.status == 503
+            whole = (answer.status, answer.body) == (200, right[said].body)
+            assert whole or b"stopping" in answer.body, answer
+    assert stopping <= len(askers)
+    acknowledged = sorted(
+        said.partition(b"markername=a%2F")[2].partition(b" ")[0].decode()
+        for asker in markers_made
+        for said, answer in asker.answers
+        if answer.body == b"true"
+    )
+    assert set(acknowledged) <= {name.removeprefix("a/") for name in stored_markers(tmp_path / "t")}
+    assert len(acknowledged) >= ASKED_BEFORE * len(markers_made)
+    assert "Traceback" not in (tmp_path / "log").read_text()
+
+
+# Tables that vanish.
+
+
+def test_a_table_that_is_deleted_and_made_anew_is_another(tmp_path: Path) -> None:
+    base = tmp_path / "t"
+    table = local_table(base)
+    before = known(table.storage)
+    other = local_table(tmp_path / "other")
+    marker = {
+        "markerdirpath": f"{base}/.hoodie/.temp/{INSTANT}",
+        "markername": "a/f.parquet.marker.CREATE",
+    }
+    with serving(str(tmp_path)) as server, HttpClient(server.port) as client:
+        was = client.request("GET", LATEST, before)
+        assert files_of(was.body) == names(table, "a")
+        assert client.request("POST", f"{MARKERS}/create", marker).body == b"true"
+        shutil.rmtree(base)
+        for _ in range(2):
+            gone = client.request("GET", LATEST, before | {"timelinehash": "of nothing known"})
+            assert gone.status in (400, 404), gone.body
+            refused = client.request("POST", f"{MARKERS}/create", marker | {"markername": "a/g"})
+            assert refused.status == 404, refused.body
+        assert not base.exists()
+        assert client.request("GET", "/healthz").status == 200
+        assert client.request("GET", LATEST, known(other.storage)).status == 200
+        anew = SmallTable(LocalStorage(str(base)))
+        anew.clock.advance(3_600_000)
+        anew.write(("a", "new"))
+        now = client.request("GET", LATEST, known(anew.storage))
+        assert (now.status, files_of(now.body)) == (200, names(anew, "a"))
+        old = client.request("GET", LATEST, before)
+        assert old.status == 400, old.body
+        assert client.request("POST", f"{MARKERS}/create", marker).body == b"true"
+        assert stored_markers(base) == [marker["markername"]]
+
+
+def names(table: SmallTable, partition: str) -> set[str]:
+    """Return the names of the files that a reader reads now."""
+    paths = table.model.read_at("99991231")
+    return {path.rpartition("/")[2] for path in paths if path.startswith(f"{partition}/")}
+
+
+# A storage that fails now and then.
+
+
+def test_a_storage_that_fails_now_and_then_makes_no_answer_wrong() -> None:
+    """Calls fail at random while a writer commits and clients ask: 200 and right, or 503."""
+    table = SmallTable()
+    served = MemoryStorage()
+    served.base_path, served.files = table.storage.base_path, table.storage.files
+    table.write(("a", "f0"), ("b", "f1"))
+    rng = random.Random(7)
+    failing = threading.Event()
+
+    def fail(kind: str, path: str) -> None:
+        if failing.is_set() and rng.random() < 0.3:
+            raise StorageUnavailableError(f"injected: {kind} {path}")
+
+    served.fail.append(fail)
+    outcomes: Counter[str] = Counter()
+    pins = []
+
+    def ask(seed: int) -> None:
+        mine = random.Random(seed)
+        session = HttpSession(server.url, TOKEN)
+        for _ in range(40):
+            last, timeline_hash, right = mine.choice(pins)
+            view = RemoteView(session, served.base_path, last, timeline_hash)
+            partition = mine.choice(sorted(right))
+            try:
+                found = {file.name for file in view.latest_base_files(partition)}
+            except RemoteFailureError as exc:
+                outcomes["refused" if "injected" in str(exc) else str(exc)] += 1
+            else:
+                outcomes["answered" if found == right[partition] else "wrong"] += 1
+
+    def pin() -> None:
+        timeline = table.meta.active_timeline().client_timeline()
+        assert timeline.last is not None
+        right = {partition: names(table, partition) for partition in "ab"}
+        pins.append((timeline.last.requested_time, timeline.hash, right))
+
+    pin()
+    with serving(served.base_path, opener=lambda _path, _options: served) as server:
+        failing.set()
+        with ThreadPoolExecutor(4) as pool:
+            for round_ in range(5):
+                done = [pool.submit(ask, 10 * round_ + n) for n in range(4)]
+                table.write(("a", "f0"), ("b", f"f{round_ % 2}"))
+                pin()
+                for one in done:
+                    one.result()
+        failing.clear()
+        outcomes_then = outcomes.copy()
+        ask(99)
+        assert outcomes["refused"] == outcomes_then["refused"]
+    assert set(outcomes) == {"answered", "refused"}, outcomes
+
+
+@pytest.mark.property
+def test_a_full_disk_loses_no_marker_and_leaves_answers_alone(tmp_path: Path) -> None:
+    mount = 'mount -t tmpfs -o size=1m none "$1" && shift && exec "$@"'
+    child = [sys.executable, "-m", "tests.strandline.service.full_disk_markers", str(tmp_path)]
+    try:
+        done = subprocess.run(
+            ["unshare", "-m", "sh", "-c", mount, "sh", str(tmp_path), *child],
+            cwd=REPOSITORY,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+    except FileNotFoundError:
+        pytest.skip("no unshare")
+    if "permi" in done.stderr.lower() and not done.stdout:
+        pytest.skip("may not mount a file system")
+    assert (done.returncode, done.stdout) == (0, "goes on\n"), done.stderr
+
+
+# Clocks.
+
+
+def test_a_clock_that_jumps_changes_no_answer(tmp_path: Path) -> None:
+    table = local_table(tmp_path / "t")
+    clock = ManualClock(1_700_000_000_000)
+    parts = Parts(PartsOptions((str(tmp_path),), TOKEN), clock=clock)
+    with (
+        running(ServiceServer(parts, ServerOptions())) as server,
+        HttpClient(server.port) as client,
+    ):
+        asked = known(table.storage)
+        was = client.request("GET", LATEST, asked)
+        assert was.status == 200
+        for number, jump_ms in enumerate((10 * 365 * 86_400_000, -20 * 365 * 86_400_000, -1, 1)):
+            clock.advance(jump_ms)
+            assert client.request("GET", LATEST, asked).body == was.body
+            marker = {
+                "markerdirpath": f"{table.storage.base_path}/.hoodie/.temp/{INSTANT}",
+                "markername": f"a/f{number}.marker.CREATE",
+                "basepath": table.storage.base_path,
+            }
+            for answer in (b"true", b"false"):
+                assert client.request("POST", f"{MARKERS}/create", marker).body == answer
+            table.write(("a", f"new{number}"))
+            now = client.request("GET", LATEST, known(table.storage))
+            assert files_of(now.body) == names(table, "a")
+            status = json.loads(client.request("GET", "/v1/strandline/status").body)
+            assert status["uptime_s"] >= 0
+        assert len(stored_markers(tmp_path / "t")) == number + 1
