@@ -22,7 +22,7 @@ from strandline.service.assembly import Parts
 from strandline.service.options import PartsOptions, ServerOptions
 from strandline.service.server import ServiceServer
 
-IMPORTED_LATER = ("rocksdict", "uvloop", "uvicorn.protocols.http.httptools_impl", "fastavro")
+IMPORTED_LATER = ("rocksdict", "uvloop", "fastavro")
 """What the service imports as it starts, where it is installed."""
 
 

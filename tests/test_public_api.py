@@ -20,10 +20,8 @@ PUBLIC = {
 DRIVER_LIBRARIES = (
     "flask",
     "werkzeug",
-    "uvicorn",
     "uvloop",
     "httptools",
-    "a2wsgi",
     "click",
     "pyspark",
 )
@@ -57,4 +55,4 @@ def test_executor_packages_load_no_driver_library(package: str) -> None:
 
 def test_front_door_loads_no_driver_library_until_a_name_is_used() -> None:
     loaded = modules_after("import strandline")
-    assert not loaded & {"pyspark", "uvicorn", "flask"}
+    assert not loaded & {"pyspark", "httptools", "flask"}

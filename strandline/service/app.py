@@ -13,13 +13,24 @@ from typing import Any, Final
 
 from flask import Flask, Response, request
 
+from strandline.service.admission import NOTHING, Admission, Right
 from strandline.service.answers import Answers
-from strandline.service.bearer import BearerCheck
-from strandline.service.handling import Handler, reply_to, unauthorized
-from strandline.service.marker_routes import add_marker_routes
+from strandline.service.handling import Handler, reply_to, shown, unauthorized
+from strandline.service.instant_states import InstantStates
+from strandline.service.marker_routes import MARKERS, add_marker_routes
 from strandline.service.markers import MarkerService
-from strandline.service.replies import Reply, json_reply, success
+from strandline.service.partitioner import RemotePartitioner
+from strandline.service.replies import (
+    GZIP_BYTES,
+    Reply,
+    accepts_gzip,
+    compress,
+    json_reply,
+    success,
+)
 from strandline.service.view_routes import add_view_routes
+from strandline.service.writer_routes import add_writer_routes
+from strandline.service.wsgi import FREE
 
 HEALTH: Final = "/healthz"
 STATUS: Final = "/v1/strandline/status"
@@ -30,16 +41,23 @@ Status = Callable[[], Mapping[str, Any]]
 def create_app(
     answers: Answers,
     markers: MarkerService,
-    bearer: BearerCheck,
+    admission: Admission,
     status: Status,
+    *,
+    partitioner: RemotePartitioner,
+    instant_states: InstantStates,
+    gzip: bool = True,
 ) -> Flask:
     """Return the app that answers all routes of a service.
 
     Args:
         answers: Answers the view routes.
         markers: Keeps the markers.
-        bearer: Who may ask anything but ``/healthz``.
+        admission: Who may ask anything but ``/healthz``.
         status: What ``/v1/strandline/status`` shows.
+        partitioner: Says where buckets begin.
+        instant_states: Lists Flink's messages.
+        gzip: Whether long bodies are compressed for those who accept it.
     """
     app = Flask("strandline.service", static_folder=None)
     # Two slashes make another path, one that isn't there; a redirect is nothing Hudi knows.
@@ -62,21 +80,26 @@ def create_app(
 
     add_view_routes(add, answers)
     add_marker_routes(add, markers)
+    add_writer_routes(add, partitioner, instant_states)
     add("GET", "/", lambda: success(b"Hello Hudi"))
     add("GET", HEALTH, lambda: json_reply({"ok": True}))
-    add("GET", STATUS, lambda: json_reply(dict(status())))
-    _add_guard(app, bearer)
+    add("GET", STATUS, lambda: shown(json_reply(dict(status()))))
+    _add_guard(app, admission)
     _add_errors(app)
+    if gzip:
+        _add_compression(app)
     return app
 
 
-def _add_guard(app: Flask, bearer: BearerCheck) -> None:
+def _add_guard(app: Flask, admission: Admission) -> None:
     @app.before_request
-    def check_token() -> Response | None:
+    def admit() -> Response | None:
         if request.path.rstrip("/") == HEALTH:
             return None
         header = request.headers.get("Authorization")
-        if bearer.admits(None if header is None else header.encode("latin-1", "replace")):
+        bearer = None if header is None else header.encode("latin-1", "replace")
+        wanted = Right.MARKERS if request.path.startswith(f"{MARKERS}/") else Right.READS
+        if admission.admits(wanted, request.environ.get(FREE, NOTHING), bearer):
             return None
         return _respond(unauthorized(request.headers.get("Accept", "")))
 
@@ -85,6 +108,20 @@ def _add_errors(app: Flask) -> None:
     @app.errorhandler(Exception)
     def answer_error(error: Exception) -> Response:
         return _respond(reply_to(error, request.headers.get("Accept", ""), request.path))
+
+
+def _add_compression(app: Flask) -> None:
+    @app.after_request
+    def compress_long(response: Response) -> Response:
+        if (
+            not response.is_streamed
+            and "content-encoding" not in response.headers
+            and (response.content_length or 0) >= GZIP_BYTES
+            and accepts_gzip(request.headers.get("Accept-Encoding", ""))
+        ):
+            response.set_data(compress(response.get_data()))
+            response.headers["content-encoding"] = "gzip"
+        return response
 
 
 def _respond(reply: Reply) -> Response:

@@ -11,9 +11,14 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 from urllib.parse import parse_qsl
 
-from strandline.service.bearer import BearerCheck
+from strandline.service.admission import NOTHING, Admission, Right
 from strandline.service.handling import json_body, reply_to, required, unauthorized
-from strandline.service.marker_routes import CREATE_MARKER, MARKER_DIRECTORY, MARKER_NAME
+from strandline.service.marker_routes import (
+    CREATE_MARKER,
+    EARLY_CONFLICTS,
+    MARKER_DIRECTORY,
+    MARKER_NAME,
+)
 from strandline.service.markers import MarkerService
 from strandline.service.replies import Reply
 from strandline.service.wsgi import Receive, Scope, Send, send_reply
@@ -26,9 +31,9 @@ _CREATE_PATHS: Final = frozenset({CREATE_MARKER, f"{CREATE_MARKER}/"})
 class ServiceApp:
     """The ASGI application of a service."""
 
-    def __init__(self, markers: MarkerService, bearer: BearerCheck, rest: Application) -> None:
+    def __init__(self, markers: MarkerService, admission: Admission, rest: Application) -> None:
         self._markers = markers
-        self._bearer = bearer
+        self._admission = admission
         self._rest = rest
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -41,7 +46,8 @@ class ServiceApp:
     async def _create(self, scope: Scope) -> Reply:
         headers = dict(reversed(scope["headers"]))
         accept = headers.get(b"accept", b"").decode("latin-1")
-        if not self._bearer.admits(headers.get(b"authorization")):
+        free = scope.get("free", NOTHING)
+        if not self._admission.admits(Right.MARKERS, free, headers.get(b"authorization")):
             return unauthorized(accept)
         try:
             query = scope["query_string"].decode("ascii")
@@ -49,11 +55,15 @@ class ServiceApp:
             params = dict(reversed(pairs))
             name = required(params, MARKER_NAME)
             directory = required(params, MARKER_DIRECTORY)
-            created = self._markers.submit_known(directory, name)
+            refusable = bool(params.get(EARLY_CONFLICTS))
+            created = self._markers.submit_known(directory, name, refusable=refusable)
             if created is None:
                 # Finding a directory looks at the file system (links), so it isn't done here.
-                created = await asyncio.to_thread(self._markers.submit, directory, name)
+                created = await asyncio.to_thread(
+                    self._markers.submit, directory, name, refusable=refusable
+                )
             answer: asyncio.Future[bool] = asyncio.wrap_future(created)
-            return json_body(await answer)
+            # A client that leaves doesn't take its marker out of the flush of many.
+            return json_body(await asyncio.shield(answer))
         except Exception as exc:  # noqa: BLE001 - the boundary of a request
             return reply_to(exc, accept, scope["path"])

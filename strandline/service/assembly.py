@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from flask import Flask
@@ -13,15 +13,16 @@ from flask import Flask
 from fsview.managed import Opener, ViewManager
 from fsview.metrics import Metrics
 from fsview.store.open import Stores
+from strandline.service.admission import Admission
 from strandline.service.answers import REQUESTS, Answers
 from strandline.service.app import create_app
-from strandline.service.bearer import BearerCheck
 from strandline.service.checks import SamplingCheck, Waiter
 from strandline.service.hot import HotCount, HotPath
+from strandline.service.instant_states import InstantStates
 from strandline.service.markers import MarkerService
 from strandline.service.options import PartsOptions
+from strandline.service.partitioner import RemotePartitioner
 from timeline.clock import Clock, SystemClock
-from timeline.storage.base import Storage
 from timeline.storage.open import open_storage
 
 
@@ -51,6 +52,8 @@ class Parts:
         self._started = self._clock.monotonic()
         self._lock = threading.Lock()
         self._told: Counter[HotCount] = Counter()
+        self._settings = options.shown
+        self.connections: Callable[[], Mapping[str, int]] = dict
         self.metrics = Metrics()
         self.views = ViewManager(
             options.roots,
@@ -64,11 +67,21 @@ class Parts:
         self.checks = SamplingCheck(
             self.views, self.metrics, interval_s=options.check_interval_s, ending=ending
         )
-        self.bearer = BearerCheck(options.token)
-        self.markers = MarkerService(self._table_of)
+        self.admission = Admission(options.token, options.admit_networks)
+        self.markers = MarkerService(
+            self.views.storage_of, conflicts=options.conflicts, clock=self._clock
+        )
         self.answers = Answers(self.views, self.metrics, gzip=options.gzip)
-        self.hot = HotPath(self.answers, self.bearer)
-        self.flask: Flask = create_app(self.answers, self.markers, self.bearer, self.status)
+        self.hot = HotPath(self.answers, self.admission)
+        self.flask: Flask = create_app(
+            self.answers,
+            self.markers,
+            self.admission,
+            self.status,
+            partitioner=RemotePartitioner(),
+            instant_states=InstantStates(self.views.storage_of),
+            gzip=options.gzip,
+        )
 
     def status(self) -> dict[str, Any]:
         """Return counters and figures of the service and its tables, fit for JSON."""
@@ -81,25 +94,24 @@ class Parts:
             "pid": os.getpid(),
             "uptime_s": round(self._clock.monotonic() - self._started, 3),
             "requests": dict(sorted(requests.items())),
+            "connections": dict(self.connections()),
             "ready_answers": self.answers.kept.status(),
             "markers": self.markers.status(),
             "store": self.views.stores.status(),
             "tables": self.views.status(),
+            "settings": dict(self._settings),
         }
 
     def start(self) -> None:
         """Begin what runs by itself."""
         self.checks.start()
+        self.markers.start()
 
     def close(self) -> None:
         """End what has threads."""
         self.checks.close()
         self.markers.close()
         self.views.close()
-
-    def _table_of(self, base_path: str) -> tuple[Hashable, Storage]:
-        table = self.views.view(base_path)
-        return table.table_id, table.storage
 
     def _count_hot(self) -> None:
         """Book what was answered from ready bytes since the last time."""

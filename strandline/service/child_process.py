@@ -52,9 +52,7 @@ class ChildProcess:
             target=_listen, args=(self._process.stderr, self._last_words), daemon=True
         )
         self._listener.start()
-        port = self._begin(line)
-        host = birth.server.host
-        self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        self.url = birth.server.url(self._begin(line))
 
     @property
     def is_running(self) -> bool:

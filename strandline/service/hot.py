@@ -15,9 +15,9 @@ from urllib.parse import unquote_to_bytes
 
 from fsview.routes import BASE_PATH, REFRESH_OFF, ROUTES, Route
 from fsview.table_view import TableView
+from strandline.service.admission import Admission
 from strandline.service.answers import Answers, is_of_group
-from strandline.service.bearer import BearerCheck
-from strandline.service.protocol import Headers
+from strandline.service.reception import Headers
 from strandline.service.replies import accepts_gzip
 from timeline.errors import StrandlineError
 
@@ -44,14 +44,20 @@ class HotPath:
         counts: Requests answered here, by table and route; only grows.
     """
 
-    def __init__(self, answers: Answers, bearer: BearerCheck) -> None:
+    def __init__(self, answers: Answers, admission: Admission) -> None:
         self._answers = answers
-        self._bearer = bearer
+        self._admission = admission
         self._routes = _hot_routes()
         self.counts: Counter[HotCount] = Counter()
 
-    def respond(self, target: bytes, headers: Headers) -> bytes | None:
-        """Return the whole response to a GET of ``target``, or ``None``."""
+    def respond(self, target: bytes, headers: Headers, *, free: bool) -> bytes | None:
+        """Return the whole response to a GET of ``target``, or ``None``.
+
+        Args:
+            target: Path and query.
+            headers: Names in lower case.
+            free: Whether the peer may read without the token.
+        """
         path, _, query = target.partition(b"?")
         route = self._routes.get(path)
         if route is None or len(query) > _TARGET_BYTES:
@@ -62,7 +68,7 @@ class HotPath:
                 authorization = value
             elif name == b"accept-encoding":
                 accepted = value
-        if not self._bearer.admits(authorization):
+        if not (free or self._admission.bears_token(authorization)):
             return None
         params = _read_again(query)
         if params is None:

@@ -128,6 +128,12 @@ class ServerOptions:
     tls_certificate: str | None = None
     tls_key: str | None = None
 
+    def url(self, port: int) -> str:
+        """Return where a server with these options answers on ``port``."""
+        scheme = "http" if self.tls_certificate is None else "https"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{scheme}://{host}:{port}"
+
     @classmethod
     def of(cls, settings: Settings, host: str, port: int) -> ServerOptions:
         """Return what the settings say."""

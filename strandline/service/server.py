@@ -17,17 +17,18 @@ import asyncio
 import contextlib
 import logging
 import socket
+import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, cast
-
-import uvicorn
+from typing import TYPE_CHECKING, Any, Final
 
 from strandline.service.asgi import ServiceApp
 from strandline.service.options import ServerOptions
-from strandline.service.protocol import HotAnswers, protocol_for
+from strandline.service.protocol import protocol_for
+from strandline.service.reception import HotAnswers, Reception
+from strandline.service.tls import server_context
 from strandline.service.wsgi import WsgiBridge
 from timeline.errors import ConfigError
 
@@ -63,35 +64,11 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-class _Uvicorn(uvicorn.Server):
-    """uvicorn's server without its signal handlers and without its tick ten times a second."""
-
-    def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._wake = asyncio.Event()
-        self._on_start = started
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave signals to whoever owns the process."""
-        yield
-
-    async def main_loop(self) -> None:
-        """Wait for the end."""
-        self._on_start()
-        await self._wake.wait()
-        self.should_exit = True
-
-    def end(self) -> None:
-        """Begin the end; on the loop. Before the start it waits: a half-made start has no end."""
-        self._wake.set()
-
-
 @dataclass(eq=False)
 class ServiceServer:
     """One server; runs once, in the thread that calls ``run`` or in one of its own.
 
-    ``_lock`` guards ``_loop``, ``_server`` and ``_stopping``.
+    ``_lock`` guards ``_loop``, ``_ending`` and ``_stopping``.
 
     Attributes:
         parts: What it serves.
@@ -106,12 +83,14 @@ class ServiceServer:
     # Re-entrant: a signal handler calls ``stop`` in the midst of whatever the main thread does.
     _lock: Any = field(init=False, default_factory=threading.RLock)
     _loop: asyncio.AbstractEventLoop | None = field(init=False, default=None)
-    _server: _Uvicorn | None = field(init=False, default=None)
+    _ending: asyncio.Event | None = field(init=False, default=None)
+    _tls: ssl.SSLContext | None = field(init=False)
     _stopping: bool = field(init=False, default=False)
     _ready: threading.Event = field(init=False, default_factory=threading.Event)
     _finished: threading.Event = field(init=False, default_factory=threading.Event)
 
     def __post_init__(self) -> None:
+        self._tls = server_context(self.options.tls_certificate, self.options.tls_key)
         self._listener = bind(self.options.host, self.options.port)
 
     @property
@@ -121,9 +100,8 @@ class ServiceServer:
 
     @property
     def url(self) -> str:
-        """``http://host:port``."""
-        host = self.options.host
-        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+        """``http://host:port``, or ``https://``."""
+        return self.options.url(self.port)
 
     def run(self, started: Callable[[], None] | None = None) -> None:
         """Serve until ``stop``; ``started`` is called once requests are answered."""
@@ -145,32 +123,32 @@ class ServiceServer:
     async def _serve(
         self, loop: asyncio.AbstractEventLoop, wsgi: WsgiBridge, started: Callable[[], None]
     ) -> None:
-        def on_start() -> None:
-            self.parts.start()
-            self._ready.set()
-            started()
-
-        config = uvicorn.Config(
-            ServiceApp(self.parts.markers, self.parts.bearer, wsgi),
-            http=protocol_for(self.hot or self.parts.hot),
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            date_header=False,
-            proxy_headers=False,
-            timeout_keep_alive=self.options.keep_alive_s,
-            # Said to be whole seconds, but used as a timeout; None would mean no limit.
-            timeout_graceful_shutdown=cast("int", max(self.options.grace_s, 0.001)),
-            backlog=BACKLOG,
+        reception = Reception(
+            ServiceApp(self.parts.markers, self.parts.admission, wsgi),
+            self.hot or self.parts.hot,
+            self.parts.admission,
+            self.options.limits,
+            self.options.keep_alive_s,
         )
-        server = _Uvicorn(config, on_start)
+        self.parts.connections = reception.status
+        listener = await loop.create_server(
+            protocol_for(reception),
+            sock=self._listener,
+            backlog=BACKLOG,
+            ssl=self._tls,
+            ssl_handshake_timeout=self.options.limits.request_s if self._tls else None,
+        )
+        ending = asyncio.Event()
         with self._lock:
-            self._loop, self._server = loop, server
+            self._loop, self._ending = loop, ending
             if self._stopping:
-                server.end()
-        await server.serve(sockets=[self._listener])
+                ending.set()
+        self.parts.start()
+        self._ready.set()
+        started()
+        await ending.wait()
+        listener.close()
+        await reception.close(self.options.grace_s)
 
     def start_thread(self) -> threading.Thread:
         """Serve in a thread of its own; return once requests are answered."""
@@ -185,11 +163,11 @@ class ServiceServer:
         """Begin the end, from any thread or from a signal handler; returns at once."""
         with self._lock:
             self._stopping = True
-            loop, server = self._loop, self._server
-        if loop is not None and server is not None:
+            loop, ending = self._loop, self._ending
+        if loop is not None and ending is not None:
             # The loop may be closing: then there is nothing left to stop.
             with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(server.end)
+                loop.call_soon_threadsafe(ending.set)
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until ``run`` is over; return whether it is."""

@@ -30,24 +30,19 @@ from typing import Any, ClassVar, Protocol
 from executor_proxy.http import HttpSession
 from fsview.store.open import KINDS, StoreOptions
 from strandline.config import (
-    CHECK_INTERVAL,
-    EMBED_GZIP,
     EMBED_PORT,
     EMBED_REUSE,
-    EMBED_THREADS,
-    KEEP_ALIVE,
     MEMORY_BYTES,
-    RETAINED_SNAPSHOTS,
     ROCKSDB_DIR,
+    SERVICE_SETTINGS,
     SPILL_DIR,
-    STOP_GRACE,
     STORAGE_TYPE,
     Setting,
     Settings,
 )
-from strandline.service.bearer import new_token
+from strandline.service.admission import new_token
 from strandline.service.child_process import ChildProcess
-from strandline.service.options import THREADS, Birth, PartsOptions, ServerOptions
+from strandline.service.options import Birth, PartsOptions, ServerOptions
 from timeline.errors import ConfigError, ServiceUnreachableError
 from timeline.table_id import TableId
 
@@ -116,25 +111,17 @@ class TimelineService:
         if isinstance(roots, str) or not roots:
             raise ConfigError(f"roots is {roots!r}; it must be one or more base paths or parents")
         settings = settings or Settings({}, {})
-        threads = settings.get(EMBED_THREADS)
         self._token = new_token() if token is None else token
         self._birth = Birth(
-            PartsOptions(
+            PartsOptions.of(
+                settings,
                 tuple(map(_absolute, roots)),
                 self._token or None,
-                storage_options,
-                settings.get(EMBED_GZIP),
-                _store_options(settings, storage, store_dir),
-                settings.get(RETAINED_SNAPSHOTS),
-                settings.get(CHECK_INTERVAL),
+                storage_options=storage_options,
+                store=_store_options(settings, storage, store_dir),
+                shown=settings.shown(SERVICE_SETTINGS),
             ),
-            ServerOptions(
-                host,
-                port,
-                threads if threads > 0 else THREADS,
-                settings.get(STOP_GRACE),
-                settings.get(KEEP_ALIVE),
-            ),
+            ServerOptions.of(settings, host, port),
         )
         self._in_process = in_process
         self._runner: Runner | None = None

@@ -18,7 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from strandline.service.replies import Reply, failure
+from strandline.service.admission import NOTHING
+from strandline.service.replies import Reply
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +28,9 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 RawHeaders = list[tuple[bytes, bytes]]
+
+FREE = "strandline.free"
+"""What the request's peer may do without the token; in the environment of a request."""
 
 
 @dataclass(slots=True)
@@ -56,16 +60,12 @@ class WsgiBridge:
         """Answer one request."""
         environ = _environ(scope)
         loop = asyncio.get_running_loop()
-        try:
-            answer = await loop.run_in_executor(self._pool, self._run, environ)
-        except asyncio.CancelledError:
-            # The service ends and this has taken longer than the grace.
-            await send_reply(failure(503, "the service is stopping"), send)
+        # Cancelled (the client has left, or the service ends) it gives back its place in the queue.
+        answer = await loop.run_in_executor(self._pool, self._run, environ)
+        if answer.rest is None:
+            await send_whole(answer.status, answer.headers, answer.body, send)
         else:
-            if answer.rest is None:
-                await send_whole(answer.status, answer.headers, answer.body, send)
-            else:
-                await self._send_parts(answer, answer.rest, send)
+            await self._send_parts(answer, answer.rest, send)
 
     def _run(self, environ: dict[str, Any]) -> _Answer:
         answer = _Answer()
@@ -125,6 +125,7 @@ def _environ(scope: Scope) -> dict[str, Any]:
         "wsgi.multithread": True,
         "wsgi.multiprocess": False,
         "wsgi.run_once": False,
+        FREE: scope.get("free", NOTHING),
     }
     for name, value in scope["headers"]:
         if name in _BODY_HEADERS:

@@ -14,7 +14,7 @@ from werkzeug.test import TestResponse
 from fsview.managed import Opener
 from strandline.service.assembly import Parts
 from strandline.service.options import PartsOptions, ServerOptions
-from strandline.service.protocol import HotAnswers
+from strandline.service.reception import HotAnswers
 from strandline.service.server import ServiceServer
 from tests.kit import golden
 from timeline.storage.base import Storage

@@ -8,8 +8,9 @@ from urllib.parse import quote, quote_plus, urlencode
 
 import pytest
 
+from strandline.config import REQUEST_LINE_BYTES
 from strandline.service.hot import read_query
-from strandline.service.protocol import MAX_TARGET_BYTES, Headers
+from strandline.service.reception import Headers
 from strandline.service.server import ServiceServer
 from tests.kit import golden
 from tests.kit.live_service import TOKEN, GoldenTables, HttpClient, serving
@@ -22,7 +23,7 @@ LATEST = "/v1/hoodie/view/slices/partition/latest/"
 class NothingHot:
     """Sends every request the long way."""
 
-    def respond(self, target: bytes, headers: Headers) -> bytes | None:
+    def respond(self, target: bytes, headers: Headers, *, free: bool) -> bytes | None:
         return None
 
 
@@ -190,12 +191,9 @@ def test_a_query_of_a_mebibyte_is_taken(hot: ServiceServer) -> None:
 
 def test_a_target_beyond_the_limit_is_refused(hot: ServiceServer) -> None:
     with Wire(hot) as wire:
-        request = wire.request(f"{LATEST}?x={'y' * MAX_TARGET_BYTES}")
-        try:
-            wire.socket.sendall(request)
-        except OSError:  # refused before it was all sent
-            return
-        assert wire.response().startswith(b"HTTP/1.1 400")
+        wire.socket.sendall(wire.request(f"{LATEST}?x={'y' * REQUEST_LINE_BYTES.default}"))
+        assert wire.response().startswith(b"HTTP/1.1 414")
+        assert wire.at_end()
 
 
 @pytest.mark.parametrize("odd", ["é".encode(), b"\xff\xfe"])

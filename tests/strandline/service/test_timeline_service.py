@@ -20,7 +20,7 @@ import pytest
 from executor_proxy.http import HttpSession
 from strandline import TimelineService
 from strandline.config import EMBED_REUSE, SERVICE_SETTINGS, Settings
-from strandline.service.bearer import new_token
+from strandline.service.admission import new_token
 from tests.kit import golden
 from timeline.errors import (
     ConfigError,
@@ -163,13 +163,13 @@ def test_a_port_in_use_is_said_by_the_child(lake: Path) -> None:
 def test_a_child_that_can_not_start_leaves_its_last_words(
     lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "uvicorn.py").write_text("raise ImportError('this uvicorn is broken')")
+    (tmp_path / "httptools.py").write_text("raise ImportError('this httptools is broken')")
     # Patched: the child imports what its driver imports.
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     with pytest.raises(ServiceUnreachableError) as caught:
         TimelineService([str(lake)]).start()
     assert "the timeline service's process ended with 1:" in str(caught.value)
-    assert "this uvicorn is broken" in str(caught.value)
+    assert "this httptools is broken" in str(caught.value)
 
 
 def test_a_killed_child_is_noticed(lake: Path) -> None:

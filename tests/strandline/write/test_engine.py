@@ -137,7 +137,7 @@ def test_executors_load_neither_the_server_nor_the_driver():
     modules = ["strandline.write.keyed", "strandline.write.tag", "strandline.write.task"]
     script = (
         f"import sys, {', '.join(modules)}\n"
-        "driver = {'flask', 'werkzeug', 'uvicorn', 'a2wsgi', 'click', 'pyspark'}\n"
+        "driver = {'flask', 'werkzeug', 'httptools', 'click', 'pyspark'}\n"
         "ours = ('strandline.service', 'strandline.write.client')\n"
         "print(sorted(driver & set(sys.modules)), [m for m in sys.modules if m.startswith(ours)])"
     )

@@ -1,0 +1,135 @@
+"""``strandline.service.admission``: who may pass, by the token or by where he comes from."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from strandline.service.admission import (
+    EVERYTHING,
+    NOTHING,
+    Admission,
+    Right,
+    new_token,
+    parse_networks,
+    read_token_file,
+)
+from strandline.service.assembly import Parts
+from strandline.service.options import PartsOptions, ServerOptions
+from strandline.service.server import ServiceServer
+from tests.kit import golden
+from tests.kit.live_service import TOKEN, HttpClient, running
+from timeline.errors import ConfigError
+
+VIEW = "/v1/hoodie/view/slices/partition/latest/"
+CREATE = "/v1/hoodie/marker/create"
+NAMES = "/v1/hoodie/marker/all"
+
+
+def test_only_the_token_passes():
+    admission = Admission("abc")
+    assert admission.bears_token(b"Bearer abc")
+    assert admission.bears_token(b"bearer  abc ")
+    for header in (None, b"", b"Bearer", b"Bearer ", b"Bearer abcd", b"Basic abc", b"Bearer \xff"):
+        assert not admission.bears_token(header)
+        assert not admission.admits(Right.READS, admission.free_to("127.0.0.1"), header)
+    assert not admission.is_open
+
+
+def test_without_a_token_everybody_passes():
+    admission = Admission(None)
+    assert admission.free_to("127.0.0.1") == admission.free_to(None) == EVERYTHING
+    assert admission.admits(Right.MARKERS, EVERYTHING, None)
+    assert admission.is_open
+
+
+def test_without_a_token_but_with_networks_nobody_else_passes():
+    admission = Admission(None, ["10.0.0.0/8"])
+    assert not admission.is_open
+    assert admission.free_to("10.1.2.3") == EVERYTHING
+    assert admission.free_to("11.1.2.3") == NOTHING
+    assert not admission.admits(Right.READS, NOTHING, b"Bearer None")
+
+
+@pytest.mark.parametrize(
+    ("networks", "peer", "free"),
+    [
+        (["10.0.0.0/8"], "10.255.0.1", EVERYTHING),
+        (["10.0.0.0/8=all"], "10.255.0.1", EVERYTHING),
+        (["10.0.0.0/8=reads"], "10.255.0.1", Right.READS),
+        (["10.0.0.0/8 = Markers"], "10.255.0.1", Right.MARKERS),
+        (["10.0.0.0/8=reads", "10.1.0.0/16=markers"], "10.1.0.1", EVERYTHING),
+        (["10.0.0.0/8=reads,10.1.0.0/16=markers"], "10.2.0.1", Right.READS),
+        (["10.0.0.0/8"], "::ffff:10.0.0.1", EVERYTHING),
+        (["::ffff:10.0.0.0/104=reads"], "10.0.0.1", Right.READS),
+        (["::ffff:10.0.0.0/104"], "::ffff:11.0.0.1", NOTHING),
+        (["10.0.0.7"], "10.0.0.7", EVERYTHING),
+        (["10.0.0.7"], "10.0.0.8", NOTHING),
+        (["fd00::/8"], "fd12::1", EVERYTHING),
+        (["fe80::/10=reads"], "fe80::1%eth0", Right.READS),
+        (["fd00::/8"], "10.0.0.1", NOTHING),
+        (["0.0.0.0/0"], "fd12::1", NOTHING),
+        (["0.0.0.0/0=reads"], "192.0.2.1", Right.READS),
+        (["10.0.0.0/8"], None, NOTHING),
+        ([], "127.0.0.1", NOTHING),
+    ],
+)
+def test_a_peers_network_says_what_is_free_to_it(networks, peer, free):
+    assert Admission("abc", networks).free_to(peer) == free
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("10.0.0.1/8", "10.0.0.1/8 has host bits set"),
+        ("ten", "'ten' does not appear to be an IPv4 or IPv6 network"),
+        ("10.0.0.0/33", "10.0.0.0/33"),
+        ("10.0.0.0/8=writes", "'writes' is no right; allowed: reads, markers, all"),
+        ("10.0.0.0/8=", "'' is no right"),
+        ("10.0.0.0/8,=reads", "'' does not appear to be an IPv4 or IPv6 network"),
+    ],
+)
+def test_what_is_no_network_is_refused(text, said):
+    with pytest.raises(ConfigError, match=f"^network '.*{said}"):
+        Admission("abc", [text])
+
+
+def test_no_networks_are_none():
+    assert parse_networks("") == parse_networks(" , ") == ()
+
+
+def test_the_token_is_not_shown():
+    token = new_token()
+    assert len(token) >= 43
+    assert token not in repr(Admission(token)) + str(Admission(token))
+    assert new_token() != token
+
+
+def test_it_says_in_words_who_is_admitted():
+    assert str(Admission(None)) == "everybody"
+    assert str(Admission("abc")) == "bearers of the token"
+    admission = Admission("abc", ["10.0.0.0/8=reads", "fd00::/8"])
+    assert str(admission) == "bearers of the token, 10.0.0.0/8 (reads), fd00::/8"
+
+
+def test_a_token_file_holds_one_word(tmp_path):
+    path = tmp_path / "token"
+    path.write_text(" s3cret\n")
+    assert read_token_file(str(path)) == "s3cret"
+
+
+@pytest.mark.parametrize("content", [b"", b"  \n", b"two words", b"\xc3\xa9"])
+def test_another_content_is_refused_without_showing_it(tmp_path, content):
+    path = tmp_path / "token"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=f"token file {path}: ") as caught:
+        read_token_file(str(path))
+    assert "two words" not in str(caught.value)
+
+
+def test_a_missing_token_file_is_named(tmp_path):
+    with pytest.raises(ConfigError, match="No such file"):
+        read_token_file(str(tmp_path / "none"))
