@@ -20,7 +20,21 @@ def _version() -> str:
         return "unknown"
 
 
-@click.group()
+class _OneLine(click.Group):
+    """A group that refuses in one line: what is wrong, without how it is used."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run a verb."""
+        try:
+            return super().invoke(ctx)
+        except click.exceptions.NoArgsIsHelpError:
+            raise
+        except click.UsageError as error:
+            said = " ".join(error.format_message().split())
+            raise click.UsageError(said) from error
+
+
+@click.group(cls=_OneLine)
 @click.version_option(_version(), prog_name="strandline")
 def main() -> None:
     """Timeline service for tables in Apache Hudi's format."""

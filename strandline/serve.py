@@ -1,178 +1,190 @@
-"""``strandline serve``: a service of its own, for Hudi's writers and ours."""
+"""``strandline serve``: a service of its own, for Hudi's writers and ours.
+
+Every bad setting is refused before anything is bound, in one line, with exit code 2; a port that is
+taken, or a store that can't be used, with exit code 1.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from fsview.store.heap import share_heap
-from fsview.store.open import BUDGET_BYTES, KINDS, StoreOptions
-from strandline.service.assembly import Parts
-from strandline.service.bearer import read_token_file
-from strandline.service.child import own_stdout, run_child
-from strandline.service.options import (
-    CHECK_INTERVAL_S,
-    THREADS,
-    PartsOptions,
-    ServerOptions,
+from fsview.store.open import KINDS, StoreOptions
+from strandline.config import MEMORY_BYTES, ROCKSDB_DIR, SPILL_DIR, STORAGE_TYPE
+from strandline.serve_settings import (
+    FLAGS,
+    HOST,
+    LOG_FORMAT,
+    LOG_LEVEL,
+    NO_TOKEN,
+    PORT,
+    ROOTS,
+    STORAGE_OPTIONS,
+    TOKEN_FILE,
+    Flag,
+    ServeSettings,
 )
+from strandline.service.assembly import Parts
+from strandline.service.admission import read_token_file
+from strandline.service.child import own_stdout, run_child
+from strandline.service.log_format import escaped, event, log_to
+from strandline.service.options import PartsOptions, ServerOptions
 from strandline.service.server import ServiceServer
 from timeline.errors import ConfigError, StoreError
+from timeline.storage.open import require_driver
 from timeline.table_id import TableId
 
-PORT = 26754
-"""The port of Hudi's own standalone server."""
+logger = logging.getLogger(__name__)
+
+Command = TypeVar("Command", bound=click.Command)
+_KINDS: Mapping[str, str] = {kind.kind: name for name, kind in KINDS.items()}
 
 
+class SettingOption(click.Option):
+    """A flag of the table; its text is read with all other sources of settings, not by click."""
+
+    def __init__(self, flag: Flag) -> None:
+        self.flag = flag
+        shown = f"  [default: {flag.default}]" if flag.default else ""
+        super().__init__(
+            [flag.name],
+            help=flag.doc + shown,
+            metavar=flag.metavar or None,
+            multiple=flag.repeated,
+            is_flag=not flag.metavar,
+        )
+
+
+def _with_flags(command: Command) -> Command:
+    command.params = [*(SettingOption(flag) for flag in FLAGS), *command.params]
+    return command
+
+
+@_with_flags
 @click.command()
-@click.option(
-    "--root",
-    "roots",
-    multiple=True,
-    metavar="PATH",
-    help="A table's base path, or a directory of tables, that may be served. Repeat for several.",
-)
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to bind, only this.")
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=PORT,
-    show_default=True,
-    help="Port to bind; 0 takes a free one and says which.",
-)
-@click.option(
-    "--storage",
-    type=click.Choice(list(KINDS), case_sensitive=False),
-    default="memory",
-    show_default=True,
-    help="Where views are kept: memory, memory and a file (spillable), or RocksDB (rocksdb), from"
-    " which a restart goes on.",
-)
-@click.option(
-    "--store-dir",
-    metavar="DIR",
-    help="Directory for kinds of storage that keep files; rocksdb needs one, memory none.",
-)
-@click.option(
-    "--memory",
-    type=click.IntRange(1),
-    metavar="MIB",
-    default=BUDGET_BYTES >> 20,
-    show_default=True,
-    help="What answers, old snapshots and packed files may take in memory, in MiB.",
-)
-@click.option(
-    "--token-file",
-    metavar="FILE",
-    help="File with the bearer token that every request must carry.",
-)
-@click.option(
-    "--no-token",
-    is_flag=True,
-    help="Admit everybody who reaches the port. Java clients need this: they can't send a token.",
-)
-@click.option(
-    "--threads",
-    type=click.IntRange(1, 1024),
-    default=THREADS,
-    show_default=True,
-    help="Threads for requests that aren't answered from ready bytes.",
-)
-@click.option(
-    "--check-interval",
-    type=click.FloatRange(0, 86400),
-    metavar="SECONDS",
-    default=CHECK_INTERVAL_S,
-    show_default=True,
-    help="How often one loaded partition is compared with storage; 0 turns it off.",
-)
-@click.option(
-    "--log-level",
-    type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False),
-    default="INFO",
-    show_default=True,
-    help="How much is logged to stderr.",
-)
 @click.option("--child", is_flag=True, hidden=True)
-def serve(child: bool, **options: Any) -> None:
+def serve(child: bool, **given: Any) -> None:
     """Serve the tables below some roots until SIGTERM or SIGINT.
 
     Hudi's writers use it with hoodie.embed.timeline.server=false and
     hoodie.filesystem.view.type=REMOTE_FIRST (or REMOTE_ONLY); GET /healthz answers 200 when it
-    can serve.
+    can serve. Each setting may also come from a variable of the environment or from the file that
+    --config names; docs/operating.md says how.
     """
     if child:
         run_child(os.fdopen(os.dup(0), "rb"), own_stdout())
-    else:
-        _serve(**options)
-
-
-def _serve(
-    *,
-    roots: tuple[str, ...],
-    host: str,
-    port: int,
-    storage: str,
-    store_dir: str | None,
-    memory: int,
-    token_file: str | None,
-    no_token: bool,
-    threads: int,
-    check_interval: float,
-    log_level: str,
-) -> None:
+        return
     share_heap()
     try:
-        options = PartsOptions(
-            _checked_roots(roots),
-            _token(token_file, no_token),
-            store=StoreOptions(storage, store_dir, memory << 20),
-            check_interval_s=check_interval,
-        )
-        parts = Parts(options)
+        told = ServeSettings.read(_given(given), os.environ)
+        parts = Parts(_parts_options(told))
+        options = ServerOptions.of(told.values, told.get(HOST), told.get(PORT))
     except ConfigError as exc:
-        raise click.UsageError(str(exc)) from exc
+        raise click.UsageError(escaped(str(exc))) from exc
     except StoreError as exc:
-        raise click.ClickException(str(exc)) from exc
-    logging.basicConfig(
-        level=log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
-    )
+        raise click.ClickException(escaped(str(exc))) from exc
+    _run(told, parts, options)
+
+
+def _run(told: ServeSettings, parts: Parts, options: ServerOptions) -> None:
+    """Serve until a signal; doesn't return."""
+    form = told.get(LOG_FORMAT)
+    formatter = log_to(sys.stderr, told.get(LOG_LEVEL), form)
     try:
-        server = ServiceServer(parts, ServerOptions(host, port, threads))
+        server = ServiceServer(parts, options)
     except ConfigError as exc:
-        raise click.ClickException(str(exc)) from exc
+        raise click.ClickException(escaped(str(exc))) from exc
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: server.stop())
-    admitted = "everybody" if no_token else "bearers of the token"
-    server.run(
-        lambda: click.echo(f"serving {', '.join(roots)} on {server.url} to {admitted}", err=True)
-    )
+
+    def announce() -> None:
+        admitted = "everybody" if told.get(NO_TOKEN) else "bearers of the token"
+        said = f"serving {', '.join(told.many(ROOTS))} on {server.url} to {admitted}"
+        json_line = form == "json"
+        click.echo(event(formatter, __name__, said) if json_line else escaped(said), err=True)
+
+    server.run(announce)
+    logger.info("stopped")
     sys.stderr.flush()
     # A request stuck in storage has a thread that the interpreter would wait for.
     os._exit(0)
 
 
-def _checked_roots(roots: tuple[str, ...]) -> tuple[str, ...]:
-    """Refuse a list of roots that can't be meant."""
+def _given(given: Mapping[str, Any]) -> dict[str, str | tuple[str, ...]]:
+    """Return the flags that were given, a flag without a value as ``true``."""
+    return {
+        key: "true" if value is True else value
+        for key, value in given.items()
+        if value not in (None, False, ())
+    }
+
+
+def _parts_options(told: ServeSettings) -> PartsOptions:
+    roots = _checked_roots(told)
+    return PartsOptions.of(
+        told.values,
+        roots,
+        _token(told),
+        storage_options=_storage_options(told),
+        store=_store(told),
+        shown=told.redacted(),
+    )
+
+
+def _checked_roots(told: ServeSettings) -> tuple[str, ...]:
+    """Refuse roots that can't be meant, or read."""
+    roots, key = told.many(ROOTS), told.key(ROOTS)
     if not roots:
         raise ConfigError("give at least one --root")
     for root in roots:
         if not root:
-            raise ConfigError("--root is empty")
+            raise ConfigError(f"{key} is empty")
         table_id = TableId.of(root)
-        if table_id.family == "file" and not Path(table_id.path).is_dir():
-            raise ConfigError(f"--root {root}: no such directory")
+        if table_id.family != "file":
+            require_driver(root, key)
+        elif not Path(table_id.path).is_dir():
+            raise ConfigError(f"{key} {root}: no such directory")
     return roots
 
 
-def _token(token_file: str | None, no_token: bool) -> str | None:
+def _token(told: ServeSettings) -> str | None:
     """Return the token that was asked for; there must be a decision."""
-    if no_token == (token_file is not None):
+    path = told.get(TOKEN_FILE)
+    if told.get(NO_TOKEN) == bool(path):
         raise ConfigError("give either --token-file FILE or --no-token")
-    return None if token_file is None else read_token_file(token_file)
+    return read_token_file(path) if path else None
+
+
+def _store(told: ServeSettings) -> StoreOptions:
+    kind = _KINDS.get(told.get(STORAGE_TYPE), "memory")
+    directories: Mapping[str, Callable[[], str]] = {
+        "spillable": lambda: told.get(SPILL_DIR),
+        "rocksdb": lambda: told.get(ROCKSDB_DIR),
+        # Somebody thinks that it is kept: the flag is refused, not ignored.
+        "memory": lambda: told.get(SPILL_DIR) if told.source(SPILL_DIR) == "flag" else "",
+    }
+    return StoreOptions(kind, directories[kind]() or None, told.get(MEMORY_BYTES))
+
+
+def _storage_options(told: ServeSettings) -> dict[str, Any] | None:
+    text = told.get(STORAGE_OPTIONS)
+    if not text:
+        return None
+    try:
+        options = json.loads(text)
+    except (ValueError, RecursionError):
+        options = None
+    if not isinstance(options, dict):
+        raise ConfigError(
+            f"{told.key(STORAGE_OPTIONS)} is ***; allowed: a JSON object of fsspec's options"
+        )
+    return options

@@ -23,14 +23,17 @@ _ESCAPED: Final = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f", "\\": "\\
 }
 
 
-def parse_properties(data: bytes) -> dict[str, str]:
+def parse_properties(data: bytes | str) -> dict[str, str]:
     r"""Read properties text; a key that comes twice has its last value.
+
+    Args:
+        data: Latin-1, as Java writes it, or text that was decoded.
 
     Raises:
         ValueError: A ``\u`` without four hexadecimal digits.
     """
     properties = {}
-    for line in _logical_lines(data.decode("latin-1")):
+    for line in _logical_lines(data if isinstance(data, str) else data.decode("latin-1")):
         key = _KEY.match(line)
         assert key is not None
         separator = _SEPARATOR.match(line, key.end())

@@ -23,6 +23,7 @@ from typing import IO, Any, Final
 
 from fsview.store.heap import share_heap
 from strandline.service.assembly import Parts
+from strandline.service.log_format import CHILD, log_to
 from strandline.service.options import Birth
 from strandline.service.server import ServiceServer
 from timeline.errors import StrandlineError
@@ -42,9 +43,7 @@ def run_child(stdin: IO[bytes], stdout: IO[bytes]) -> None:
     """
     share_heap()
     birth = Birth.of_line(stdin.readline())
-    logging.basicConfig(
-        level=birth.log_level, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr
-    )
+    log_to(sys.stderr, birth.log_level, pattern=CHILD)
     try:
         server = ServiceServer(Parts(birth.parts), birth.server)
     except StrandlineError as exc:

@@ -15,6 +15,12 @@ from typing import IO, Any
 REPOSITORY = Path(__file__).parents[2]
 
 
+def environment() -> dict[str, str]:
+    """Return this process's environment without settings: they would be the service's."""
+    kept = {name: text for name, text in os.environ.items() if not name.startswith("STRANDLINE_")}
+    return {**kept, "PYTHONPATH": str(REPOSITORY)}
+
+
 class ServeProcess:
     """Serves the tables below ``root``, to everybody; a context manager.
 
@@ -46,7 +52,7 @@ class ServeProcess:
                 *("--root", str(self.root), "--port", str(self.port), *self.options),
             ],
             stderr=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+            env=environment(),
         )
         assert process.stderr is not None
         said = b""

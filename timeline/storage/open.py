@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import fsspec
+
 from timeline.errors import ConfigError
 from timeline.storage.base import Storage
 from timeline.storage.fsspec_storage import FsspecStorage
@@ -28,3 +30,20 @@ def open_storage(base_path: str, storage_options: Mapping[str, Any] | None = Non
         return FsspecStorage(base_path, storage_options)
     except (ValueError, ImportError) as exc:
         raise ConfigError(f"base path {base_path!r} can't be opened: {exc}") from exc
+
+
+def require_driver(base_path: str, called: str) -> None:
+    """Refuse a base path whose scheme has no file system installed.
+
+    Args:
+        base_path: A URL.
+        called: What whoever gave it calls it.
+
+    Raises:
+        ConfigError: fsspec doesn't know the scheme, or what it needs for it isn't installed.
+    """
+    scheme = base_path.partition(":")[0].lower()
+    try:
+        fsspec.get_filesystem_class(scheme)
+    except (ValueError, ImportError) as exc:
+        raise ConfigError(f"{called} {base_path} can't be opened: {exc}") from exc
