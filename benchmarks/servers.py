@@ -69,6 +69,7 @@ class Server(ABC):
 
     def __init__(self, process: subprocess.Popen[str], port: int) -> None:
         self.process = process
+        self.port = port
         self._clock = _cpu_clock(process.pid)
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=900)
 

@@ -59,7 +59,8 @@ public final class MeasuredServer {
             HoodieMetadataConfig.newBuilder().build(),
             views,
             HoodieCommonConfig.newBuilder().build());
-    TimelineService.Config config = TimelineService.Config.builder().serverPort(0).build();
+    TimelineService.Config config =
+        TimelineService.Config.builder().serverPort(0).enableMarkerRequests(true).build();
     int port = listen(new TimelineService(storage, config, manager));
     HttpServer figures = HttpServer.create(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0), 0);
     figures.createContext("/figures", MeasuredServer::answerFigures);
