@@ -105,12 +105,13 @@ class PartitionLoader:
         """
         paths = list(filter(may_be_path, partitions))
         newest = self._follower.newest()
-        missing = [p for p in paths if p not in newest.files.versions]
+        missing = {p for p in paths if p not in newest.files.versions}
         nothing: set[str] = set()
         if missing:
             self._loads.run(missing, lambda mine: self._load(mine, nothing))
         versions = self._follower.newest().files.versions
-        held = [p for p in paths if p not in nothing or p in versions]
+        # What was held and isn't any more has just been forgotten: it was nothing, too.
+        held = [p for p in paths if p in versions or (p in missing and p not in nothing)]
         for partition in held:
             self.version(snapshot, partition)
         return held

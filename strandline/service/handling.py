@@ -14,7 +14,15 @@ from http import HTTPStatus
 from flask import request
 from werkzeug.exceptions import HTTPException
 
-from strandline.service.replies import INTERNAL, NOT_FOUND, Reply, failure, failure_of, success
+from strandline.service.replies import (
+    INTERNAL,
+    NOT_FOUND,
+    Reply,
+    failure,
+    failure_of,
+    pretty,
+    success,
+)
 from timeline.errors import InputError, StrandlineError
 
 logger = logging.getLogger(__name__)
@@ -44,6 +52,11 @@ def required(params: Mapping[str, str], name: str) -> str:
 def json_body(value: object) -> Reply:
     """Return a plain value as a success."""
     return success(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
+
+
+def shown(reply: Reply) -> Reply:
+    """Return a reply of JSON as the request wants it: indented if it has ``pretty``."""
+    return replace(reply, body=pretty(reply.body)) if "pretty" in request.args else reply
 
 
 def reply_to(error: BaseException, accept: str, path: str) -> Reply:

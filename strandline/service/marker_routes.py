@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from strandline.service.handling import Add, json_body, parameters, required
+from strandline.service.handling import Add, json_body, parameters, required, shown
 from strandline.service.markers import MarkerService
 from strandline.service.replies import Reply
 
@@ -27,7 +27,8 @@ def add_marker_routes(add: Add, markers: MarkerService) -> None:
         return required(parameters(), MARKER_DIRECTORY)
 
     def names(keep: Callable[[str], bool]) -> Reply:
-        return json_body([name for name in markers.names(directory()) if keep(name)])
+        found = [name for name in markers.names(directory()) if keep(name)]
+        return shown(json_body(found))
 
     def create() -> Reply:
         params = parameters()

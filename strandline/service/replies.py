@@ -148,7 +148,7 @@ def failure_of(error: StrandlineError, accept: str = "") -> Reply:
 
 def _failure(status: int, message: str, accept: str, more: Mapping[str, str | None]) -> Reply:
     if JSON not in accept:
-        return Reply(status, message.encode())
+        return Reply(status, message.encode("utf-8", "replace"))
     kind = _TYPES.get(status, "")
     shape: dict[str, Any] = {
         "title": message,
@@ -157,7 +157,8 @@ def _failure(status: int, message: str, accept: str, more: Mapping[str, str | No
         "details": {},
         **more,
     }
-    return Reply(status, json.dumps(shape, indent=4, ensure_ascii=False).encode(), JSON)
+    said = json.dumps(shape, indent=4, ensure_ascii=False)
+    return Reply(status, said.encode("utf-8", "replace"), JSON)
 
 
 def pretty(body: bytes) -> bytes:

@@ -39,11 +39,12 @@ def test_very_many_paths_that_are_nothing_are_not_all_kept() -> None:
     table = small_table()
     view = TableView(table.storage)
     names = invented(0, STRAYS + 500)
-    view.newest().load_partitions(["a", *names, "b"])
+    for _ in range(2):
+        view.newest().load_partitions(["a", *names, "b"])
     assert held_strays(view) == STRAYS
     assert len(view.loaded_partitions()) == STRAYS + 2
     lists = table.storage.calls.snapshot()["list", "lookup"]
-    for name in (names[0], names[-1], names[0]):
+    for name in (names[600], names[-1], names[600]):
         assert view.newest().latest_base_files(name) == ()
     assert table.storage.calls.snapshot()["list", "lookup"] == lists + 1
     assert held_strays(view) == STRAYS

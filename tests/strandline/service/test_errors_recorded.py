@@ -29,16 +29,18 @@ BETTER: Mapping[int, tuple[int, str]] = {
     33: (400, "'instants'"),
     34: (200, "[]"),
     **dict.fromkeys((44, 45, 46, 47), (404, "no table at")),
-    **dict.fromkeys((51, 52), (403, "outside the roots")),
+    51: (400, "is relative"),
+    52: (403, "outside the roots"),
     58: (400, "'partitions'"),
     59: (400, "partitions="),
     68: (400, "'fileid'"),
-    71: (200, "[]"),
+    **dict.fromkeys((71, 72), (200, "[]")),
+    73: (200, "0"),
 }
 """Number of the request → status and a part of the answer, where Java's is a fault of its own.
 
 It answers 500 to what the caller did wrong; it says that it refreshed a table that isn't there
-(46); it has no markers unless told to (71).
+(46); it has no markers, instant states and partitioner unless told to (71, 72, 73).
 """
 
 
