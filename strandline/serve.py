@@ -19,7 +19,7 @@ import click
 
 from fsview.store.heap import share_heap
 from fsview.store.open import KINDS, StoreOptions
-from strandline.config import MEMORY_BYTES, ROCKSDB_DIR, SPILL_DIR, STORAGE_TYPE
+from strandline.config import ADMIT_NETWORKS, MEMORY_BYTES, ROCKSDB_DIR, SPILL_DIR, STORAGE_TYPE
 from strandline.serve_settings import (
     FLAGS,
     HOST,
@@ -33,12 +33,13 @@ from strandline.serve_settings import (
     Flag,
     ServeSettings,
 )
+from strandline.service.admission import parse_networks, read_token_file
 from strandline.service.assembly import Parts
-from strandline.service.admission import read_token_file
 from strandline.service.child import own_stdout, run_child
 from strandline.service.log_format import escaped, event, log_to
 from strandline.service.options import PartsOptions, ServerOptions
 from strandline.service.server import ServiceServer
+from strandline.service.tls import server_context
 from timeline.errors import ConfigError, StoreError
 from timeline.storage.open import require_driver
 from timeline.table_id import TableId
@@ -88,6 +89,7 @@ def serve(child: bool, **given: Any) -> None:
         told = ServeSettings.read(_given(given), os.environ)
         parts = Parts(_parts_options(told))
         options = ServerOptions.of(told.values, told.get(HOST), told.get(PORT))
+        server_context(options.tls_certificate, options.tls_key)
     except ConfigError as exc:
         raise click.UsageError(escaped(str(exc))) from exc
     except StoreError as exc:
@@ -107,8 +109,7 @@ def _run(told: ServeSettings, parts: Parts, options: ServerOptions) -> None:
         signal.signal(number, lambda *_: server.stop())
 
     def announce() -> None:
-        admitted = "everybody" if told.get(NO_TOKEN) else "bearers of the token"
-        said = f"serving {', '.join(told.many(ROOTS))} on {server.url} to {admitted}"
+        said = f"serving {', '.join(told.many(ROOTS))} on {server.url} to {parts.admission}"
         json_line = form == "json"
         click.echo(event(formatter, __name__, said) if json_line else escaped(said), err=True)
 
@@ -158,9 +159,16 @@ def _checked_roots(told: ServeSettings) -> tuple[str, ...]:
 
 def _token(told: ServeSettings) -> str | None:
     """Return the token that was asked for; there must be a decision."""
-    path = told.get(TOKEN_FILE)
-    if told.get(NO_TOKEN) == bool(path):
-        raise ConfigError("give either --token-file FILE or --no-token")
+    path, networks = told.get(TOKEN_FILE), told.get(ADMIT_NETWORKS)
+    if told.get(NO_TOKEN) == bool(path or networks):
+        raise ConfigError(
+            "give either --token-file FILE or --no-token; or --no-token-from NETWORK, with or"
+            " without a token for all others"
+        )
+    try:
+        parse_networks(networks)
+    except ConfigError as exc:
+        raise ConfigError(f"{told.key(ADMIT_NETWORKS)}: {exc}") from exc
     return read_token_file(path) if path else None
 
 

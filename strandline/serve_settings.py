@@ -21,21 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
-from strandline.config import (
-    CHECK_INTERVAL,
-    EMBED_GZIP,
-    EMBED_THREADS,
-    KEEP_ALIVE,
-    MEMORY_BYTES,
-    RETAINED_SNAPSHOTS,
-    ROCKSDB_DIR,
-    SPILL_DIR,
-    STOP_GRACE,
-    STORAGE_TYPE,
-    Setting,
-    Settings,
-    masked,
-)
+from strandline import config
+from strandline.config import Setting, Settings, masked
 from timeline.errors import ConfigError
 from timeline.properties import parse_properties
 
@@ -193,7 +180,7 @@ FLAGS: Final[tuple[Flag, ...]] = (
     Flag("--port", (PORT,), "NUMBER"),
     Flag(
         "--storage",
-        (STORAGE_TYPE,),
+        (config.STORAGE_TYPE,),
         "[memory|spillable|rocksdb]",
         words={
             "memory": "MEMORY",
@@ -205,13 +192,13 @@ FLAGS: Final[tuple[Flag, ...]] = (
     ),
     Flag(
         "--store-dir",
-        (SPILL_DIR, ROCKSDB_DIR),
+        (config.SPILL_DIR, config.ROCKSDB_DIR),
         "DIR",
         about="Directory for kinds of storage that keep files; rocksdb needs one, memory none.",
     ),
     Flag(
         "--memory",
-        (MEMORY_BYTES,),
+        (config.MEMORY_BYTES,),
         "MIB",
         factor=1 << 20,
         about="What answers, old snapshots and packed files may take in memory, in MiB.",
@@ -219,12 +206,36 @@ FLAGS: Final[tuple[Flag, ...]] = (
     Flag("--storage-options", (STORAGE_OPTIONS,), "JSON"),
     Flag("--token-file", (TOKEN_FILE,), "FILE"),
     Flag("--no-token", (NO_TOKEN,), ""),
-    Flag("--threads", (EMBED_THREADS,), "NUMBER"),
-    Flag("--gzip", (EMBED_GZIP,), "BOOLEAN"),
-    Flag("--retained-snapshots", (RETAINED_SNAPSHOTS,), "NUMBER"),
-    Flag("--check-interval", (CHECK_INTERVAL,), "SECONDS"),
-    Flag("--keep-alive", (KEEP_ALIVE,), "SECONDS"),
-    Flag("--stop-grace", (STOP_GRACE,), "SECONDS"),
+    Flag(
+        "--no-token-from",
+        (config.ADMIT_NETWORKS,),
+        "NETWORK[=reads|markers]",
+        repeated=True,
+        about="A network whose clients need no token: for everything, for look-ups, or for markers."
+        " The peer of the connection counts, whatever its headers say. Repeat for several.",
+    ),
+    Flag("--tls-certificate", (config.TLS_CERTIFICATE,), "FILE"),
+    Flag("--tls-key", (config.TLS_KEY,), "FILE"),
+    Flag("--threads", (config.EMBED_THREADS,), "NUMBER"),
+    Flag("--gzip", (config.EMBED_GZIP,), "BOOLEAN"),
+    Flag("--retained-snapshots", (config.RETAINED_SNAPSHOTS,), "NUMBER"),
+    Flag("--check-interval", (config.CHECK_INTERVAL,), "SECONDS"),
+    Flag("--keep-alive", (config.KEEP_ALIVE,), "SECONDS"),
+    Flag("--stop-grace", (config.STOP_GRACE,), "SECONDS"),
+    Flag("--max-connections", (config.MAX_CONNECTIONS,), "NUMBER"),
+    Flag("--max-pipelined", (config.MAX_PIPELINED,), "NUMBER"),
+    Flag("--max-request-line", (config.REQUEST_LINE_BYTES,), "BYTES"),
+    Flag("--max-header-bytes", (config.HEADER_BYTES,), "BYTES"),
+    Flag("--max-headers", (config.HEADER_COUNT,), "NUMBER"),
+    Flag("--max-body", (config.BODY_BYTES,), "BYTES"),
+    Flag("--request-timeout", (config.REQUEST_TIMEOUT,), "SECONDS"),
+    Flag("--write-timeout", (config.WRITE_TIMEOUT,), "SECONDS"),
+    Flag("--early-conflicts", (config.EARLY_CONFLICTS,), "BOOLEAN"),
+    Flag("--early-commit-conflicts", (config.EARLY_COMMIT_CONFLICTS,), "BOOLEAN"),
+    Flag("--early-conflicts-delay", (config.EARLY_CONFLICTS_DELAY,), "MS"),
+    Flag("--early-conflicts-period", (config.EARLY_CONFLICTS_PERIOD,), "MS"),
+    Flag("--heartbeat-interval", (config.HEARTBEAT_INTERVAL,), "MS"),
+    Flag("--heartbeat-misses", (config.HEARTBEAT_MISSES,), "NUMBER"),
     Flag("--log-level", (LOG_LEVEL,), "[DEBUG|INFO|WARNING|ERROR]"),
     Flag("--log-format", (LOG_FORMAT,), "[text|json]"),
 )
