@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import http.client
 import json
+import os
 import re
 import subprocess
 import sys
@@ -148,6 +149,8 @@ class StrandlineServer(Server):
             [*command, "--root", root, "--log-level", "WARNING", *options],
             stderr=subprocess.PIPE,
             text=True,
+            # Variables of ours, such as STRANDLINE_IVY_DIR, would be settings of the service.
+            env={k: v for k, v in os.environ.items() if not k.startswith("STRANDLINE_")},
         )
         super().__init__(process, _port_said(process))
 
