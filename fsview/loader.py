@@ -105,7 +105,7 @@ class PartitionLoader:
         """
         paths = list(filter(may_be_path, partitions))
         newest = self._follower.newest()
-        missing = {p for p in paths if p not in newest.files.versions}
+        missing = dict.fromkeys(p for p in paths if p not in newest.files.versions)
         nothing: set[str] = set()
         if missing:
             self._loads.run(missing, lambda mine: self._load(mine, nothing))

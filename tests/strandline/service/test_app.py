@@ -6,6 +6,7 @@ import gzip
 import json
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,7 +55,7 @@ def params(**more: str) -> dict[str, str]:
     return {"basepath": BASE, "lastinstantts": last, "timelinehash": hashed, **more}
 
 
-@pytest.mark.parametrize("path", [r.path for r in ROUTES] + ["/", "/nope", "/v1/strandline/status"])
+@pytest.mark.parametrize("path", [r.path for r in ROUTES] + ["/nope", "/v1/strandline/status"])
 def test_nobody_passes_without_the_token(parts: Parts, path: str) -> None:
     for token in (None, "wrong"):
         response = AppClient(parts, token=token).request("GET", path, params())
@@ -64,9 +65,13 @@ def test_nobody_passes_without_the_token(parts: Parts, path: str) -> None:
     assert not parts.views.status()
 
 
-def test_health_needs_no_token(parts: Parts) -> None:
-    response = AppClient(parts, token=None).request("GET", "/healthz")
+def test_probes_need_no_token(tmp_path: Path) -> None:
+    parts = parts_of(str(tmp_path))
+    client = AppClient(parts, token=None)
+    response = client.request("GET", "/healthz")
     assert (response.status_code, response.json) == (200, {"ok": True})
+    assert client.ask("GET", "/", {}) == (200, b"Hello Hudi")
+    parts.close()
 
 
 def test_without_a_token_everybody_passes() -> None:
@@ -91,6 +96,32 @@ def test_long_answers_are_compressed_for_those_who_accept_it(client: AppClient) 
     assert zipped.headers["content-encoding"] == "gzip"
     assert gzip.decompress(zipped.data) == plain.data
     assert len(plain.data) >= 1500
+
+
+@pytest.mark.parametrize("path", ["all", "create-and-merge"])
+def test_markers_are_indented_and_compressed_likewise(tmp_path: Path, path: str) -> None:
+    parts = parts_of(str(tmp_path))
+    base = golden.build("cow_basic_v9", 0, tmp_path / "t")
+    folder = f"{base}/.hoodie/.temp/20261121090000000"
+    for number in range(50):
+        parts.markers.submit(folder, f"p/file-{number}.parquet.marker.CREATE").result(20)
+    for more in ({}, {"pretty": ""}):
+        asked = {"markerdirpath": folder, **more}
+        plain, zipped = (
+            AppClient(parts).request("GET", f"/v1/hoodie/marker/{path}", asked, headers)
+            for headers in ({}, {"Accept-Encoding": "gzip"})
+        )
+        assert "content-encoding" not in plain.headers
+        assert zipped.headers["content-encoding"] == "gzip"
+        assert int(zipped.headers["content-length"]) == len(zipped.data)
+        assert gzip.decompress(zipped.data) == plain.data
+        assert (plain.data == pretty(plain.data)) is bool(more)
+    parts.close()
+
+
+def test_the_status_is_indented_as_asked(client: AppClient) -> None:
+    said = client.request("GET", "/v1/strandline/status", {"pretty": "1"}).data
+    assert said == pretty(said)
 
 
 @pytest.mark.parametrize(
