@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
+import struct
 from collections import deque
 from collections.abc import Callable
 from http import HTTPStatus
@@ -37,6 +39,7 @@ logger = logging.getLogger(__name__)
 SLICE_BYTES: Final = 8192
 """What is parsed of one connection at a time."""
 NOT_HTTP: Final = "this is no HTTP request"
+_NO_LINGER: Final = struct.pack("ii", 1, 0)
 _RAW_FACTOR: Final = 8
 """Bytes on the wire for one of a body: even chunks of one byte take no more."""
 
@@ -59,7 +62,7 @@ class ServiceProtocol(asyncio.Protocol):
     """One connection.
 
     Of a request: ``_in_head`` until its headers are complete, ``_receiving`` until it is;
-    ``_answered`` once it was answered by the hot path. ``_since`` is when it began, or when the
+    ``_answered`` once its answer is given or on its way. ``_since`` is when it began, or when the
     last answer was complete. ``_deaf``: what comes is thrown away.
     """
 
@@ -203,6 +206,7 @@ class ServiceProtocol(asyncio.Protocol):
             self._reception.loop.call_soon(self._feed_slice)
 
     def _feed(self, data: bytes) -> None:
+        """Parse bytes; what the parser stops at is refused."""
         self._fed = len(data)
         try:
             self._parser.feed_data(data)
@@ -349,6 +353,7 @@ class ServiceProtocol(asyncio.Protocol):
             },
             keep_alive=self._keeps,
         )
+        self._answered = True
         self._queue.append(exchange)
         if self._current is None:
             self._next()
@@ -389,7 +394,8 @@ class ServiceProtocol(asyncio.Protocol):
             self._reception.start(self._current)
         elif not self._queue and self._last_words is not None:
             words, self._last_words = self._last_words, None
-            self.write(words)
+            if words:
+                self.write(words)
             self._end(lingers=True)
         if self._backlog:
             self._feed_soon()
@@ -405,14 +411,13 @@ class ServiceProtocol(asyncio.Protocol):
     def _refuse(self, status: int, message: str) -> None:
         """Say why no more is taken, after what was asked before; then end."""
         self._reception.counts[f"refused_{status}"] += 1
+        reply = failure(status, message)
+        words = reply.head()[:-2] + b"connection: close\r\n\r\n" + reply.body
+        # A body too long, or too late, of a request that has its answer: nothing is added to that.
+        self._last_words = b"" if self._receiving and self._answered else words
         self._deaf = True
         self._receiving = False
         self._backlog = b""
-        reply = failure(status, message)
-        self._last_words = reply.head()[:-2] + b"connection: close\r\n\r\n" + reply.body
-        if self._answered:
-            # The request was answered before it was too long; there is nothing to add.
-            self._last_words = b""
         if self._current is None:
             self._next()
 
@@ -444,8 +449,12 @@ class ServiceProtocol(asyncio.Protocol):
             newest.keep_alive = False
 
     def cut_off(self) -> None:
-        """End now, whatever isn't sent."""
-        self._transport.abort()
+        """End now, whatever isn't sent: the system keeps none of it for the client either."""
+        transport = self._transport
+        if not transport.is_closing() or transport.get_write_buffer_size():
+            taken: socket.socket = transport.get_extra_info("socket")
+            taken.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+        transport.abort()
 
     def look(self, now: float) -> None:
         """End the connection if it is overdue."""

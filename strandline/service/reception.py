@@ -148,6 +148,7 @@ class Reception:
             guest.cut_off()
         if self._timer is not None:
             self._timer.cancel()
+        self._tell()
 
     async def _cancel_tasks(self) -> None:
         tasks = tuple(self._tasks)
@@ -175,6 +176,10 @@ class Reception:
         self._timer = self.loop.call_later(self._look_s, self._look) if guests else None
         for guest in guests:
             guest.look(self.now)
+        self._tell()
+
+    def _tell(self) -> None:
+        """Say that connections were refused, all since the last time in one line."""
         refused = self.counts["refused"]
         if refused > self._told:
             logger.warning(
