@@ -1,0 +1,456 @@
+"""Any bytes at a service: no 5xx, nothing of the inside told, no path touched outside its roots,
+and whoever asks properly afterwards is answered rightly, on the same connection if it is still
+sound.
+
+The storage works throughout, so every 5xx is a fault of the service.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, quote_from_bytes, urlencode
+
+import pytest
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+
+from fsview.routes import BY_PATH
+from strandline.service.server import ServiceServer
+from tests.kit import golden
+from tests.kit.live_service import TOKEN, serving
+from tests.kit.raw_http import Answer, RawConnection, request, take
+from tests.kit.touched import Touched, watched
+
+INSTANT: Final = "20261121090000000"
+PROPER: Final = ("/v1/hoodie/view/slices/partition/latest/", "/v1/hoodie/view/slices/all")
+"""What is asked properly: on the hot path, and the long way."""
+FILE: Final = b".parquet"
+INSIDE: Final = re.compile(
+    rb"Traceback|\.py\b|<class '|\b[A-Z]\w*(?:Error|Exception)\b|NoneType|codec can't"
+)
+"""What no answer says: it would be Python's own words."""
+
+
+class Place:
+    """A directory that is served, with tables and traps in it, and one beside it that isn't.
+
+    Attributes:
+        root: Served.
+        outside: Not served; nothing there may be opened, listed or changed.
+        table: Base path of the sound table.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.root, self.outside = folder / "root", folder / "outside"
+        self.table = golden.build("cow_basic_v9", 3, self.root / "t9")
+        golden.build("mor_basic_v6", 3, self.root / "t6")
+        golden.build("cow_basic_v6", 1, self.outside / "secret")
+        (self.outside / "kept").mkdir()
+        (self.outside / "kept" / "file").write_text("kept")
+        (self.root / "empty").mkdir()
+        (self.root / "file").write_text("no table")
+        (self.root / "loop").symlink_to(self.root / "loop")
+        (self.root / "way-out").symlink_to(self.outside)
+        (self.table / "way-out").symlink_to(self.outside / "secret")
+        temp = self.table / ".hoodie" / ".temp"
+        temp.mkdir(exist_ok=True)
+        (temp / "20261121090000001").symlink_to(self.outside / "kept")
+        self.before = self.tree_outside()
+
+    def tree_outside(self) -> dict[str, tuple[int, int]]:
+        """Return every path outside with its size and time of change."""
+        found = {}
+        for path in (self.outside, *self.outside.rglob("*")):
+            stat = path.lstat()
+            found[str(path)] = (stat.st_size, stat.st_mtime_ns)
+        return found
+
+    @property
+    def base_paths(self) -> list[str]:
+        """Sound, odd and forbidden ones."""
+        sound = [str(self.root / "t9"), str(self.root / "t6")]
+        return [
+            *sound,
+            f"{sound[0]}/",
+            f"/{sound[0]}",
+            f"file:{sound[0]}",
+            f"file://{sound[1]}",
+            f"FILE:{sound[0]}",
+            f"{sound[0]}/../t6",
+            f"{sound[0]}/.hoodie",
+            f"{sound[0]}/2024-01-01",
+            str(self.root),
+            str(self.root / "empty"),
+            str(self.root / "file"),
+            str(self.root / "loop"),
+            str(self.root / "not-there"),
+            str(self.root / "way-out" / "secret"),
+            str(self.outside / "secret"),
+            f"{sound[0]}/../../outside/secret",
+            f"{sound[0]}/way-out",
+            f"file://elsewhere{sound[0]}",
+            f"s3://bucket{sound[0]}",
+            os.path.relpath(sound[0]),
+            "/",
+            ".",
+            "~",
+            "/etc",
+            f"{self.root}/{'x' * 300}",
+            f"{self.root}/{'y/' * 3000}",
+        ]
+
+
+class Faults(logging.Handler):
+    """Keeps what is logged as an error, or with a traceback."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno >= logging.ERROR or record.exc_info:
+            self.records.append(self.format(record))
+
+
+class Live:
+    """The service under test, and what proper requests to it are answered."""
+
+    def __init__(
+        self, server: ServiceServer, place: Place, touched: Touched, known: dict[str, str]
+    ) -> None:
+        self.server, self.place, self.touched, self.faults = server, place, touched, Faults()
+        logging.getLogger().addHandler(self.faults)
+        self.known = urlencode(known)
+        targets = [f"{path}?{urlencode(known | {'partition': '2024-01-01'})}" for path in PROPER]
+        asked = [request(target, token=TOKEN) for target in targets]
+        with RawConnection(server.port) as connection:
+            answers = {one: connection.ask(one) for one in asked}
+        assert all(answer.status == 200 and FILE in answer.body for answer in answers.values())
+        self.proper = {one: answer.body for one, answer in answers.items()}
+        assert any(path.startswith(str(place.table)) for path in touched.paths)
+        rules = server.parts.flask.url_map.iter_rules()
+        self.routes = sorted({(rule.rule, min(rule.methods or {"GET"})) for rule in rules})
+        self.values = values(place)
+
+    def check(self, answer: Answer) -> None:
+        """Check an answer to whatever was asked."""
+        event(f"status {answer.status}")
+        assert answer.status < 500, answer
+        assert not INSIDE.search(answer.body), answer
+
+    def check_goes_on(self, connection: RawConnection) -> None:
+        """Check that proper requests are answered rightly, by the hot path and the long way."""
+        for asked, right in self.proper.items():
+            answer = connection.ask(asked)
+            assert (answer.status, answer.body) == (200, right), answer
+
+    def check_nothing_else(self) -> None:
+        """Check that nothing outside was touched, and nothing said to be a fault of the service."""
+        assert self.touched.outside(str(self.place.root)) == []
+        assert self.faults.records == []
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    place = Place(tmp_path_factory.mktemp("fuzz"))
+    known = golden.recording("cow_basic_v9", 3, base=str(place.table)).client
+    params = {name: known[name] for name in ("lastinstantts", "timelinehash")}
+    params["basepath"] = str(place.table)
+    with serving(str(place.root)) as server, watched() as touched:
+        live = Live(server, place, touched, params)
+        yield live
+        logging.getLogger().removeHandler(live.faults)
+    assert place.tree_outside() == place.before
+
+
+# What is asked.
+
+METHODS: Final = ["GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "PROPFIND"]
+OWN_PARAMS: Final = {
+    "/marker/": ("markerdirpath", "markername"),
+    "/partitioner/": ("numbuckets", "partitionpath", "partitionnum"),
+    "/instantstate/": ("instantstatedirpath",),
+}
+"""Part of the path → parameters, of what isn't a route of the view."""
+HEADERS: Final = [
+    "Accept: application/json",
+    "Accept: \xff",
+    "Accept-Encoding: gzip, deflate",
+    "Accept-Encoding: gzip;q=0",
+    "Accept-Encoding: ,;;q=",
+    "Authorization: Basic eDp5",
+    "Content-Type: application/x-www-form-urlencoded; charset=\xe9",
+    "Content-Type: multipart/form-data",
+    "Cookie: a=b; c",
+    "Expect: 100-continue",
+    "Expect: something",
+    "Host: other:99999",
+    "If-None-Match: *",
+    "Range: bytes=0-0",
+    "Referer: \x80\xff",
+    "X-Forwarded-For: 127.0.0.1",
+    "X-Http-Method-Override: DELETE",
+    "X_Odd: under_score",
+    f"X-Long: {'l' * 3000}",
+]
+PARTITIONS: Final = [
+    "2024-01-01",
+    "2024-01-01/",
+    "/2024-01-01",
+    "..",
+    "../t6",
+    "../../outside/secret",
+    "way-out",
+    "way-out/2024-01-01",
+    ".hoodie",
+    "/etc",
+    "a\0b",
+    "",
+    "n" * 300,
+    "m/" * 3000,
+]
+JSON_LISTS: Final = [
+    "[]",
+    '["2024-01-01"]',
+    '["2024-01-01","..","/etc","way-out"]',
+    '["\\ud800"]',
+    '["\\u0000"]',
+    "[" * 100_000,
+    '["' + "n" * 5000 + '"]',
+    "[1]",
+    "[null]",
+    "{}",
+    "NaN",
+    "1e999",
+    "9" * 5000,
+]
+NUMBERS: Final = [
+    "0",
+    "1",
+    "-1",
+    "16",
+    "9" * 30,
+    "9" * 5000,
+    "1e3",
+    "\uff10",
+    " 4",
+    "0x10",
+    "1_0",
+    "",
+]
+anything = st.one_of(
+    st.text(max_size=30).map(lambda text: quote(text, errors="surrogatepass")),
+    st.binary(max_size=30).map(quote_from_bytes),
+    st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), max_size=30),
+)
+
+
+def chance(share: float) -> st.SearchStrategy[bool]:
+    """Return a choice that is true in about this share of the cases, and shrinks to false."""
+    return st.integers(1, 100).map(lambda number: number > 100 - round(share * 100))
+
+
+def values(place: Place) -> dict[str, st.SearchStrategy[str]]:
+    """Return, by parameter, what is worth trying, in the form in which it is in a query string."""
+    temps = [f"{base}/.hoodie/.temp" for base in place.base_paths]
+    instants = [INSTANT, "20261121090000001", "1_2", "..", "", "x", "9" * 300]
+    directories = st.tuples(st.sampled_from(temps), st.sampled_from(instants)).map("/".join)
+    said: dict[str, st.SearchStrategy[str]] = {
+        "basepath": st.sampled_from(place.base_paths),
+        "partition": st.sampled_from(PARTITIONS),
+        "partitionpath": st.sampled_from(PARTITIONS),
+        "partitions": st.sampled_from(JSON_LISTS),
+        "markerdirpath": st.one_of(directories, st.sampled_from(place.base_paths)),
+        "instantstatedirpath": st.one_of(directories, st.sampled_from(place.base_paths)),
+        "markername": st.sampled_from(
+            ["2024-01-01/f.marker.CREATE", "../x", "a\nb", "", "n" * 5000]
+        ),
+        "numbuckets": st.sampled_from(NUMBERS),
+        "partitionnum": st.sampled_from(NUMBERS),
+        "instants": st.sampled_from([INSTANT, ",", ",".join([INSTANT] * 2000), ""]),
+        "refreshoff": st.sampled_from(["true", "TRUE", "false", ""]),
+        "lastinstantts": st.sampled_from(["0", "", INSTANT, "9" * 400]),
+    }
+    return {
+        name: st.one_of(some.map(lambda text: quote(text, errors="surrogatepass")), anything)
+        for name, some in said.items()
+    }
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request that is one by the rules of HTTP.
+
+    Attributes:
+        data: Its bytes.
+        to_head: Whether its answer has no body.
+        last: Whether the server ends the connection after it.
+    """
+
+    data: bytes
+    to_head: bool
+    last: bool
+
+
+@st.composite
+def queries(draw: Any, live: Live, path: str) -> str:
+    """Return a query string; most odd things are only met by who gets as far as a table."""
+    route = BY_PATH.get(("GET", path)) or BY_PATH.get(("POST", path))
+    own = next((params for part, params in OWN_PARAMS.items() if part in path), ())
+    wanted = ["basepath", *(param.name for param in route.params)] if route else [*own]
+    if draw(chance(0.3)):
+        more = st.sampled_from(sorted({*live.values, "pretty", "timelinehash"}))
+        wanted = draw(st.lists(st.one_of(more, st.sampled_from(wanted or ["x"])), max_size=5))
+    pairs = [f"{name}={draw(live.values.get(name, anything))}" for name in wanted]
+    if draw(chance(0.6)):  # the first of a name is taken
+        pairs.insert(0, live.known)
+    if draw(chance(0.3)):
+        pairs += draw(st.lists(anything, max_size=2))
+    return "&".join(pairs)
+
+
+@st.composite
+def requests(draw: Any, live: Live) -> Asked:
+    """Return a request that keeps the rules of HTTP, whatever it asks for."""
+    rule, method = draw(st.sampled_from(live.routes))
+    path = rule
+    if draw(chance(0.15)):
+        odd = st.sampled_from(["/", "//", "%2F", "/..", "x", ";a", "%00"])
+        others = [
+            odd.map(rule.__add__),
+            anything.map("/".__add__),
+            st.just("*"),
+            st.just(f"/{rule}"),
+        ]
+        path = draw(st.one_of(others))
+    if draw(chance(0.15)):
+        method = draw(st.sampled_from(METHODS))
+    query = draw(queries(live, rule.rstrip("/")))
+    target = f"{path}?{query}" if query else path
+    lines = draw(st.lists(st.sampled_from(HEADERS), max_size=3, unique=True))
+    token = draw(st.sampled_from([None, "wrong"])) if draw(chance(0.05)) else TOKEN
+    body = draw(st.binary(max_size=200)) if draw(st.booleans()) else b""
+    last = draw(chance(0.1))
+    if last:
+        lines.append("Connection: close")
+    # Who waits to be told to send the body isn't told; whether it comes can't be known.
+    last = last or any(line.startswith("Expect") for line in lines)
+    if draw(chance(0.8)):
+        data = request(target, *lines, method=method, token=token, body=body)
+    else:
+        chunks = b"".join(b"%x\r\n%s\r\n" % (len(body), body) for _ in range(2) if body)
+        head = request(target, *lines, "Transfer-Encoding: chunked", method=method, token=token)
+        data = head + chunks + b"0\r\n\r\n"
+    return Asked(data, method == "HEAD", last)
+
+
+# What must hold.
+
+
+def ask_in_a_row(live: Live, asked: list[Asked]) -> None:
+    """Send requests at once, read their answers in order, then go on properly."""
+    with RawConnection(live.server.port) as connection:
+        connection.socket.sendall(b"".join(one.data for one in asked))
+        for one in asked:
+            answer = connection.answer(to_head=one.to_head)
+            assert answer is not None, "the connection has ended"
+            live.check(answer)
+            if one.last:
+                assert answer.headers.get("connection") == "close", answer
+                assert connection.rest() == b""
+                break
+        else:
+            live.check_goes_on(connection)
+    live.check_nothing_else()
+
+
+def send_anyhow(live: Live, data: bytes, *, and_more: bool) -> None:
+    """Send bytes that need not be requests, then go on on another connection.
+
+    Args:
+        live: The service.
+        data: The bytes.
+        and_more: Whether requests follow until the server has enough; else nothing does, and it
+            need not answer.
+    """
+    with RawConnection(live.server.port) as connection:
+        connection.send_what_is_taken(data + LAST_REQUESTS if and_more else data)
+        if not and_more:
+            connection.end_of_requests()
+        left = connection.rest()
+        while left:
+            taken = take(left, to_head=True)  # how long a body is depends on what was asked
+            assert taken is not None, left[:300]
+            answer, left = taken
+            live.check(answer)
+            left = left[left.find(b"HTTP/1.1 ") :] if b"HTTP/1.1 " in left else b""
+    with RawConnection(live.server.port) as connection:
+        live.check_goes_on(connection)
+    live.check_nothing_else()
+
+
+LAST_REQUESTS: Final = b"\r\n\r\nGET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n" * 50
+"""Whatever came before: in the midst of a head, or of a body that isn't long, the server ends the
+connection at one of these, as it can't be read or as it is wished."""
+MAY_BE_LONG: Final = re.compile(rb"chunked|content-length:\s*\d{4}", re.IGNORECASE)
+
+
+@st.composite
+def spoiled(draw: Any, live: Live) -> bytes:
+    """Return the bytes of requests, somewhere cut, changed or added to; or any bytes."""
+    if draw(st.integers(0, 9)) == 0:
+        return draw(st.binary(max_size=300))
+    data = b"".join(one.data for one in draw(st.lists(requests(live), min_size=1, max_size=3)))
+    for _ in range(draw(st.integers(1, 4))):
+        at, to = sorted((draw(st.integers(0, len(data))), draw(st.integers(0, len(data)))))
+        kind = draw(st.sampled_from(["cut", "put in", "take out", "twice"]))
+        if kind == "cut":
+            data = data[:to]
+        elif kind == "put in":
+            odd = st.sampled_from([b"\r\n", b"\n", b"\0", b" ", b":", b"\r\n\r\n", b"0", b"%"])
+            data = data[:at] + draw(st.one_of(odd, st.binary(max_size=8))) + data[at:]
+        elif kind == "take out":
+            data = data[:at] + data[min(to, at + 20) :]
+        else:
+            data = data[:at] + data[at : at + 50] + data[at:]
+    return data
+
+
+RELAXED: Final = settings(
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+    deadline=None,
+)
+
+
+@given(data=st.data())
+@settings(RELAXED, max_examples=30)
+def test_whatever_is_asked(live: Live, data: st.DataObject) -> None:
+    ask_in_a_row(live, data.draw(st.lists(requests(live), min_size=1, max_size=4)))
+
+
+@given(data=st.data())
+@settings(RELAXED, max_examples=30)
+def test_whatever_is_sent(live: Live, data: st.DataObject) -> None:
+    sent = data.draw(spoiled(live))
+    send_anyhow(live, sent, and_more=not MAY_BE_LONG.search(sent))
+
+
+@pytest.mark.property
+@given(data=st.data())
+@settings(RELAXED, max_examples=1500)
+def test_whatever_is_asked_at_length(live: Live, data: st.DataObject) -> None:
+    ask_in_a_row(live, data.draw(st.lists(requests(live), min_size=1, max_size=5)))
+
+
+@pytest.mark.property
+@given(data=st.data())
+@settings(RELAXED, max_examples=1500)
+def test_whatever_is_sent_at_length(live: Live, data: st.DataObject) -> None:
+    sent = data.draw(spoiled(live))
+    send_anyhow(live, sent, and_more=not MAY_BE_LONG.search(sent))
