@@ -83,6 +83,10 @@ class ViewManager:
         with self._lock:
             self._roots |= {resolved(root)}
 
+    def roots(self) -> tuple[str, ...]:
+        """Return the roots as they were resolved, in order."""
+        return tuple(sorted(_spelled(root) for root in self._roots))
+
     def view(self, base_path: str) -> TableView:
         """Return the table at a base path.
 
@@ -132,8 +136,7 @@ class ViewManager:
 
     def _storage(self, table_id: TableId) -> Storage:
         """Return the storage of a table, out of which links don't lead past the roots."""
-        path = table_id.path if table_id.family == "file" else str(table_id)
-        return self._open(path, self._storage_options).confined(self._admits)
+        return self._open(_spelled(table_id), self._storage_options).confined(self._admits)
 
     def _admits(self, real_path: str) -> bool:
         """Whether a place on this machine is below a root."""
@@ -194,6 +197,11 @@ def resolved(base_path: str) -> TableId:
     if table_id.family == "file":
         return TableId("file", "", os.path.realpath(table_id.path))
     return TableId(table_id.family, table_id.authority, posixpath.normpath(table_id.path))
+
+
+def _spelled(table_id: TableId) -> str:
+    """Return a base path that means this place: a path of this machine, or a URL."""
+    return table_id.path if table_id.family == "file" else str(table_id)
 
 
 def _is_below(table_id: TableId, root: TableId) -> bool:

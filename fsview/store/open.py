@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ KINDS: Final[Mapping[str, type[Store]]] = {
 """What settings call a kind of store → the kind; Hudi's name of it is its ``kind``."""
 
 BUDGET_BYTES: Final = 512 << 20
+_PAGE: Final = 4096
 _CACHED: Final = 4
 """The part of the budget that RocksDB may take for its cache and its writes: one in so many."""
 
@@ -74,6 +76,7 @@ class Stores:
         self._records = self.budget.account("records")
         directory = None if options.directory is None else Path(options.directory)
         self.lasts = KINDS[options.kind].lasts
+        self._closed = False
         self._area: SpillArea | None = None
         self._rocks: RocksStores | None = None
         if options.kind == "spillable":
@@ -97,8 +100,28 @@ class Stores:
             return self._rocks.open(table_id)
         return MemoryStore(self._records, self.budget)
 
+    def check(self) -> None:
+        """Find out whether the stores are open, and what they keep in files can be written.
+
+        Raises:
+            StoreError: They are closed, or their directory takes no file: it is gone, not ours, or
+                full.
+        """
+        if self._closed:
+            raise StoreError("the stores are closed")
+        if self._options.kind == "memory":
+            return
+        place = self._options.directory or tempfile.gettempdir()
+        try:
+            with tempfile.TemporaryFile(dir=place, prefix="strandline-check-") as file:
+                file.write(b"\0" * _PAGE)
+                file.flush()
+        except OSError as exc:
+            raise StoreError(f"no file can be written in {place}: {exc.strerror}") from exc
+
     def close(self) -> None:
         """Give back what the stores share; close the stores before."""
+        self._closed = True
         if self._area is not None:
             self._area.close()
         if self._rocks is not None:

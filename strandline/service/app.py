@@ -8,7 +8,8 @@ Source: Hudi 1.2.0 ``RequestHandler``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
 from typing import Any, Final
 
 from flask import Flask, Response, request
@@ -20,6 +21,7 @@ from strandline.service.instant_states import InstantStates
 from strandline.service.marker_routes import MARKERS, add_marker_routes
 from strandline.service.markers import MarkerService
 from strandline.service.partitioner import RemotePartitioner
+from strandline.service.readiness import Readiness
 from strandline.service.replies import (
     GZIP_BYTES,
     Reply,
@@ -32,8 +34,12 @@ from strandline.service.view_routes import add_view_routes
 from strandline.service.writer_routes import add_writer_routes
 from strandline.service.wsgi import FREE
 
+GREETING: Final = "/"
 HEALTH: Final = "/healthz"
 STATUS: Final = "/v1/strandline/status"
+
+OPEN_PATHS: Final = frozenset({GREETING, HEALTH, f"{HEALTH}/"})
+"""Asked by who has no token: probes. They say nothing of any table."""
 
 Status = Callable[[], Mapping[str, Any]]
 
@@ -42,6 +48,7 @@ def create_app(
     answers: Answers,
     markers: MarkerService,
     admission: Admission,
+    readiness: Readiness,
     status: Status,
     *,
     partitioner: RemotePartitioner,
@@ -53,7 +60,8 @@ def create_app(
     Args:
         answers: Answers the view routes.
         markers: Keeps the markers.
-        admission: Who may ask anything but ``/healthz``.
+        admission: Who may ask anything but ``OPEN_PATHS``.
+        readiness: Why the service can't serve, if it can't.
         status: What ``/v1/strandline/status`` shows.
         partitioner: Says where buckets begin.
         instant_states: Lists Flink's messages.
@@ -81,8 +89,8 @@ def create_app(
     add_view_routes(add, answers)
     add_marker_routes(add, markers)
     add_writer_routes(add, partitioner, instant_states)
-    add("GET", "/", lambda: success(b"Hello Hudi"))
-    add("GET", HEALTH, lambda: json_reply({"ok": True}))
+    add("GET", GREETING, greeting)
+    add("GET", HEALTH, lambda: health(readiness.reasons()))
     add("GET", STATUS, lambda: shown(json_reply(dict(status()))))
     _add_guard(app, admission)
     _add_errors(app)
@@ -91,10 +99,22 @@ def create_app(
     return app
 
 
+def greeting() -> Reply:
+    """Return what Hudi's server greets with."""
+    return success(b"Hello Hudi")
+
+
+def health(reasons: Sequence[str]) -> Reply:
+    """Return whether the service can serve, from why it can't."""
+    if not reasons:
+        return json_reply({"ok": True})
+    return json_reply({"ok": False, "reasons": list(reasons)}, HTTPStatus.SERVICE_UNAVAILABLE)
+
+
 def _add_guard(app: Flask, admission: Admission) -> None:
     @app.before_request
     def admit() -> Response | None:
-        if request.path.rstrip("/") == HEALTH:
+        if request.path in OPEN_PATHS:
             return None
         header = request.headers.get("Authorization")
         bearer = None if header is None else header.encode("latin-1", "replace")

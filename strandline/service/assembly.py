@@ -22,6 +22,7 @@ from strandline.service.instant_states import InstantStates
 from strandline.service.markers import MarkerService
 from strandline.service.options import PartsOptions
 from strandline.service.partitioner import RemotePartitioner
+from strandline.service.readiness import Readiness, looks_of
 from timeline.clock import Clock, SystemClock
 from timeline.storage.open import open_storage
 
@@ -71,12 +72,14 @@ class Parts:
         self.markers = MarkerService(
             self.views.storage_of, conflicts=options.conflicts, clock=self._clock
         )
+        self.readiness = Readiness(lambda: looks_of(self.views), self._clock)
         self.answers = Answers(self.views, self.metrics, gzip=options.gzip)
         self.hot = HotPath(self.answers, self.admission)
         self.flask: Flask = create_app(
             self.answers,
             self.markers,
             self.admission,
+            self.readiness,
             self.status,
             partitioner=RemotePartitioner(),
             instant_states=InstantStates(self.views.storage_of),
@@ -93,6 +96,7 @@ class Parts:
         return {
             "pid": os.getpid(),
             "uptime_s": round(self._clock.monotonic() - self._started, 3),
+            "ready": self.readiness.status(),
             "requests": dict(sorted(requests.items())),
             "connections": dict(self.connections()),
             "ready_answers": self.answers.kept.status(),

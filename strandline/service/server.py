@@ -124,7 +124,7 @@ class ServiceServer:
         self, loop: asyncio.AbstractEventLoop, wsgi: WsgiBridge, started: Callable[[], None]
     ) -> None:
         reception = Reception(
-            ServiceApp(self.parts.markers, self.parts.admission, wsgi),
+            ServiceApp(self.parts.markers, self.parts.admission, self.parts.readiness, wsgi),
             self.hot or self.parts.hot,
             self.parts.admission,
             self.options.limits,
@@ -161,6 +161,7 @@ class ServiceServer:
 
     def stop(self) -> None:
         """Begin the end, from any thread or from a signal handler; returns at once."""
+        self.parts.readiness.stopping = True
         with self._lock:
             self._stopping = True
             loop, ending = self._loop, self._ending

@@ -26,6 +26,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Final
 
+from timeline.errors import PathNotFoundError
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -118,6 +120,17 @@ class Storage(ABC):
                 and asked at each call. Storages without links return themselves.
         """
         return self
+
+    def check_base(self) -> None:
+        """Find out, at the cost of one small call, whether the base path can be listed.
+
+        Raises:
+            PathNotFoundError: It isn't there, or is no directory.
+            StorageUnavailableError: It can't be told, or not be listed.
+        """
+        found = self.stat("")
+        if found is None or not found.is_dir:
+            raise PathNotFoundError(f"no directory {self.base_path}")
 
     @abstractmethod
     def list(self, path: str) -> tuple[FileInfo, ...]:

@@ -75,6 +75,12 @@ class LocalStorage(Storage):
         other._admits = admits
         return other
 
+    def check_base(self) -> None:
+        """Begin to list the base path; see ``Storage``."""
+        full = self._full("list", "")
+        with _mapped(full), os.scandir(full) as entries:
+            next(entries, None)
+
     def list(self, path: str) -> tuple[FileInfo, ...]:
         """Return the direct children of a directory, by name."""
         full = self._full("list", path)
