@@ -20,9 +20,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
-from dataclasses import dataclass, field
-from typing import Final
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Final, Protocol
 
 from strandline.service.conflict_detector import ConflictWatch
 from strandline.service.marker_files import PREFIX, TYPE, TYPE_FILE, read_stored
@@ -38,6 +38,19 @@ Guard = Callable[[], None]
 """Raises when the directory may not be touched."""
 
 
+class Created(Protocol):
+    """Who waits for a marker, such as a ``concurrent.futures.Future``; told once, by any thread."""
+
+    def set_running_or_notify_cancel(self) -> bool:
+        """Whether the marker is still wanted."""
+
+    def set_result(self, result: bool, /) -> None:
+        """Hear that the marker is new, or that it isn't."""
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        """Hear why there is no marker."""
+
+
 @dataclass(slots=True)
 class _Pending:
     """A marker that waits for its flush, and who waits for it.
@@ -47,8 +60,8 @@ class _Pending:
     """
 
     name: str
+    created: Created
     refusable: bool
-    created: Future[bool] = field(default_factory=Future)
 
 
 class MarkerDirectory:
@@ -88,33 +101,38 @@ class MarkerDirectory:
         self._bytes = 0
 
     def submit(
-        self, name: str, now_s: float, watch: Callable[[], ConflictWatch] | None = None
-    ) -> Future[bool] | None:
-        """Queue a marker; the future says whether it is new, once it is durable.
+        self,
+        name: str,
+        created: Created,
+        now_s: float,
+        watch: Callable[[], ConflictWatch] | None = None,
+    ) -> bool:
+        """Queue a marker; ``created`` hears whether it is new, once it is durable.
 
         Args:
             name: The marker.
+            created: Who waits for it.
             now_s: The time, by a monotonic clock.
             watch: Begins to look for conflicts, if who asks takes ``false`` for one; else ``None``.
 
         Returns:
-            ``None`` when this object was retired meanwhile: ask for the directory again.
+            False when this object was retired meanwhile: ask for the directory again.
         """
-        pending = _Pending(name, refusable=watch is not None)
+        pending = _Pending(name, created, watch is not None)
         with self._lock:
             if self._retired:
-                return None
+                return False
             self.used_s = now_s
             if watch is not None:
                 self._watch = self._watch or watch()
                 if self._watch.ask():
-                    pending.created.set_result(False)
-                    return pending.created
+                    created.set_result(False)
+                    return True
             self._pending.append(pending)
             start, self._flushing = not self._flushing, True
         if start:
             self._pool.submit(self._flush_all)
-        return pending.created
+        return True
 
     def names(self) -> tuple[str, ...]:
         """Return the durable markers, in the order of their creation."""

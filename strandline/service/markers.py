@@ -20,7 +20,7 @@ from typing import Final
 from fsview.managed import resolved
 from strandline.service.conflict_detector import ConflictDetector, ConflictWatch
 from strandline.service.conflicts import ConflictCheck
-from strandline.service.marker_directory import Guard, MarkerDirectory
+from strandline.service.marker_directory import Created, Guard, MarkerDirectory
 from strandline.service.marker_files import check_name, directory_path, split_directory
 from strandline.service.options import ConflictOptions
 from timeline.clock import Clock, SystemClock
@@ -106,26 +106,25 @@ class MarkerService:
             RootNotAllowedError: The base path is outside the service's roots, or links lead from
                 it to the directory.
         """
-        while True:
-            created = self.submit_known(directory, name, refusable=refusable)
-            if created is not None:
-                return created
+        created: Future[bool] = Future()
+        while not self.enqueue(directory, name, created, refusable=refusable):
             known = self._kept(self._place_of(directory))
             with self._lock:
                 if len(self._spelled) >= MAX_SPELLINGS:
                     self._spelled.clear()
                 self._spelled[directory] = known
+        return created
 
-    def submit_known(
-        self, directory: str, name: str, *, refusable: bool = False
-    ) -> Future[bool] | None:
-        """Do as ``submit`` without touching the file system, or return ``None``: never waits."""
+    def enqueue(
+        self, directory: str, name: str, created: Created, *, refusable: bool = False
+    ) -> bool:
+        """Do as ``submit`` for a directory that is known, else return False; never waits."""
         check_name(name)
         known = self._spelled.get(directory)
         if known is None:
-            return None
-        now_s = self._clock.monotonic()
-        return known.directory.submit(name, now_s, known.watch if refusable else None)
+            return False
+        watch = known.watch if refusable else None
+        return known.directory.submit(name, created, self._clock.monotonic(), watch)
 
     def names(self, directory: str) -> tuple[str, ...]:
         """Return the markers of a directory."""

@@ -1,0 +1,111 @@
+"""The creation of a marker on the server's loop: no thread waits for the flush, no framework.
+
+Of a stage's requests these are the most, and all but the marker's name is the same in each; so the
+query is read here by the plain rule of its form, and both answers are made beforehand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import lru_cache
+from typing import Final
+from urllib.parse import parse_qsl, unquote_to_bytes
+
+from strandline.service.admission import NOTHING, Admission, Right
+from strandline.service.handling import json_body, reply_to, required, unauthorized
+from strandline.service.loop_answers import LoopAnswers
+from strandline.service.marker_routes import EARLY_CONFLICTS, MARKER_DIRECTORY, MARKER_NAME
+from strandline.service.markers import MarkerService
+from strandline.service.replies import Reply
+from strandline.service.wsgi import RawHeaders, Scope, Send, send_reply, send_whole
+
+_DIRECTORY: Final = MARKER_DIRECTORY.encode("ascii")
+
+
+class MarkerCreation:
+    """Answers ``marker/create``; of one loop."""
+
+    def __init__(self, markers: MarkerService, admission: Admission) -> None:
+        self._markers = markers
+        self._admission = admission
+        self._answers: LoopAnswers | None = None
+
+    async def answer(self, scope: Scope, send: Send) -> None:
+        """Answer one request, once its marker is durable."""
+        headers = dict(reversed(scope["headers"]))
+        accept = headers.get(b"accept", b"").decode("latin-1")
+        free = scope.get("free", NOTHING)
+        if not self._admission.admits(Right.MARKERS, free, headers.get(b"authorization")):
+            await send_reply(unauthorized(accept), send)
+            return
+        try:
+            created = await self._create(scope["query_string"])
+        except Exception as exc:  # noqa: BLE001 - the boundary of a request
+            await send_reply(reply_to(exc, accept, scope["path"]), send)
+            return
+        await send_whole(200, *_SAID[created], send)
+
+    async def _create(self, query: bytes) -> bool:
+        params = read_parameters(query)
+        name = required(params, MARKER_NAME)
+        directory = required(params, MARKER_DIRECTORY)
+        refusable = bool(params.get(EARLY_CONFLICTS))
+        if self._answers is None:
+            self._answers = LoopAnswers(asyncio.get_running_loop())
+        answer = self._answers.expect()
+        if self._markers.enqueue(directory, name, answer, refusable=refusable):
+            return await answer.future
+        # Finding a directory looks at the file system (links), so it isn't done here.
+        created = await asyncio.to_thread(
+            self._markers.submit, directory, name, refusable=refusable
+        )
+        # A client that leaves doesn't take its marker out of the flush of many.
+        return await asyncio.shield(asyncio.wrap_future(created))
+
+
+def read_parameters(query: bytes) -> dict[str, str]:
+    """Return the parameters of a query string, the first of each name."""
+    params: dict[str, str] = {}
+    try:
+        for pair in query.split(b"&"):
+            name, _, value = pair.partition(b"=")
+            if name == _DIRECTORY:
+                params.setdefault(MARKER_DIRECTORY, _unquote_again(value))
+            elif name.isalpha():
+                params.setdefault(name.decode("ascii"), _unquote(value))
+            else:
+                return _read_form(query)
+    except UnicodeDecodeError:
+        return _read_form(query)
+    return params
+
+
+def _read_form(query: bytes) -> dict[str, str]:
+    """Return the same by all rules of forms; what isn't UTF-8 becomes a mark."""
+    pairs = parse_qsl(query.decode("ascii"), keep_blank_values=True, errors="replace")
+    return dict(reversed(pairs))
+
+
+def _unquote(text: bytes) -> str:
+    """Return a value without its escapes.
+
+    Raises:
+        UnicodeDecodeError: It isn't UTF-8.
+    """
+    if b"%" not in text and b"+" not in text:
+        return text.decode("ascii")
+    return unquote_to_bytes(text.replace(b"+", b" ")).decode()
+
+
+_unquote_again = lru_cache(maxsize=1024)(_unquote)
+"""``_unquote`` with a memory, for what all tasks of a write send."""
+
+
+def _said(value: bool) -> tuple[RawHeaders, bytes]:
+    reply: Reply = json_body(value)
+    headers = [(name.encode("ascii"), text.encode("ascii")) for name, text in reply.all_headers()]
+    return headers, reply.body
+
+
+_SAID: Final = {value: _said(value) for value in (True, False)}
+"""The two answers, which look the same however they are asked for."""
