@@ -8,6 +8,7 @@ token and the timeout, so it costs nothing to make.
 How failures map::
 
     no connection, connection lost            ServiceUnreachableError   (retryable)
+    a certificate that isn't trusted          ServiceUnreachableError
     no answer within the timeout              ServiceTimeoutError       (retryable)
     not HTTP, cut or undecodable body         BadAnswerError
     400 of Hudi's routes                      ViewBehindError
@@ -28,11 +29,13 @@ import http.client
 import json
 import os
 import select
+import ssl
 import threading
 import time
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final, NoReturn
 from urllib.parse import urlencode, urlsplit
 
@@ -49,14 +52,54 @@ from timeline.errors import (
 
 DEFAULT_TIMEOUT_S: Final = 30.0
 _CHUNK_BYTES: Final = 1 << 18
+_LOST: Final = (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
 _MESSAGE_CHARS: Final = 500
 """How much of an unexpected body is quoted in an error."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Peer:
+    """Whom a connection is to; ``ca_file`` as in ``HttpSession``."""
+
+    host: str
+    port: int
+    encrypted: bool
+    ca_file: str | None
+
+
+@lru_cache(maxsize=16)
+def _context(ca_file: str | None) -> ssl.SSLContext:
+    """Return what decides whom to trust; kept, as reading authorities takes milliseconds.
+
+    Raises:
+        ConfigError: The file can't be read, or holds no certificate.
+    """
+    try:
+        context = ssl.create_default_context(cafile=ca_file)
+    except OSError as exc:  # of which SSLError is one
+        reason = "no certificates in PEM" if isinstance(exc, ssl.SSLError) else exc.strerror
+        raise ConfigError(f"ca_file {ca_file}: {reason or 'not readable'}") from exc
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
 class _Connection(http.client.HTTPConnection):
-    """A connection that knows whether it has been used, and closes itself with its thread."""
+    """A connection that knows whether it has been used, and closes itself with its thread.
+
+    With ``tls`` it is an encrypted one: the bytes of HTTP are the same, below them lies TLS.
+    """
 
     used = False
+
+    def __init__(self, peer: _Peer, timeout_s: float) -> None:
+        super().__init__(peer.host, peer.port, timeout=timeout_s)
+        self._tls = _context(peer.ca_file) if peer.encrypted else None
+
+    def connect(self) -> None:
+        """Connect, and shake hands."""
+        super().connect()
+        if self._tls is not None:
+            self.sock = self._tls.wrap_socket(self.sock, server_hostname=self.host)
 
     def is_dropped(self) -> bool:
         """Whether the service closed it: an idle connection has nothing to read but its end."""
@@ -80,18 +123,18 @@ class _Connections(threading.local):
 
     def __init__(self) -> None:
         self._pid = os.getpid()
-        self._by_address: dict[tuple[str, int], _Connection] = {}
+        self._by_peer: dict[_Peer, _Connection] = {}
 
-    def take(self, address: tuple[str, int], timeout_s: float) -> _Connection:
-        """Return this thread's connection to ``address``, with a live socket or none yet."""
+    def take(self, peer: _Peer, timeout_s: float) -> _Connection:
+        """Return this thread's connection to ``peer``, with a live socket or none yet."""
         if self._pid != os.getpid():
             # Inherited through a fork: the sockets are the parent's. Closing our copies of the
             # descriptors does not end the parent's connections.
-            self._by_address.clear()
+            self._by_peer.clear()
             self._pid = os.getpid()
-        connection = self._by_address.get(address)
+        connection = self._by_peer.get(peer)
         if connection is None:
-            connection = self._by_address[address] = _Connection(*address, timeout=timeout_s)
+            connection = self._by_peer[peer] = _Connection(peer, timeout_s)
         elif connection.used and connection.is_dropped():
             connection.close()
             connection.used = False
@@ -109,33 +152,38 @@ class HttpSession:
     """Where the service is and how to speak to it; pickles, and may be used from several threads.
 
     Attributes:
-        url: ``http://host:port``, no path.
+        url: ``http://host:port`` or ``https://host:port``, no path.
         token: Bearer token, or ``None``; never shown.
         timeout_s: For connecting, and again for the whole answer, seconds.
+        ca_file: PEM file of the authorities that are trusted, for https; ``None``: the system's.
     """
 
     url: str
     token: str | None = field(default=None, repr=False)
     timeout_s: float = DEFAULT_TIMEOUT_S
+    ca_file: str | None = None
 
     def __post_init__(self) -> None:
         if self.timeout_s <= 0:
             raise ConfigError(f"timeout_s is {self.timeout_s}; it must be above 0 seconds")
-        _ = self.address
+        if self._peer.encrypted:
+            _context(self.ca_file)
+        elif self.ca_file is not None:
+            raise ConfigError(f"ca_file is {self.ca_file!r}, but {self.url!r} isn't https")
 
     @property
-    def address(self) -> tuple[str, int]:
-        """Host and port."""
+    def _peer(self) -> _Peer:
         parts = urlsplit(self.url)
         try:
             port = parts.port
         except ValueError:
             port = None
-        if parts.scheme != "http" or not parts.hostname or port is None:
+        if parts.scheme not in ("http", "https") or not parts.hostname or port is None:
             raise ConfigError(
-                f"the timeline service's url is {self.url!r}; it must be http://HOST:PORT"
+                f"the timeline service's url is {self.url!r}; it must be http://HOST:PORT or"
+                " https://HOST:PORT"
             )
-        return parts.hostname, port
+        return _Peer(parts.hostname, port, parts.scheme == "https", self.ca_file)
 
     def get(self, path: str, params: Mapping[str, str]) -> bytes:
         """Return the body of the answer to a GET.
@@ -166,14 +214,14 @@ class HttpSession:
 
     def _send(self, method: str, target: str, what: str) -> tuple[int, str, bytes]:
         """Exchange request and answer, a second time if the kept connection turns out dead."""
-        connection = _connections.take(self.address, self.timeout_s)
+        connection = _connections.take(self._peer, self.timeout_s)
         retry = method == "GET" and connection.used
         while True:
             try:
                 return _exchange(connection, method, target, self._headers(method))
             except (OSError, http.client.HTTPException) as error:
                 connection.close()
-                if not (retry and isinstance(error, ConnectionError)):
+                if not (retry and isinstance(error, _LOST)):
                     raise _named(error, what, self.timeout_s) from error
                 retry = False
             except BaseException:
@@ -224,9 +272,14 @@ def _named(error: OSError | http.client.HTTPException, what: str, timeout_s: flo
         return ServiceUnreachableError(f"{what}: nothing listens there")
     if isinstance(error, http.client.IncompleteRead):
         return ServiceUnreachableError(f"{what}: the connection was lost within the answer")
-    if isinstance(error, ConnectionError):
+    if isinstance(error, _LOST):
         return ServiceUnreachableError(
             f"{what}: the connection was lost before the answer ({error})"
+        )
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return ServiceUnreachableError(
+            f"{what}: its certificate isn't trusted ({error.verify_message})",
+            hint="is ca_file that of its authority, and the host a name in the certificate?",
         )
     if isinstance(error, http.client.HTTPException):
         return BadAnswerError(f"{what} was not answered in HTTP: {error!r}")

@@ -33,7 +33,7 @@ class ViewLocation:
 
     Attributes:
         base_path: The table's, in the caller's spelling.
-        url: The service's, ``http://host:port``; ``None``: every task lists for itself.
+        url: The service's, ``http(s)://host:port``; ``None``: every task lists for itself.
         token: The service's bearer token; never shown.
         storage_options: For fsspec, when a task lists; never shown.
         last_instant: Requested time of the timeline's last instant, ``""`` if there is none.
@@ -43,6 +43,8 @@ class ViewLocation:
         timeout_s: How long a task waits for one answer, seconds.
         storage: What a task lists with; ``None`` opens one of its own at ``base_path``, whose calls
             then go on record with the look-ups. Whoever gives a storage counts its calls himself.
+        ca_file: PEM file of the authorities trusted for https, where the task runs; ``None``: the
+            system's.
     """
 
     base_path: str
@@ -55,6 +57,7 @@ class ViewLocation:
     timeout_s: float = DEFAULT_TIMEOUT_S
     retry: Retry = DEFAULT_RETRY
     storage: Storage | None = field(default=None, repr=False)
+    ca_file: str | None = None
 
     def open(self, report: LookupReport | None = None) -> FileSystemView:
         """Return a view at this instant, whose look-ups go on record in ``report``.
@@ -70,7 +73,7 @@ class ViewLocation:
             pin = (self.last_instant, self.timeline_hash)
             return ReportedView(lambda: self._local(kept, *pin), LOCAL, kept)
         remote = RemoteView(
-            HttpSession(self.url, self.token, self.timeout_s),
+            HttpSession(self.url, self.token, self.timeout_s, self.ca_file),
             self.base_path,
             self.last_instant,
             self.timeline_hash,
@@ -105,16 +108,18 @@ def connect(
     fallback: bool = True,
     storage_options: Mapping[str, Any] | None = None,
     timeout_s: float = DEFAULT_TIMEOUT_S,
+    ca_file: str | None = None,
 ) -> FileSystemView:
     """Return a view of a table at its newest instant, through the service at ``url``.
 
     Args:
-        url: ``http://host:port``.
+        url: ``http://host:port`` or ``https://host:port``.
         base_path: The table's.
         token: The service's bearer token.
         fallback: Whether to list storage when the service fails, now or later.
         storage_options: For fsspec, when that happens.
         timeout_s: How long to wait for one answer, seconds.
+        ca_file: PEM file of the authorities trusted for https; ``None``: the system's.
 
     Raises:
         ServiceError: The service failed and ``fallback`` is off.
@@ -128,6 +133,7 @@ def connect(
         NEWEST,
         fallback,
         timeout_s,
+        ca_file=ca_file,
     )
     view = location.open()
     view.sync()

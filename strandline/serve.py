@@ -36,6 +36,7 @@ from strandline.serve_settings import (
 from strandline.service.admission import parse_networks, read_token_file
 from strandline.service.assembly import Parts
 from strandline.service.child import own_stdout, run_child
+from strandline.service.limits import allow_open_files
 from strandline.service.log_format import escaped, event, log_to
 from strandline.service.options import PartsOptions, ServerOptions
 from strandline.service.server import ServiceServer
@@ -61,7 +62,7 @@ class SettingOption(click.Option):
             help=flag.doc + shown,
             metavar=flag.metavar or None,
             multiple=flag.repeated,
-            is_flag=not flag.metavar,
+            is_flag=None if flag.metavar else True,
         )
 
 
@@ -101,6 +102,7 @@ def _run(told: ServeSettings, parts: Parts, options: ServerOptions) -> None:
     """Serve until a signal; doesn't return."""
     form = told.get(LOG_FORMAT)
     formatter = log_to(sys.stderr, told.get(LOG_LEVEL), form)
+    allow_open_files(options.limits.connections)
     try:
         server = ServiceServer(parts, options)
     except ConfigError as exc:

@@ -443,7 +443,10 @@ class ServiceProtocol(asyncio.Protocol):
         """End as soon as what was asked is answered."""
         self._deaf = True
         newest = self._queue[-1] if self._queue else self._current
-        if newest is None:
+        if newest is None and self._scheme == "https" and not self._unsent:
+            # TLS would wait for the client to agree, and an idle client doesn't listen.
+            self._transport.abort()
+        elif newest is None:
             self._transport.close()
         else:
             newest.keep_alive = False
@@ -469,6 +472,8 @@ class ServiceProtocol(asyncio.Protocol):
                 self.cut_off()
             return
         self._unsent = 0
+        if transport.is_closing() and self._leaving_since is None:
+            self._leaving_since = now
         if self._leaving_since is not None:
             if now - self._leaving_since > LINGER_S:
                 self.cut_off()

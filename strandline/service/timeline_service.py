@@ -37,6 +37,7 @@ from strandline.config import (
     SERVICE_SETTINGS,
     SPILL_DIR,
     STORAGE_TYPE,
+    TLS_CA,
     Setting,
     Settings,
 )
@@ -123,6 +124,8 @@ class TimelineService:
             ),
             ServerOptions.of(settings, host, port),
         )
+        encrypted = self._birth.server.tls_certificate is not None
+        self._ca_file = (settings.get(TLS_CA) or None) if encrypted else None
         self._in_process = in_process
         self._runner: Runner | None = None
         self._pid = os.getpid()
@@ -240,7 +243,7 @@ class TimelineService:
 
     @property
     def url(self) -> str:
-        """``http://host:port``."""
+        """``http://host:port``, or ``https://`` with a certificate among the settings."""
         return self._started().url
 
     @property
@@ -248,13 +251,18 @@ class TimelineService:
         """The bearer token; ``None`` when it admits everybody."""
         return self._token or None
 
+    @property
+    def ca_file(self) -> str | None:
+        """The authorities that its clients trust, if it speaks https; ``None``: the system's."""
+        return self._ca_file
+
     def add_root(self, root: str) -> None:
         """Let it serve the tables at and below ``root``, from when this returns."""
         self._started().add_root(_absolute(root))
 
     def status(self) -> dict[str, Any]:
         """Return the service's own figures (``GET /v1/strandline/status``)."""
-        answer = HttpSession(self.url, self.token).get(STATUS, {})
+        answer = HttpSession(self.url, self.token, ca_file=self.ca_file).get(STATUS, {})
         status: dict[str, Any] = json.loads(answer)
         return status
 

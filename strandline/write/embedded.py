@@ -116,6 +116,7 @@ class EmbeddedService:
             fallback=self._settings.get(config.BACKUP_VIEW),
             timeout_s=self._settings.get(config.REMOTE_TIMEOUT),
             storage=self._storage,
+            ca_file=None if service is None else service.ca_file,
         )
 
     def _let_go(self) -> None:

@@ -238,7 +238,9 @@ def test_the_token_is_never_shown():
     assert "secret" not in str(caught.value.__cause__)
 
 
-@pytest.mark.parametrize("url", ["", "127.0.0.1:80", "https://h:1", "http://h", "http://h:x"])
+@pytest.mark.parametrize(
+    "url", ["", "127.0.0.1:80", "ftp://h:1", "http://h", "https://h", "http://h:x"]
+)
 def test_a_url_that_is_none_is_refused(url):
     with pytest.raises(ConfigError, match="HOST:PORT"):
         HttpSession(url)
