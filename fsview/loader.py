@@ -215,13 +215,15 @@ class PartitionLoader:
     def _searched(self, start: Snapshot) -> Loaded | None:
         """Search all directories, level by level, until reading is known to be cheaper.
 
-        A partition that is loaded isn't listed again. ``None``: all was read.
+        A partition that is loaded isn't listed again, unless it is empty: whether a clean has
+        deleted it meanwhile only storage says. ``None``: all was read.
         """
         storage = self._follower.storage.for_cause("lookup")
         extensions = base_extensions(start.config)
         with self._follower.lock:
             loaded = set(start.files.versions)
-            known = loaded.difference(self._strays)
+            held = start.files.versions.values()
+            known = {v.partition for v in held if not v.is_empty}.difference(self._strays)
         versions: dict[str, PartitionVersion] = {}
         level = [""] if "" not in known else []
         while level:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fsview.table_view import TableView
+from tests.kit.view_model import ModelTable
 from tests.kit.wide_table import (
     assert_as_listed,
     data_lists,
@@ -41,16 +42,34 @@ def test_a_partition_is_listed_if_a_write_that_failed_had_begun_it() -> None:
     assert data_lists(table.storage) == before + 1
 
 
-def test_a_partition_made_again_after_it_was_deleted_has_its_new_files_only() -> None:
-    table = small_table()
-    view = TableView(table.storage)
-    view.newest().load_all_partitions()
+def delete_b(table: ModelTable) -> None:
+    """Replace what is in a partition, and let a clean delete it."""
     table.complete(table.begin([], [("b", "f2-0")]))
     gone = [path for path in table.storage.files if path.startswith("b/")]
     files = tuple(path.rpartition("/")[2] for path in gone if path.endswith(".parquet"))
     for path in gone:
         del table.storage.files[path]
     delete_partition(table, "b", files)
+
+
+@pytest.mark.parametrize("synced", [True, False])
+def test_a_partition_that_was_loaded_and_deleted_is_none_to_who_looks_for_all(synced: bool) -> None:
+    table = small_table()
+    view = TableView(table.storage)
+    view.newest().load_partitions(["a", "b"])
+    delete_b(table)
+    if synced:
+        view.sync()
+    assert view.newest().all_latest_base_files_before_or_on("9").keys() <= {"a", "b"}
+    assert_as_listed(view, table)
+    assert view.newest().all_latest_base_files_before_or_on("9").keys() == {"a"}
+
+
+def test_a_partition_made_again_after_it_was_deleted_has_its_new_files_only() -> None:
+    table = small_table()
+    view = TableView(table.storage)
+    view.newest().load_all_partitions()
+    delete_b(table)
     assert view.sync().snapshot.files.known == {"a"}
     table.complete(table.begin([("b", "f9-0")]))
     assert_as_listed(view, table)
