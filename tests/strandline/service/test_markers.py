@@ -196,9 +196,7 @@ def test_a_deleted_directory_is_forgotten(base: Path, service: MarkerService) ->
     assert files(base)["MARKERS0"] == f"{name(1)}\n"
 
 
-def test_looking_leaves_nothing_behind(
-    base: Path, tables: Tables, service: MarkerService
-) -> None:
+def test_looking_leaves_nothing_behind(base: Path, tables: Tables, service: MarkerService) -> None:
     other = MarkerService(tables)
     other.submit(directory(base), name(1)).result(20)
     for number in range(50):
