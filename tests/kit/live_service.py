@@ -54,8 +54,14 @@ class Answered:
 class HttpClient:
     """One kept connection to a service; ``base_path`` is for the conformance suite."""
 
-    def __init__(self, port: int, token: str | None = TOKEN, base_path: str = "") -> None:
-        self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    def __init__(
+        self,
+        port: int,
+        token: str | None = TOKEN,
+        base_path: str = "",
+        host: str = "127.0.0.1",
+    ) -> None:
+        self.connection = http.client.HTTPConnection(host, port, timeout=30)
         self.token = token
         self.base_path = base_path
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
-from pathlib import Path
+from contextlib import contextmanager
 
 import pytest
 
@@ -21,7 +20,7 @@ from strandline.service.assembly import Parts
 from strandline.service.options import PartsOptions, ServerOptions
 from strandline.service.server import ServiceServer
 from tests.kit import golden
-from tests.kit.live_service import TOKEN, HttpClient, running
+from tests.kit.live_service import TOKEN, GoldenTables, HttpClient, running
 from timeline.errors import ConfigError
 
 VIEW = "/v1/hoodie/view/slices/partition/latest/"
@@ -133,3 +132,97 @@ def test_another_content_is_refused_without_showing_it(tmp_path, content):
 def test_a_missing_token_file_is_named(tmp_path):
     with pytest.raises(ConfigError, match="No such file"):
         read_token_file(str(tmp_path / "none"))
+
+
+# On real sockets.
+
+TABLES = GoldenTables()
+KNOWN = golden.recording("cow_basic_v9", 7).client
+LOOK_UP = {
+    "basepath": TABLES.base_path("cow_basic_v9", 7),
+    "partition": "2024-01-01",
+    "lastinstantts": KNOWN["lastinstantts"],
+    "timelinehash": KNOWN["timelinehash"],
+}
+MARKER = {"markerdirpath": "/golden/t/.hoodie/.temp/20261121090000000"}
+# All refused for what they ask, once they are admitted: nothing is there to be written to.
+ASKED = (("POST", CREATE), ("GET", NAMES))
+
+
+@contextmanager
+def admitting(
+    *networks: str, token: str | None = TOKEN, host: str = "127.0.0.1"
+) -> Iterator[ServiceServer]:
+    """Run a service that admits networks."""
+    options = PartsOptions((TABLES.root,), token, admit_networks=networks)
+    server = ServiceServer(Parts(options, opener=TABLES), ServerOptions(host))
+    with running(server):
+        yield server
+
+
+def statuses(server: ServiceServer, token: str | None, **headers: str) -> dict[str, set[int]]:
+    """Return the statuses of look-ups (both ways) and of markers (both ways)."""
+    with HttpClient(server.port, token) as client:
+        reads = {client.request("GET", VIEW, LOOK_UP, headers).status for _ in range(3)}
+        markers = {client.request(*asked, MARKER, headers).status for asked in ASKED}
+    return {"reads": reads, "markers": {status == 401 for status in markers}}
+
+
+FREE, REFUSED = {False}, {True}
+
+
+@pytest.mark.parametrize(
+    ("networks", "reads", "markers"),
+    [
+        (["127.0.0.0/8"], {200}, FREE),
+        (["127.0.0.0/8=reads"], {200}, REFUSED),
+        (["127.0.0.0/8=markers"], {401}, FREE),
+        (["127.0.0.0/8=markers", "127.0.0.1=reads"], {200}, FREE),
+        (["10.0.0.0/8"], {401}, REFUSED),
+        ([], {401}, REFUSED),
+    ],
+)
+def test_a_network_has_what_it_was_given(
+    networks: list[str], reads: set[int], markers: set[bool]
+) -> None:
+    with admitting(*networks) as server:
+        assert statuses(server, None) == {"reads": reads, "markers": markers}
+        if reads == {200}:
+            assert server.parts.hot.counts.total() > 0
+        assert statuses(server, "wrong") == {"reads": reads, "markers": markers}
+        assert statuses(server, TOKEN) == {"reads": {200}, "markers": FREE}
+
+
+def test_without_a_token_only_the_networks_are_admitted() -> None:
+    with admitting("10.0.0.0/8", token=None) as server:
+        for token in (None, "None", ""):
+            assert statuses(server, token) == {"reads": {401}, "markers": REFUSED}
+
+
+@pytest.mark.parametrize(
+    "header", ["X-Forwarded-For", "Forwarded", "X-Real-IP", "X-Client-IP", "True-Client-IP"]
+)
+def test_what_headers_say_of_the_peer_does_not_count(header: str) -> None:
+    with admitting("10.0.0.0/8") as server:
+        for said in ("10.1.2.3", "for=10.1.2.3"):
+            assert statuses(server, None, **{header: said})["reads"] == {401}
+
+
+def test_an_ipv4_peer_of_a_socket_for_both_families_is_one() -> None:
+    with admitting("127.0.0.1/32=reads", host="::") as server:
+        assert statuses(server, None) == {"reads": {200}, "markers": REFUSED}
+        with HttpClient(server.port, None, host="::1") as other:
+            assert other.request("GET", VIEW, LOOK_UP).status == 401
+
+
+def test_markers_are_refused_whatever_their_path_looks_like() -> None:
+    """What isn't exactly a marker's path is no marker's route either."""
+    with admitting("127.0.0.0/8=reads") as server, HttpClient(server.port, None) as client:
+        for path in (NAMES, f"{NAMES}/", "/v1/hoodie/%6Darker/all", "/v1/hoodie/marker%2Fall"):
+            assert client.request("GET", path, MARKER).status == 401, path
+        for path in (
+            "//v1/hoodie/marker/all",
+            "/v1/hoodie/view/../marker/all",
+            "/v1/hoodie/Marker/all",
+        ):
+            assert client.request("GET", path, MARKER).status in (401, 404), path
