@@ -291,13 +291,11 @@ class ServeSettings:
         Raises:
             ConfigError: A setting isn't known or its value not allowed; or the file can't be read.
         """
-        from_flags = tuple(_of_flags(flags))
-        from_environment = tuple(_of_environment(environment))
-        above = {one.setting.name: one for one in (*from_environment, *from_flags)}
-        config = above.get(CONFIG.name)
-        from_file = () if config is None else tuple(_of_file(config))
+        above = (*_of_environment(environment), *_of_flags(flags))
+        named = [one for one in above if one.setting is CONFIG]
+        from_file = tuple(_of_file(named[-1])) if named else ()
         said: dict[str, _Said] = {}
-        for one in (*from_file, *above.values()):
+        for one in (*from_file, *above):
             for part in one.parts:
                 one.setting.parse(part, one.key)
             said[one.setting.name] = one

@@ -24,7 +24,7 @@ from typing import Final
 from fsview.managed import ViewManager
 from strandline.service.log_format import escaped
 from timeline.clock import Clock
-from timeline.errors import PathNotFoundError
+from timeline.errors import PathNotFoundError, RootNotAllowedError
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +51,8 @@ def _look_at_root(views: ViewManager, root: str) -> None:
         views.storage_of(root)[1].for_cause("ready").check_base()
     except PathNotFoundError:
         raise PathNotFoundError("it is not there, or no directory") from None
+    except RootNotAllowedError:
+        raise PathNotFoundError("it leads elsewhere than when the service began") from None
 
 
 @dataclass(slots=True)

@@ -18,6 +18,8 @@ from fsview.routes import ROUTES
 from strandline.__main__ import main as command_line
 from strandline.clean.policy import CLEAN_SETTINGS
 from strandline.config import SERVICE_SETTINGS, Setting
+from strandline.serve import SettingOption
+from strandline.serve_settings import SERVE_SETTINGS
 from strandline.service.assembly import Parts
 from strandline.service.options import PartsOptions
 from strandline.write.settings import ALIASES, WRITE_SETTINGS
@@ -30,8 +32,10 @@ Made from the code by `python -m tests.kit.reference`; edit the docstrings and t
 SETTINGS = """\
 ## Settings
 
-Options of `WriteClient(spark, base_path, options)`, as text or as values. Names and defaults are
-Hudi's unless the last column says why not; what only Strandline has begins with `strandline.`.
+Options of `WriteClient(spark, base_path, options)`, as text or as values. `strandline serve` takes
+those of the table above, from flags, the environment or a file ([operating.md](operating.md)).
+Names and defaults are Hudi's unless the last column says why not; what only Strandline has begins
+with `strandline.`.
 *Scope* says who reads a setting: the `service`, the `table`, the writing `client` in the driver, or
 its `executor`s. Options that begin with `hoodie.` and aren't here are named in one warning; a value
 that isn't allowed is a `ConfigError` before anything is written.
@@ -41,27 +45,33 @@ ROUTES_HEAD = """\
 
 Every view route takes `basepath`, `lastinstantts` and `timelinehash` in the query string, besides
 what is listed. A route is *hot* when the service answers it from ready bytes without going through
-Flask. With a token every request but `/healthz` must carry `Authorization: Bearer TOKEN`, else the
-answer is 401. A client whose timeline the service neither holds nor can derive gets 400.
+Flask. With a token every request but `/` and `/healthz` must carry `Authorization: Bearer TOKEN`,
+else the answer is 401. A client whose timeline the service neither holds nor can derive gets 400.
 """
 OTHER_ROUTES = {
-    "GET /": "greets, as Hudi's server does",
-    "GET /healthz": "200 when the service can serve; needs no token",
+    "GET /": "greets, as Hudi's server does; needs no token",
+    "GET /healthz": "200 when the service can serve, else 503 with the reasons; needs no token",
     "GET /v1/strandline/status": "counters as JSON, of the service and of each of its tables",
     "POST /v1/hoodie/marker/create": (
-        "`markerdirpath`, `markername`: make a durable marker; answers whether it is new"
+        "`markerdirpath`, `markername`: make a durable marker; answers whether it is new; with"
+        " `basepath` also `false` for an early conflict ([markers.md](markers.md))"
     ),
     "GET /v1/hoodie/marker/all": "`markerdirpath`: all markers of an instant",
     "GET /v1/hoodie/marker/create-and-merge": "`markerdirpath`: those of files created or merged",
     "GET /v1/hoodie/marker/append": "`markerdirpath`: those of logs appended to",
     "GET /v1/hoodie/marker/dir/exists": "`markerdirpath`: whether it exists",
     "POST /v1/hoodie/marker/dir/delete": "`markerdirpath`: delete it",
+    "GET /v1/hoodie/partitioner/getpartitionindex": (
+        "`partitionpath`, `partitionnum`, `numbuckets`: where the buckets of a partition begin"
+    ),
+    "GET /v1/hoodie/instantstate/all": "`instantstatedirpath`: messages of Flink's writers",
+    "POST /v1/hoodie/instantstate/refresh": "`instantstatedirpath`: list them anew",
 }
 
 
 def settings() -> tuple[Setting[Any], ...]:
     """Every setting of the writer, the cleaner and the service."""
-    return (*WRITE_SETTINGS, *CLEAN_SETTINGS, *SERVICE_SETTINGS)
+    return (*WRITE_SETTINGS, *CLEAN_SETTINGS, *SERVICE_SETTINGS, *SERVE_SETTINGS)
 
 
 def served() -> set[str]:
@@ -98,16 +108,17 @@ def _commands() -> Iterator[str]:
             for option in command.params
             if isinstance(option, click.Option) and not option.hidden
         ]
-        rows = [
-            (f"`{', '.join(option.opts)}`", _default(option), option.help or "")
-            for option in options
-        ]
-        yield _table(("option", "default", "what it does"), rows) + "\n"
+        head = ("option", "setting", "default", "what it does")
+        yield _table(head, map(_option, options)) + "\n"
 
 
-def _default(option: click.Option) -> str:
-    shown = option.show_default and not option.is_flag
-    return f"`{option.default}`" if shown else ""
+def _option(option: click.Option) -> tuple[str, str, str, str]:
+    if not isinstance(option, SettingOption):
+        return f"`{', '.join(option.opts)}`", "", "", option.help or ""
+    flag = option.flag
+    spelled = f"{flag.name} {flag.metavar}".strip()
+    names = ", ".join(f"`{setting.name}`" for setting in flag.settings)
+    return f"`{spelled}`", names, f"`{flag.default}`" if flag.default else "", flag.doc
 
 
 def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

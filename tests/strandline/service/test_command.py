@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import os
+import json
+import re
 import signal
 import socket
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -15,9 +17,9 @@ from click.testing import CliRunner, Result
 
 from executor_proxy.http import HttpSession
 from strandline.__main__ import main
+from strandline.serve_settings import FLAGS
 from tests.kit import golden
-
-REPOSITORY = Path(__file__).parents[3]
+from tests.kit.serve_process import environment
 
 
 def run(*arguments: str) -> Result:
@@ -30,24 +32,48 @@ def run(*arguments: str) -> Result:
         ([], "give at least one --root"),
         (["--root", "", "--no-token"], "--root is empty"),
         (["--root", "/no/such/lake", "--no-token"], "--root /no/such/lake: no such directory"),
+        (["--root", "/no\nsuch", "--no-token"], r"--root /no\nsuch: no such directory"),
+        (["--root", "tape://b/x", "--no-token"], "--root tape://b/x can't be opened: Protocol"),
         (["--root", "/"], "give either --token-file FILE or --no-token"),
         (["--root", "/", "--no-token", "--token-file", "x"], "give either --token-file FILE or"),
+        (["--root", "/", "--no-token", "--no-token-from", "::/0"], "give either --token-file FILE"),
+        (["--root", "/", "--no-token-from", "ten"], "--no-token-from: network 'ten': 'ten' does"),
         (["--root", "/", "--token-file", "/no/such"], "token file /no/such: No such file"),
         (["--root", "/", "--no-token", "--storage", "rocksdb"], "rocksdb needs a store directory"),
-        (["--root", "/", "--no-token", "--memory", "0"], "0 is not in the range x>=1"),
-        (["--root", "/", "--no-token", "--storage", "tape"], "'tape' is not one of 'memory', "),
         (["--root", "/", "--no-token", "--store-dir", "/x"], "memory keeps no files"),
-        (["--root", "/", "--no-token", "--port", "70000"], "70000 is not in the range 0<=x<=65535"),
-        (["--root", "/", "--no-token", "--threads", "0"], "0 is not in the range 1<=x<=1024"),
+        (["--root", "/", "--no-token", "--tls-key", "/x"], "a TLS certificate and its key are"),
+        (["--memory", "0"], "--memory is '0'; allowed: integer, 1 or more"),
+        (["--memory", "1e3"], "--memory is '1e3'; allowed: integer, 1 or more"),
+        (["--storage", "tape"], "--storage is 'tape'; allowed: memory, spillable, rocksdb"),
+        (["--port", "70000"], "--port is '70000'; allowed: integer, 0 to 65535"),
+        (["--port", "7\n8"], r"--port is '7\n8'; allowed: integer, 0 to 65535"),
+        (["--threads", "1025"], "--threads is '1025'; allowed: integer in threads, -1 to 1024"),
+        (["--gzip", "maybe"], "--gzip is 'maybe'; allowed: true, false"),
+        (["--log-format", "xml"], "--log-format is 'xml'; allowed: text, json"),
+        (["--log-level", "LOUD"], "--log-level is 'LOUD'; allowed: DEBUG, INFO, WARNING, ERROR"),
+        (["--config", "/no/such"], "--config /no/such: No such file or directory"),
+        (
+            ["--root", "/", "--no-token", "--storage-options", "{"],
+            "--storage-options is ***; allow",
+        ),
+        (["--prot", "1"], "No such option"),
+        (["--port"], "requires an argument"),
+        (["lake"], "unexpected extra argument"),
     ],
 )
 def test_bad_usage_is_refused_in_one_line_with_exit_code_2(arguments: list[str], said: str) -> None:
     result = run(*arguments)
     assert result.exit_code == 2
-    errors = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
-    assert len(errors) == 1
-    assert said in errors[0]
-    assert "Traceback" not in result.output
+    assert result.output == result.stderr
+    assert result.stderr.startswith("Error: ")
+    assert result.stderr.count("\n") == 1
+    assert said in result.stderr
+
+
+def test_a_verb_that_is_not_there_is_refused_in_one_line() -> None:
+    result = CliRunner().invoke(main, ["serv"], prog_name="strandline")
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert result.stderr.startswith("Error: No such command 'serv'.")
 
 
 def test_a_port_in_use_is_refused_in_one_line(tmp_path: Path) -> None:
@@ -76,42 +102,108 @@ def test_the_help_names_every_option_and_the_defaults() -> None:
     for part in (
         "--root PATH",
         "[default: 127.0.0.1]",
-        "[default: 26754; 0<=x<=65535]",
+        "[default: 26754]",
         "--storage [memory|spillable|rocksdb]",
         "--store-dir DIR",
+        "--memory MIB",
+        "[default: 512]",
         "--token-file FILE",
-        "--no-token",
+        "--no-token ",
+        "--log-format [text|json]",
         "hoodie.embed.timeline.server=false",
         "/healthz answers 200",
     ):
         assert part in said
+    assert all(f"{flag.name} " in said for flag in FLAGS)
     assert "--child" not in said
+
+
+class Serving:
+    """``strandline serve`` as a process; ``first`` is the line in which it says where."""
+
+    def __init__(self, *arguments: str, **variables: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "strandline", "serve", *arguments],
+            stderr=subprocess.PIPE,
+            env={**environment(), **variables},
+            text=True,
+        )
+        assert self.process.stderr is not None
+        self.stderr = self.process.stderr
+        self.first = next((line for line in self.stderr if "serving " in line), "")
+        self.url = "http" + self.first.split(" on http")[1].split()[0]
+
+    def __enter__(self) -> Serving:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self.process:
+            self.process.kill()
+
+    def get(self, path: str, token: str | None = None) -> bytes:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        request = urllib.request.Request(f"{self.url}{path}", headers=headers)
+        with urllib.request.urlopen(request) as response:
+            return bytes(response.read())
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> str:
+        """Tell it to stop; return what else it said."""
+        self.process.send_signal(number)
+        rest = self.stderr.read()
+        assert self.process.wait(20) == 0
+        return rest
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_serves_until_it_is_told_to_stop(tmp_path: Path, number: signal.Signals) -> None:
     base = golden.build("cow_basic_v9", 7, tmp_path / "lake" / "t")
     (tmp_path / "token").write_text("s3cret\n")
-    command = [sys.executable, "-m", "strandline", "serve", "--root", str(tmp_path / "lake")]
-    process = subprocess.Popen(
-        [*command, "--port", "0", "--token-file", str(tmp_path / "token")],
-        stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        text=True,
-    )
-    with process:
-        assert process.stderr is not None
-        line = next(line for line in process.stderr if line.startswith("serving "))
-        url = line.split(" on ")[1].split()[0]
-        assert line.endswith("to bearers of the token\n")
-        with urllib.request.urlopen(f"{url}/healthz") as response:
-            assert response.status == 200
-        answer = HttpSession(url, "s3cret").post(
+    lake, token = str(tmp_path / "lake"), str(tmp_path / "token")
+    with Serving("--root", lake, "--port", "0", "--token-file", token) as serving:
+        assert serving.first == f"serving {lake} on {serving.url} to bearers of the token\n"
+        assert serving.get("/healthz") == b'{\n  "ok": true\n}\n'
+        answer = HttpSession(serving.url, "s3cret").post(
             "/v1/hoodie/view/loadallpartitions/", {"basepath": str(base)}
         )
         assert answer == b"true"
-        process.send_signal(number)
-        rest = process.stderr.read()
-        assert process.wait(20) == 0
+        rest = serving.end(number)
+        assert rest.endswith(" INFO strandline.serve: stopped\n")
         assert "Traceback" not in rest
-        assert "s3cret" not in line + rest
+        assert "s3cret" not in rest
+
+
+def test_in_json_every_line_is_an_object_and_nothing_shows_a_secret(tmp_path: Path) -> None:
+    """Settings of all sources at once: what each says holds, and the status says where it is from.
+
+    The root is gone by the time of the probe, so that there is a line of the log to look at.
+    """
+    lake, token, config = tmp_path / "lake", tmp_path / "token", tmp_path / "serve.properties"
+    lake.mkdir()
+    token.write_text("s3cret\n")
+    config.write_text(
+        "strandline.serve.port=1\nstrandline.serve.log.level=warning\n"
+        f"hoodie.embed.timeline.server.threads=3\nstrandline.serve.token.file={token}\n"
+        'strandline.serve.storage.options={"secret": "hunter2"}\n'
+    )
+    arguments = ("--config", str(config), "--log-format", "json", "--port", "0")
+    variables = {"STRANDLINE_SERVE_ROOTS": str(lake), "STRANDLINE_SERVE_LOG_LEVEL": "info"}
+    with Serving(*arguments, **variables) as serving:
+        status = serving.get("/v1/strandline/status", "s3cret").decode()
+        lake.rmdir()
+        with pytest.raises(urllib.error.HTTPError, match="503"):
+            serving.get("/healthz")
+        rest = serving.end()
+    settings = json.loads(status)["settings"]
+    assert settings["strandline.serve.port"] == {"value": "0", "from": "flag"}
+    assert settings["strandline.serve.log.level"] == {"value": "INFO", "from": "environment"}
+    assert settings["hoodie.embed.timeline.server.threads"] == {"value": "3", "from": "file"}
+    assert settings["strandline.serve.token.file"] == {"value": str(token), "from": "file"}
+    assert settings["strandline.serve.storage.options"] == {"value": "***", "from": "file"}
+    assert settings["strandline.serve.host"] == {"value": "127.0.0.1", "from": "default"}
+    lines = [json.loads(line) for line in (serving.first + rest).splitlines()]
+    assert lines[0]["message"] == f"serving {lake} on {serving.url} to bearers of the token"
+    assert [line["message"] for line in lines[1:]] == [
+        f"not ready: root {lake}: it is not there, or no directory",
+        "stopped",
+    ]
+    assert not {"s3cret", "hunter2"} & set(re.findall(r"\w+", status + serving.first + rest))
