@@ -18,7 +18,7 @@ from strandline.service.conflicts import candidates, changed_by
 from strandline.service.heartbeats import HEARTBEAT_FOLDER, alive
 from strandline.service.marker_files import directory_path, file_group_of
 from strandline.service.markers import MarkerService
-from strandline.service.options import ConflictOptions, PartsOptions, ServerOptions
+from strandline.service.options import Birth, ConflictOptions, PartsOptions, ServerOptions
 from strandline.service.server import ServiceServer
 from tests.kit.live_service import HttpClient, running
 from tests.kit.memory_storage import MemoryStorage
@@ -418,6 +418,11 @@ def test_settings_have_hudis_names_and_defaults() -> None:
     assert ConflictOptions.of(Settings.parse(said, SERVICE_SETTINGS)) == ConflictOptions(
         True, True, 1.5, 10.0, 60.0
     )
+
+
+def test_settings_reach_a_child_process() -> None:
+    birth = Birth(PartsOptions(("/lake",), conflicts=replace(ON, period_s=1.5)), ServerOptions())
+    assert Birth.of_line(birth.to_line()) == birth
 
 
 @pytest.mark.parametrize("sent", [True, False])
