@@ -1,7 +1,7 @@
-"""The recordings of Hudi's server: tables built at once, token on, asked as an executor asks.
+"""Every recording of Hudi's servers, over HTTP: asked of a server, its child and its own process.
 
-The app is asked about the middle and the last recorded step of the copy-on-write tables, a running
-server, with its hot path, about the last. (The queries themselves are held to every recording in
+The last step of each table, in memory, is for every run; all steps, on disk, of all servers that
+were recorded, take minutes. (The queries themselves are held to every recording in
 ``tests/fsview``.)
 """
 
@@ -13,24 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from strandline.service.assembly import Parts
 from strandline.service.server import ServiceServer
-from tests.conformance.view_suite import Client, ViewSuite
+from tests.conformance.view_suite import Client, ViewSuite, all_servers
 from tests.kit import golden
-from tests.kit.live_service import AppClient, GoldenTables, HttpClient, parts_of, serving
+from tests.kit.golden_services import GoldenLake, Service, running_as
+from tests.kit.live_service import GoldenTables, HttpClient, serving
 
 TABLES = GoldenTables()
-
-
-def is_cow(scenario: str) -> bool:
-    return golden.info(scenario)["table_type"] == "cow"
-
-
-@pytest.fixture(scope="module")
-def parts() -> Iterator[Parts]:
-    parts = parts_of(TABLES.root, opener=TABLES)
-    yield parts
-    parts.close()
 
 
 @pytest.fixture(scope="module")
@@ -40,19 +29,18 @@ def server() -> Iterator[ServiceServer]:
         assert sum(server.parts.hot.counts.values()) > 0
 
 
-class TestApp(ViewSuite):
-    @pytest.fixture(autouse=True)
-    def _served(self, parts: Parts) -> None:
-        self.parts = parts
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> GoldenLake:
+    return GoldenLake(tmp_path_factory.mktemp("lake"))
 
-    @contextmanager
-    def serving(self, scenario: str, step: int, directory: Path) -> Iterator[Client]:
-        yield AppClient(self.parts, TABLES.base_path(scenario, step))
 
-    def steps(self, scenario: str) -> tuple[tuple[str, int], ...]:
-        found = super().steps(scenario)
-        few = sorted({len(found) // 2, len(found) - 1})
-        return tuple(found[place] for place in few) if is_cow(scenario) else ()
+@pytest.fixture(scope="module", params=["child", "process"])
+def service(
+    request: pytest.FixtureRequest, lake: GoldenLake, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Service]:
+    log = tmp_path_factory.mktemp("log") / "log"
+    with running_as(request.param, lake.root, log) as service:
+        yield service
 
 
 class TestServer(ViewSuite):
@@ -66,4 +54,23 @@ class TestServer(ViewSuite):
             yield client
 
     def steps(self, scenario: str) -> tuple[tuple[str, int], ...]:
-        return super().steps(scenario)[-1:] if is_cow(scenario) else ()
+        return super().steps(scenario)[-1:]
+
+
+@pytest.mark.property
+class TestEmbeddedAndStandalone(ViewSuite):
+    @pytest.fixture(autouse=True)
+    def _served(self, service: Service, lake: GoldenLake) -> None:
+        self.service, self.lake = service, lake
+
+    @contextmanager
+    def serving(self, scenario: str, step: int, directory: Path) -> Iterator[Client]:
+        with self.service.client(self.lake.base_path(scenario, step)) as client:
+            yield client
+
+    def steps(self, scenario: str) -> tuple[tuple[str, int], ...]:
+        return tuple(
+            (server, step)
+            for server in all_servers(scenario)
+            for step in golden.recorded_steps(scenario, server)
+        )

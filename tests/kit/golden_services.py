@@ -1,0 +1,61 @@
+"""Golden tables on disk, and the three ways in which a service runs that answers about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from fsview.routes import BY_NAME
+from strandline.service.timeline_service import TimelineService
+from tests.kit import golden
+from tests.kit.live_service import TOKEN, HttpClient, serving
+from tests.kit.serve_process import ServeProcess
+
+WAYS = ("thread", "child", "process")
+"""A server in a thread; the embedded service, a child; ``strandline serve``, which wants no token."""
+
+
+class GoldenLake:
+    """Golden tables below ``root``, each step of each built when it is first wanted."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def base_path(self, scenario: str, step: int) -> str:
+        """Return the base path of a table as it was after a step."""
+        base = self.root / scenario / f"{step:02d}"
+        if not base.exists():
+            golden.build(scenario, step, base)
+        return str(base)
+
+
+@dataclass(frozen=True)
+class Service:
+    """A service that runs."""
+
+    port: int
+    token: str | None
+
+    def client(self, base_path: str = "") -> HttpClient:
+        """Return a client; to it no partition of the table counts as loaded."""
+        client = HttpClient(self.port, self.token, base_path)
+        if base_path:
+            refresh = BY_NAME["sync"]
+            assert client.ask(refresh.method, refresh.path, {"basepath": base_path})[0] == 200
+        return client
+
+
+@contextmanager
+def running_as(way: str, root: Path, log: Path) -> Iterator[Service]:
+    """Run a service of the tables below ``root`` in one of ``WAYS``; ``log`` is a process's."""
+    if way == "thread":
+        with serving(str(root)) as server:
+            yield Service(server.port, TOKEN)
+    elif way == "child":
+        with TimelineService([str(root)]) as service:
+            yield Service(int(service.url.rpartition(":")[2]), service.token)
+    else:
+        with ServeProcess(root, log) as process:
+            yield Service(process.port, None)
