@@ -26,9 +26,10 @@ from tests.kit.live_service import TOKEN, serving
 from tests.kit.memory_storage import MemoryStorage
 from tests.kit.model.acting import MOVES, PARTITIONS, ActingMachine
 from tests.kit.model.asking import NotedStorage, Pin, questions
-from tests.kit.model.table import ModelTable
+from tests.kit.model.table import SLOTS, ModelTable
 from tests.kit.model.truth import Truth
 from timeline.errors import ViewBehindError
+from timeline.instant import State
 from timeline.storage.base import FileInfo
 
 WAIT_S: Final = 60
@@ -39,7 +40,10 @@ TABLES: Final = {
     "mor6": (6, "MERGE_ON_READ"),
 }
 SPELLINGS: Final = ("{}", "{}/", "file:{}", "file://{}")
-OFTEN: Final = (*MOVES, "write", "write", "write", "complete", "compact", "end", "end")
+NOT_CLEANED: Final = ("completed", "compactions", "log_compactions", "clusterings")
+"""What of a truth no clean changes."""
+BEGINNINGS: Final = ("begin", "plan", "plan", "cluster", "go on", "go on")
+OFTEN: Final = (*MOVES, *BEGINNINGS, "write", "write", "write", "complete", "end", "end")
 
 
 class SharedStorage(NotedStorage):
@@ -158,11 +162,30 @@ class Job:
     def _move(self, what: str, number: int) -> None:
         before = self.table.under_way
         instants = len(self.table.meta.active_timeline())
-        self.machine.move_on([(what, number)])
+        if what in BEGINNINGS:
+            self._begin(what, number)
+        else:
+            self.machine.move_on([(what, number)])
         under_way = self.table.under_way is not before and self.table.under_way is not None
         self.removals += under_way or what in ("clean", "roll back", "end", "fail")
         self.archivals += what == "archive" and len(self.table.meta.active_timeline()) < instants
         self.states.append(self.table.truth.copy())
+
+    def _begin(self, what: str, number: int) -> None:
+        """Begin what goes on, or not, in later steps; or bring it forward by one."""
+        machine = self.machine
+        if not machine.may_begin():
+            return
+        chosen = [(partition, number % SLOTS) for partition in PARTITIONS]
+        far = (State.REQUESTED, State.INFLIGHT)[number % 2]
+        if what == "begin":
+            machine.write_begins(chosen, ["log", "base"], leftovers_in=None)
+        elif what == "plan" and self.table.merges_on_read:
+            machine.compaction(chosen, logs_only=number == 3, far=far)
+        elif what == "cluster":
+            machine.clustering(chosen[number % 2 :], far)
+        elif what == "go on" and self.table.writes:
+            machine.goes_on(number)
 
     def pin(self, *, followed: bool) -> None:
         """Begin a client at this instant."""
@@ -218,7 +241,7 @@ class Job:
             return "refused: gone" if went and not held else "not to be refused"
         # Where nothing but cleans came since, the newest may be said instead.
         for state in self.states:
-            if state.moves == pin.truth.moves:
+            if all(getattr(state, what) == getattr(pin.truth, what) for what in NOT_CLEANED):
                 left = self.machine.watcher.differences(answers, state, partition, as_of)
                 if wrong[0] not in [other[0] for other in left]:
                     return "answered as cleaned"
@@ -280,4 +303,4 @@ def test_many_clients_while_many_writes_go_on(
     share = outcomes["answered"] / outcomes.total()
     told = "loaded late" if late else "loaded first"
     report(f"clients at their instants, {told}, {seed}: {share:.1%} answered, {dict(outcomes)}")
-    assert share > 0.8, outcomes
+    assert share > 0.6, outcomes
