@@ -57,13 +57,11 @@ KINDS: Final = (
 )
 
 
-def pointed_at(
-    port: int, view: str = "REMOTE_ONLY", *, markers: str = "TIMELINE_SERVER_BASED"
-) -> dict[str, str]:
+def pointed_at(port: int, *, markers: str = "TIMELINE_SERVER_BASED") -> dict[str, str]:
     """Return all that a job is told of the service; the rest of its options is as it was."""
     return {
         "hoodie.embed.timeline.server": "false",
-        "hoodie.filesystem.view.type": view,
+        "hoodie.filesystem.view.type": "REMOTE_ONLY",
         "hoodie.filesystem.view.remote.host": "127.0.0.1",
         "hoodie.filesystem.view.remote.port": str(port),
         "hoodie.write.markers.type": markers,
@@ -230,7 +228,7 @@ def whole_life(job: Job) -> list[Callable[[], None]]:
 BESIDE: Final = (KINDS[0], KINDS[3])
 """The kinds of tables that two jobs write at a time."""
 
-ROUNDS: Final = 3
+ROUNDS: Final = 2
 """How often each of the two writes."""
 
 QUIET: Final = {"hoodie_clean_automatic": "false", "hoodie_compact_inline": "false"}
