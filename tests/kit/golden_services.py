@@ -14,7 +14,7 @@ from tests.kit.live_service import TOKEN, HttpClient, serving
 from tests.kit.serve_process import ServeProcess
 
 WAYS = ("thread", "child", "process")
-"""A server in a thread; the embedded service, a child; ``strandline serve``, which wants no token."""
+"""A server in a thread; the embedded service, a child; ``strandline serve``, without a token."""
 
 
 class GoldenLake:
@@ -29,6 +29,27 @@ class GoldenLake:
         if not base.exists():
             golden.build(scenario, step, base)
         return str(base)
+
+
+class InPlace:
+    """One base path at which a table is replaced by itself after another step."""
+
+    def __init__(self, lake: GoldenLake, scenario: str) -> None:
+        self._lake = lake
+        self._scenario = scenario
+        self._step: int | None = None
+        self.base = lake.root / "in-place" / scenario
+        self.base.parent.mkdir(exist_ok=True)
+
+    def step(self, step: int | None) -> None:
+        """Have the table be as after ``step``; ``None``: have nothing there."""
+        if step == self._step:
+            return
+        if self._step is not None:
+            self.base.rename(self._lake.root / self._scenario / f"{self._step:02d}")
+        if step is not None:
+            Path(self._lake.base_path(self._scenario, step)).rename(self.base)
+        self._step = step
 
 
 @dataclass(frozen=True)
