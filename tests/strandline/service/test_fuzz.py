@@ -129,8 +129,8 @@ class Live:
         self.known = urlencode(known)
         targets = [f"{path}?{urlencode(known | {'partition': '2024-01-01'})}" for path in PROPER]
         asked = [request(target, token=TOKEN) for target in targets]
-        with RawConnection(server.port) as connection:
-            answers = {one: connection.ask(one) for one in asked}
+        self.bystander = RawConnection(server.port)
+        answers = {one: self.bystander.ask(one) for one in asked}
         assert all(answer.status == 200 and FILE in answer.body for answer in answers.values())
         self.proper = {one: answer.body for one, answer in answers.items()}
         assert any(path.startswith(str(place.table)) for path in touched.paths)
@@ -151,9 +151,11 @@ class Live:
             assert (answer.status, answer.body) == (200, right), answer
 
     def check_nothing_else(self) -> None:
-        """Check that nothing outside was touched, and nothing said to be a fault of the service."""
+        """Check that nothing outside was touched, that the service found no fault in itself, and
+        that a client who was there before goes on."""
         assert self.touched.outside(str(self.place.root)) == []
         assert self.faults.records == []
+        self.check_goes_on(self.bystander)
 
 
 @pytest.fixture(scope="module")
@@ -165,6 +167,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     with serving(str(place.root)) as server, watched() as touched:
         live = Live(server, place, touched, params)
         yield live
+        live.bystander.socket.close()
         logging.getLogger().removeHandler(live.faults)
     assert place.tree_outside() == place.before
 
@@ -291,11 +294,13 @@ class Asked:
         data: Its bytes.
         to_head: Whether its answer has no body.
         last: Whether the server ends the connection after it.
+        right: What it is answered, if that is known.
     """
 
     data: bytes
-    to_head: bool
-    last: bool
+    to_head: bool = False
+    last: bool = False
+    right: bytes | None = None
 
 
 @st.composite
@@ -327,6 +332,7 @@ def requests(draw: Any, live: Live) -> Asked:
             anything.map("/".__add__),
             st.just("*"),
             st.just(f"/{rule}"),
+            st.just(f"http://h{rule}"),
         ]
         path = draw(st.one_of(others))
     if draw(chance(0.15)):
@@ -347,7 +353,17 @@ def requests(draw: Any, live: Live) -> Asked:
         chunks = b"".join(b"%x\r\n%s\r\n" % (len(body), body) for _ in range(2) if body)
         head = request(target, *lines, "Transfer-Encoding: chunked", method=method, token=token)
         data = head + chunks + b"0\r\n\r\n"
+    if draw(chance(0.05)):
+        data, last = data.replace(b" HTTP/1.1\r\n", b" HTTP/1.0\r\n", 1), True
     return Asked(data, method == "HEAD", last)
+
+
+@st.composite
+def conversations(draw: Any, live: Live) -> list[Asked]:
+    """Return requests that are sent at once, proper ones among them."""
+    proper = [Asked(data, right=right) for data, right in live.proper.items()]
+    asked = st.one_of(requests(live), requests(live), st.sampled_from(proper))
+    return draw(st.lists(asked, min_size=1, max_size=6))
 
 
 # What must hold.
@@ -361,6 +377,8 @@ def ask_in_a_row(live: Live, asked: list[Asked]) -> None:
             answer = connection.answer(to_head=one.to_head)
             assert answer is not None, "the connection has ended"
             live.check(answer)
+            if one.right is not None:
+                assert (answer.status, answer.body) == (200, one.right)
             if one.last:
                 assert answer.headers.get("connection") == "close", answer
                 assert connection.rest() == b""
@@ -431,7 +449,7 @@ RELAXED: Final = settings(
 @given(data=st.data())
 @settings(RELAXED, max_examples=30)
 def test_whatever_is_asked(live: Live, data: st.DataObject) -> None:
-    ask_in_a_row(live, data.draw(st.lists(requests(live), min_size=1, max_size=4)))
+    ask_in_a_row(live, data.draw(conversations(live)))
 
 
 @given(data=st.data())
@@ -445,7 +463,7 @@ def test_whatever_is_sent(live: Live, data: st.DataObject) -> None:
 @given(data=st.data())
 @settings(RELAXED, max_examples=1500)
 def test_whatever_is_asked_at_length(live: Live, data: st.DataObject) -> None:
-    ask_in_a_row(live, data.draw(st.lists(requests(live), min_size=1, max_size=5)))
+    ask_in_a_row(live, data.draw(conversations(live)))
 
 
 @pytest.mark.property
