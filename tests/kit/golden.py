@@ -192,6 +192,11 @@ def server_lines(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
+def server_document(name: str) -> Any:
+    """Return a JSON document of ``_server.zip``; ``name`` without ``.json``."""
+    return json.loads(_read(SERVER, f"{name}.json"))
+
+
 def server_names() -> tuple[str, ...]:
     """Return the names of the recordings of ``_server.zip``."""
     names = (name for name in _names(SERVER) if name.endswith(".jsonl.gz"))

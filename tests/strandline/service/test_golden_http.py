@@ -13,11 +13,15 @@ from pathlib import Path
 
 import pytest
 
+from fsview.store.open import BUDGET_BYTES, StoreOptions
+from strandline.service.assembly import Parts
+from strandline.service.options import PartsOptions, ServerOptions
 from strandline.service.server import ServiceServer
-from tests.conformance.view_suite import Client, ViewSuite, all_servers
+from tests.conformance.view_suite import Client, ViewSuite, all_servers, replay, told
 from tests.kit import golden
 from tests.kit.golden_services import GoldenLake, Service, running_as
-from tests.kit.live_service import GoldenTables, HttpClient, serving
+from tests.kit.live_service import TOKEN, GoldenTables, HttpClient, running, serving
+from tests.kit.stores import ALL_KINDS, LITTLE
 
 TABLES = GoldenTables()
 
@@ -55,6 +59,31 @@ class TestServer(ViewSuite):
 
     def steps(self, scenario: str) -> tuple[tuple[str, int], ...]:
         return super().steps(scenario)[-1:]
+
+
+def compared() -> list[tuple[str, int]]:
+    """Return the steps at which Hudi's kinds of storage were compared: all answered alike."""
+    summary = golden.server_document("storage_compare")["summary"]
+    assert all(told["different"] == 0 for told in summary.values())
+    return sorted({(name.split()[1], int(name.split()[2])) for name in summary})
+
+
+@pytest.mark.property
+@pytest.mark.parametrize("kind", ALL_KINDS)
+def test_every_kind_of_storage_answers_as_recorded(kind: str, tmp_path: Path) -> None:
+    """Also where Java's leaves the status of files out."""
+    directory = None if kind == "memory" else str(tmp_path)
+    budget_bytes = LITTLE if kind == "spillable" else BUDGET_BYTES
+    store = StoreOptions(kind, directory, budget_bytes)
+    parts = Parts(PartsOptions((TABLES.root,), TOKEN, store=store), opener=TABLES)
+    differences = []
+    with running(ServiceServer(parts, ServerOptions())) as server:
+        for scenario, step in compared():
+            base = TABLES.base_path(scenario, step)
+            recording = golden.recording(scenario, step, base=base)
+            with HttpClient(server.port, base_path=base) as client:
+                differences += replay(client, recording, f"{kind} {scenario}/{step:02d}")
+    assert not differences, told(differences)
 
 
 @pytest.mark.property

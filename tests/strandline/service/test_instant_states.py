@@ -14,7 +14,7 @@ from strandline.service.assembly import Parts
 from strandline.service.instant_states import InstantState, InstantStates, split_directory, state_of
 from strandline.service.writer_routes import INSTANT_STATES
 from tests.kit import golden
-from tests.kit.live_service import AppClient, parts_of
+from tests.kit.live_service import AppClient, HttpClient, parts_of
 from timeline.errors import InputError
 from timeline.storage.base import Storage
 from timeline.storage.local import LocalStorage
@@ -43,7 +43,11 @@ def put(folder: Path, *names: str) -> None:
 
 
 def test_the_recorded_conversation(client: AppClient, tmp_path: Path) -> None:
-    base = tmp_path / "t"
+    check_conversation(client, tmp_path / "t")
+
+
+def check_conversation(client: AppClient | HttpClient, base: Path) -> None:
+    """Ask what was asked of Java of the messages below a base path, which has none yet."""
     (base / ".hoodie").mkdir(parents=True)
     recording = golden.server_recording("instantstate_1.0.2", base=str(base))
     *early, late = recording.client["files"]

@@ -24,6 +24,7 @@ from tests.kit import golden
 from tests.kit.golden_services import WAYS, GoldenLake, InPlace, Service, running_as
 from tests.kit.live_service import HttpClient
 from tests.strandline.service.test_errors_recorded import BETTER, check_answer
+from tests.strandline.service.test_instant_states import check_conversation
 from tests.strandline.service.test_markers import answer, check_tree, meant
 
 REFRESHED = [name for name in golden.server_names() if name.startswith("refresh_")]
@@ -93,6 +94,11 @@ def test_markers_and_partitioner_answer_as_recorded(
                 if status == 200:
                     assert meant(orjson.loads(body)) == meant(exchange.body), exchange
                     check_tree(temp, exchange)
+
+
+def test_instant_states_answer_as_recorded(service: Service, lake: GoldenLake) -> None:
+    with service.client() as client:
+        check_conversation(client, lake.root / f"messages-{service.port}")
 
 
 # A table replaced in place.
