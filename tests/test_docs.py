@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from strandline.config import Scope
+from strandline.serve_settings import FLAGS, SERVE_SETTINGS, variable
 from tests.kit import reference
 
 ROOT = Path(__file__).parents[1]
@@ -97,12 +98,28 @@ def test_architecture_has_a_place_for_every_module(module: str) -> None:
     assert any(re.search(rf"`(?:{re.escape(folder)}/)?{re.escape(name)}`", line) for line in lines)
 
 
-@pytest.mark.parametrize(
-    "name", ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"]
-)
-def test_links_lead_to_files(name: str) -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", text(name)):
-        assert target.startswith("http") or (ROOT / target).exists(), target
+DOCUMENTS = sorted(path.relative_to(ROOT) for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=str)
+def test_links_lead_to_files(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", text(str(document))):
+        assert target.startswith("http") or (ROOT / document.parent / target).exists(), target
+
+
+def test_what_the_operators_are_told_of_settings_is_so() -> None:
+    told = text("docs/operating.md")
+    flags = {flag.name for flag in FLAGS}
+    variables = {variable(setting) for flag in FLAGS for setting in flag.settings}
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", told)) <= flags
+    assert set(re.findall(r"STRANDLINE_[A-Z_]+", told)) <= {
+        *variables,
+        "STRANDLINE_PORT",
+        "STRANDLINE_",
+    }
+    assert set(re.findall(r"\bstrandline\.serve(?:\.[a-z]+)+", told)) <= {
+        s.name for s in SERVE_SETTINGS
+    }
 
 
 def test_example_of_the_readme_runs(tmp_path: Path) -> None:

@@ -248,7 +248,6 @@ def test_memory_is_enough_for_the_budget(name: str) -> None:
     )
     budget = int(str(flags_of(container(name)["args"])["memory"]))
     assert budget + 512 <= requested <= limit
-    assert limit >= 2 * budget
 
 
 def test_the_image_runs_the_command() -> None:
