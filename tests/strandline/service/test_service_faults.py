@@ -38,7 +38,7 @@ from tests.kit.serve_process import ServeProcess
 from tests.kit.small_table import SmallTable
 from timeline.clock import ManualClock
 from timeline.errors import RemoteFailureError, StorageUnavailableError
-from timeline.storage.base import Storage
+from timeline.storage.base import FileInfo, Storage
 from timeline.storage.local import LocalStorage
 
 LATEST: Final = "/v1/hoodie/view/slices/partition/latest/"
@@ -228,10 +228,12 @@ ASKED_BEFORE: Final = 8
 
 
 class Asker:
-    """A client that asks one thing after the other until the service ends."""
+    """A client that asks one thing after the other, or some at once, until the service ends."""
 
-    def __init__(self, port: int, sent: list[bytes], warm: threading.Barrier) -> None:
-        self.port, self.sent, self.warm = port, sent, warm
+    def __init__(
+        self, port: int, sent: list[bytes], warm: threading.Barrier, at_once: int = 1
+    ) -> None:
+        self.port, self.sent, self.warm, self.at_once = port, sent, warm, at_once
         self.answers: list[tuple[bytes, Answer]] = []
 
     def run(self) -> None:
@@ -240,12 +242,23 @@ class Asker:
                 if number == ASKED_BEFORE:
                     self.warm.wait(60)
                 said = self.sent[number % len(self.sent)]
-                connection.send_what_is_taken(said)
-                answer = connection.answer()  # fails the test if it is half an answer
-                if answer is None:
-                    return
-                self.answers.append((said, answer))
+                connection.send_what_is_taken(said * self.at_once)
+                for _ in range(self.at_once):
+                    answer = connection.answer()  # fails the test if it is half an answer
+                    if answer is None:
+                        return
+                    self.answers.append((said, answer))
         raise AssertionError("the service did not end")
+
+
+@contextmanager
+def half_asked(port: int, asked: bytes) -> Iterator[None]:
+    """Have some connections on which half a request came, or nothing."""
+    with ExitStack() as stack:
+        for length in (0, 1, 30, len(asked) - 1):
+            connection = stack.enter_context(RawConnection(port))
+            connection.socket.sendall(asked[:length])
+        yield
 
 
 @pytest.mark.parametrize(
@@ -266,10 +279,10 @@ def test_told_to_end_under_load_it_answers_wholly_or_not_at_all(
             right = {said: first.ask(said) for said in (asked, everything, load, indented)}
         assert {answer.status for answer in right.values()} == {200}
         sent = [[asked], [everything], [indented, load], [asked, everything, load]] * 2
-        askers = [Asker(service.port, said, warm) for said in sent]
+        askers = [Asker(service.port, said, warm, 1 + n % 3) for n, said in enumerate(sent)]
         markers = [[marking(base, f"a/{n}-{i}.marker.CREATE") for i in range(9999)] for n in "wxyz"]
         markers_made = [Asker(service.port, said, warm) for said in markers]
-        with ThreadPoolExecutor(12) as pool:
+        with ThreadPoolExecutor(12) as pool, half_asked(service.port, asked):
             done = [pool.submit(asker.run) for asker in (*askers, *markers_made)]
             warm.wait(60)
             os.kill(service.pid, number)
@@ -336,6 +349,46 @@ def names(table: SmallTable, partition: str) -> set[str]:
     return {path.rpartition("/")[2] for path in paths if path.startswith(f"{partition}/")}
 
 
+def test_tables_that_take_turns_at_a_path_are_never_mixed_up(tmp_path: Path) -> None:
+    """Clients of two tables ask while one, the other or none is there: each gets its own answer,
+    or is refused."""
+    base = tmp_path / "t"
+    tables = []
+    for name, group in (("one", "first"), ("two", "second")):
+        table = SmallTable(LocalStorage(str(base)))
+        table.clock.advance(3_600_000 * len(tables))
+        table.write(("a", group))
+        tables.append((known(table.storage), names(table, "a")))
+        base.rename(tmp_path / name)
+    outcomes: Counter[str] = Counter()
+    ended = threading.Event()
+
+    def ask(mine: tuple[dict[str, str], set[str]]) -> None:
+        params, right = mine
+        with HttpClient(server.port) as client:
+            while not ended.is_set():
+                answered = client.request("GET", LATEST, params)
+                outcome = str(answered.status)
+                if answered.status == 200 and files_of(answered.body) != right:
+                    outcome = f"wrong: {answered.body!r}"
+                outcomes[outcome] += 1
+
+    with serving(str(tmp_path)) as server, ThreadPoolExecutor(4) as pool:
+        done = [pool.submit(ask, table) for table in tables * 2]
+        with HttpClient(server.port) as client:
+            for turn in range(20):
+                (tmp_path / ("one", "two")[turn % 2]).rename(base)
+                params, right = tables[turn % 2]
+                now = client.request("GET", LATEST, params)
+                assert (now.status, files_of(now.body)) == (200, right)
+                base.rename(tmp_path / ("one", "two")[turn % 2])
+                client.request("GET", LATEST, tables[0][0])
+        ended.set()
+        for one in done:
+            one.result()
+    assert set(outcomes) <= {"200", "400", "404"}, outcomes
+
+
 # A storage that fails now and then.
 
 
@@ -391,6 +444,109 @@ def test_a_storage_that_fails_now_and_then_makes_no_answer_wrong() -> None:
         ask(99)
         assert outcomes["refused"] == outcomes_then["refused"]
     assert set(outcomes) == {"answered", "refused"}, outcomes
+
+
+class Flaky(LocalStorage):
+    """Fails now and then while ``failing``, before a call has its effect or after."""
+
+    def __init__(self, base_path: str) -> None:
+        super().__init__(base_path)
+        self.failing = threading.Event()
+        self.rng = random.Random(3)
+
+    def create(self, path: str, data: bytes = b"") -> None:
+        self._maybe(path)
+        super().create(path, data)
+        self._maybe(path)
+
+    def replace(self, path: str, data: bytes) -> None:
+        self._maybe(path)
+        super().replace(path, data)
+        self._maybe(path)
+
+    def list(self, path: str) -> tuple[FileInfo, ...]:
+        self._maybe(path)
+        return super().list(path)
+
+    def _maybe(self, path: str) -> None:
+        if self.failing.is_set() and self.rng.random() < 0.3:
+            raise StorageUnavailableError(f"injected: {path}")
+
+
+def test_a_storage_that_fails_now_and_then_loses_no_marker(tmp_path: Path) -> None:
+    """Sixteen clients ask for a marker each, twenty times, until they hear that it is there."""
+    local_table(tmp_path / "t")
+    storage = Flaky(str(tmp_path / "t"))
+
+    def create(asker: int) -> Counter[bytes]:
+        heard: Counter[bytes] = Counter()
+        with RawConnection(server.port) as connection:
+            for number in range(20):
+                answer = None
+                while answer is None or answer.status == 503:
+                    assert answer is None or b"injected" in answer.body
+                    said = marking(tmp_path / "t", f"a/{asker // 2}-{number}.marker.CREATE")
+                    answer = connection.ask(said)
+                    heard[answer.body if answer.status == 200 else b"injected"] += 1
+                    assert answer.status in (200, 503)
+        return heard
+
+    with serving(str(tmp_path), opener=lambda _path, _options: storage) as server:
+        with RawConnection(server.port) as connection:
+            assert connection.ask(marking(tmp_path / "t", "a/first.marker.CREATE")).body == b"true"
+        storage.failing.set()
+        with ThreadPoolExecutor(16) as pool:
+            heard = sum(pool.map(create, range(16)), Counter())
+    # Each name was asked for by two, and is new to one of them at most.
+    assert heard[b"true"] <= 160
+    assert heard[b"true"] + heard[b"false"] == 320
+    assert heard[b"injected"] > 0
+    asked = {f"a/{asker}-{number}.marker.CREATE" for asker in range(8) for number in range(20)}
+    assert set(stored_markers(tmp_path / "t")) == {"a/first.marker.CREATE", *asked}
+
+
+class Hanging(LocalStorage):
+    """Lists nothing until it is let go."""
+
+    go = threading.Event()
+    waiting = threading.Semaphore(0)
+
+    def list(self, path: str) -> tuple[FileInfo, ...]:
+        self.waiting.release()
+        assert self.go.wait(60)
+        return super().list(path)
+
+
+def test_a_table_whose_storage_hangs_keeps_no_ready_answer_and_no_probe(tmp_path: Path) -> None:
+    """Its requests take all threads; whoever needs none is answered, and the end comes."""
+    sound, hanging = local_table(tmp_path / "sound"), local_table(tmp_path / "hanging")
+    asked = known(sound.storage)
+    stuck = asking(LATEST, known(hanging.storage))
+
+    def opener(path: str, _options: object) -> Storage:
+        return Hanging(path) if path.endswith("hanging") else LocalStorage(path)
+
+    threads = 4
+    with (
+        serving(str(tmp_path), opener=opener, threads=threads, grace_s=0.05) as server,
+        HttpClient(server.port) as client,
+        RawConnection(server.port) as marking_client,
+        ExitStack() as stack,
+    ):
+        right = client.request("GET", LATEST, asked)
+        marker = marking(tmp_path / "sound", "a/1.marker.CREATE")
+        assert marking_client.ask(marker).body == b"true"
+        for _ in range(5 * threads):
+            connection = stack.enter_context(RawConnection(server.port))
+            connection.socket.sendall(stuck)
+        assert Hanging.waiting.acquire(timeout=60)
+        for _ in range(20):
+            assert client.request("GET", LATEST, asked).body == right.body
+            assert client.request("GET", "/").body == b"Hello Hudi"
+            assert marking_client.ask(marker).body == b"false"
+        assert client.request("GET", "/healthz").status == 200
+    assert server.wait(60)
+    Hanging.go.set()
 
 
 # Clocks.
