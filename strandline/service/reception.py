@@ -86,6 +86,7 @@ class Reception:
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._told = 0
+        self._closed = False
         self._empty = asyncio.Event()
         self._empty.set()
         shortest = min(limits.request_s, limits.write_s, keep_alive_s, LINGER_S)
@@ -105,6 +106,9 @@ class Reception:
     def enter(self, guest: Guest) -> bool:
         """Take a new connection in; return whether there is room for it."""
         self.now = self.loop.time()
+        if self._closed:
+            guest.cut_off()
+            return False
         self._empty.clear()
         if self._timer is None:
             self._timer = self.loop.call_later(self._look_s, self._look)
@@ -144,6 +148,7 @@ class Reception:
             await asyncio.wait_for(self._empty.wait(), max(grace_s, 0.001))
         except asyncio.TimeoutError:
             await self._cancel_tasks()
+        self._closed = True
         for guest in (*self._guests, *self._refused):
             guest.cut_off()
         if self._timer is not None:

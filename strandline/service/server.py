@@ -196,6 +196,8 @@ async def _cancel_all() -> None:
     for task in left:
         task.cancel()
     await asyncio.gather(*left, return_exceptions=True)
+    # A transport that was closed in this turn tells its protocol, and lets go, in the next.
+    await asyncio.sleep(0)
 
 
 def _nothing() -> None:
