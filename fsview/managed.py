@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from fsview.loader import PATH_CHARACTERS
 from fsview.local import LocalView
 from fsview.metrics import Metrics
 from fsview.single_flight import Shared
@@ -91,7 +92,7 @@ class ViewManager:
         """Return the table at a base path.
 
         Raises:
-            InputError: The base path is empty, relative, or holds a NUL.
+            InputError: The base path is empty, too long, relative, or holds a NUL.
             RootNotAllowedError: It is outside the roots.
             TableNotFoundError: There is no table.
 
@@ -106,7 +107,7 @@ class ViewManager:
         """Return the id and the storage of what may be a table; nothing is read.
 
         Raises:
-            InputError: The base path is empty, relative, or holds a NUL.
+            InputError: The base path is empty, too long, relative, or holds a NUL.
             RootNotAllowedError: It is outside the roots.
         """
         table_id = self._admitted(base_path)
@@ -120,6 +121,11 @@ class ViewManager:
             raise InputError("the base path is empty")
         if "\0" in base_path:
             raise InputError(f"the base path {base_path!r} holds a NUL, which no path does")
+        if len(base_path) > PATH_CHARACTERS:
+            raise InputError(
+                f"the base path {base_path[:200]!r}... has {len(base_path)} characters; allowed:"
+                f" at most {PATH_CHARACTERS}"
+            )
         if is_relative(base_path):
             raise InputError(
                 f"the base path {base_path!r} is relative; allowed: a URL, or a path that begins"

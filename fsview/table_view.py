@@ -29,6 +29,7 @@ from timeline.storage.base import Storage
 
 RETAINED_SNAPSHOTS: Final = 256
 """For clients that are behind: a job that is so many commits long is answered without a read."""
+_HASH_CHARACTERS: Final = 64
 
 
 class TableView:
@@ -109,15 +110,17 @@ class TableView:
         """
         follower = self._follower
         found = self.held(last_instant, timeline_hash)
-        if found is None and follower.held is not None:
+        # What is no hash isn't looked for, nor remembered as a question.
+        may_be = len(timeline_hash) == _HASH_CHARACTERS and len(last_instant) <= _HASH_CHARACTERS
+        if found is None and may_be and follower.held is not None:
             found = follower.reach_back(last_instant, timeline_hash)
         if found is None:
             follower.sync()
-            found = (
-                self.held(last_instant, timeline_hash)
-                or follower.reach_back(last_instant, timeline_hash)
-                or follower.history.without_last_clean(timeline_hash)
-            )
+            found = self.held(last_instant, timeline_hash)
+            if found is None and may_be:
+                found = follower.reach_back(
+                    last_instant, timeline_hash
+                ) or follower.history.without_last_clean(timeline_hash)
         if found is None:
             told = ", ".join(map(str, follower.newest().timeline))
             raise ViewBehindError(

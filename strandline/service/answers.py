@@ -42,6 +42,9 @@ from timeline.errors import InputError
 REQUESTS: Final = "requests"
 """The counter of requests, by table, route and way (computed or ready)."""
 
+TARGET_BYTES: Final = 4096
+"""The longest query that ready answers are looked up for."""
+
 _SPELLINGS: Final = 1024
 _ON_LOOP_BYTES: Final = 12 * 1024
 """Partitions whose packed files take more aren't answered on the loop: a hundred groups of three
@@ -147,7 +150,7 @@ class Answers:
             return success(pretty(body), zipped=zipped and self._gzip)
         reply = success(body, zipped=zipped and self._gzip)
         version = _version(view.snapshot, params)
-        if route.hot and version is not None:
+        if route.hot and version is not None and _is_short(params):
             self.kept.put(version.answers, _key(view.snapshot, route, params, zipped), whole(reply))
         return reply
 
@@ -217,6 +220,11 @@ def _version(snapshot: Snapshot, params: Mapping[str, str]) -> PartitionVersion 
 
 def _partition(params: Mapping[str, str]) -> str:
     return params.get(PARTITION.name, "").removesuffix("/")
+
+
+def _is_short(params: Mapping[str, str]) -> bool:
+    """Whether the hot path would find an answer again: what is longer isn't even read there."""
+    return sum(map(len, params.values())) <= TARGET_BYTES
 
 
 def whole(reply: Reply) -> bytes:

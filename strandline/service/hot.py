@@ -16,12 +16,11 @@ from urllib.parse import unquote_to_bytes
 from fsview.routes import BASE_PATH, REFRESH_OFF, ROUTES, Route
 from fsview.table_view import TableView
 from strandline.service.admission import Admission
-from strandline.service.answers import Answers, is_of_group
+from strandline.service.answers import TARGET_BYTES, Answers, is_of_group
 from strandline.service.reception import Headers
 from strandline.service.replies import accepts_gzip
 from timeline.errors import StrandlineError
 
-_TARGET_BYTES: Final = 4096
 _LONG_WAY: Final = frozenset({REFRESH_OFF, "pretty"})
 
 HotCount = tuple[TableView, str]
@@ -60,7 +59,7 @@ class HotPath:
         """
         path, _, query = target.partition(b"?")
         route = self._routes.get(path)
-        if route is None or len(query) > _TARGET_BYTES:
+        if route is None or len(query) > TARGET_BYTES:
             return None
         authorization = accepted = None
         for name, value in headers:
