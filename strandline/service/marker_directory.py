@@ -4,7 +4,10 @@
 which ``MARKERS.type`` lies. A name is answered ``true`` once; who asks again hears ``false``.
 
 Markers are written as they come, many at a time: while one flush of a directory runs, later
-creations queue and go together in the next (group commit on arrival). A file is rewritten whole
+creations queue and go together in the next (group commit on arrival). Tasks ask for their next
+marker as soon as they have the last, so a flush that answered several gives them a moment, a part
+of the time that it took itself, to be back for the next: otherwise two halves of them would wait
+for each other's flushes. A file is rewritten whole
 by atomic replace until it has grown to ``FILE_BYTES``, then the next number is taken by exclusive
 create, so a file is never shared with another server, nor one of before a restart written again.
 
@@ -26,6 +29,7 @@ from typing import Final, Protocol
 
 from strandline.service.conflict_detector import ConflictWatch
 from strandline.service.marker_files import PREFIX, TYPE, TYPE_FILE, read_stored
+from timeline.clock import Clock
 from timeline.errors import AlreadyExistsError, TableNotFoundError
 from timeline.storage.base import Storage
 from timeline.table_config import BACKUP_PATH, CONFIG_PATH
@@ -33,6 +37,9 @@ from timeline.table_config import BACKUP_PATH, CONFIG_PATH
 logger = logging.getLogger(__name__)
 
 FILE_BYTES: Final = 64 * 1024
+GATHER_SHARE: Final = 0.25
+"""How long a flush waits for those answered before, by how long the one before took."""
+GATHER_MAX_S: Final = 0.05
 
 Guard = Callable[[], None]
 """Raises when the directory may not be touched."""
@@ -74,7 +81,9 @@ class MarkerDirectory:
         used_s: When it was last asked for a marker, by a monotonic clock.
     """
 
-    def __init__(self, storage: Storage, path: str, pool: Executor, guard: Guard) -> None:
+    def __init__(
+        self, storage: Storage, path: str, pool: Executor, guard: Guard, clock: Clock
+    ) -> None:
         """Make one that has read nothing yet.
 
         Args:
@@ -82,13 +91,18 @@ class MarkerDirectory:
             path: Of the directory, under the base path.
             pool: Runs the flushes.
             guard: Is asked before anything is read or written.
+            clock: To time by.
         """
-        self.used_s = 0.0
+        self.used_s = clock.monotonic()
+        self._clock = clock
         self._storage = storage
         self._path = path
         self._pool = pool
         self._guard = guard
         self._lock = threading.Lock()
+        self._all_came = threading.Condition(self._lock)
+        self._expected = 0
+        self._took_s = 0.0
         self._io = threading.Lock()
         self._watch: ConflictWatch | None = None
         self._durable: dict[str, None] = {}
@@ -101,18 +115,13 @@ class MarkerDirectory:
         self._bytes = 0
 
     def submit(
-        self,
-        name: str,
-        created: Created,
-        now_s: float,
-        watch: Callable[[], ConflictWatch] | None = None,
+        self, name: str, created: Created, watch: Callable[[], ConflictWatch] | None = None
     ) -> bool:
         """Queue a marker; ``created`` hears whether it is new, once it is durable.
 
         Args:
             name: The marker.
             created: Who waits for it.
-            now_s: The time, by a monotonic clock.
             watch: Begins to look for conflicts, if who asks takes ``false`` for one; else ``None``.
 
         Returns:
@@ -122,13 +131,15 @@ class MarkerDirectory:
         with self._lock:
             if self._retired:
                 return False
-            self.used_s = now_s
+            self.used_s = self._clock.monotonic()
             if watch is not None:
                 self._watch = self._watch or watch()
                 if self._watch.ask():
                     created.set_result(False)
                     return True
             self._pending.append(pending)
+            if len(self._pending) == self._expected:
+                self._all_came.notify()
             start, self._flushing = not self._flushing, True
         if start:
             self._pool.submit(self._flush_all)
@@ -204,6 +215,7 @@ class MarkerDirectory:
         """Flush until nothing is queued; runs on the pool, once at a time."""
         while True:
             with self._lock:
+                self._gather()
                 queued, self._pending = self._pending, []
                 watch = self._watch
                 if not queued:
@@ -217,7 +229,18 @@ class MarkerDirectory:
                         pending.created.set_result(False)
                 batch = [pending for pending in batch if not pending.refusable]
             if batch:
+                began_s = self._clock.monotonic()
                 self._flush(batch)
+                with self._lock:
+                    self._took_s = self._clock.monotonic() - began_s
+                    self._expected = len(batch) + len(self._pending)
+
+    def _gather(self) -> None:
+        """Wait a moment for those who were answered last; the caller holds ``_lock``."""
+        expected, timeout_s = self._expected, min(self._took_s * GATHER_SHARE, GATHER_MAX_S)
+        if expected > 1:
+            self._all_came.wait_for(lambda: len(self._pending) >= expected, timeout_s)
+        self._expected = 0
 
     def _flush(self, batch: list[_Pending]) -> None:
         """Make a batch durable, then answer those who wait for it."""

@@ -124,7 +124,7 @@ class MarkerService:
         if known is None:
             return False
         watch = known.watch if refusable else None
-        return known.directory.submit(name, created, self._clock.monotonic(), watch)
+        return known.directory.submit(name, created, watch)
 
     def names(self, directory: str) -> tuple[str, ...]:
         """Return the markers of a directory."""
@@ -181,11 +181,11 @@ class MarkerService:
 
     def _made(self, place: _Place, storage: Storage) -> _Known:
         path = directory_path(place.instant)
-        made = MarkerDirectory(storage.for_cause("marker"), path, self._pool, _guard_of(place))
-        made.used_s = self._clock.monotonic()
+        guard, clock = _guard_of(place), self._clock
+        made = MarkerDirectory(storage.for_cause("marker"), path, self._pool, guard, clock)
         if not self._conflicts.enabled:
             return _Known(place, made, None)
-        options, clock = self._conflicts, self._clock
+        options = self._conflicts
 
         def watch() -> ConflictWatch:
             check = ConflictCheck(storage, place.instant, made.announced, options, clock)

@@ -49,6 +49,23 @@ class Held(LocalStorage):
         super().create(path, data)
 
 
+class Lasting(Held):
+    """A storage whose writes take ``lasts_ms`` by a clock."""
+
+    def __init__(self, base_path: str, clock: ManualClock) -> None:
+        super().__init__(base_path)
+        self.clock = clock
+        self.lasts_ms = 100
+
+    def create(self, path: str, data: bytes = b"") -> None:
+        self.clock.advance(self.lasts_ms)
+        super().create(path, data)
+
+    def replace(self, path: str, data: bytes) -> None:
+        self.clock.advance(self.lasts_ms)
+        super().replace(path, data)
+
+
 class Tables:
     """Every base path below a directory is a table."""
 
@@ -122,6 +139,31 @@ def test_what_comes_during_a_flush_goes_together_in_the_next(
     counts = held.calls.snapshot()
     assert (counts["create", "marker"], counts["replace", "marker"]) == (2, 1)
     assert len(files(base)["MARKERS0"].splitlines()) == 100
+
+
+def test_tasks_that_come_back_go_together(
+    base: Path, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten tasks make three markers each, one after the other: three flushes and the first one's."""
+    monkeypatch.setattr(marker_directory, "GATHER_SHARE", 1000)
+    monkeypatch.setattr(marker_directory, "GATHER_MAX_S", 60)
+    clock = ManualClock(0)
+    service = MarkerService(tables, clock=clock)
+    held = tables.storages[str(base)] = Lasting(str(base), clock)
+    first = service.submit(directory(base), name(0))
+    assert held.began.wait(20)
+    asked = [service.submit(directory(base), name(number)) for number in range(1, 10)]
+    held.go.set()
+    assert first.result(20)
+    asked.append(service.submit(directory(base), name(10)))
+    for turn in (1, 2):
+        assert all(answer.result(20) for answer in asked)
+        if turn == 2:
+            held.lasts_ms = 0  # the end: nobody is waited for
+        asked = [service.submit(directory(base), name(turn * 100 + n)) for n in range(10)]
+    assert all(answer.result(20) for answer in asked)
+    assert held.calls.snapshot()["replace", "marker"] == 3
+    service.close()
 
 
 def test_a_full_file_is_left_alone(
