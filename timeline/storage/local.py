@@ -295,6 +295,8 @@ def _flush_directory(folder: str) -> None:
 
 
 def _info_of(entry: os.DirEntry[str]) -> FileInfo | None:
+    if not _is_text(entry.name):
+        return None
     try:
         return _info(entry.name, entry.stat())
     except OSError as exc:
@@ -302,6 +304,15 @@ def _info_of(entry: os.DirEntry[str]) -> FileInfo | None:
         if exc.errno in _NOWHERE:
             return None
         raise
+
+
+def _is_text(name: str) -> bool:
+    """Whether a name is UTF-8: no table has others, and nobody could be told of them."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _info(name: str, found: os.stat_result) -> FileInfo:

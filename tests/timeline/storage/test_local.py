@@ -126,3 +126,9 @@ def test_a_confined_storage_is_not_lead_out_by_links(tmp_path: Path) -> None:
             with pytest.raises(RootNotAllowedError, match="outside the roots"):
                 call(path)
     assert (outside / "file").read_bytes() == b"secret"
+
+
+def test_a_name_that_is_no_text_is_not_listed(tmp_path: Path) -> None:
+    (tmp_path / "é").touch()
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.parquet")).touch()
+    assert [info.name for info in LocalStorage(str(tmp_path)).list("")] == ["é"]
