@@ -22,12 +22,12 @@ length and text for anything else.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - an exception class named like one
 from typing import Final, cast
 
-from fsview.file_names import parse_base_name, parse_log_file
+from fsview.file_names import PLAIN_BASE, parse_base_name, parse_log_file
 from fsview.model import BaseFile, LogFile
 
 DataFile = BaseFile | LogFile
@@ -47,11 +47,20 @@ _HEAD_BYTES: Final = 9  # flags and instant
 _BASE_BYTES: Final = _BASE_ROW.size
 _LOG_BYTES: Final = _LOG_ROW.size
 
-_NUMBER: Final = "(0|[1-9][0-9]{0,8})"
-_PLAIN_BASE: Final = re.compile(
-    rf"([^_.][^_]*)_{_NUMBER}-{_NUMBER}-{_NUMBER}_([0-9]{{17}})(\.(?:parquet|orc|hfile|lance))"
+
+def _flags_where(kind: int) -> bytes:
+    """Return the flags of patterned rows of a kind, as a set of characters."""
+    return b"[%b]" % b"".join(
+        re.escape(bytes((n,))) for n in range(256) if n & (_LOG | _RAW) == kind
+    )
+
+
+_PATTERNED: Final = re.compile(
+    rb"(?:(%b.{%d}|%b.{%d}))+"
+    % (_flags_where(0), _BASE_BYTES - 1, _flags_where(_LOG), _LOG_BYTES - 1),
+    re.DOTALL,
 )
-"""The base files that nearly all are: what it finds packs into a patterned row."""
+"""Some rows, none of them raw; its group is the last."""
 
 _ID_TEXT, _ID_UUID, _ID_UUID_N = 0, 1, 2
 _UUID_CHARS: Final = 36
@@ -74,6 +83,35 @@ def pack_row(file: DataFile) -> bytes:
     return _pack_raw(file) if packed is None else packed
 
 
+def rows_behind(group: bytes, files: Sequence[DataFile]) -> bytes | None:
+    """Return the rows of files that all come behind those of a group, as after most commits.
+
+    ``None`` where one of them is there already or belongs before another row; and where that can't
+    be told from the rows alone, as some are raw or have times of another length.
+
+    Args:
+        group: Id and rows.
+        files: At least one, in any order.
+    """
+    found = _PATTERNED.fullmatch(group, _id_end(group, 0))
+    if found is None:
+        return None
+    last = found[1]
+    rows = []
+    for file in files if len(files) == 1 else sorted(files, key=row_order):
+        row = pack_row(file)
+        if (row[0] ^ last[0]) & (_RAW | _SHORT_TIME) or _row_key(row) <= _row_key(last):
+            return None
+        rows.append(row)
+        last = row
+    return b"".join(rows)
+
+
+def _row_key(row: bytes) -> bytes:
+    """Return what patterned rows with times of one length are in order of, but for tokens."""
+    return row[1:_HEAD_BYTES] + (b"\1" + row[_BASE_BYTES:] if row[0] & _LOG else b"\0")
+
+
 def pack_plain(
     name: str, size: int, mtime_ms: int, extensions: Collection[str]
 ) -> tuple[str, RowOrder, bytes] | None:
@@ -82,15 +120,19 @@ def pack_plain(
     ``None`` for any other name, which ``fsview.file_names`` reads; what both read, they read alike.
     A listing of a large table is read in a third of the time so.
     """
-    match = _PLAIN_BASE.fullmatch(name)
-    if match is None:
+    match = PLAIN_BASE.fullmatch(name)
+    if match is None or match[6] not in extensions:
         return None
-    file_id, task, stage, attempt, instant, extension = match.groups()
-    if extension not in extensions:
-        return None
+    row = _plain_row(match, size, mtime_ms)
+    return None if row is None else (match[1], (match[5], 0, 0, "", name), row)
+
+
+def _plain_row(match: re.Match[str], size: int, mtime_ms: int, flags: int = 0) -> bytes | None:
+    """Return the row of a base file with a plain name, ``None`` where a number is too large."""
+    _, task, stage, attempt, instant, extension = match.groups()
     try:
-        row = _BASE_ROW.pack(
-            _EXTENSION_CODES[extension] << _FORM_SHIFT,
+        return _BASE_ROW.pack(
+            flags | _EXTENSION_CODES[extension] << _FORM_SHIFT,
             int(instant),
             size,
             mtime_ms >> 16,
@@ -99,9 +141,8 @@ def pack_plain(
             int(stage),
             int(attempt),
         )
-    except StructError:  # a size too large for its field
+    except StructError:
         return None
-    return file_id, (instant, 0, 0, "", name), row
 
 
 def unpack_rows(
@@ -231,13 +272,16 @@ def _size_and_ghost(size: int) -> tuple[int, int]:
 
 
 def _pack_base(file: BaseFile) -> bytes | None:
+    size, ghost = _size_and_ghost(file.size)
+    match = PLAIN_BASE.fullmatch(file.name)
+    if match is not None:
+        return _plain_row(match, size, file.mtime_ms, ghost)
     token, _, tail = file.name[len(file.file_id) + 1 :].partition("_")
     form = _EXTENSION_CODES.get(tail[len(file.instant) :])
     flags = _time_flags(file.instant)
     numbers = _token_numbers(token)
     if form is None or flags is None or numbers is None or not tail.startswith(file.instant):
         return None
-    size, ghost = _size_and_ghost(file.size)
     flags |= ghost | form << _FORM_SHIFT
     high, low = divmod(file.mtime_ms, 65536)
     try:
