@@ -42,7 +42,6 @@ CHUNK_BYTES: Final = 8192
 
 _COUNT: Final = Struct(">H")
 _OFFSET: Final = Struct(">I")
-_MAX_GROUPS: Final = 0xFFFF
 _NO_GROUPS: Final = _COUNT.pack(0)
 
 
@@ -109,7 +108,8 @@ class PartitionVersion:
             pack_id(file_id) + b"".join([row for _, row in sorted(groups[file_id])])
             for file_id in sorted(groups)
         ]
-        return cls(partition, *_cut(bodies))
+        starts = list(accumulate(map(len, bodies), initial=0))[:-1]
+        return cls(partition, *_cut(starts, b"".join(bodies)))
 
     def files(self) -> Iterator[DataFile]:
         """Yield every file, in order of file id and row order."""
@@ -167,12 +167,10 @@ class PartitionVersion:
         chunks, first_ids = list(self.chunks), list(self.first_ids)
         for at in sorted(by_chunk, reverse=True):  # from behind, so that earlier places stay
             data = self.chunks[at].read() if self.chunks else _NO_GROUPS
-            bodies = [data[start:end] for start, end in _bounds(data)]
-            for file_id, place, is_there in _places(data, by_chunk[at]):
-                old = bodies[place] if is_there else None
-                body = changes[file_id].apply(self.partition, file_id, old)
-                bodies[place : place + is_there] = () if body is None else (body,)
-            chunks[at : at + 1], first_ids[at : at + 1] = _cut(bodies)
+            bodies = []
+            for file_id, place, old in _places(data, by_chunk[at]):
+                bodies.append((place, old, changes[file_id].apply(self.partition, file_id, old)))
+            chunks[at : at + 1], first_ids[at : at + 1] = _cut(*_spliced(data, bodies))
         return PartitionVersion(self.partition, tuple(chunks), tuple(first_ids))
 
     def renewed(self) -> PartitionVersion:
@@ -244,44 +242,76 @@ def _pack_group(file_id: str, files: Iterable[DataFile]) -> bytes:
     return pack_id(file_id) + b"".join(map(pack_row, files))
 
 
-def _cut(groups: list[bytes]) -> tuple[tuple[Chunk, ...], tuple[str, ...]]:
-    """Return the chunks of packed groups in order, and the first id of each."""
-    if not groups:
+def _cut(starts: list[int], groups: bytes) -> tuple[tuple[Chunk, ...], tuple[str, ...]]:
+    """Return the chunks of packed groups, and the first id of each.
+
+    Args:
+        starts: Where each group starts, counted from anywhere.
+        groups: All of them, in order.
+    """
+    if not starts:
         return (), ()
-    parts = list(_parts(groups))
-    return tuple(map(Chunk, map(_pack_chunk, parts))), tuple(unpack_id(p[0], 0)[0] for p in parts)
+    parts: Iterable[tuple[list[int], bytes]] = ((starts, groups),)
+    if len(groups) + _OFFSET.size * len(starts) > CHUNK_BYTES:
+        parts = _parts(starts, groups)
+    chunks, first_ids = [], []
+    for each, part in parts:
+        moved = _COUNT.size + _OFFSET.size * len(each) - each[0]
+        offsets = [start + moved for start in each] if moved else each
+        chunks.append(Chunk(pack(f">H{len(offsets)}I", len(offsets), *offsets) + part))
+        first_ids.append(unpack_id(part, 0)[0])
+    return tuple(chunks), tuple(first_ids)
 
 
-def _parts(groups: list[bytes]) -> Iterator[list[bytes]]:
-    """Yield the groups of each chunk."""
-    ends = list(accumulate(len(body) + _OFFSET.size for body in groups))
-    pieces = -(-ends[-1] // CHUNK_BYTES)
-    if pieces == 1 and len(groups) <= _MAX_GROUPS:
-        yield groups
-        return
+def _parts(starts: list[int], groups: bytes) -> Iterator[tuple[list[int], bytes]]:
+    """Yield the groups of each chunk; see ``_cut``."""
+    first, end = starts[0], starts[0] + len(groups)
+    bounds = [start - first + _OFFSET.size * place for place, start in enumerate((*starts, end))]
+    pieces = -(-bounds[-1] // CHUNK_BYTES)
 
     def chunk_number(place: int) -> int:
         # Cutting by even shares leaves no small last chunk behind.
-        start = ends[place - 1] if place else 0
-        return (start + ends[place]) // 2 * pieces // ends[-1]
+        return (bounds[place] + bounds[place + 1]) // 2 * pieces // bounds[-1]
 
-    for _, members in groupby(range(len(groups)), chunk_number):
+    for _, members in groupby(range(len(starts)), chunk_number):
         places = list(members)
-        for start in range(0, len(places), _MAX_GROUPS):
-            yield [groups[place] for place in places[start : start + _MAX_GROUPS]]
+        begin, stop = places[0], places[-1] + 1
+        ends = end if stop == len(starts) else starts[stop]
+        yield starts[begin:stop], groups[starts[begin] - first : ends - first]
 
 
-def _pack_chunk(bodies: list[bytes]) -> bytes:
-    count = len(bodies)
-    first = _COUNT.size + _OFFSET.size * count
-    offsets = accumulate(map(len, bodies[:-1]), initial=first)
-    return b"".join((_COUNT.pack(count), pack(f">{count}I", *offsets), *bodies))
+def _spliced(
+    chunk: bytes, changed: list[tuple[int, bytes | None, bytes | None]]
+) -> tuple[list[int], bytes]:
+    """Return the groups of a chunk as ``_cut`` takes them, some made, changed or taken away.
+
+    Args:
+        chunk: The chunk.
+        changed: In order: place of the group, or of the one that it comes before; what it was;
+            what it is. ``None`` where it isn't there.
+    """
+    offsets = _offsets(chunk)
+    bounds = (*offsets, len(chunk))
+    starts: list[int] = []
+    parts = []
+    place, copied, shift = 0, bounds[0], 0
+    for at, old, new in changed:
+        start = bounds[at]
+        starts += [offset + shift for offset in offsets[place:at]]
+        if new is not None:
+            starts.append(start + shift)
+        parts += (chunk[copied:start], new or b"")
+        shift += len(new or b"") - len(old or b"")
+        place, copied = at + (old is not None), start + len(old or b"")
+    starts += [offset + shift for offset in offsets[place:]]
+    parts.append(chunk[copied:])
+    return starts, b"".join(parts)
 
 
 def _bounds(chunk: bytes) -> Iterator[tuple[int, int]]:
     """Yield where each group of a chunk starts and ends."""
     offsets = _offsets(chunk)
-    return zip(offsets, (*offsets[1:], len(chunk)), strict=False)  # one has no groups
+    return zip(offsets, (*offsets[1:], len(chunk)), strict=True)
 
 
 def _offsets(chunk: bytes) -> tuple[int, ...]:
@@ -290,28 +320,24 @@ def _offsets(chunk: bytes) -> tuple[int, ...]:
     return unpack_from(f">{count}I", chunk, _COUNT.size)
 
 
-def _places(chunk: bytes, file_ids: list[str]) -> list[tuple[str, int, bool]]:
-    """Return which group of a chunk each id has, or would have, from behind.
+def _places(chunk: bytes, file_ids: list[str]) -> Iterator[tuple[str, int, bytes | None]]:
+    """Yield each id with the place of its group, or of the one behind it, and the group.
 
     Args:
         chunk: The chunk.
         file_ids: In order.
-
-    Returns:
-        Id, place, and whether the group is there.
     """
     offsets = _offsets(chunk)
-    found, at = [], _COUNT.size + _OFFSET.size * len(offsets)
+    bounds = (*offsets, len(chunk))
+    start = bounds[0]
     for file_id in file_ids:
-        place = _place_of(chunk, offsets, pack_id(file_id), at)
-        is_there = place is not None
+        place = _place_of(chunk, offsets, pack_id(file_id), start)
         if place is None:
-            place = bisect_left(offsets, file_id, key=lambda start: unpack_id(chunk, start)[0])
+            place = bisect_left(offsets, file_id, key=lambda at: unpack_id(chunk, at)[0])
+            yield file_id, place, None
         else:
-            at = offsets[place]
-        found.append((file_id, place, is_there))
-    found.reverse()
-    return found
+            start = offsets[place]
+            yield file_id, place, chunk[start : bounds[place + 1]]
 
 
 def _place_of(chunk: bytes, offsets: tuple[int, ...], packed: bytes, start: int) -> int | None:

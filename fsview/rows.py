@@ -62,8 +62,11 @@ _PATTERNED: Final = re.compile(
 )
 """Some rows, none of them raw; its group is the last."""
 
-_ID_TEXT, _ID_UUID, _ID_UUID_N = 0, 1, 2
-_UUID_CHARS: Final = 36
+_ID_TEXT, _ID_UUID, _ID_UUID_N = b"\0", b"\1", b"\2"
+_MAX_U16: Final = 0xFFFF
+_PLAIN_ID: Final = re.compile(
+    "([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})(?:-(0|[1-9][0-9]{0,4}))?"
+)
 
 
 RowOrder = tuple[str, int, int, str, str]
@@ -186,20 +189,20 @@ def unpack_instants(data: bytes, groups: Iterable[tuple[int, int]]) -> set[str]:
 
 def pack_id(file_id: str) -> bytes:
     """Return the packed form of a file id."""
-    uuid = _uuid_bytes(file_id[:_UUID_CHARS])
-    if uuid is not None:
-        if len(file_id) == _UUID_CHARS:
-            return bytes((_ID_UUID,)) + uuid
-        number = file_id[_UUID_CHARS + 1 :]
-        if file_id[_UUID_CHARS] == "-" and _is_u16(number):
-            return bytes((_ID_UUID_N,)) + uuid + _U16.pack(int(number))
+    plain = _PLAIN_ID.fullmatch(file_id)
+    if plain is not None:
+        uuid, number = bytes.fromhex(plain[1].replace("-", "")), plain[2]
+        if number is None:
+            return _ID_UUID + uuid
+        if int(number) <= _MAX_U16:
+            return _ID_UUID_N + uuid + _U16.pack(int(number))
     text = file_id.encode("utf-8", "surrogateescape")
-    return bytes((_ID_TEXT,)) + _U16.pack(len(text)) + text
+    return _ID_TEXT + _U16.pack(len(text)) + text
 
 
 def unpack_id(data: bytes, start: int) -> tuple[str, int]:
     """Return a file id and the offset behind it."""
-    kind = data[start]
+    kind = data[start : start + 1]
     start += 1
     if kind == _ID_TEXT:
         (length,) = _U16.unpack_from(data, start)
@@ -216,35 +219,11 @@ def unpack_id(data: bytes, start: int) -> tuple[str, int]:
 
 def _id_end(data: bytes, start: int) -> int:
     """Return the offset behind a file id."""
-    kind = data[start]
+    kind = data[start : start + 1]
     if kind == _ID_TEXT:
         length: int = _U16.unpack_from(data, start + 1)[0]
         return start + 3 + length
     return start + (17 if kind == _ID_UUID else 19)
-
-
-def _uuid_bytes(text: str) -> bytes | None:
-    """Return the 16 bytes of a UUID in canonical lower case, else ``None``."""
-    if len(text) != _UUID_CHARS:
-        return None
-    try:
-        packed = bytes.fromhex(text.replace("-", ""))
-    except ValueError:
-        return None
-    digits = packed.hex()
-    rebuilt = f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
-    return packed if rebuilt == text else None
-
-
-def _is_u16(text: str) -> bool:
-    """Whether ``text`` is a plain decimal below 65,536, with no sign and no leading zero."""
-    return (
-        text.isascii()
-        and text.isdigit()
-        and len(text) < 6
-        and str(n := int(text)) == text
-        and n < 65536
-    )
 
 
 def _time_flags(instant: str) -> int | None:
