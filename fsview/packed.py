@@ -293,7 +293,7 @@ def _spliced(
     offsets = _offsets(chunk)
     bounds = (*offsets, len(chunk))
     starts: list[int] = []
-    parts = []
+    parts: list[bytes] = []
     place, copied, shift = 0, bounds[0], 0
     for at, old, new in changed:
         start = bounds[at]
