@@ -130,7 +130,8 @@ def commit_files(
     try:
         if data.startswith(avro.MAGIC) or len(data) <= batch_bytes:
             said = _whole(data)
-            for partition, stats in (said.pop(WRITE_STATS, None) or {}).items():
+            by_partition = said.pop(WRITE_STATS, None)
+            for partition, stats in () if by_partition is None else by_partition.items():
                 if stats is not None:
                     _add_files(files.setdefault(_text(partition), []), stats)
         else:
@@ -166,7 +167,7 @@ def _add_files(files: list[WrittenFile], stats: Any) -> None:
 
 
 def _files_of(
-    path: str | None, size: int, offset: int | None, cdc: Mapping[str, int] | None
+    path: str | None, size: int, offset: int | None, cdc: Mapping[str, Any] | None
 ) -> Iterable[WrittenFile]:
     """Return the files that a write stat names.
 
@@ -175,7 +176,8 @@ def _files_of(
     files = ((_name(path), size + (offset or 0), bool(offset)),) if path else ()
     if not cdc:
         return files
-    return (*files, *((_name(path), _length(size), False) for path, size in cdc.items()))
+    logs = ((_name(path), _length(size), False) for path, size in cdc.items() if size is not None)
+    return (*files, *logs)
 
 
 def written_files(
