@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
-from fsview import query
+from fsview import direct, query
 from fsview.model import (
     BaseFile,
     ClusteringOperation,
@@ -23,6 +24,7 @@ from fsview.model import (
 from fsview.packed import PartitionVersion
 from fsview.rows import UNKNOWN_SIZE
 from fsview.snapshot import Snapshot
+from fsview.wire import PathForms
 from timeline.errors import StoreError, ViewBehindError
 from timeline.instant import Instant
 from timeline.timeline import Timeline
@@ -247,6 +249,31 @@ class LocalView:
             ClusteringOperation(partition, file_id, instant)
             for (partition, file_id), instant in sorted(pending.items(), key=lambda item: item[0])
         )
+
+    # Answers as JSON.
+
+    def newest_as_json(
+        self, name: str, paths: PathForms, *, partition: str, plain_only: bool, **arguments: Any
+    ) -> bytes | None:
+        """Return the JSON of what a method answers, made without the answer's values.
+
+        Args:
+            name: The method, a key of ``fsview.direct.NEWEST``.
+            paths: How the caller spells the base path.
+            partition: The method's argument.
+            plain_only: See ``fsview.direct.newest_as_json``, also for when it is ``None``.
+            arguments: The method's other ones.
+        """
+        asked = partial(
+            direct.newest_as_json,
+            newest=direct.NEWEST[name],
+            arguments=arguments,
+            paths=paths,
+            plain_only=plain_only,
+        )
+        if name.endswith("_stateless"):
+            return self._ask_stateless(partition, asked)
+        return self._ask(partition, asked)
 
     # The view itself.
 

@@ -120,7 +120,7 @@ class PartitionVersion:
         """Yield each file id, in order, with its files."""
         for chunk in self.chunks:
             data = chunk.read()
-            for start, end in _bounds(data):
+            for start, end in group_bounds(data):
                 file_id, rows = unpack_id(data, start)
                 yield file_id, tuple(unpack_rows(self.partition, file_id, data, rows, end))
 
@@ -129,7 +129,7 @@ class PartitionVersion:
         found: set[str] = set()
         for chunk in self.chunks:
             data = chunk.read()
-            found.update(unpack_instants(data, _bounds(data)))
+            found.update(unpack_instants(data, group_bounds(data)))
         return found
 
     def group(self, file_id: str) -> tuple[DataFile, ...]:
@@ -308,7 +308,12 @@ def _spliced(
     return starts, b"".join(parts)
 
 
-def _bounds(chunk: bytes) -> Iterator[tuple[int, int]]:
+def alone(partition: str, file_id: str, body: bytes) -> PartitionVersion:
+    """Return the version of a partition that has one packed group, and no ghosts in it."""
+    return PartitionVersion(partition, *_cut([0], body))
+
+
+def group_bounds(chunk: bytes) -> Iterator[tuple[int, int]]:
     """Yield where each group of a chunk starts and ends."""
     offsets = _offsets(chunk)
     return zip(offsets, (*offsets[1:], len(chunk)), strict=True)

@@ -43,8 +43,12 @@ _BASE_ROW: Final = Struct(">BQIIHIII")
 _LOG_ROW: Final = Struct(">BQIIHIIIH")
 _RAW_ROW: Final = Struct(">BQQH")
 _U16: Final = Struct(">H")
-_HEAD_BYTES: Final = 9  # flags and instant
-_BASE_BYTES: Final = _BASE_ROW.size
+HEAD_BYTES: Final = 9
+"""Flags and instant, with which a patterned row begins."""
+BASE_BYTES: Final = _BASE_ROW.size
+"""A patterned row of a base file."""
+_BASE_TAIL: Final = Struct(">IIHIII")
+_PLAIN_FLAGS: Final = bytes(f for f in range(256) if not f & (_LOG | _RAW))
 _LOG_BYTES: Final = _LOG_ROW.size
 
 
@@ -57,12 +61,12 @@ def _flags_where(kind: int) -> bytes:
 
 _PATTERNED: Final = re.compile(
     rb"(?:(%b.{%d}|%b.{%d}))+"
-    % (_flags_where(0), _BASE_BYTES - 1, _flags_where(_LOG), _LOG_BYTES - 1),
+    % (_flags_where(0), BASE_BYTES - 1, _flags_where(_LOG), _LOG_BYTES - 1),
     re.DOTALL,
 )
 """Some rows, none of them raw; its group is the last."""
 
-_ID_TEXT, _ID_UUID, _ID_UUID_N = b"\0", b"\1", b"\2"
+_ID_TEXT, _ID_UUID, _ID_UUID_N = 0, 1, 2
 _MAX_U16: Final = 0xFFFF
 _PLAIN_ID: Final = re.compile(
     "([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})(?:-(0|[1-9][0-9]{0,4}))?"
@@ -112,7 +116,7 @@ def rows_behind(group: bytes, files: Sequence[DataFile]) -> bytes | None:
 
 def _row_key(row: bytes) -> bytes:
     """Return what patterned rows with times of one length are in order of, but for tokens."""
-    return row[1:_HEAD_BYTES] + (b"\1" + row[_BASE_BYTES:] if row[0] & _LOG else b"\0")
+    return row[1:HEAD_BYTES] + (b"\1" + row[BASE_BYTES:] if row[0] & _LOG else b"\0")
 
 
 def pack_plain(
@@ -182,9 +186,25 @@ def unpack_instants(data: bytes, groups: Iterable[tuple[int, int]]) -> set[str]:
                 texts.update(file.instant for file in unpack_rows("", "", data, start, following))
                 start = following
             else:
-                heads.add(data[start : start + _HEAD_BYTES])
-                start += _LOG_BYTES if flags & _LOG else _BASE_BYTES
+                heads.add(data[start : start + HEAD_BYTES])
+                start += _LOG_BYTES if flags & _LOG else BASE_BYTES
     return texts.union(_time_text(int.from_bytes(head[1:], "big"), head[0]) for head in heads)
+
+
+def is_plain(data: bytes, start: int, end: int) -> bool:
+    """Whether all rows in ``data[start:end]`` are patterned ones of base files."""
+    return not data[start:end:BASE_BYTES].translate(None, _PLAIN_FLAGS)
+
+
+def read_head(head: bytes) -> tuple[str, str]:
+    """Return instant and extension from the head of a patterned row of a base file."""
+    return _time_text(int.from_bytes(head[1:], "big"), head[0]), _EXTENSIONS[head[0] >> _FORM_SHIFT]
+
+
+def base_tail(data: bytes, start: int) -> tuple[int, int, str]:
+    """Return size, modification time and write token of the patterned row that starts there."""
+    size, high, low, task, stage, attempt = _BASE_TAIL.unpack_from(data, start + HEAD_BYTES)
+    return size, high << 16 | low, f"{task}-{stage}-{attempt}"
 
 
 def pack_id(file_id: str) -> bytes:
@@ -193,33 +213,30 @@ def pack_id(file_id: str) -> bytes:
     if plain is not None:
         uuid, number = bytes.fromhex(plain[1].replace("-", "")), plain[2]
         if number is None:
-            return _ID_UUID + uuid
+            return bytes((_ID_UUID,)) + uuid
         if int(number) <= _MAX_U16:
-            return _ID_UUID_N + uuid + _U16.pack(int(number))
+            return bytes((_ID_UUID_N,)) + uuid + _U16.pack(int(number))
     text = file_id.encode("utf-8", "surrogateescape")
-    return _ID_TEXT + _U16.pack(len(text)) + text
+    return bytes((_ID_TEXT,)) + _U16.pack(len(text)) + text
 
 
 def unpack_id(data: bytes, start: int) -> tuple[str, int]:
     """Return a file id and the offset behind it."""
-    kind = data[start : start + 1]
-    start += 1
+    kind = data[start]
     if kind == _ID_TEXT:
-        (length,) = _U16.unpack_from(data, start)
-        start += 2
+        (length,) = _U16.unpack_from(data, start + 1)
+        start += 3
         return data[start : start + length].decode("utf-8", "surrogateescape"), start + length
-    text = data[start : start + 16].hex()
-    uuid = f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
-    start += 16
+    text = data[start + 1 : start + 17].hex("-", 2)  # a hyphen after every fourth digit
+    uuid = f"{text[:4]}{text[5:29]}{text[30:34]}{text[35:]}"
     if kind == _ID_UUID:
-        return uuid, start
-    (number,) = _U16.unpack_from(data, start)
-    return f"{uuid}-{number}", start + 2
+        return uuid, start + 17
+    return f"{uuid}-{data[start + 17] << 8 | data[start + 18]}", start + 19
 
 
 def _id_end(data: bytes, start: int) -> int:
     """Return the offset behind a file id."""
-    kind = data[start : start + 1]
+    kind = data[start]
     if kind == _ID_TEXT:
         length: int = _U16.unpack_from(data, start + 1)[0]
         return start + 3 + length

@@ -27,7 +27,8 @@ from timeline.errors import StoreError, ViewBehindError
 from timeline.instant import DELTA_COMMIT, LOG_COMPACTION, Instant
 from timeline.storage.base import Storage
 
-RETAINED_SNAPSHOTS: Final = 64
+RETAINED_SNAPSHOTS: Final = 256
+"""For clients that are behind: a job that is so many commits long is answered without a read."""
 
 
 class TableView:

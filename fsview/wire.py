@@ -16,6 +16,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import import_module
 from typing import Any, Final
 
@@ -75,12 +76,13 @@ class PathForms:
     plain: str
 
     @classmethod
+    @lru_cache(maxsize=1024)
     def of(cls, base_path: str) -> PathForms:
         """Return the forms of a base path with or without scheme and trailing slash."""
         plain = _plain(base_path).rstrip("/")
         if plain.startswith("/") or not plain:
-            return cls(f"file:{plain}", f"file://{_encoded(plain)}", plain)
-        return cls(plain, _encoded(plain), plain)
+            return cls(f"file:{plain}", f"file://{encoded(plain)}", plain)
+        return cls(plain, encoded(plain), plain)
 
     def split(self, path: str) -> tuple[str, str]:
         """Return (partition, file name) of a path in an answer.
@@ -100,7 +102,8 @@ def _plain(path: str) -> str:
     return path if match is None else path[match.end() :]
 
 
-def _encoded(path: str) -> str:
+def encoded(path: str) -> str:
+    """Return a path as ``uri`` fields have it."""
     return _NOT_IN_URI.sub(
         lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode()), path
     )
@@ -111,7 +114,7 @@ def _encoded(path: str) -> str:
 
 def _status_dto(file: BaseFile | LogFile, paths: PathForms) -> dict[str, Any]:
     return {
-        "path": {"uri": f"{paths.uri}/{_encoded(file.path)}"},
+        "path": {"uri": f"{paths.uri}/{encoded(file.path)}"},
         "length": file.size,
         "isdir": False,
         "blockReplication": 0,

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, TypeVar, cast
 
 from fsview.store.open import BUDGET_BYTES
+from fsview.table_view import RETAINED_SNAPSHOTS as KEPT_SNAPSHOTS
 from timeline.errors import ConfigError
 
 T = TypeVar("T")
@@ -260,7 +261,7 @@ MEMORY_BYTES: Final = Setting(
 )
 RETAINED_SNAPSHOTS: Final = Setting(
     "strandline.view.retained.snapshots",
-    64,
+    KEPT_SNAPSHOTS,
     "Snapshots of one table that are kept for clients that are behind.",
     "service",
     minimum=1,

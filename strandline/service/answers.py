@@ -16,9 +16,9 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
+from fsview.direct import NEWEST
 from fsview.local import LocalView
 from fsview.managed import ViewManager
 from fsview.metrics import Metrics
@@ -43,47 +43,14 @@ REQUESTS: Final = "requests"
 """The counter of requests, by table, route and way (computed or ready)."""
 
 _SPELLINGS: Final = 1024
-_ON_LOOP_BYTES: Final = 32 * 1024
-"""Longer bodies aren't compressed on the loop; one group's are never that long in practice."""
+_ON_LOOP_BYTES: Final = 12 * 1024
+"""Partitions whose packed files take more aren't answered on the loop: a hundred groups of three
+files take so much, and 0.3 ms."""
 _LARGEST: Final = 8
 """An answer that takes more than one in so many parts of the budget isn't kept, and of the whole
 table is sent as it is made."""
 _ENTRY_BYTES: Final = 512
 """What a kept answer costs beyond its bytes: keys, dictionary slots, objects."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """An answer that is made: the whole response, plain and compressed.
-
-    Attributes:
-        plain: Status line, headers and body.
-        zipped: The same with the body compressed; ``plain`` when it is too short to gain.
-    """
-
-    plain: bytes
-    zipped: bytes
-
-    @classmethod
-    def of(cls, body: bytes, *, gzip: bool) -> Ready:
-        """Make both forms; compresses, so not on the loop when the body is long."""
-        return cls.of_replies(success(body), success(body, zipped=gzip))
-
-    @classmethod
-    def of_replies(cls, plain: Reply, zipped: Reply) -> Ready:
-        """Take both forms as they were made; of a short body they are alike."""
-        made = _response(plain)
-        return cls(made, made if zipped.body is plain.body else _response(zipped))
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes that it holds."""
-        twice = 0 if self.zipped is self.plain else len(self.zipped)
-        return len(self.plain) + twice + _ENTRY_BYTES
-
-
-def _response(reply: Reply) -> bytes:
-    return reply.head() + reply.body
 
 
 class Kept:
@@ -105,15 +72,15 @@ class Kept:
         """Bytes of the largest answer that is kept, or held whole while it is sent."""
         return self._budget.limit_bytes // _LARGEST
 
-    def put(self, answers: dict[Any, Any], key: Hashable, ready: Ready) -> None:
-        """Keep an answer; the oldest ones go when the budget is exceeded."""
-        size = ready.size_bytes
+    def put(self, answers: dict[Any, Any], key: Hashable, response: bytes) -> None:
+        """Keep a whole response; the oldest ones go when the budget is exceeded."""
+        size = len(response) + _ENTRY_BYTES
         if size > self.largest:
             return
         with self._lock:
             if key in answers:
                 return
-            answers[key] = ready
+            answers[key] = response
             self._order.append((answers, key, size))
         self._account.add(size)
         self._budget.make_room()
@@ -175,25 +142,35 @@ class Answers:
             parts = view.in_parts(route.name, **route.arguments(params))
             said = route.encode_parts(parts, PathForms.of(base_path))
             return streamed(said, self.kept.largest, zipped=zipped and self._gzip)
-        body = route.encode(route.answer(view, params), PathForms.of(base_path))
-        plain = success(body)
-        small = success(body, zipped=self._gzip) if zipped or route.hot else plain
-        if route.hot:
-            self._keep(view.snapshot, route, params, Ready.of_replies(plain, small))
+        body = self._body(view, route, params)
         if indented:
             return success(pretty(body), zipped=zipped and self._gzip)
-        return small if zipped else plain
+        reply = success(body, zipped=zipped and self._gzip)
+        version = _version(view.snapshot, params)
+        if route.hot and version is not None:
+            self.kept.put(version.answers, _key(view.snapshot, route, params, zipped), whole(reply))
+        return reply
+
+    def _body(self, view: LocalView, route: Route, params: Mapping[str, str]) -> bytes:
+        paths = PathForms.of(params[BASE_PATH])
+        body = None
+        if route.name in NEWEST:
+            arguments = route.arguments(params)
+            body = view.newest_as_json(route.name, paths, plain_only=False, **arguments)
+        return route.encode(route.answer(view, params), paths) if body is None else body
 
     def _view_for(self, table: TableView, route: Route, params: Mapping[str, str]) -> LocalView:
         if not route.synced or params.get(REFRESH_OFF, "").lower() == "true":
             return table.newest()
         return table.at(params.get(LAST_INSTANT, NO_INSTANT), params.get(TIMELINE_HASH, ""))
 
-    def ready(self, route: Route, params: Mapping[str, str], table: TableView) -> Ready | None:
-        """Return an answer that needs no waiting, or ``None``; runs on the loop.
+    def ready(
+        self, route: Route, params: Mapping[str, str], table: TableView, *, zipped: bool
+    ) -> bytes | None:
+        """Return a response that needs no waiting, or ``None``; runs on the loop.
 
-        A whole partition's answer is there or not. One file group's is also made here when the
-        snapshot and the partition are held: that is cheaper than handing the request on.
+        What isn't made yet is made here when the snapshot and the partition are held and it takes
+        less than to hand the request on: of one file group, or of a partition with few files.
         """
         snapshot = table.held(params.get(LAST_INSTANT, NO_INSTANT), params.get(TIMELINE_HASH, ""))
         if snapshot is None:
@@ -201,23 +178,27 @@ class Answers:
         version = _version(snapshot, params)
         if version is None:
             return None
-        key = _key(snapshot, route, params)
-        ready: Ready | None = version.answers.get(key)
-        if ready is None and is_of_group(route):
-            view = LocalView(table, snapshot)
-            body = route.encode(route.answer(view, params), PathForms.of(params[BASE_PATH]))
-            ready = Ready.of(body, gzip=self._gzip and len(body) < _ON_LOOP_BYTES)
-            self.kept.put(version.answers, key, ready)
-        if ready is not None and not route.name.endswith("_stateless"):
+        key = _key(snapshot, route, params, zipped)
+        response: bytes | None = version.answers.get(key)
+        if response is None:
+            body = self._made_on_loop(LocalView(table, snapshot), version, route, params)
+            if body is None:
+                return None
+            response = whole(success(body, zipped=zipped and self._gzip))
+            self.kept.put(version.answers, key, response)
+        if not route.name.endswith("_stateless"):
             table.mark_loaded((version.partition,))
-        return ready
+        return response
 
-    def _keep(
-        self, snapshot: Snapshot, route: Route, params: Mapping[str, str], ready: Ready
-    ) -> None:
-        version = _version(snapshot, params)
-        if version is not None:
-            self.kept.put(version.answers, _key(snapshot, route, params), ready)
+    def _made_on_loop(
+        self, view: LocalView, version: PartitionVersion, route: Route, params: Mapping[str, str]
+    ) -> bytes | None:
+        if is_of_group(route):
+            return self._body(view, route, params)
+        if route.name not in NEWEST or version.size_bytes > _ON_LOOP_BYTES:
+            return None
+        paths = PathForms.of(params[BASE_PATH])
+        return view.newest_as_json(route.name, paths, plain_only=True, **route.arguments(params))
 
 
 def is_of_group(route: Route) -> bool:
@@ -238,10 +219,16 @@ def _partition(params: Mapping[str, str]) -> str:
     return params.get(PARTITION.name, "").removesuffix("/")
 
 
-def _key(snapshot: Snapshot, route: Route, params: Mapping[str, str]) -> Hashable:
+def whole(reply: Reply) -> bytes:
+    """Return the bytes of a whole response."""
+    return reply.head() + reply.body
+
+
+def _key(snapshot: Snapshot, route: Route, params: Mapping[str, str], zipped: bool) -> Hashable:
     """Return what tells apart the answers that one version of a partition gives."""
     return (
         route.name,
+        zipped,
         snapshot.epoch,
         params[BASE_PATH],
         *(params.get(param.name) for param in route.params[1:]),

@@ -11,16 +11,9 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 from urllib.parse import parse_qsl
 
-from strandline.service.app import (
-    CREATE_MARKER,
-    MARKER_DIRECTORY,
-    MARKER_NAME,
-    json_body,
-    reply_to,
-    required,
-    unauthorized,
-)
 from strandline.service.bearer import BearerCheck
+from strandline.service.handling import json_body, reply_to, required, unauthorized
+from strandline.service.marker_routes import CREATE_MARKER, MARKER_DIRECTORY, MARKER_NAME
 from strandline.service.markers import MarkerService
 from strandline.service.replies import Reply
 from strandline.service.wsgi import Receive, Scope, Send, send_reply

@@ -71,13 +71,13 @@ class HotPath:
         if table is None:
             return None
         try:
-            ready = self._answers.ready(route, params, table)
+            zipped = accepted is not None and _gzip(accepted)
+            response = self._answers.ready(route, params, table, zipped=zipped)
         except StrandlineError:
             return None  # the long way says what is wrong
-        if ready is None:
-            return None
-        self.counts[table, route.name] += 1
-        return ready.zipped if accepted is not None and _gzip(accepted) else ready.plain
+        if response is not None:
+            self.counts[table, route.name] += 1
+        return response
 
 
 @lru_cache(maxsize=64)

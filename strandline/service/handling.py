@@ -1,0 +1,69 @@
+"""What the handlers of routes have in common: parameters in, replies and errors out.
+
+What an error becomes on the wire is decided in one place, ``reply_to``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from http import HTTPStatus
+
+from flask import request
+from werkzeug.exceptions import HTTPException
+
+from strandline.service.replies import INTERNAL, NOT_FOUND, Reply, failure, failure_of, success
+from timeline.errors import InputError, StrandlineError
+
+logger = logging.getLogger(__name__)
+
+Handler = Callable[[], Reply]
+Add = Callable[[str, str, Handler], None]
+"""Adds a route: method, path (a slash at its end more or less is the same), handler."""
+
+
+def parameters() -> dict[str, str]:
+    """Return the parameters of the request's query string; of several of one name the first."""
+    return request.args.to_dict()
+
+
+def required(params: Mapping[str, str], name: str) -> str:
+    """Return a parameter that must be there and not be empty.
+
+    Raises:
+        InputError: It isn't.
+    """
+    value = params.get(name, "")
+    if not value:
+        raise InputError(f"the parameter {name!r} is missing")
+    return value
+
+
+def json_body(value: object) -> Reply:
+    """Return a plain value as a success."""
+    return success(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
+
+
+def reply_to(error: BaseException, accept: str, path: str) -> Reply:
+    """Return what an error becomes on the wire; what nobody foresaw is logged, not told."""
+    if isinstance(error, StrandlineError):
+        if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            logger.warning("%s: %s", path, error)
+        return failure_of(error, accept)
+    if isinstance(error, HTTPException):
+        # A route that is there for another method is no route, to Hudi.
+        if error.code in {HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED}:
+            return failure(HTTPStatus.NOT_FOUND, NOT_FOUND, accept)
+        return failure(error.code or 500, error.name, accept)
+    logger.error("%s: unforeseen error", path, exc_info=error)
+    return failure(HTTPStatus.INTERNAL_SERVER_ERROR, INTERNAL, accept)
+
+
+def unauthorized(accept: str) -> Reply:
+    """Return the answer to a request without the service's token."""
+    reply = failure(
+        HTTPStatus.UNAUTHORIZED, "this service wants its bearer token in Authorization", accept
+    )
+    return replace(reply, headers={"www-authenticate": "Bearer"})

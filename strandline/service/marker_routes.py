@@ -1,0 +1,39 @@
+"""The routes of markers; creation usually goes another way (``strandline.service.asgi``).
+
+Source: Hudi 1.2.0 ``RequestHandler``, ``MarkerHandler``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from strandline.service.handling import Add, json_body, parameters, required
+from strandline.service.markers import MarkerService
+from strandline.service.replies import Reply
+
+MARKERS: Final = "/v1/hoodie/marker"
+CREATE_MARKER: Final = f"{MARKERS}/create"
+MARKER_DIRECTORY: Final = "markerdirpath"
+MARKER_NAME: Final = "markername"
+
+
+def add_marker_routes(add: Add, markers: MarkerService) -> None:
+    """Add the six routes of markers."""
+
+    def directory() -> str:
+        return required(parameters(), MARKER_DIRECTORY)
+
+    def names(keep: Callable[[str], bool]) -> Reply:
+        return json_body([name for name in markers.names(directory()) if keep(name)])
+
+    def create() -> Reply:
+        name = required(parameters(), MARKER_NAME)
+        return json_body(markers.submit(directory(), name).result())
+
+    add("GET", f"{MARKERS}/all", lambda: names(lambda _: True))
+    add("GET", f"{MARKERS}/create-and-merge", lambda: names(lambda n: not n.endswith("APPEND")))
+    add("GET", f"{MARKERS}/append", lambda: names(lambda n: n.endswith("APPEND")))
+    add("GET", f"{MARKERS}/dir/exists", lambda: json_body(markers.exists(directory())))
+    add("POST", f"{MARKERS}/dir/delete", lambda: json_body(markers.delete(directory())))
+    add("POST", CREATE_MARKER, create)

@@ -1,0 +1,41 @@
+"""The routes of the view: ``fsview.routes``, answered by ``Answers``.
+
+Source: Hudi 1.2.0 ``RequestHandler``.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Final
+
+from flask import request
+
+from fsview.routes import BY_NAME, ROUTES, Route
+from strandline.service.answers import Answers
+from strandline.service.handling import Add, Handler, parameters
+from strandline.service.replies import JSON, Reply, accepts_gzip
+
+_BASE_FILE_ON: Final = BY_NAME["base_file_on"]
+_NO_INSTANT: Final = b'{"instant":[{"message":"NULLCHECK_FAILED","args":{},"value":null}]}'
+"""Hudi's answer to ``datafile/on/latest/`` without its instant, the only parameter it checks."""
+
+
+def add_view_routes(add: Add, answers: Answers) -> None:
+    """Add every route of ``fsview.routes``."""
+    for route in ROUTES:
+        add(route.method, route.path, _handler(answers, route))
+
+
+def _handler(answers: Answers, route: Route) -> Handler:
+    def handle() -> Reply:
+        params = parameters()
+        if route is _BASE_FILE_ON and "instant" not in params:
+            return Reply(HTTPStatus.BAD_REQUEST, _NO_INSTANT, JSON)
+        return answers.reply(
+            route,
+            params,
+            zipped=accepts_gzip(request.headers.get("Accept-Encoding", "")),
+            indented="pretty" in params,
+        )
+
+    return handle
