@@ -280,6 +280,7 @@ def test_chunks_that_grow_by_many_commits_are_cut() -> None:
         assert file in version.group(file.file_id)
 
 
+@pytest.mark.property
 def test_more_groups_come_to_a_partition_than_a_chunk_can_count() -> None:
     version = PartitionVersion.of("p", [a_base_file(1)])
     version = version.with_changes(map(a_base_file, range(2, 66_000)))
