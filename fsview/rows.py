@@ -191,9 +191,16 @@ def unpack_instants(data: bytes, groups: Iterable[tuple[int, int]]) -> set[str]:
     return texts.union(_time_text(int.from_bytes(head[1:], "big"), head[0]) for head in heads)
 
 
-def is_plain(data: bytes, start: int, end: int) -> bool:
-    """Whether all rows in ``data[start:end]`` are patterned ones of base files."""
-    return not data[start:end:BASE_BYTES].translate(None, _PLAIN_FLAGS)
+def is_plain(data: bytes, group: int, start: int, end: int) -> bool:
+    """Whether a group's id begins with a UUID and all its rows are patterned ones of base files.
+
+    Args:
+        data: What holds the group.
+        group: Where its id begins.
+        start: Where its rows begin.
+        end: Where they end.
+    """
+    return data[group] != _ID_TEXT and not data[start:end:BASE_BYTES].translate(None, _PLAIN_FLAGS)
 
 
 def read_head(head: bytes) -> tuple[str, str]:
