@@ -1,8 +1,8 @@
 """Synthetic tables of any size: names, sizes and metadata as Hudi's writers give them, no rows.
 
-Copy-on-write, table version 6, partitions by day, base files that are holes. File ids follow from
-the partition's name, so a table of a million files takes a minute and nothing has to be remembered
-about it. Each instant names every file that it wrote.
+Copy-on-write, table version 6 or another, partitions by day, base files that are holes. File ids
+follow from the partition's name, so a table of a million files takes a minute and nothing has to be
+remembered about it. Each instant names every file that it wrote.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any, Final
 import orjson
 
 from fsview.file_names import base_file_name, parse_base_name
+from timeline.avro import write_container
 from timeline.codec import encode
 from timeline.instant import COMMIT, Instant, State
 from timeline.meta_client import TableMetaClient
@@ -31,6 +32,9 @@ from timeline.storage.local import LocalStorage
 from timeline.table_config import TableConfig, write_table_config
 
 VERSION: Final = 6
+AVRO_VERSION: Final = 8
+"""From this on commit metadata is Avro, and says when the commit completed."""
+
 FILES_A_COMMIT: Final = 20_000
 """An instant's metadata is written and read as a whole, so that of a large table are several."""
 
@@ -87,10 +91,10 @@ class BigTable:
         self._stat = _stat_form()
 
     @classmethod
-    def create(cls, path: Path, shape: Shape) -> BigTable:
+    def create(cls, path: Path, shape: Shape, version: int = VERSION) -> BigTable:
         """Write a table of this shape at a path where there is none."""
         config = TableConfig.create(
-            name=path.name, version=VERSION, record_key_fields=("id",), partition_fields=("day",)
+            name=path.name, version=version, record_key_fields=("id",), partition_fields=("day",)
         )
         write_table_config(LocalStorage(str(path)), config, create=True)
         table = cls(path, shape)
@@ -203,11 +207,16 @@ class BigTable:
 
     def _commit(self, instant: str, stats: dict[str, Any], operation: str) -> None:
         """Put a completed commit on the timeline."""
-        meta = self._meta
+        meta, version = self._meta, self._meta.config.version
         meta.transition_to_inflight(meta.create_requested(COMMIT, instant))
         said = json.loads(encode(CommitMetadata(operation_type=operation), VERSION))
-        data = orjson.dumps(said | {"partitionToWriteStats": stats})
-        meta.storage.create(meta.path_of(Instant(instant, COMMIT, State.COMPLETED)), data)
+        record = said | {"partitionToWriteStats": stats}
+        if version < AVRO_VERSION:
+            done, data = Instant(instant, COMMIT, State.COMPLETED), orjson.dumps(record)
+        else:
+            done = Instant(instant, COMMIT, State.COMPLETED, str(int(instant) + 1))
+            data = write_container("HoodieCommitMetadata", record)
+        meta.storage.create(meta.path_of(done), data)
 
     def _newest_files(self, partition: str) -> dict[str, str]:
         """Return the newest base file of each group."""

@@ -111,13 +111,23 @@ class Server(ABC):
         where = target(route, str(table.path), state, **arguments)
         return self.ask(where, BY_NAME[route].method)
 
-    def cost(self, targets: Iterable[str], method: str = "GET") -> Cost:
-        """Send requests one after the other and return what they cost together."""
+    def cost(
+        self, targets: Iterable[str], method: str = "GET", *, until_idle: bool = False
+    ) -> Cost:
+        """Send requests one after the other and return what they cost together.
+
+        Args:
+            targets: What to ask for.
+            method: Of each request.
+            until_idle: Whether what the process does after the last answer counts, too.
+        """
         self.settle()
         cpu, wall = time.clock_gettime(self._clock), time.perf_counter()
         for where in targets:
             self.ask(where, method)
         wall = time.perf_counter() - wall
+        if until_idle:
+            self.settle()
         return Cost(time.clock_gettime(self._clock) - cpu, wall)
 
     def settle(self) -> None:

@@ -172,15 +172,18 @@ def replaced_groups(client: TableMetaClient, active: Timeline) -> dict[str, dict
             except InstantNotFoundError:  # archived meanwhile: what it replaced is cleaned by now
                 continue
             if isinstance(metadata, CommitMetadata):
-                add_replaced(replaced, instant, metadata)
+                add_replaced(replaced, instant, metadata.partition_to_replace_file_ids)
     return replaced
 
 
 def add_replaced(
-    replaced: dict[str, dict[str, str]], instant: Instant, metadata: CommitMetadata
+    replaced: dict[str, dict[str, str]], instant: Instant, by_it: Mapping[str, Iterable[str]]
 ) -> None:
-    """Note the groups that an instant replaces; of two instants the later requested counts."""
-    for partition, file_ids in metadata.partition_to_replace_file_ids.items():
+    """Note the groups that an instant replaces, by partition.
+
+    Of two instants the later requested counts.
+    """
+    for partition, file_ids in by_it.items():
         groups = replaced.setdefault(partition, {})
         for file_id in file_ids:
             groups[file_id] = max(groups.get(file_id, ""), instant.requested_time)

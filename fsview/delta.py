@@ -31,8 +31,11 @@ from timeline.metadata import (
     RestoreMetadata,
     RollbackMetadata,
     RollbackPlan,
-    WriteStat,
 )
+from timeline.written import CommitFiles, WrittenFile
+
+Said = InstantMetadata | CommitFiles
+"""What an instant says, or what a commit says of files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,7 @@ class Delta:
 NOTHING: Final = Delta()
 
 
-def delta_of(metadata: InstantMetadata, extensions: Collection[str]) -> Delta:
+def delta_of(metadata: Said, extensions: Collection[str]) -> Delta:
     """Return what a completed instant with this metadata did.
 
     Args:
@@ -102,6 +105,8 @@ def delta_of(metadata: InstantMetadata, extensions: Collection[str]) -> Delta:
         extensions: Of the table's base files.
     """
     if isinstance(metadata, CommitMetadata):
+        metadata = CommitFiles.of(metadata)
+    if isinstance(metadata, CommitFiles):
         return _of_commit(metadata, extensions)
     if isinstance(metadata, CleanMetadata):
         return _of_clean(metadata)
@@ -227,35 +232,30 @@ def _name(path: str) -> str:
     return path.rpartition("/")[2]
 
 
-def _of_commit(metadata: CommitMetadata, extensions: Collection[str]) -> Delta:
+def _of_commit(metadata: CommitFiles, extensions: Collection[str]) -> Delta:
+    said = metadata.said
     return Delta(
         {
-            partition: _written(partition, stats, extensions)
-            for partition, stats in metadata.partition_to_write_stats.items()
+            partition: _written(partition, files, extensions)
+            for partition, files in metadata.files.items()
         },
-        dict(metadata.partition_to_replace_file_ids),
+        dict(said.partition_to_replace_file_ids),
         writes=True,
-        planned_as=_PLANNED_AS.get(metadata.operation_type)
-        or (COMPACTION if metadata.compacted else None),
+        planned_as=_PLANNED_AS.get(said.operation_type) or (COMPACTION if said.compacted else None),
     )
 
 
 def _written(
-    partition: str, stats: Iterable[WriteStat], extensions: Collection[str]
+    partition: str, files: Iterable[WrittenFile], extensions: Collection[str]
 ) -> PartitionChange:
     added: list[DataFile] = []
     extended = set()
-    for stat in stats:
-        # What an append says is how much was written, and where in the log that begins.
-        end = stat.file_size_in_bytes + (stat.log_offset or 0)
-        sizes = {stat.path: end} if stat.path else {}
-        for path, size in {**sizes, **(stat.cdc_stats or {})}.items():
-            file = parse_data_file(partition, _name(path), size, 0, extensions)
-            if file is None:
-                continue
+    for name, size, has_grown in files:
+        file = parse_data_file(partition, name, size, 0, extensions)
+        if file is not None:
             added.append(file)
-            if path == stat.path and stat.log_offset:
-                extended.add(file.name)
+            if has_grown:
+                extended.add(name)
     return PartitionChange(tuple(added), frozenset(extended))
 
 

@@ -1,10 +1,10 @@
 """Answers about a partition's newest files, as JSON straight from packed rows.
 
 What writers ask in their inner loops is each group's newest base file or slice. Nearly all groups
-of most tables are *plain*: base files only, no compaction pending. There one row has all that the
-answer says, so neither the files nor the slices behind it are made, and a first answer costs a
-fraction. Any other group is asked the query itself, by itself. Either way the bytes are those of
-the query and of ``fsview.wire``.
+of most tables are *plain*: named by a UUID, base files only, no compaction pending. There one row
+has all that the answer says, so neither the files nor the slices behind it are made, and a first
+answer costs a fraction. Any other group is asked the query itself, by itself. Either way the bytes
+are those of the query and of ``fsview.wire``.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ class _Reader:
             if (
                 (replaced and file_id in replaced)
                 or (pending and (partition, file_id) in pending)
-                or not is_plain(data, rows, end)
+                or not is_plain(data, start, rows, end)
             ):
                 if not self._ask(file_id, data[start:end]):
                     return False

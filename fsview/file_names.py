@@ -31,6 +31,12 @@ _LOG: Final = re.compile(
     r"\.([^._]+)_([^.]*)\.(?:log|archive)\.(\d{1,10})(?:_(\d+-\d+-\d+)(\.cdc)?)?", re.ASCII
 )
 
+_NUMBER: Final = "(0|[1-9][0-9]{0,8})"
+PLAIN_BASE: Final = re.compile(
+    rf"([^_.][^_]*)_{_NUMBER}-{_NUMBER}-{_NUMBER}_([0-9]{{17}})(\.(?:parquet|orc|hfile|lance))"
+)
+"""The base files that nearly all are: id, task, stage, attempt, instant, extension."""
+
 
 def is_data_file(name: str) -> bool:
     """Return whether a listing of a partition keeps ``name``."""
@@ -103,7 +109,12 @@ def parse_data_file(
     partition: str, name: str, size: int, mtime_ms: int, extensions: Collection[str]
 ) -> BaseFile | LogFile | None:
     """Return the log or base file that ``name`` is, ``None`` when it is neither."""
-    if len(name) > MAX_NAME or not is_data_file(name):
+    if len(name) > MAX_NAME:
+        return None
+    plain = PLAIN_BASE.fullmatch(name)
+    if plain is not None and plain[6] in extensions:  # what the rest finds, sooner
+        return BaseFile(partition, name, size, mtime_ms, plain[1], plain[5])
+    if not is_data_file(name):
         return None
     log = parse_log_file(partition, name, size, mtime_ms)
     if log is not None:

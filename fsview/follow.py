@@ -23,7 +23,7 @@ from fsview.build import (
     read_plans,
     replaced_groups,
 )
-from fsview.delta import Delta, dated, delta_of
+from fsview.delta import Delta, Said, dated, delta_of
 from fsview.reading import MetadataReader, plan_of_replaced, with_deleted, with_unsaid
 from fsview.snapshot import Snapshot
 from fsview.sync import WITHOUT_FILES, Difference, Step, compare, key_of, steps
@@ -42,6 +42,7 @@ from timeline.instant import (
 from timeline.meta_client import TableMetaClient
 from timeline.metadata import InstantMetadata
 from timeline.timeline import Timeline
+from timeline.written import CommitFiles
 
 _UNDOING: Final = (ROLLBACK, RESTORE)
 _REMOVING: Final = (CLEAN, ROLLBACK, RESTORE)
@@ -184,20 +185,18 @@ def _done(timeline: Timeline) -> Iterable[Instant]:
     return (instant for instant in timeline if instant.is_completed)
 
 
-def _says_nothing(metadata: InstantMetadata) -> bool:
+def _says_nothing(metadata: Said) -> bool:
+    if isinstance(metadata, CommitFiles):
+        return metadata.says_nothing
     return metadata == type(metadata)()
 
 
-def _deltas(
-    client: TableMetaClient, metadata: Mapping[Instant, InstantMetadata]
-) -> dict[Instant, Delta]:
+def _deltas(client: TableMetaClient, metadata: Mapping[Instant, Said]) -> dict[Instant, Delta]:
     extensions = base_extensions(client.config)
     return {instant: delta_of(said, extensions) for instant, said in metadata.items()}
 
 
-def _times_undone(
-    client: TableMetaClient, metadata: Mapping[Instant, InstantMetadata]
-) -> frozenset[str]:
+def _times_undone(client: TableMetaClient, metadata: Mapping[Instant, Said]) -> frozenset[str]:
     """Return the requested times of the instants that new rollbacks and restores undid."""
     undoing = {i: said for i, said in metadata.items() if i.action in _UNDOING}
     return frozenset(time for delta in _deltas(client, undoing).values() for time in delta.undone)

@@ -151,9 +151,10 @@ class TimelineFollower:
         with self.lock:
             held = self.held
             if held is not None and held.newest.files.versions.get(version.partition) is version:
-                self._distrust(why)
+                self.distrust(why)
 
-    def _distrust(self, why: StoreError) -> None:
+    def distrust(self, why: StoreError) -> None:
+        """Have the table loaded anew with the next request; with the lock held."""
         logger.warning("%s will be loaded anew: %s", self.table_id, why)
         self._suspect = "store-damaged"
 
@@ -304,7 +305,7 @@ class TimelineFollower:
                 last = settled(walked_to, news.active, completion(news.active), news.replaced)
                 left, ended = self._left_behind(news, last)
             except StoreError as exc:
-                self._distrust(exc)
+                self.distrust(exc)
                 raise
             touched = {p for step in news.steps for p in (*step.touched, *self._leftovers(step))}
             dropped = Counter({"files-unclear": _dropped(touched, first, walked_to)})

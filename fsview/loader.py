@@ -29,7 +29,7 @@ from fsview.history import known_after
 from fsview.packed import PartitionVersion
 from fsview.single_flight import Shared, SharedLoads
 from fsview.snapshot import LoadedFiles, Snapshot
-from timeline.errors import StorageUnavailableError, ViewBehindError
+from timeline.errors import StorageUnavailableError, StoreError, ViewBehindError
 from timeline.partition_metadata import read_partition_metadata
 from timeline.storage.base import checked_path
 
@@ -158,9 +158,19 @@ class PartitionLoader:
         return snapshot.is_empty and self._follower.newest().files is not snapshot.files
 
     def _derived(self, snapshot: Snapshot, partition: str) -> PartitionVersion | None:
+        """Fill in a partition from what a later snapshot has of it.
+
+        Raises:
+            StoreError: That can't be read, and the table is loaded anew the next time; or what is
+                found can't be kept.
+        """
         with self._follower.lock:
             history = self._follower.history
-            found = history.derived(snapshot, partition, base_extensions(snapshot.config))
+            try:
+                found = history.derived(snapshot, partition, base_extensions(snapshot.config))
+            except StoreError as exc:
+                self._follower.distrust(exc)
+                raise
             # Only the newest snapshot remembers what is nothing, as it is where that is forgotten.
             if found is not None and not (found.is_empty and partition in self._strays):
                 self._follower.saved.keep((found,))

@@ -12,12 +12,12 @@ Slices aren't stored: how logs fall into slices depends on completion times and 
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import groupby
-from struct import Struct
+from itertools import accumulate, groupby
+from struct import Struct, pack, unpack_from
 from typing import Any, Final
 
 from fsview.chunk import Chunk
@@ -30,6 +30,7 @@ from fsview.rows import (
     pack_plain,
     pack_row,
     row_order,
+    rows_behind,
     unpack_id,
     unpack_instants,
     unpack_rows,
@@ -41,7 +42,7 @@ CHUNK_BYTES: Final = 8192
 
 _COUNT: Final = Struct(">H")
 _OFFSET: Final = Struct(">I")
-_MAX_GROUPS: Final = 0xFFFF
+_NO_GROUPS: Final = _COUNT.pack(0)
 
 
 def file_id_of_name(name: str) -> str | None:
@@ -104,10 +105,11 @@ class PartitionVersion:
             if file is not None:
                 groups[file.file_id].append((row_order(file), pack_row(file)))
         bodies = [
-            (file_id, pack_id(file_id) + b"".join([row for _, row in sorted(groups[file_id])]))
+            pack_id(file_id) + b"".join([row for _, row in sorted(groups[file_id])])
             for file_id in sorted(groups)
         ]
-        return cls(partition, *_cut(bodies))
+        starts = list(accumulate(map(len, bodies), initial=0))[:-1]
+        return cls(partition, *_cut(starts, b"".join(bodies)))
 
     def files(self) -> Iterator[DataFile]:
         """Yield every file, in order of file id and row order."""
@@ -151,7 +153,7 @@ class PartitionVersion:
         if not changes:
             return self
         version = self._changed(changes)
-        new_ghosts = any(f.size == UNKNOWN_SIZE for c in changes.values() for f in c.put.values())
+        new_ghosts = any(f.size == UNKNOWN_SIZE for c in changes.values() for f in c.put)
         if not (self.has_ghosts or new_ghosts):
             return version
         ghosts = any(file.size == UNKNOWN_SIZE for file in version.files())
@@ -159,40 +161,17 @@ class PartitionVersion:
 
     def _changed(self, changes: dict[str, _Change]) -> PartitionVersion:
         """Apply the changes of groups, chunk by chunk."""
-        if not self.chunks:
-            return self._rebuilt([], 0, 0, sorted(changes.items()))
-        by_chunk: dict[int, list[tuple[str, _Change]]] = defaultdict(list)
+        by_chunk: dict[int, list[str]] = defaultdict(list)
         for file_id in sorted(changes):
-            by_chunk[max(0, bisect_right(self.first_ids, file_id) - 1)].append(
-                (file_id, changes[file_id])
-            )
-        version = self
+            by_chunk[max(0, bisect_right(self.first_ids, file_id) - 1)].append(file_id)
+        chunks, first_ids = list(self.chunks), list(self.first_ids)
         for at in sorted(by_chunk, reverse=True):  # from behind, so that earlier places stay
-            groups = list(_group_bodies(version.chunks[at].read()))
-            version = version._rebuilt(groups, at, at + 1, by_chunk[at])
-        return version
-
-    def _rebuilt(
-        self,
-        groups: list[tuple[str, bytes]],
-        start: int,
-        end: int,
-        changes: list[tuple[str, _Change]],
-    ) -> PartitionVersion:
-        """Replace the chunks ``start:end``, whose groups are given, by changed ones."""
-        bodies = dict(groups)
-        for file_id, change in changes:
-            body = change.apply(self.partition, file_id, bodies.get(file_id))
-            if body is None:
-                bodies.pop(file_id, None)
-            else:
-                bodies[file_id] = body
-        chunks, first_ids = _cut(sorted(bodies.items()))
-        return PartitionVersion(
-            self.partition,
-            self.chunks[:start] + chunks + self.chunks[end:],
-            self.first_ids[:start] + first_ids + self.first_ids[end:],
-        )
+            data = self.chunks[at].read() if self.chunks else _NO_GROUPS
+            bodies = []
+            for file_id, place, old in _places(data, by_chunk[at]):
+                bodies.append((place, old, changes[file_id].apply(self.partition, file_id, old)))
+            chunks[at : at + 1], first_ids[at : at + 1] = _cut(*_spliced(data, bodies))
+        return PartitionVersion(self.partition, tuple(chunks), tuple(first_ids))
 
     def renewed(self) -> PartitionVersion:
         """Return the same files with no answers: what they say has changed though they haven't."""
@@ -216,18 +195,26 @@ class PartitionVersion:
 
 @dataclass(slots=True)
 class _Change:
-    """What happens to one group: files put by name, names removed."""
+    """What happens to one group: files put, names removed."""
 
-    put: dict[str, DataFile] = field(default_factory=dict)
-    removed: set[str] = field(default_factory=set)
+    put: list[DataFile] = field(default_factory=list)
+    removed: Collection[str] = ()
 
     def apply(self, partition: str, file_id: str, body: bytes | None) -> bytes | None:
         """Return the group's new packed form, ``None`` when no file is left."""
+        if body is not None and not self.removed:
+            rows = rows_behind(body, self.put)
+            if rows is not None:
+                return body + rows
+        return self._repacked(partition, file_id, body)
+
+    def _repacked(self, partition: str, file_id: str, body: bytes | None) -> bytes | None:
+        """Do what ``apply`` does, whatever changes: from all files of the group."""
         files: dict[str, DataFile] = {}
         if body is not None:
             _, rows = unpack_id(body, 0)
             files = {f.name: f for f in unpack_rows(partition, file_id, body, rows, len(body))}
-        for name, file in self.put.items():
+        for name, file in {file.name: file for file in self.put}.items():
             old = files.get(name)
             known = old is not None and old.size != UNKNOWN_SIZE
             if not known or (file.size != UNKNOWN_SIZE and _says_more(file, old)):
@@ -247,11 +234,12 @@ def _says_more(new: DataFile, old: DataFile | None) -> bool:
 def _changes_by_id(added: Iterable[DataFile], removed: Collection[str]) -> dict[str, _Change]:
     changes: dict[str, _Change] = defaultdict(_Change)
     for file in added:
-        changes[file.file_id].put[file.name] = file
+        changes[file.file_id].put.append(file)
     for name in removed:
         file_id = file_id_of_name(name)
         if file_id is not None:
-            changes[file_id].removed.add(name)
+            change = changes[file_id]
+            change.removed = {*change.removed, name}
     return changes
 
 
@@ -259,52 +247,118 @@ def _pack_group(file_id: str, files: Iterable[DataFile]) -> bytes:
     return pack_id(file_id) + b"".join(map(pack_row, files))
 
 
-def _cut(groups: list[tuple[str, bytes]]) -> tuple[tuple[Chunk, ...], tuple[str, ...]]:
-    """Return the chunks of packed groups in order, and the first id of each."""
-    chunks: list[Chunk] = []
-    first_ids: list[str] = []
-    sizes = [0]
-    for _, body in groups:
-        sizes.append(sizes[-1] + len(body) + _OFFSET.size)
+def _cut(starts: list[int], groups: bytes) -> tuple[tuple[Chunk, ...], tuple[str, ...]]:
+    """Return the chunks of packed groups, and the first id of each.
 
-    def chunk_number(place: int) -> int:
-        # Cutting by even shares leaves no small last chunk behind.
-        return (sizes[place] + sizes[place + 1]) // 2 * pieces // sizes[-1]
-
-    pieces = -(-sizes[-1] // CHUNK_BYTES)
-    for _, members in groupby(range(len(groups)), chunk_number):
-        places = list(members)
-        for start in range(0, len(places), _MAX_GROUPS):
-            part = [groups[place] for place in places[start : start + _MAX_GROUPS]]
-            chunks.append(Chunk(_pack_chunk([body for _, body in part])))
-            first_ids.append(part[0][0])
+    Args:
+        starts: Where each group starts, counted from anywhere.
+        groups: All of them, in order.
+    """
+    if not starts:
+        return (), ()
+    parts: Iterable[tuple[list[int], bytes]] = ((starts, groups),)
+    if len(groups) + _OFFSET.size * len(starts) > CHUNK_BYTES:
+        parts = _parts(starts, groups)
+    chunks, first_ids = [], []
+    for each, part in parts:
+        moved = _COUNT.size + _OFFSET.size * len(each) - each[0]
+        offsets = [start + moved for start in each] if moved else each
+        chunks.append(Chunk(pack(f">H{len(offsets)}I", len(offsets), *offsets) + part))
+        first_ids.append(unpack_id(part, 0)[0])
     return tuple(chunks), tuple(first_ids)
 
 
-def _pack_chunk(bodies: list[bytes]) -> bytes:
-    offset = _COUNT.size + _OFFSET.size * len(bodies)
-    head = [_COUNT.pack(len(bodies))]
-    for body in bodies:
-        head.append(_OFFSET.pack(offset))
-        offset += len(body)
-    return b"".join(head + bodies)
+def _parts(starts: list[int], groups: bytes) -> Iterator[tuple[list[int], bytes]]:
+    """Yield the groups of each chunk; see ``_cut``."""
+    first, end = starts[0], starts[0] + len(groups)
+    bounds = [start - first + _OFFSET.size * place for place, start in enumerate((*starts, end))]
+    pieces = -(-bounds[-1] // CHUNK_BYTES)
+
+    def chunk_number(place: int) -> int:
+        # Cutting by even shares leaves no small last chunk behind.
+        return (bounds[place] + bounds[place + 1]) // 2 * pieces // bounds[-1]
+
+    for _, members in groupby(range(len(starts)), chunk_number):
+        places = list(members)
+        begin, stop = places[0], places[-1] + 1
+        ends = end if stop == len(starts) else starts[stop]
+        yield starts[begin:stop], groups[starts[begin] - first : ends - first]
+
+
+def _spliced(
+    chunk: bytes, changed: list[tuple[int, bytes | None, bytes | None]]
+) -> tuple[list[int], bytes]:
+    """Return the groups of a chunk as ``_cut`` takes them, some made, changed or taken away.
+
+    Args:
+        chunk: The chunk.
+        changed: In order: place of the group, or of the one that it comes before; what it was;
+            what it is. ``None`` where it isn't there.
+    """
+    offsets = _offsets(chunk)
+    bounds = (*offsets, len(chunk))
+    starts: list[int] = []
+    parts: list[bytes] = []
+    place, copied, shift = 0, bounds[0], 0
+    for at, old, new in changed:
+        start = bounds[at]
+        starts += [offset + shift for offset in offsets[place:at]]
+        if new is not None:
+            starts.append(start + shift)
+        parts += (chunk[copied:start], new or b"")
+        shift += len(new or b"") - len(old or b"")
+        place, copied = at + (old is not None), start + len(old or b"")
+    starts += [offset + shift for offset in offsets[place:]]
+    parts.append(chunk[copied:])
+    return starts, b"".join(parts)
 
 
 def alone(partition: str, file_id: str, body: bytes) -> PartitionVersion:
     """Return the version of a partition that has one packed group, and no ghosts in it."""
-    return PartitionVersion(partition, (Chunk(_pack_chunk([body])),), (file_id,))
+    return PartitionVersion(partition, *_cut([0], body))
 
 
 def group_bounds(chunk: bytes) -> Iterator[tuple[int, int]]:
     """Yield where each group of a chunk starts and ends."""
-    (count,) = _COUNT.unpack_from(chunk)
-    offsets = Struct(f">{count}I").unpack_from(chunk, _COUNT.size)
+    offsets = _offsets(chunk)
     return zip(offsets, (*offsets[1:], len(chunk)), strict=True)
 
 
-def _group_bodies(chunk: bytes) -> Iterator[tuple[str, bytes]]:
-    for start, end in group_bounds(chunk):
-        yield unpack_id(chunk, start)[0], chunk[start:end]
+def _offsets(chunk: bytes) -> tuple[int, ...]:
+    """Return where each group of a chunk starts."""
+    (count,) = _COUNT.unpack_from(chunk)
+    return unpack_from(f">{count}I", chunk, _COUNT.size)
+
+
+def _places(chunk: bytes, file_ids: list[str]) -> Iterator[tuple[str, int, bytes | None]]:
+    """Yield each id with the place of its group, or of the one behind it, and the group.
+
+    Args:
+        chunk: The chunk.
+        file_ids: In order.
+    """
+    offsets = _offsets(chunk)
+    bounds = (*offsets, len(chunk))
+    start = bounds[0]
+    for file_id in file_ids:
+        place = _place_of(chunk, offsets, pack_id(file_id), start)
+        if place is None:
+            place = bisect_left(offsets, file_id, key=lambda at: unpack_id(chunk, at)[0])
+            yield file_id, place, None
+        else:
+            start = offsets[place]
+            yield file_id, place, chunk[start : bounds[place + 1]]
+
+
+def _place_of(chunk: bytes, offsets: tuple[int, ...], packed: bytes, start: int) -> int | None:
+    """Return which group has an id, looking from an offset on; faster than by halving."""
+    found = chunk.find(packed, start)
+    while found >= 0:
+        place = bisect_right(offsets, found) - 1
+        if offsets[place] == found:
+            return place
+        found = chunk.find(packed, found + 1)  # some rows that look alike
+    return None
 
 
 def _find(chunk: bytes, file_id: str) -> tuple[int, int] | None:

@@ -29,6 +29,7 @@ from timeline.metadata import (
     RequestedReplaceMetadata,
     SliceInfo,
 )
+from timeline.written import CommitFiles
 
 
 class MetadataReader:
@@ -47,8 +48,8 @@ class MetadataReader:
         """The archive, opened when it is first needed."""
         return self._client.archived_timeline()
 
-    def read(self, instant: Instant) -> InstantMetadata:
-        """Return what a completed instant says.
+    def read(self, instant: Instant) -> InstantMetadata | CommitFiles:
+        """Return what a completed instant says of files.
 
         Raises:
             InstantNotFoundError: It has vanished since the timeline was listed.
@@ -56,7 +57,7 @@ class MetadataReader:
         """
         if instant in self.archived:
             return self.archive.read(instant)
-        return self._client.read(instant)
+        return self._client.read_files(instant)
 
     def planned(self, completed: Instant, action: str) -> tuple[Instant, InstantMetadata] | None:
         """Return a completed (log) compaction or clustering as it was before, and its plan.

@@ -22,12 +22,12 @@ length and text for anything else.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - an exception class named like one
 from typing import Final, cast
 
-from fsview.file_names import parse_base_name, parse_log_file
+from fsview.file_names import PLAIN_BASE, parse_base_name, parse_log_file
 from fsview.model import BaseFile, LogFile
 
 DataFile = BaseFile | LogFile
@@ -51,14 +51,26 @@ _BASE_TAIL: Final = Struct(">IIHIII")
 _PLAIN_FLAGS: Final = bytes(f for f in range(256) if not f & (_LOG | _RAW))
 _LOG_BYTES: Final = _LOG_ROW.size
 
-_NUMBER: Final = "(0|[1-9][0-9]{0,8})"
-_PLAIN_BASE: Final = re.compile(
-    rf"([^_.][^_]*)_{_NUMBER}-{_NUMBER}-{_NUMBER}_([0-9]{{17}})(\.(?:parquet|orc|hfile|lance))"
+
+def _flags_where(kind: int) -> bytes:
+    """Return the flags of patterned rows of a kind, as a set of characters."""
+    return b"[%b]" % b"".join(
+        re.escape(bytes((n,))) for n in range(256) if n & (_LOG | _RAW) == kind
+    )
+
+
+_PATTERNED: Final = re.compile(
+    rb"(?:(%b.{%d}|%b.{%d}))+"
+    % (_flags_where(0), BASE_BYTES - 1, _flags_where(_LOG), _LOG_BYTES - 1),
+    re.DOTALL,
 )
-"""The base files that nearly all are: what it finds packs into a patterned row."""
+"""Some rows, none of them raw; its group is the last."""
 
 _ID_TEXT, _ID_UUID, _ID_UUID_N = 0, 1, 2
-_UUID_CHARS: Final = 36
+_MAX_U16: Final = 0xFFFF
+_PLAIN_ID: Final = re.compile(
+    "([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})(?:-(0|[1-9][0-9]{0,4}))?"
+)
 
 
 RowOrder = tuple[str, int, int, str, str]
@@ -78,6 +90,35 @@ def pack_row(file: DataFile) -> bytes:
     return _pack_raw(file) if packed is None else packed
 
 
+def rows_behind(group: bytes, files: Sequence[DataFile]) -> bytes | None:
+    """Return the rows of files that all come behind those of a group, as after most commits.
+
+    ``None`` where one of them is there already or belongs before another row; and where that can't
+    be told from the rows alone, as some are raw or have times of another length.
+
+    Args:
+        group: Id and rows.
+        files: At least one, in any order.
+    """
+    found = _PATTERNED.fullmatch(group, _id_end(group, 0))
+    if found is None:
+        return None
+    last = found[1]
+    rows = []
+    for file in files if len(files) == 1 else sorted(files, key=row_order):
+        row = pack_row(file)
+        if (row[0] ^ last[0]) & (_RAW | _SHORT_TIME) or _row_key(row) <= _row_key(last):
+            return None
+        rows.append(row)
+        last = row
+    return b"".join(rows)
+
+
+def _row_key(row: bytes) -> bytes:
+    """Return what patterned rows with times of one length are in order of, but for tokens."""
+    return row[1:HEAD_BYTES] + (b"\1" + row[BASE_BYTES:] if row[0] & _LOG else b"\0")
+
+
 def pack_plain(
     name: str, size: int, mtime_ms: int, extensions: Collection[str]
 ) -> tuple[str, RowOrder, bytes] | None:
@@ -86,15 +127,19 @@ def pack_plain(
     ``None`` for any other name, which ``fsview.file_names`` reads; what both read, they read alike.
     A listing of a large table is read in a third of the time so.
     """
-    match = _PLAIN_BASE.fullmatch(name)
-    if match is None:
+    match = PLAIN_BASE.fullmatch(name)
+    if match is None or match[6] not in extensions:
         return None
-    file_id, task, stage, attempt, instant, extension = match.groups()
-    if extension not in extensions:
-        return None
+    row = _plain_row(match, size, mtime_ms)
+    return None if row is None else (match[1], (match[5], 0, 0, "", name), row)
+
+
+def _plain_row(match: re.Match[str], size: int, mtime_ms: int, flags: int = 0) -> bytes | None:
+    """Return the row of a base file with a plain name, ``None`` where a number is too large."""
+    _, task, stage, attempt, instant, extension = match.groups()
     try:
-        row = _BASE_ROW.pack(
-            _EXTENSION_CODES[extension] << _FORM_SHIFT,
+        return _BASE_ROW.pack(
+            flags | _EXTENSION_CODES[extension] << _FORM_SHIFT,
             int(instant),
             size,
             mtime_ms >> 16,
@@ -103,9 +148,8 @@ def pack_plain(
             int(stage),
             int(attempt),
         )
-    except StructError:  # a size too large for its field
+    except StructError:
         return None
-    return file_id, (instant, 0, 0, "", name), row
 
 
 def unpack_rows(
@@ -147,9 +191,16 @@ def unpack_instants(data: bytes, groups: Iterable[tuple[int, int]]) -> set[str]:
     return texts.union(_time_text(int.from_bytes(head[1:], "big"), head[0]) for head in heads)
 
 
-def is_plain(data: bytes, start: int, end: int) -> bool:
-    """Whether all rows in ``data[start:end]`` are patterned ones of base files."""
-    return not data[start:end:BASE_BYTES].translate(None, _PLAIN_FLAGS)
+def is_plain(data: bytes, group: int, start: int, end: int) -> bool:
+    """Whether a group's id begins with a UUID and all its rows are patterned ones of base files.
+
+    Args:
+        data: What holds the group.
+        group: Where its id begins.
+        start: Where its rows begin.
+        end: Where they end.
+    """
+    return data[group] != _ID_TEXT and not data[start:end:BASE_BYTES].translate(None, _PLAIN_FLAGS)
 
 
 def read_head(head: bytes) -> tuple[str, str]:
@@ -165,12 +216,12 @@ def base_tail(data: bytes, start: int) -> tuple[int, int, str]:
 
 def pack_id(file_id: str) -> bytes:
     """Return the packed form of a file id."""
-    uuid = _uuid_bytes(file_id[:_UUID_CHARS])
-    if uuid is not None:
-        if len(file_id) == _UUID_CHARS:
+    plain = _PLAIN_ID.fullmatch(file_id)
+    if plain is not None:
+        uuid, number = bytes.fromhex(plain[1].replace("-", "")), plain[2]
+        if number is None:
             return bytes((_ID_UUID,)) + uuid
-        number = file_id[_UUID_CHARS + 1 :]
-        if file_id[_UUID_CHARS] == "-" and _is_u16(number):
+        if int(number) <= _MAX_U16:
             return bytes((_ID_UUID_N,)) + uuid + _U16.pack(int(number))
     text = file_id.encode("utf-8", "surrogateescape")
     return bytes((_ID_TEXT,)) + _U16.pack(len(text)) + text
@@ -199,30 +250,6 @@ def _id_end(data: bytes, start: int) -> int:
     return start + (17 if kind == _ID_UUID else 19)
 
 
-def _uuid_bytes(text: str) -> bytes | None:
-    """Return the 16 bytes of a UUID in canonical lower case, else ``None``."""
-    if len(text) != _UUID_CHARS:
-        return None
-    try:
-        packed = bytes.fromhex(text.replace("-", ""))
-    except ValueError:
-        return None
-    digits = packed.hex()
-    rebuilt = f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
-    return packed if rebuilt == text else None
-
-
-def _is_u16(text: str) -> bool:
-    """Whether ``text`` is a plain decimal below 65,536, with no sign and no leading zero."""
-    return (
-        text.isascii()
-        and text.isdigit()
-        and len(text) < 6
-        and str(n := int(text)) == text
-        and n < 65536
-    )
-
-
 def _time_flags(instant: str) -> int | None:
     """Return the flag for the length of a time, ``None`` for a time that must be kept as text."""
     if not (instant.isascii() and instant.isdigit()):
@@ -248,13 +275,16 @@ def _size_and_ghost(size: int) -> tuple[int, int]:
 
 
 def _pack_base(file: BaseFile) -> bytes | None:
+    size, ghost = _size_and_ghost(file.size)
+    match = PLAIN_BASE.fullmatch(file.name)
+    if match is not None:
+        return _plain_row(match, size, file.mtime_ms, ghost)
     token, _, tail = file.name[len(file.file_id) + 1 :].partition("_")
     form = _EXTENSION_CODES.get(tail[len(file.instant) :])
     flags = _time_flags(file.instant)
     numbers = _token_numbers(token)
     if form is None or flags is None or numbers is None or not tail.startswith(file.instant):
         return None
-    size, ghost = _size_and_ghost(file.size)
     flags |= ghost | form << _FORM_SHIFT
     high, low = divmod(file.mtime_ms, 65536)
     try:

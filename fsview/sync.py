@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from fsview.build import clustered_groups, plan_operations
+from fsview.build import add_replaced, clustered_groups, plan_operations
 from fsview.delta import NO_CHANGE, NOTHING, Delta, applied, without_leftovers
 from fsview.model import CompactionOperation
 from fsview.packed import PartitionVersion
@@ -223,13 +223,10 @@ def advanced(
 def _with_replaced(
     replaced: Mapping[str, Mapping[str, str]], step: Step
 ) -> dict[str, Mapping[str, str]]:
-    after = dict(replaced)
-    for partition, file_ids in step.delta.replaced.items():
-        groups = dict(after.get(partition, {}))
-        for file_id in file_ids:
-            groups[file_id] = max(groups.get(file_id, ""), step.instant.requested_time)
-        after[partition] = groups
-    return after
+    by_it = step.delta.replaced
+    touched = {partition: dict(replaced.get(partition, {})) for partition in by_it}
+    add_replaced(touched, step.instant, by_it)
+    return {**replaced, **touched}
 
 
 def _without_replaced(

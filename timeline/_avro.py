@@ -17,6 +17,7 @@ _LONG_BYTES: Final = 10
 
 Reader = Callable[["Cursor"], Any]
 Writer = Callable[[bytearray, Any], None]
+Special = Callable[[Mapping[str, Any], Callable[[Any], Reader]], "Reader | None"]
 
 
 class Cursor:
@@ -47,16 +48,16 @@ class Cursor:
         Raises:
             ValueError: It ends too early, or is no number of 64 bits.
         """
-        start = self.pos
-        value = 0
-        for shift in range(0, 7 * _LONG_BYTES, 7):
-            byte = self.take(1)[0]
+        start, value, shift = self.pos, 0, 0
+        for byte in self.data[start : start + _LONG_BYTES]:
+            self.pos += 1
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 if value >> 64:
                     break
                 return (value >> 1) ^ -(value & 1)
-        raise ValueError(f"no number of 64 bits at offset {start}")
+            shift += 7
+        raise ValueError(f"no number of 64 bits at offset {start} of {len(self.data)}")
 
 
 def put_long(out: bytearray, value: int) -> None:
@@ -104,9 +105,15 @@ def _facts(schema: Any, named: dict[str, tuple[bool, bool]]) -> tuple[bool, bool
     return named.get(kind, (False, kind == "null"))
 
 
-def reader_of(schema: Any) -> Reader:
-    """Return the function that reads a value of this schema (parsed JSON)."""
-    return _readers(schema, {})
+def reader_of(schema: Any, special: Special = lambda _, __: None) -> Reader:
+    """Return the function that reads a value of this schema.
+
+    Args:
+        schema: Parsed JSON.
+        special: Gets the schema of each record, and what makes readers of what is in it; returns
+            the record's reader, ``None`` for one that reads all fields.
+    """
+    return _readers(schema, {}, special)
 
 
 def writer_of(schema: Any) -> Writer:
@@ -114,9 +121,9 @@ def writer_of(schema: Any) -> Writer:
     return _writers(schema, {})
 
 
-def _readers(schema: Any, named: dict[str, Reader]) -> Reader:
+def _readers(schema: Any, named: dict[str, Reader], special: Special) -> Reader:
     if isinstance(schema, list):
-        branches = [_readers(branch, named) for branch in schema]
+        branches = [_readers(branch, named, special) for branch in schema]
 
         def union(cursor: Cursor) -> Any:
             index = cursor.take_long()
@@ -127,28 +134,33 @@ def _readers(schema: Any, named: dict[str, Reader]) -> Reader:
         return union
     kind = schema["type"] if isinstance(schema, dict) else schema
     if kind == "record":
-        return _record_reader(schema, named)
+        return _record_reader(schema, named, special)
     if kind == "array":
-        return _array_reader(_readers(schema["items"], named))
+        return _array_reader(_readers(schema["items"], named, special))
     if kind == "map":
-        return _map_reader(_readers(schema["values"], named))
+        return _map_reader(_readers(schema["values"], named, special))
     if isinstance(kind, (dict, list)):
-        return _readers(kind, named)
+        return _readers(kind, named, special)
     if kind in _READERS:
         return _READERS[kind]
     return lambda cursor: named[kind](cursor)  # a record may hold itself
 
 
-def _record_reader(schema: Mapping[str, Any], named: dict[str, Reader]) -> Reader:
+def _record_reader(schema: Mapping[str, Any], named: dict[str, Reader], special: Special) -> Reader:
     fields: list[tuple[str, Reader]] = []
+
+    def read_of(kind: Any) -> Reader:
+        return _readers(kind, named, special)
 
     def record(cursor: Cursor) -> dict[str, Any]:
         return {name: read(cursor) for name, read in fields}
 
+    made = special(schema, read_of)
     for name in _names(schema):
-        named[name] = record
-    fields += [(field["name"], _readers(field["type"], named)) for field in schema["fields"]]
-    return record
+        named[name] = made or record
+    if made is None:
+        fields += [(field["name"], read_of(field["type"])) for field in schema["fields"]]
+    return made or record
 
 
 def _array_reader(read: Reader) -> Reader:

@@ -10,7 +10,7 @@ Source: Hudi 1.2.0 ``HoodieTableMetaClient``, ``ActiveTimelineV1``/``V2``.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from timeline import codec
@@ -49,6 +49,7 @@ from timeline.storage.base import Storage
 from timeline.table_config import TableConfig, read_table_config
 from timeline.table_id import TableId as TableId
 from timeline.timeline import Timeline
+from timeline.written import CommitFiles, commit_files
 
 _BASE_FILE: Final = re.compile(r"(?:.*/)?[^._/][^_/]*_[^_/]+_(\d{14,17})\.\w+", re.ASCII)
 """``<file id>_<write token>_<instant>.<extension>``."""
@@ -171,15 +172,31 @@ class TableMetaClient:
                 replacecommit and empty.
         """
         kind = codec.metadata_type(instant.action, instant.state)
-        # Whatever else completed, a listing shows what it did.
-        replaced = instant.action == REPLACE_COMMIT and instant.is_completed
-        found = self._decoded(kind, instant, missed="it replaced" if replaced else None)
+        found = self._decoded(kind, instant, missed=_missed(instant))
         said = _time_said(found) if instant.is_completed else None
-        if said not in (None, instant.requested_time):
-            raise CorruptMetadataError(f"{self._source(instant)} tells of an instant {said!r}")
+        self._check_time(instant, said)
         if isinstance(found, CommitMetadata) and _has_negative_size(found):
             raise CorruptMetadataError(f"{self._source(instant)} has a file of negative size")
         return found
+
+    def read_files(self, instant: Instant) -> InstantMetadata | CommitFiles:
+        """Return what a completed instant says; of a commit only what it says of files.
+
+        Raises:
+            InstantNotFoundError: As ``read``.
+            CorruptMetadataError: As ``read``, but nobody looks at a commit's statistics.
+        """
+        if codec.metadata_type(instant.action, instant.state) is not CommitMetadata:
+            return self.read(instant)
+        data = self._bytes(instant, missed=_missed(instant))
+        found = commit_files(data, source=self._source(instant))
+        self._check_time(instant, _time_in_names(f[0][0] for f in found.files.values() if f))
+        return found
+
+    def _check_time(self, instant: Instant, said: str | None) -> None:
+        """Refuse what tells of another instant."""
+        if said not in (None, instant.requested_time):
+            raise CorruptMetadataError(f"{self._source(instant)} tells of an instant {said!r}")
 
     def read_plan(self, instant: Instant) -> InstantMetadata:
         """Return the plan in the requested file of an instant, whatever state the instant is in.
@@ -199,11 +216,17 @@ class TableMetaClient:
     def _decoded(
         self, kind: type[InstantMetadata], instant: Instant, *, missed: str | None
     ) -> InstantMetadata:
+        data = self._bytes(instant, missed=missed)
+        return codec.decode(kind, data, source=self._source(instant))
+
+    def _bytes(self, instant: Instant, *, missed: str | None) -> bytes:
         """Read a file; ``missed`` is what an empty one fails to say, ``None`` if it may be."""
-        source, data = self._source(instant), self.read_bytes(instant)
+        data = self.read_bytes(instant)
         if missed is not None and not data:
-            raise CorruptMetadataError(f"{source} (0 bytes) doesn't say what {missed}")
-        return codec.decode(kind, data, source=source)
+            raise CorruptMetadataError(
+                f"{self._source(instant)} (0 bytes) doesn't say what {missed}"
+            )
+        return data
 
     def _source(self, instant: Instant) -> str:
         return f"{self.storage.base_path}/{self.path_of(instant)}"
@@ -325,6 +348,13 @@ def _has_plan(instant: Instant) -> bool:
     return instant.action in (ROLLBACK, RESTORE) and instant.state is State.INFLIGHT
 
 
+def _missed(instant: Instant) -> str | None:
+    """Return what the file of an instant in its state must say."""
+    # Whatever else completed, a listing shows what it did.
+    replaced = instant.action == REPLACE_COMMIT and instant.is_completed
+    return "it replaced" if replaced else None
+
+
 def _time_said(found: InstantMetadata) -> str | None:
     """Return the requested time of the instant that this tells of, ``None`` if it doesn't say."""
     if isinstance(found, CleanMetadata):
@@ -334,7 +364,8 @@ def _time_said(found: InstantMetadata) -> str | None:
     if isinstance(found, RestoreMetadata):
         return found.start_restore_time or None
     if isinstance(found, CommitMetadata):
-        return _time_of_base_file(found)
+        stats = found.partition_to_write_stats.values()
+        return _time_in_names(each[0].path or "" for each in stats if each)
     return None
 
 
@@ -346,14 +377,13 @@ def _has_negative_size(commit: CommitMetadata) -> bool:
     )
 
 
-def _time_of_base_file(commit: CommitMetadata) -> str | None:
+def _time_in_names(firsts: Iterable[str]) -> str | None:
     """Return the time in the name of a base file that a commit wrote.
 
-    The first file of each partition is looked at. The name of a log doesn't tell: in table version
-    6 it has its slice's time.
+    The name of a log doesn't tell: in table version 6 it has its slice's time.
+
+    Args:
+        firsts: Path or name of the first file of each partition.
     """
-    for stats in commit.partition_to_write_stats.values():
-        match = _BASE_FILE.fullmatch(stats[0].path or "") if stats else None
-        if match is not None:
-            return match[1]
-    return None
+    matches = map(_BASE_FILE.fullmatch, firsts)
+    return next((match[1] for match in matches if match is not None), None)

@@ -2,37 +2,36 @@
 
 The metadata of a large commit is a hundred megabytes, and ten times that as values. Who wants the
 files alone reads it here: of JSON about a megabyte is parsed at a time, of Avro only the fields
-that are wanted. What is damaged is refused as ``timeline.codec`` refuses it.
+that are wanted. What is damaged is refused as ``timeline.codec`` refuses it, but for statistics,
+which nobody looks at.
 
 Source: Hudi 1.2.0 ``CommitMetadataSerDeV1``/``V2``, ``HoodieWriteStat``.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from timeline import avro
+from timeline import _shapes, avro
+from timeline._json_parts import JsonCursor
 from timeline.codec import COMMIT_RECORDS, WRITE_STATS, loads
 from timeline.errors import CorruptMetadataError
-from timeline.metadata import NULL_COMMIT
+from timeline.metadata import NULL_COMMIT, CommitMetadata
 
 BATCH_BYTES: Final = 1 << 20
 """How much of a JSON array is parsed at once."""
 
 _WANTED: Final = {
     **dict.fromkeys(COMMIT_RECORDS, (WRITE_STATS,)),
-    "HoodieWriteStat": ("path", "fileSizeInBytes", "prevCommit", "cdcStats"),
+    "HoodieWriteStat": ("path", "fileSizeInBytes", "prevCommit", "logOffset", "cdcStats"),
 }
+_WANTED_OF_COMMITS: Final = {"HoodieWriteStat": _WANTED["HoodieWriteStat"]}
 """The fields of Avro records that are read."""
 
-_STRING: Final = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
-_TOKEN: Final = re.compile(_STRING + rb'|[\[{\]}]|[^\s"\[\]{},:]+', re.DOTALL)
-_KEY: Final = re.compile(_STRING, re.DOTALL)
-_SPACE: Final = re.compile(rb"[ \t\r\n]*")
-_BETWEEN: Final = re.compile(rb"\}[ \t\r\n]*(,)[ \t\r\n]*\{")
+WrittenFile = tuple[str, int, bool]
+"""Name; bytes; whether it is a log that was there before, and grew to that size."""
 
 
 @dataclass(slots=True)
@@ -74,6 +73,107 @@ class WrittenFiles:
                 sizes.update((_name(path), _size(size)) for path, size in cdc.items())
 
 
+@dataclass(frozen=True, slots=True)
+class CommitFiles:
+    """What a completed commit says of files.
+
+    Attributes:
+        said: All that it says but for its write stats.
+        files: Partition → what it wrote there, change data included.
+    """
+
+    said: CommitMetadata
+    files: Mapping[str, Sequence[WrittenFile]]
+
+    @classmethod
+    def of(cls, metadata: CommitMetadata) -> CommitFiles:
+        """Return what metadata that was read as a whole says."""
+        files: dict[str, list[WrittenFile]] = {}
+        for partition, stats in metadata.partition_to_write_stats.items():
+            found = files[partition] = []
+            for stat in stats:
+                size, offset = stat.file_size_in_bytes, stat.log_offset
+                found += _files_of(stat.path, size, offset, stat.cdc_stats)
+        return cls(replace(metadata, partition_to_write_stats={}), files)
+
+    @property
+    def says_nothing(self) -> bool:
+        """Whether it is as empty as an empty file."""
+        return not self.files and self.said == CommitMetadata()
+
+
+def commit_files(
+    data: bytes, *, source: str = "metadata", batch_bytes: int = BATCH_BYTES
+) -> CommitFiles:
+    """Return what a completed commit says of files.
+
+    Args:
+        data: The whole file; empty for a commit that says nothing.
+        source: Its path, for the error.
+        batch_bytes: How much JSON is parsed at once.
+
+    Raises:
+        CorruptMetadataError: The bytes are damaged, cut off, or of another kind; a file has a
+            negative size.
+
+    Cost: about 3 us a file of JSON, 8 us of Avro.
+    """
+    if not data:
+        return CommitFiles(CommitMetadata(), {})
+    files: dict[str, list[WrittenFile]] = {}
+    try:
+        if data.startswith(avro.MAGIC) or len(data) <= batch_bytes:
+            said = _whole(data)
+            by_partition = said.pop(WRITE_STATS, None)
+            for partition, stats in () if by_partition is None else by_partition.items():
+                if stats is not None:
+                    _add_files(files.setdefault(_text(partition), []), stats)
+        else:
+            said = {}
+            for partition, stats in _parts_of_json(data, batch_bytes, said):
+                _add_files(files.setdefault(_text(partition), []), stats)
+        return CommitFiles(_shapes.load(CommitMetadata, said), files)
+    except (ValueError, TypeError, AttributeError, RecursionError) as exc:
+        raise _corrupt(data, source, exc) from exc
+
+
+def _whole(data: bytes) -> dict[str, Any]:
+    if data.startswith(avro.MAGIC):
+        return _avro_record(data, _WANTED_OF_COMMITS)
+    record = loads(data)
+    if type(record) is not dict or WRITE_STATS not in record:
+        raise ValueError(f"it has no {WRITE_STATS}")
+    return record
+
+
+def _add_files(files: list[WrittenFile], stats: Any) -> None:
+    """Add what write stats say, as they stand in the record."""
+    if type(stats) is not list:
+        raise ValueError(f"{type(stats).__name__} where write stats belong")
+    for stat in stats:
+        if stat is None:
+            continue
+        if type(stat) is not dict:
+            raise ValueError(f"{type(stat).__name__} where a write stat belongs")
+        get = stat.get
+        size, offset = _length(get("fileSizeInBytes")), get("logOffset")
+        files += _files_of(get("path"), size, offset and _size(offset), get("cdcStats"))
+
+
+def _files_of(
+    path: str | None, size: int, offset: int | None, cdc: Mapping[str, Any] | None
+) -> Iterable[WrittenFile]:
+    """Return the files that a write stat names.
+
+    What an append says is how much was written, and where in the log that begins.
+    """
+    files = ((_name(path), size + (offset or 0), bool(offset)),) if path else ()
+    if not cdc:
+        return files
+    logs = ((_name(path), _length(size), False) for path, size in cdc.items() if size is not None)
+    return (*files, *logs)
+
+
 def written_files(
     data: bytes, *, source: str = "metadata", batch_bytes: int = BATCH_BYTES
 ) -> Iterator[WrittenFiles]:
@@ -88,23 +188,29 @@ def written_files(
         CorruptMetadataError: The bytes are damaged, cut off, or of another kind. Some parts may
             have been yielded before.
 
-    Cost: about 3 us a file of JSON, 17 us of Avro.
+    Cost: about 3 us a file of JSON, 9 us of Avro.
     """
     try:
         is_avro = data.startswith(avro.MAGIC)
         yield from _of_avro(data) if is_avro else _of_json(data, batch_bytes)
     except (ValueError, TypeError, AttributeError, RecursionError) as exc:
-        raise CorruptMetadataError(
-            f"{source} ({len(data)} bytes) is no CommitMetadata: {exc}"
-        ) from exc
+        raise _corrupt(data, source, exc) from exc
+
+
+def _corrupt(data: bytes, source: str, exc: Exception) -> CorruptMetadataError:
+    return CorruptMetadataError(f"{source} ({len(data)} bytes) is no CommitMetadata: {exc}")
 
 
 def _name(path: Any) -> str:
     if type(path) is not str:
         raise ValueError(f"path: {type(path).__name__} where str belongs")
-    if not path.isascii():
-        path.encode()  # JSON has halves of characters, which no name can hold
-    return path.rpartition("/")[2]
+    return _text(path).rpartition("/")[2]
+
+
+def _text(text: str) -> str:
+    if not text.isascii():
+        text.encode()  # JSON has halves of characters, which no name can hold
+    return text
 
 
 def _size(size: Any) -> int:
@@ -115,146 +221,61 @@ def _size(size: Any) -> int:
     return size
 
 
-def _of_avro(data: bytes) -> Iterator[WrittenFiles]:
-    records = avro.read_container(data, names=COMMIT_RECORDS, wanted=_WANTED)
+def _length(size: Any) -> int:
+    if type(size) is int and 0 <= size < 1 << 63:
+        return size
+    if _size(size) < 0:
+        raise ValueError("it has a file of negative size")
+    return 0
+
+
+def _avro_record(data: bytes, wanted: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+    records = avro.read_container(data, names=COMMIT_RECORDS, wanted=wanted)
     if len(records) != 1:
         raise ValueError(f"{len(records)} records, where one belongs")
-    for partition, stats in (records[0].get(WRITE_STATS) or {}).items():
+    return records[0]
+
+
+def _of_avro(data: bytes) -> Iterator[WrittenFiles]:
+    record = _avro_record(data, _WANTED)
+    for partition, stats in (record.get(WRITE_STATS) or {}).items():
         written = WrittenFiles(partition)
         written.add(stats or ())
         yield written
 
 
 def _of_json(data: bytes, batch_bytes: int) -> Iterator[WrittenFiles]:
-    cursor = _JsonCursor(data, batch_bytes)
+    for partition, stats in _parts_of_json(data, batch_bytes, {}):
+        written = WrittenFiles(partition)
+        written.add(stats)
+        yield written
+
+
+def _parts_of_json(
+    data: bytes, batch_bytes: int, said: dict[str, Any]
+) -> Iterator[tuple[str, list[Any]]]:
+    """Yield partitions with their write stats, large ones in parts; ``said`` gets the rest."""
+    cursor = JsonCursor(data, batch_bytes)
     found = False
     for member in cursor.members():
         if member != WRITE_STATS:
-            cursor.value()
+            said[member] = cursor.value()
             continue
         found = True
         if not cursor.null():
             for partition in cursor.members():
-                yield from _of_partition(cursor, partition)
+                yield from _parts_of_partition(cursor, partition)
     cursor.end()
     if not found:
         raise ValueError(f"it has no {WRITE_STATS}")
 
 
-def _of_partition(cursor: _JsonCursor, partition: str) -> Iterator[WrittenFiles]:
+def _parts_of_partition(cursor: JsonCursor, partition: str) -> Iterator[tuple[str, list[Any]]]:
     if cursor.null():
         return
     empty = True
     for stats in cursor.batches():
         empty = False
-        written = WrittenFiles(partition)
-        written.add(stats)
-        yield written
+        yield partition, stats
     if empty:
-        yield WrittenFiles(partition)
-
-
-class _JsonCursor:
-    """A position in JSON text; takes one value after another."""
-
-    def __init__(self, data: bytes, batch_bytes: int) -> None:
-        self._data = data
-        self._batch_bytes = batch_bytes
-        self._pos = 0
-
-    def members(self) -> Iterator[str]:
-        """Yield each key of the object that begins here; the caller takes its value meanwhile."""
-        self._take(b"{")
-        if self._next() == b"}":
-            self._pos += 1
-            return
-        while True:
-            self._next()
-            key = _KEY.match(self._data, self._pos)
-            if key is None:
-                raise ValueError(f"no key at offset {self._pos}")
-            self._pos = key.end()
-            self._take(b":")
-            yield loads(key[0])
-            if self._next() != b",":
-                break
-            self._pos += 1
-        self._take(b"}")
-
-    def value(self) -> Any:
-        """Take the next value, whatever it is."""
-        self._next()
-        return self._parsed(self._pos, self._after(self._pos, 0))
-
-    def null(self) -> bool:
-        """Take a null if the next value is one."""
-        if self._next() != b"n":
-            return False
-        return self.value() is None
-
-    def batches(self) -> Iterator[list[Any]]:
-        """Yield the items of the array of objects that begins here, some at a time."""
-        self._take(b"[")
-        if self._next() == b"]":
-            self._pos += 1
-            return
-        end = self._closing()
-        while self._pos <= end:
-            cut = _BETWEEN.search(self._data, self._pos + self._batch_bytes, end)
-            stop = end if cut is None else cut.start(1)
-            # What looks like an end may lie within a text or an item. Then the items up to it are
-            # no JSON: a part of an array that is balanced ends where an item ends.
-            try:
-                items = self._items(self._pos, stop)
-            except ValueError:
-                stop = self._after(self._pos, 1) - 1
-                items = self._items(self._pos, stop)
-                end = stop
-            yield items
-            self._pos = stop + 1
-
-    def end(self) -> None:
-        """Make sure that nothing follows.
-
-        Raises:
-            ValueError: Something does.
-        """
-        if self._next():
-            raise ValueError(f"more at offset {self._pos}")
-
-    def _next(self) -> bytes:
-        """Skip spaces; return the byte that follows them, none at the end."""
-        space = _SPACE.match(self._data, self._pos)
-        self._pos = self._pos if space is None else space.end()
-        return self._data[self._pos : self._pos + 1]
-
-    def _take(self, mark: bytes) -> None:
-        if self._next() != mark:
-            raise ValueError(f"no {mark.decode()} at offset {self._pos}")
-        self._pos += 1
-
-    def _after(self, start: int, depth: int) -> int:
-        """Return the offset behind the value that begins (or, at depth 1, has begun) here."""
-        for token in _TOKEN.finditer(self._data, start):
-            first = token[0][:1]
-            depth += (first in b"[{") - (first in b"]}")
-            if depth <= 0:
-                return token.end()
-        raise ValueError(f"the value at offset {start} has no end")
-
-    def _closing(self) -> int:
-        """Return the offset of the next bracket that follows an object."""
-        at = self._pos
-        while (at := self._data.find(b"]", at)) >= 0:
-            if self._data[max(self._pos, at - 64) : at].rstrip()[-1:] == b"}":
-                return at
-            at += 1
-        raise ValueError(f"the array at offset {self._pos} has no end")
-
-    def _items(self, start: int, stop: int) -> list[Any]:
-        items: list[Any] = loads(b"[%b]" % self._data[start:stop])
-        return items
-
-    def _parsed(self, start: int, stop: int) -> Any:
-        self._pos = stop
-        return loads(self._data[start:stop])
+        yield partition, []

@@ -121,7 +121,7 @@ def test_base_files_alone_take_no_query(name: str) -> None:
     assert said.count(b'"fileId"') == (2 if NEWEST[name].of_slices else 1)
 
 
-def test_a_log_a_ghost_or_a_base_path_like_a_field_is_left_to_the_query() -> None:
+def test_what_isn_t_plain_or_looks_like_a_field_is_left_to_the_query() -> None:
     newest = NEWEST["latest_file_slices"]
     base = f"{IDS[0]}_0-1-0_{TIMES[1]}.parquet"
 
@@ -132,6 +132,7 @@ def test_a_log_a_ghost_or_a_base_path_like_a_field_is_left_to_the_query() -> Non
 
     assert made([base], 5, "/t") is not None
     assert made([base, f".{IDS[0]}_{TIMES[1]}.log.1_0-1-0"], 5, "/t") is None
+    assert made([f"any text_0-1-0_{TIMES[1]}.parquet"], 5, "/t") is None
     assert made([base], UNKNOWN_SIZE, "/t") is None
     assert made([base], 5, "/t/@name@") is None
     assert made([base], 5, "/@partition@") is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import string
 import uuid
 
@@ -9,10 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsview.file_names import data_files, parse_base_file, parse_log_file
+from fsview.file_names import data_files, parse_base_file, parse_data_file, parse_log_file
 from fsview.model import BaseFile, LogFile
-from fsview.packed import PartitionVersion, file_id_of_name
-from fsview.rows import UNKNOWN_SIZE, DataFile, pack_id, pack_row, row_order, unpack_id, unpack_rows
+from fsview.packed import CHUNK_BYTES, PartitionVersion, file_id_of_name
+from fsview.rows import (
+    UNKNOWN_SIZE,
+    DataFile,
+    pack_id,
+    pack_row,
+    row_order,
+    rows_behind,
+    unpack_id,
+    unpack_rows,
+)
 from timeline.storage.base import FileInfo
 
 uuids = st.uuids().map(str)
@@ -133,6 +143,102 @@ def test_changes_are_what_they_are_for_a_dict(
     assert version.has_ghosts == rebuilt.has_ghosts
 
 
+few_times = st.sampled_from(
+    ["20260101000000000", "20260101000000001", "20260102000000000", "20260101000000", "7"]
+)
+few_tokens = st.sampled_from(["0-1-2", "1-1-2", "10-1-2", "07-1-2"])
+few_ids = st.sampled_from(["a", "A", "5f0c2f4e-9b1e-4d7a-8a5b-0c1d2e3f4a5b-0"])
+few_sizes = st.sampled_from([1, 2, 2**40, UNKNOWN_SIZE])
+few_mtimes = st.sampled_from([0, 0, 0, 5])
+
+
+@st.composite
+def files_of_few_groups(draw: st.DrawFn) -> DataFile:
+    file_id, time, token = draw(few_ids), draw(few_times), draw(few_tokens)
+    name = f"{file_id}_{token}_{time}.parquet"
+    if draw(st.booleans()):
+        end = draw(st.sampled_from(["", ".cdc"]))
+        name = f".{file_id}_{time}.log.{draw(st.integers(1, 3))}_{token}{end}"
+    file = parse_data_file("p", name, draw(few_sizes), draw(few_mtimes), (".parquet",))
+    assert file is not None
+    return file
+
+
+few = st.lists(files_of_few_groups(), max_size=12)
+
+
+@given(few, st.lists(few, max_size=4), st.data())
+def test_changes_of_groups_give_what_packing_anew_gives(
+    before: list[DataFile], commits: list[list[DataFile]], data: st.DataObject
+) -> None:
+    version = PartitionVersion.of("p", before)
+    held = {file.name: file for file in version.files()}
+    for added in commits:
+        removed = data.draw(st.lists(st.sampled_from(sorted(held)), max_size=2)) if held else []
+        for file in {file.name: file for file in added}.values():
+            old = held.get(file.name)
+            is_ghost = old is None or old.size == UNKNOWN_SIZE
+            says_more = file.size != UNKNOWN_SIZE and (
+                file.mtime_ms or (old is not None and file.size != old.size)
+            )
+            if is_ghost or says_more:
+                held[file.name] = file
+        for name in removed:
+            held.pop(name, None)
+        version = version.with_changes(added, removed)
+        assert version == PartitionVersion.of("p", held.values())
+
+
+@given(few, files_of_few_groups())
+def test_rows_put_behind_others_are_those_of_the_group_packed_anew(
+    before: list[DataFile], file: DataFile
+) -> None:
+    held = {old.name: old for old in before if old.file_id == file.file_id}
+    in_order = sorted(held.values(), key=row_order)
+    group = pack_id(file.file_id) + b"".join(map(pack_row, in_order))
+    rows = rows_behind(group, [file])
+    if rows is not None:
+        assert file.name not in held
+        anew = sorted((*in_order, file), key=row_order)
+        assert group + rows == pack_id(file.file_id) + b"".join(map(pack_row, anew))
+
+
+OLD, NEW = "20260101000000000", "20260102000000000"
+
+
+@pytest.mark.parametrize(
+    ("there", "names", "behind"),
+    [
+        ([f"f_0-1-2_{OLD}.parquet"], [f"f_0-1-2_{NEW}.parquet"], True),
+        ([f"f_0-1-2_{OLD}.parquet"], [f".f_{NEW}.log.1_0-1-2"], True),  # as from version 8 on
+        ([f"f_0-1-2_{OLD}.parquet"], [f".f_{OLD}.log.1_0-1-2"], True),  # as in version 6
+        ([f".f_{OLD}.log.1_0-1-2"], [f".f_{OLD}.log.2_0-1-2"], True),
+        ([f".f_{OLD}.log.9_0-1-2"], [f".f_{OLD}.log.10_0-1-2"], True),
+        ([f"f_0-1-2_{OLD}.parquet"], [f".f_{NEW}.log.2_0-1-2", f".f_{NEW}.log.1_0-1-2"], True),
+        ([f"f_0-1-2_{NEW}.parquet"], [f"f_0-1-2_{OLD}.parquet"], False),
+        ([f"f_0-1-2_{NEW}.parquet"], [f".f_{OLD}.log.1_0-1-2"], False),
+        ([f"f_0-1-2_{OLD}.parquet"], [f"f_0-1-2_{OLD}.parquet"], False),
+        ([f"f_0-1-2_{OLD}.parquet"], [f"f_1-1-2_{OLD}.parquet"], False),
+        ([f".f_{OLD}.log.2_0-1-2"], [f".f_{OLD}.log.2_1-1-2"], False),
+        ([f".f_{OLD}.log.2_0-1-2"], [f".f_{OLD}.log.1_0-1-2"], False),
+        ([f"f_0-1-2_{OLD}.parquet"], [f"f_0-1-2_{NEW}.parquet"] * 2, False),
+        ([f"f_0-1-2_{OLD}.parquet"], [f"f_x_{NEW}.parquet"], False),
+        ([f"f_x_{OLD}.parquet"], [f"f_0-1-2_{NEW}.parquet"], False),
+        (["f_0-1-2_20260101000000.parquet"], [f"f_0-1-2_{NEW}.parquet"], False),
+    ],
+)
+def test_newer_files_go_behind_those_that_are_there(
+    there: list[str], names: list[str], behind: bool
+) -> None:
+    def parsed(name: str) -> DataFile:
+        file = parse_data_file("p", name, 7, 0, (".parquet",))
+        assert file is not None
+        return file
+
+    group = pack_id("f") + b"".join(pack_row(parsed(name)) for name in there)
+    assert (rows_behind(group, list(map(parsed, names))) is not None) == behind
+
+
 @given(files)
 def test_the_id_in_a_name_is_the_files(file: DataFile) -> None:
     assert file_id_of_name(file.name) == file.file_id
@@ -152,6 +258,33 @@ def test_one_change_rewrites_one_chunk_of_many() -> None:
     assert len(changed.group(a_base_file(2500).file_id)) == 2
     again = changed.with_changes((), [a_base_file(n).name for n in range(5000)])
     assert [f.name for f in again.files()] == [a_base_file(2500, "20260101000000001").name]
+
+
+def test_chunks_that_grow_by_many_commits_are_cut() -> None:
+    """New groups come between others, and every commit puts rows behind those of some groups."""
+    chance = random.Random(5)
+    version = PartitionVersion.of("p", map(a_base_file, range(0, 600, 2)))
+    held = {file.name: file for file in version.files()}
+    for number in range(1, 40):
+        time = f"202601010000{number:05d}"
+        added = [a_base_file(n, time, number) for n in chance.sample(range(600), 60)]
+        gone = chance.sample(sorted(held), 10)
+        version = version.with_changes(added, gone)
+        held = {f.name: f for f in (*held.values(), *added) if f.name not in gone}
+    anew = PartitionVersion.of("p", held.values())
+    assert list(version.files()) == list(anew.files())
+    assert max(chunk.size for chunk in version.chunks) <= CHUNK_BYTES + 400  # and a group
+    assert sum(chunk.size for chunk in version.chunks) <= anew.size_bytes * 1.001
+    assert list(version.first_ids) == sorted(version.first_ids)
+    for file in list(held.values())[::17]:
+        assert file in version.group(file.file_id)
+
+
+@pytest.mark.property
+def test_more_groups_come_to_a_partition_than_a_chunk_can_count() -> None:
+    version = PartitionVersion.of("p", [a_base_file(1)])
+    version = version.with_changes(map(a_base_file, range(2, 66_000)))
+    assert version.file_count == 65_999
 
 
 def test_a_file_takes_about_fifty_bytes() -> None:

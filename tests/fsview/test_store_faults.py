@@ -222,6 +222,20 @@ def test_blob_that_is_lost_is_listed_anew(
             assert len(warnings(caplog)) <= 1
 
 
+def test_blob_that_an_earlier_instant_needs_is_listed_anew(table: SmallTable) -> None:
+    """A client that is behind meets it, and the next one is answered."""
+    kept, metrics = Kept(), Metrics()
+    view = opened(table, kept, metrics)
+    behind = view.newest()
+    table.write(("a", "a0"))
+    view.sync().load_all_partitions()
+    kept.blobs.clear()
+    with pytest.raises(StoreError):
+        behind.all_file_slices("a")
+    check(view.newest(), table.storage)
+    assert metrics.get("reloads", cause="store-damaged") == 1
+
+
 # A store in RocksDB.
 
 

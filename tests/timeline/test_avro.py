@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from timeline import avro
+from timeline import _avro, _avro_sparse, avro
 
 ALL_TYPES = json.dumps(
     {
@@ -68,6 +68,80 @@ CLEAN = {
     "earliestCommitToRetain": "",
     "partitionMetadata": {},
 }
+
+
+OPTIONAL = json.dumps(
+    {
+        "type": "record",
+        "name": "Optional",
+        "fields": [
+            {"name": "first", "type": ["null", "long"]},
+            {"name": "text", "type": ["null", "string"]},
+            {"name": "flag", "type": ["null", "boolean"]},
+            {"name": "small", "type": ["null", "int"]},
+            {"name": "large", "type": ["null", "long"]},
+            {"name": "single", "type": ["null", "float"]},
+            {"name": "other", "type": ["null", {"type": "string", "avro.java.string": "String"}]},
+            {"name": "items", "type": ["null", {"type": "array", "items": "long"}]},
+            {"name": "counts", "type": ["null", {"type": "map", "values": "int"}]},
+            {
+                "name": "inner",
+                "type": [
+                    "null",
+                    {
+                        "type": "record",
+                        "name": "Inner",
+                        "fields": [{"name": "n", "type": ["null", "long"]}],
+                    },
+                ],
+            },
+            {"name": "last", "type": ["null", "double"]},
+        ],
+    }
+)
+OPTIONALS = st.fixed_dictionaries(
+    {
+        "first": st.none() | LONGS,
+        "text": st.none() | st.text(max_size=100),
+        "flag": st.none() | st.booleans(),
+        "small": st.none() | INTS,
+        "large": st.none() | LONGS,
+        "single": st.none() | st.floats(width=32, allow_nan=False),
+        "other": st.none() | st.text(max_size=3),
+        "items": st.none() | st.lists(LONGS, max_size=3),
+        "counts": st.none() | st.dictionaries(st.text(max_size=3), INTS, max_size=2),
+        "inner": st.none() | st.fixed_dictionaries({"n": st.none() | LONGS}),
+        "last": st.none() | st.floats(allow_nan=False),
+    }
+)
+
+
+@given(
+    OPTIONALS, st.sets(st.sampled_from([field["name"] for field in json.loads(OPTIONAL)["fields"]]))
+)
+def test_fields_that_are_wanted_are_those_of_the_whole(record: dict, fields: set) -> None:
+    check_wanted(OPTIONAL, "Optional", record, fields)
+
+
+FLAT = json.loads(ALL_TYPES) | {"name": "Flat", "fields": json.loads(ALL_TYPES)["fields"][:-1]}
+
+
+@given(RECORDS, st.sets(st.sampled_from([field["name"] for field in FLAT["fields"]])))
+def test_so_they_are_of_any_type(record: dict, fields: set) -> None:
+    flat = {name: value for name, value in record.items() if name != "inner"}
+    check_wanted(json.dumps(FLAT), "Flat", flat, fields)
+
+
+def check_wanted(schema: str, name: str, record: dict, fields: set) -> None:
+    data = avro.write_record(schema, record)
+    read = _avro_sparse.reader_of(json.loads(schema), {name: fields})
+    cursor = _avro.Cursor(data + b"more")
+    assert read(cursor) == {key: value for key, value in record.items() if key in fields}
+    assert cursor.pos == len(data)
+    for end in range(len(data)):
+        cut = _avro.Cursor(data[:end])
+        with pytest.raises((ValueError, struct.error)):
+            read(cut)
 
 
 @pytest.mark.parametrize("write_plain", [False, True])

@@ -14,7 +14,7 @@ from timeline import codec
 from timeline.errors import CorruptMetadataError
 from timeline.meta_client import TableMetaClient
 from timeline.metadata import CommitMetadata, WriteStat
-from timeline.written import WrittenFiles, written_files
+from timeline.written import CommitFiles, WrittenFiles, commit_files, written_files
 
 Sizes = dict[str, dict[str, int]]
 
@@ -98,6 +98,55 @@ def test_json_may_be_laid_out_as_it_likes(layout: dict[str, object]) -> None:
             assert together(written_files(data, batch_bytes=batch_bytes)) == whole(A_COMMIT)
 
 
+def all_that(metadata: CommitMetadata) -> CommitFiles:
+    """Return what metadata that was decoded as a whole says of files."""
+    return CommitFiles.of(metadata)
+
+
+@pytest.mark.parametrize("scenario", golden.scenarios())
+def test_golden_commits_say_of_files_what_they_decode_to(scenario: str) -> None:
+    for data in commits(scenario):
+        expected = all_that(codec.decode(CommitMetadata, data))
+        assert commit_files(data) == expected
+        assert commit_files(data, batch_bytes=1) == expected
+        assert not expected.says_nothing
+
+
+APPENDS = CommitMetadata(
+    {
+        "p": (
+            WriteStat(path="p/.f_0.log.1_0-1-1", file_size_in_bytes=5, log_offset=9, log_version=1),
+            WriteStat(path="p/.g_0.log.1_0-1-1", file_size_in_bytes=5, log_offset=0, log_version=1),
+            WriteStat(path=None, cdc_stats={"p/c": 7}),
+        ),
+        "q": (),
+    },
+    operation_type="UPSERT",
+    compacted=True,
+)
+
+
+@pytest.mark.parametrize("version", [6, 9])
+@pytest.mark.parametrize("metadata", [A_COMMIT, APPENDS])
+@pytest.mark.parametrize("batch_bytes", [1, 500, 1 << 20])
+def test_what_a_commit_says_of_files(
+    version: int, metadata: CommitMetadata, batch_bytes: int
+) -> None:
+    said = commit_files(codec.encode(metadata, version), batch_bytes=batch_bytes)
+    assert said == all_that(metadata)
+    assert said.said.operation_type == metadata.operation_type
+    if metadata is APPENDS:
+        of_p = [(".f_0.log.1_0-1-1", 14, True), (".g_0.log.1_0-1-1", 5, False), ("c", 7, False)]
+        assert said.files == {"p": of_p, "q": []}
+
+
+def test_an_empty_commit_says_nothing() -> None:
+    assert commit_files(b"").says_nothing
+    assert commit_files(codec.encode(CommitMetadata(), 6)).says_nothing
+    assert not commit_files(codec.encode(CommitMetadata({"p": ()}), 6)).says_nothing
+    assert not commit_files(codec.encode(CommitMetadata(compacted=True), 9)).says_nothing
+
+
 def test_partitions_without_stats_and_stats_without_files_are_told() -> None:
     for text in ('{"p": []}', '{"p": [ ]}'):
         (part,) = written_files(f'{{"partitionToWriteStats": {text}}}'.encode())
@@ -130,6 +179,11 @@ def test_damage_is_refused_or_reads_as_it_decodes(version: int) -> None:
             together(written_files(bytes(data), batch_bytes=chance.choice((1, 400, 1 << 20))))
         except CorruptMetadataError:
             refused += 1
+        try:
+            expected = all_that(codec.decode(CommitMetadata, bytes(data)))
+        except CorruptMetadataError:
+            continue  # it may lie in a statistic, which isn't read
+        assert commit_files(bytes(data)) == expected
     assert 50 < refused < 400
 
 
@@ -159,6 +213,23 @@ def test_damage_is_refused_or_reads_as_it_decodes(version: int) -> None:
 def test_what_is_no_commit_is_refused(text: str) -> None:
     with pytest.raises(CorruptMetadataError):
         list(written_files(text.encode()))
+    for batch_bytes in (1, 1 << 20):
+        with pytest.raises(CorruptMetadataError, match="the/file"):
+            commit_files(text.encode(), source="the/file", batch_bytes=batch_bytes)
+
+
+@pytest.mark.parametrize(
+    "stat",
+    [
+        '{"path": "f", "fileSizeInBytes": -1}',
+        '{"path": "f", "logOffset": "1"}',
+        '{"path": "f", "cdcStats": {"c": -1}}',
+        '{"path": "f", "cdcStats": {"c": null, "d": "1"}}',
+    ],
+)
+def test_files_of_no_size_are_refused(stat: str) -> None:
+    with pytest.raises(CorruptMetadataError):
+        commit_files(f'{{"partitionToWriteStats": {{"p": [{stat}]}}}}'.encode())
 
 
 def test_another_record_in_avro_is_refused() -> None:
