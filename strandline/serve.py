@@ -88,20 +88,23 @@ def serve(child: bool, **given: Any) -> None:
     share_heap()
     try:
         told = ServeSettings.read(_given(given), os.environ)
-        parts = Parts(_parts_options(told))
+        parts_options = _parts_options(told)
         options = ServerOptions.of(told.values, told.get(HOST), told.get(PORT))
         server_context(options.tls_certificate, options.tls_key)
+        # From here on there may be something to log: a store that is set aside, for example.
+        formatter = log_to(sys.stderr, told.get(LOG_LEVEL), told.get(LOG_FORMAT))
+        parts = Parts(parts_options)
     except ConfigError as exc:
         raise click.UsageError(escaped(str(exc))) from exc
     except StoreError as exc:
         raise click.ClickException(escaped(str(exc))) from exc
-    _run(told, parts, options)
+    _run(told, parts, options, formatter)
 
 
-def _run(told: ServeSettings, parts: Parts, options: ServerOptions) -> None:
+def _run(
+    told: ServeSettings, parts: Parts, options: ServerOptions, formatter: logging.Formatter
+) -> None:
     """Serve until a signal; doesn't return."""
-    form = told.get(LOG_FORMAT)
-    formatter = log_to(sys.stderr, told.get(LOG_LEVEL), form)
     allow_open_files(options.limits.connections)
     try:
         server = ServiceServer(parts, options)
@@ -112,7 +115,7 @@ def _run(told: ServeSettings, parts: Parts, options: ServerOptions) -> None:
 
     def announce() -> None:
         said = f"serving {', '.join(told.many(ROOTS))} on {server.url} to {parts.admission}"
-        json_line = form == "json"
+        json_line = told.get(LOG_FORMAT) == "json"
         click.echo(event(formatter, __name__, said) if json_line else escaped(said), err=True)
 
     server.run(announce)

@@ -298,6 +298,8 @@ class ServeSettings:
         for one in (*from_file, *above):
             for part in one.parts:
                 one.setting.parse(part, one.key)
+                if "\0" in part:
+                    raise ConfigError(f"{one.key} holds a NUL; allowed: text without one")
             said[one.setting.name] = one
         return cls(said)
 

@@ -52,6 +52,10 @@ def bind(host: str, port: int) -> socket.socket:
         )[0]
     except socket.gaierror as exc:
         raise ConfigError(f"host {host!r} is no address of this machine: {exc.strerror}") from exc
+    except UnicodeError as exc:
+        raise ConfigError(
+            f"host {host!r} is no address of this machine: no name of a host"
+        ) from exc
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

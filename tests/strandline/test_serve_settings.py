@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from strandline.config import EMBED_THREADS, MEMORY_BYTES, SERVICE_SETTINGS, STORAGE_TYPE
 from strandline.serve_settings import (
+    CONFIG,
     FLAGS,
     LOG_LEVEL,
     NO_TOKEN,
@@ -20,6 +23,7 @@ from strandline.serve_settings import (
 )
 from timeline.errors import ConfigError
 
+SETTINGS = [s.name for flag in FLAGS for s in flag.settings if s is not CONFIG]
 PORTS = {
     "flag": ("--port", "1"),
     "environment": ("STRANDLINE_SERVE_PORT", "2"),
@@ -127,6 +131,28 @@ def test_what_kubernetes_says_of_a_service_of_our_name_is_no_setting(tmp_path: P
     for name, text in links.items():
         assert name in refusal(tmp_path, {}, {name: text})
     assert "STRANDLINE_MEMORY" in refusal(tmp_path, {}, {"STRANDLINE_MEMORY": "1", **inside})
+
+
+@given(st.binary(max_size=60) | st.sampled_from(SETTINGS).map(str.encode), st.text(max_size=20))
+def test_whatever_a_file_holds_it_is_refused_in_a_sentence_or_understood(
+    tmp_path_factory: pytest.TempPathFactory, key: bytes, text: str
+) -> None:
+    config = tmp_path_factory.getbasetemp() / "any.properties"
+    config.write_bytes(key + b"=" + text.encode("utf-8", "surrogatepass"))
+    said = ""
+    try:
+        told = ServeSettings.read({"config": str(config)}, {variable(LOG_LEVEL): "info"})
+    except ConfigError as error:
+        said = str(error)
+    else:
+        assert told.get(LOG_LEVEL) == "INFO"
+        assert len(told.redacted()) == len(SETTINGS) + 1
+    assert not said or str(config) in said
+
+
+def test_a_nul_is_in_no_setting(tmp_path: Path) -> None:
+    said = refusal(tmp_path, {}, {}, "strandline.serve.token.file=/run/\\u0000")
+    assert said.endswith("strandline.serve.token.file holds a NUL; allowed: text without one")
 
 
 def test_flags_have_words_and_units_of_their_own(tmp_path: Path) -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -23,7 +28,23 @@ from tests.kit.serve_process import environment
 
 
 def run(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["serve", *arguments], prog_name="strandline")
+    with own_logging():
+        return CliRunner().invoke(main, ["serve", *arguments], prog_name="strandline")
+
+
+@contextmanager
+def own_logging() -> Iterator[None]:
+    """Give back what the command takes for its process: the root logger, and the hooks."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    hooks = sys.excepthook, threading.excepthook, sys.unraisablehook
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+        sys.excepthook, threading.excepthook, sys.unraisablehook = hooks
+        logging.captureWarnings(False)
 
 
 @pytest.mark.parametrize(
@@ -84,6 +105,14 @@ def test_a_port_in_use_is_refused_in_one_line(tmp_path: Path) -> None:
     assert (
         result.stderr == f"Error: can't listen on 127.0.0.1 port {port}: Address already in use\n"
     )
+
+
+@pytest.mark.parametrize("host", ["203.0.113.7", "a" * 64, "a..b", ""])
+def test_a_host_that_is_not_ours_is_refused_in_one_line(tmp_path: Path, host: str) -> None:
+    result = run("--root", str(tmp_path), "--no-token", "--port", "0", "--host", host)
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: ")
+    assert result.stderr.count("\n") == 1
 
 
 def test_a_store_directory_that_can_not_be_is_refused_in_one_line(tmp_path: Path) -> None:
@@ -175,18 +204,23 @@ def test_it_serves_until_it_is_told_to_stop(tmp_path: Path, number: signal.Signa
 def test_in_json_every_line_is_an_object_and_nothing_shows_a_secret(tmp_path: Path) -> None:
     """Settings of all sources at once: what each says holds, and the status says where it is from.
 
-    The root is gone by the time of the probe, so that there is a line of the log to look at.
+    One root is gone by the time of the probe, so that there is a line of the log to look at. The
+    other is only there if the storage options arrive where it is opened.
     """
+    archive = tmp_path / "hunter2.zip"
+    with zipfile.ZipFile(archive, "w") as writing:
+        writing.writestr("lake/readme", "")
     lake, token, config = tmp_path / "lake", tmp_path / "token", tmp_path / "serve.properties"
     lake.mkdir()
     token.write_text("s3cret\n")
     config.write_text(
         "strandline.serve.port=1\nstrandline.serve.log.level=warning\n"
         f"hoodie.embed.timeline.server.threads=3\nstrandline.serve.token.file={token}\n"
-        'strandline.serve.storage.options={"secret": "hunter2"}\n'
+        f'strandline.serve.storage.options={{"fo": "{archive}"}}\n'
     )
     arguments = ("--config", str(config), "--log-format", "json", "--port", "0")
-    variables = {"STRANDLINE_SERVE_ROOTS": str(lake), "STRANDLINE_SERVE_LOG_LEVEL": "info"}
+    roots = f"{lake}, zip:///lake"
+    variables = {"STRANDLINE_SERVE_ROOTS": roots, "STRANDLINE_SERVE_LOG_LEVEL": "info"}
     with Serving(*arguments, **variables) as serving:
         status = serving.get("/v1/strandline/status", "s3cret").decode()
         lake.rmdir()
@@ -201,7 +235,7 @@ def test_in_json_every_line_is_an_object_and_nothing_shows_a_secret(tmp_path: Pa
     assert settings["strandline.serve.storage.options"] == {"value": "***", "from": "file"}
     assert settings["strandline.serve.host"] == {"value": "127.0.0.1", "from": "default"}
     lines = [json.loads(line) for line in (serving.first + rest).splitlines()]
-    assert lines[0]["message"] == f"serving {lake} on {serving.url} to bearers of the token"
+    assert lines[0]["message"] == f"serving {roots} on {serving.url} to bearers of the token"
     assert [line["message"] for line in lines[1:]] == [
         f"not ready: root {lake}: it is not there, or no directory",
         "stopped",
