@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Hashable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from typing import Any, Final, TypeVar
 
 from fsview.direct import NEWEST
 from fsview.local import LocalView
@@ -38,6 +38,8 @@ from fsview.table_view import TableView
 from fsview.wire import PathForms
 from strandline.service.replies import Reply, pretty, streamed, success
 from timeline.errors import InputError
+
+T = TypeVar("T")
 
 REQUESTS: Final = "requests"
 """The counter of requests, by table, route and way (computed or ready)."""
@@ -127,9 +129,22 @@ class Answers:
         return table
 
     def reply(
-        self, route: Route, params: Mapping[str, str], *, zipped: bool, indented: bool
+        self,
+        route: Route,
+        params: Mapping[str, str],
+        *,
+        zipped: bool,
+        indented: bool,
+        has_left: Callable[[], bool] = lambda: False,
     ) -> Reply:
         """Answer a request; may sync, list and compress.
+
+        Args:
+            route: What is asked.
+            params: With what.
+            zipped: Whether the client takes gzip.
+            indented: Whether it wants the body indented.
+            has_left: Whether it has left; nobody goes through a whole table for it then.
 
         Raises:
             StrandlineError: What the request or the storage did.
@@ -143,7 +158,7 @@ class Answers:
         view = self._view_for(table, route, params)
         if route.part_to_dto is not None and not indented:
             parts = view.in_parts(route.name, **route.arguments(params))
-            said = route.encode_parts(parts, PathForms.of(base_path))
+            said = route.encode_parts(_while_wanted(parts, has_left), PathForms.of(base_path))
             return streamed(said, self.kept.largest, zipped=zipped and self._gzip)
         body = self._body(view, route, params)
         if indented:
@@ -202,6 +217,14 @@ class Answers:
             return None
         paths = PathForms.of(params[BASE_PATH])
         return view.newest_as_json(route.name, paths, plain_only=True, **route.arguments(params))
+
+
+def _while_wanted(parts: Iterable[T], has_left: Callable[[], bool]) -> Iterator[T]:
+    """Yield parts as long as the client is there; what it doesn't wait for isn't made."""
+    for part in parts:
+        if has_left():
+            raise InputError("the client has left")
+        yield part
 
 
 def is_of_group(route: Route) -> bool:

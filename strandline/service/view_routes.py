@@ -14,6 +14,7 @@ from fsview.routes import BY_NAME, ROUTES, Route
 from strandline.service.answers import Answers
 from strandline.service.handling import Add, Handler, parameters
 from strandline.service.replies import JSON, Reply, accepts_gzip
+from strandline.service.wsgi import LEFT
 
 _BASE_FILE_ON: Final = BY_NAME["base_file_on"]
 _NO_INSTANT: Final = b'{"instant":[{"message":"NULLCHECK_FAILED","args":{},"value":null}]}'
@@ -26,6 +27,10 @@ def add_view_routes(add: Add, answers: Answers) -> None:
         add(route.method, route.path, _handler(answers, route))
 
 
+def _still_there() -> bool:
+    return False
+
+
 def _handler(answers: Answers, route: Route) -> Handler:
     def handle() -> Reply:
         params = parameters()
@@ -36,6 +41,7 @@ def _handler(answers: Answers, route: Route) -> Handler:
             params,
             zipped=accepts_gzip(request.headers.get("Accept-Encoding", "")),
             indented="pretty" in params,
+            has_left=request.environ.get(LEFT, _still_there),
         )
 
     return handle

@@ -13,6 +13,7 @@ import asyncio
 import io
 import logging
 import sys
+import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -31,6 +32,8 @@ RawHeaders = list[tuple[bytes, bytes]]
 
 FREE = "strandline.free"
 """What the request's peer may do without the token; in the environment of a request."""
+LEFT = "strandline.left"
+"""Tells whether the client has left; likewise."""
 
 
 @dataclass(slots=True)
@@ -60,8 +63,15 @@ class WsgiBridge:
         """Answer one request."""
         environ = _environ(scope)
         loop = asyncio.get_running_loop()
-        # Cancelled (the client has left, or the service ends) it gives back its place in the queue.
-        answer = await loop.run_in_executor(self._pool, self._run, environ)
+        left = threading.Event()
+        environ[LEFT] = left.is_set
+        try:
+            # Cancelled (the client has left, or the service ends) it gives back its place in the
+            # queue; what has begun is told.
+            answer = await loop.run_in_executor(self._pool, self._run, environ)
+        except asyncio.CancelledError:
+            left.set()
+            raise
         if answer.rest is None:
             await send_whole(answer.status, answer.headers, answer.body, send)
         else:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import http.client
 import json
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -16,9 +19,10 @@ from strandline.service.assembly import Parts
 from strandline.service.options import PartsOptions, ServerOptions
 from strandline.service.replies import streamed
 from strandline.service.server import ServiceServer
+from strandline.service.wsgi import LEFT, WsgiBridge
 from tests.kit.live_service import HttpClient, running
 from tests.kit.small_table import SmallTable
-from timeline.errors import StorageUnavailableError
+from timeline.errors import InputError, StorageUnavailableError
 
 PARTITIONS = 60
 WHOLE = [route.name for route in ROUTES if route.part_to_dto is not None]
@@ -122,3 +126,55 @@ def test_a_reply_is_whole_up_to_a_length() -> None:
 
     with pytest.raises(StorageUnavailableError):
         streamed(fails(), 3)
+
+
+def test_a_table_is_not_gone_through_for_who_has_left(
+    table: SmallTable, server: ServiceServer
+) -> None:
+    route = BY_NAME["all_latest_file_slices_before_or_on"]
+    asked: list[bool] = []
+
+    def has_left() -> bool:
+        asked.append(len(asked) == 3)
+        return asked[-1]
+
+    with pytest.raises(InputError, match="the client has left"):
+        server.parts.answers.reply(
+            route,
+            params(table, maxinstant="9" * 17),
+            zipped=False,
+            indented=False,
+            has_left=has_left,
+        )
+    assert asked == [False, False, False, True]
+
+
+def test_a_request_is_told_that_its_client_has_left() -> None:
+    began, gone = threading.Event(), threading.Event()
+    told: list[bool] = []
+
+    def app(environ: dict[str, Any], start: Callable[..., Any]) -> list[bytes]:
+        told.append(environ[LEFT]())
+        began.set()
+        assert gone.wait(20)
+        told.append(environ[LEFT]())
+        start("200 OK", [("content-length", "0")])
+        return []
+
+    async def leave() -> None:
+        bridge = WsgiBridge(app, 1)
+        scope = {"method": "GET", "path": "/", "query_string": b"", "http_version": "1.1"}
+        task = asyncio.ensure_future(bridge({**scope, "headers": []}, never, never))
+        assert await asyncio.to_thread(began.wait, 20)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        gone.set()
+        await asyncio.to_thread(bridge._pool.shutdown)
+
+    asyncio.run(leave())
+    assert told == [False, True]
+
+
+async def never(*_: object) -> Any:
+    raise AssertionError("nothing is received from or sent to who has left")
