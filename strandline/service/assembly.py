@@ -22,7 +22,7 @@ from strandline.service.instant_states import InstantStates
 from strandline.service.markers import MarkerService
 from strandline.service.options import PartsOptions
 from strandline.service.partitioner import RemotePartitioner
-from strandline.service.readiness import Readiness, looks_of
+from strandline.service.readiness import Looks, Readiness
 from timeline.clock import Clock, SystemClock
 from timeline.storage.open import open_storage
 
@@ -72,7 +72,7 @@ class Parts:
         self.markers = MarkerService(
             self.views.storage_of, conflicts=options.conflicts, clock=self._clock
         )
-        self.readiness = Readiness(lambda: looks_of(self.views), self._clock)
+        self.readiness = Readiness(Looks(self.views), self._clock)
         self.answers = Answers(self.views, self.metrics, gzip=options.gzip)
         self.hot = HotPath(self.answers, self.admission)
         self.flask: Flask = create_app(

@@ -25,6 +25,7 @@ from fsview.managed import ViewManager
 from strandline.service.log_format import escaped
 from timeline.clock import Clock
 from timeline.errors import PathNotFoundError, RootNotAllowedError
+from timeline.storage.base import Storage
 
 logger = logging.getLogger(__name__)
 
@@ -37,22 +38,36 @@ Look = Callable[[], None]
 """Looks at one thing; raises what is wrong with it."""
 
 
-def looks_of(views: ViewManager) -> dict[str, Look]:
-    """Return what a service depends on: each root, and the store of its views."""
-    looks: dict[str, Look] = {
-        f"root {root}": partial(_look_at_root, views, root) for root in views.roots()
-    }
-    looks["store"] = views.stores.check
-    return looks
+class Looks:
+    """What a service depends on: each root, and the store of its views.
 
+    The storage of a root is opened once and kept: a driver may make a client for each thread that
+    opens it, and every look has a thread of its own.
+    """
 
-def _look_at_root(views: ViewManager, root: str) -> None:
-    try:
-        views.storage_of(root)[1].for_cause("ready").check_base()
-    except PathNotFoundError:
-        raise PathNotFoundError("it is not there, or no directory") from None
-    except RootNotAllowedError:
-        raise PathNotFoundError("it leads elsewhere than when the service began") from None
+    def __init__(self, views: ViewManager) -> None:
+        self._views = views
+        self._storages: dict[str, Storage] = {}
+
+    def __call__(self) -> dict[str, Look]:
+        """Return the looks by what they are at."""
+        looks: dict[str, Look] = {
+            f"root {root}": partial(self._look_at_root, root) for root in self._views.roots()
+        }
+        looks["store"] = self._views.stores.check
+        return looks
+
+    def _look_at_root(self, root: str) -> None:
+        try:
+            storage = self._storages.get(root)
+            if storage is None:
+                storage = self._views.storage_of(root)[1].for_cause("ready")
+            storage.check_base()
+        except PathNotFoundError:
+            raise PathNotFoundError("it is not there, or no directory") from None
+        except RootNotAllowedError:
+            raise PathNotFoundError("it leads elsewhere than when the service began") from None
+        self._storages[root] = storage
 
 
 @dataclass(slots=True)

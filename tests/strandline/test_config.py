@@ -72,6 +72,20 @@ def test_secrets_are_never_shown():
     }
 
 
+def test_settings_are_shown_with_where_they_are_from():
+    secret = Setting("strandline.some.options", "", "Text nobody may see.", "service", secret=True)
+    path = Setting("strandline.some.token.file", "", "Where it is.", "service", secret=False)
+    table = [EMBED, secret, path, STOP_GRACE]
+    settings = Settings.parse({secret.name: "hunter2", path.name: "/t", EMBED.name: "no"}, table)
+    assert settings.shown(table) == {
+        EMBED.name: {"value": "false", "from": "option"},
+        secret.name: {"value": "***", "from": "option"},
+        path.name: {"value": "/t", "from": "option"},
+        STOP_GRACE.name: {"value": "1.5", "from": "default"},
+    }
+    assert Settings({}, {}).shown([secret]) == {secret.name: {"value": "", "from": "default"}}
+
+
 def test_every_setting_is_named_once_documented_and_has_an_allowed_default():
     names = [setting.name for setting in SERVICE_SETTINGS]
     assert len(set(names)) == len(names)

@@ -16,7 +16,7 @@ from fsview.managed import ViewManager
 from fsview.store.open import StoreOptions, Stores
 from strandline.service.assembly import Parts
 from strandline.service.options import PartsOptions, ServerOptions
-from strandline.service.readiness import STOPPING, Look, Readiness, looks_of
+from strandline.service.readiness import STOPPING, Look, Looks, Readiness
 from strandline.service.server import ServiceServer
 from tests.kit.live_service import AppClient, HttpClient, serving
 from timeline.clock import ManualClock, SystemClock
@@ -161,9 +161,9 @@ def test_roots_are_looked_at_with_one_call_each(tmp_path: Path) -> None:
     for name in ("lake", "other"):
         (tmp_path / name).mkdir()
     views = ViewManager([str(tmp_path / "lake"), f"file://{tmp_path}/other/"])
-    looks = looks_of(views)
-    assert list(looks) == [f"root {tmp_path}/lake", f"root {tmp_path}/other", "store"]
-    assert Readiness(lambda: looks, SystemClock()).reasons() == ()
+    looks = Looks(views)
+    assert list(looks()) == [f"root {tmp_path}/lake", f"root {tmp_path}/other", "store"]
+    assert Readiness(looks, SystemClock()).reasons() == ()
 
 
 @pytest.mark.parametrize("how", ["gone", "a file", "not ours", "a link"])
@@ -181,7 +181,7 @@ def test_a_root_that_can_not_be_listed_is_named(tmp_path: Path, how: str) -> Non
         if os.geteuid() == 0:
             pytest.skip("root may list everything")
         root.mkdir(mode=0)
-    reasons = Readiness(lambda: looks_of(parts.views), SystemClock()).reasons()
+    reasons = Readiness(Looks(parts.views), SystemClock()).reasons()
     said = {
         "not ours": f"{root}: Permission denied",
         "a link": "it leads elsewhere than when the service began",
@@ -205,11 +205,24 @@ def test_an_object_store_is_looked_at_without_listing_all_of_it(tmp_path: Path) 
 
     fsspec.filesystem("memory").makedirs("/readiness/lake", exist_ok=True)
     views = ViewManager(["memory://readiness/lake", "memory://readiness/none"])
-    ready = Readiness(lambda: looks_of(views), SystemClock())
+    ready = Readiness(Looks(views), SystemClock())
     assert ready.reasons() == ("root memory:///readiness/none: it is not there, or no directory",)
     storage = views.storage_of("memory://readiness/lake")[1].for_cause("ready")
     storage.check_base()
     assert storage.calls.snapshot() == {("stat", "ready"): 1}
+
+
+def test_a_root_is_opened_once_for_all_looks(tmp_path: Path) -> None:
+    """A driver may make a client for each thread that opens it, and each look has its thread."""
+    opened: list[str] = []
+
+    def opener(base_path: str, _: Any) -> LocalStorage:
+        opened.append(base_path)
+        return LocalStorage(base_path)
+
+    ready = Readiness(Looks(ViewManager([str(tmp_path)], opener=opener)), SystemClock(), kept_s=0)
+    assert [ready.reasons() for _ in range(3)] == [()] * 3
+    assert opened == [str(tmp_path)]
 
 
 def test_a_local_root_is_not_listed_to_its_end(tmp_path: Path) -> None:
@@ -260,7 +273,7 @@ def test_a_root_that_hangs_hangs_neither_the_probe_nor_the_loop(
     root, opener = hanging
     parts = Parts(PartsOptions((root,)), opener=opener)
     # As long as the test takes: what is asked meanwhile must have its answer first.
-    parts.readiness = ready = Readiness(lambda: looks_of(parts.views), SystemClock(), wait_s=1)
+    parts.readiness = ready = Readiness(Looks(parts.views), SystemClock(), wait_s=1)
     server = ServiceServer(parts, ServerOptions(threads=1))
     thread = server.start_thread()
     with HttpClient(server.port, None) as probe, HttpClient(server.port, None) as other:
