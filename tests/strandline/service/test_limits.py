@@ -6,6 +6,7 @@ for nothing but the server's own knowledge, it asks for that, again and again.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import select
@@ -22,10 +23,12 @@ from strandline.config import SERVICE_SETTINGS, Settings
 from strandline.service import limits as module
 from strandline.service.limits import RESERVED_FILES, Limits
 from strandline.service.options import ServerOptions
-from strandline.service.reception import Headers
+from strandline.service.protocol import protocol_for
+from strandline.service.reception import Headers, Reception
 from strandline.service.server import ServiceServer
+from strandline.service.wsgi import Scope, Send
 from tests.kit import golden
-from tests.kit.live_service import TOKEN, GoldenTables, HttpClient, serving
+from tests.kit.live_service import TOKEN, GoldenTables, HttpClient, parts_of, serving
 from tests.kit.raw_http import Answer, RawConnection, request
 from timeline.storage.base import FileInfo
 
@@ -331,6 +334,41 @@ def test_who_reads_slowly_but_reads_is_answered() -> None:
     # What can't be sent at once isn't answered at once: only the hot path knows this route.
     assert lengths[: hot.given] == [1 << 20] * hot.given
     assert hot.given < 10
+
+
+class Endless:
+    """An application whose answers have no end; counts their parts of 64 KiB."""
+
+    def __init__(self) -> None:
+        self.parts = 0
+
+    async def __call__(self, scope: Scope, receive: object, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while True:
+            self.parts += 1
+            await send({"type": "http.response.body", "body": b"x" * (1 << 16), "more_body": True})
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("line", ["Connection: close", "Connection: keep-alive"])
+def test_an_answer_in_parts_is_made_as_it_is_taken(line: str) -> None:
+    endless = Endless()
+
+    async def serve() -> None:
+        parts = parts_of(TABLES.root)
+        limits = Limits(write_s=SHORT_S)
+        reception = Reception(endless, parts.hot, parts.admission, limits, 120)
+        listener = await reception.loop.create_server(protocol_for(reception), "127.0.0.1", 0)
+        with RawConnection(listener.sockets[0].getsockname()[1]) as raw:
+            raw.socket.sendall(request("/", line, token=TOKEN))
+            while not reception.counts["unread"]:
+                await asyncio.sleep(0)
+        listener.close()
+        await reception.close(1)
+        parts.close()
+
+    asyncio.run(serve())
+    assert 0 < endless.parts < 300
 
 
 def test_clients_that_do_not_read_hold_nobody() -> None:
