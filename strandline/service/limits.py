@@ -24,8 +24,8 @@ from strandline.config import (
     Settings,
 )
 
-RESERVED_FILES: Final = 128
-"""Open files that connections leave to the rest: storage, stores, pipes."""
+RESERVED_FILES: Final = 256
+"""Open files that connections leave to the rest: those refused, storage, stores, pipes."""
 LINGER_S: Final = 2.0
 """How long what a refused client still sends is thrown away, so that it can read why."""
 

@@ -24,6 +24,7 @@ _LOOKS: Final = 8
 """Looks in the time of the shortest limit."""
 _LOOK_AT_MOST_S: Final = 1.0
 _LOOK_AT_LEAST_S: Final = 0.002
+_LOOKED_AT_AT_A_TIME: Final = 256
 _REFUSED_AT_A_TIME: Final = 128
 """Refused connections that may stay until they have read why; more are cut off."""
 
@@ -179,9 +180,16 @@ class Reception:
         self.now = self.loop.time()
         guests = (*self._guests, *self._refused)
         self._timer = self.loop.call_later(self._look_s, self._look) if guests else None
-        for guest in guests:
-            guest.look(self.now)
+        self._look_at(guests)
         self._tell()
+
+    def _look_at(self, guests: tuple[Guest, ...]) -> None:
+        """Look at some, and at the rest after whatever else the loop has to do."""
+        for guest in guests[:_LOOKED_AT_AT_A_TIME]:
+            if guest in self._guests or guest in self._refused:
+                guest.look(self.now)
+        if rest := guests[_LOOKED_AT_AT_A_TIME:]:
+            self.loop.call_soon(self._look_at, rest)
 
     def _tell(self) -> None:
         """Say that connections were refused, all since the last time in one line."""

@@ -14,15 +14,17 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 
+from strandline import TimelineService
 from strandline.config import SERVICE_SETTINGS, Settings
 from strandline.service import limits as module
 from strandline.service.limits import RESERVED_FILES, Limits
-from strandline.service.options import ServerOptions
+from strandline.service.options import Birth, PartsOptions, ServerOptions
 from strandline.service.protocol import protocol_for
 from strandline.service.reception import Headers, Reception
 from strandline.service.server import ServiceServer
@@ -466,6 +468,26 @@ def test_an_upgrade_is_not_made(usual: ServiceServer) -> None:
     with RawConnection(usual.port) as raw:
         raw.socket.sendall(request("/", *upgrade, token=TOKEN) + b"PRI * HTTP/2.0")
         assert [(a.status, a.body) for a in raw.answers()] == [(200, b"Hello Hudi")]
+
+
+def test_a_child_hears_of_limits_and_networks(tmp_path: Path) -> None:
+    golden.build("cow_basic_v9", 7, tmp_path / "t")
+    named = {
+        "strandline.service.header.max.count": "20",
+        "strandline.service.admit.networks": "127.0.0.0/8=reads, ::1",
+    }
+    settings = Settings.parse(named, SERVICE_SETTINGS)
+    birth = Birth(
+        PartsOptions(("/t",), "s", admit_networks=("127.0.0.0/8=reads",)),
+        ServerOptions.of(settings, "127.0.0.1", 0),
+    )
+    assert Birth.of_line(birth.to_line()) == birth
+    with TimelineService([str(tmp_path)], settings=settings) as service:
+        with RawConnection(int(service.url.rpartition(":")[2])) as raw:
+            assert raw.ask(request("/v1/strandline/status")).status == 200
+            assert raw.ask(request("/v1/hoodie/marker/all")).status == 401
+            assert raw.ask(request("/", *(f"X-{n}: y" for n in range(30)))).status == 431
+        assert service.status()["connections"]["refused_431"] == 1
 
 
 def test_limits_are_settings() -> None:
