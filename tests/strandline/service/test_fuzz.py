@@ -21,11 +21,13 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from fsview.routes import BY_PATH
+from fsview.table_view import TableView
 from strandline.service.server import ServiceServer
 from tests.kit import golden
 from tests.kit.live_service import TOKEN, serving
 from tests.kit.raw_http import Answer, RawConnection, request, take
 from tests.kit.touched import Touched, watched
+from timeline.storage.local import LocalStorage
 
 INSTANT: Final = "20261121090000000"
 PROPER: Final = ("/v1/hoodie/view/slices/partition/latest/", "/v1/hoodie/view/slices/all")
@@ -50,6 +52,7 @@ class Place:
         self.root, self.outside = folder / "root", folder / "outside"
         self.table = golden.build("cow_basic_v9", 3, self.root / "t9")
         golden.build("mor_basic_v6", 3, self.root / "t6")
+        golden.build("mdt_mor_v9", 6, self.root / "m9")
         golden.build("cow_basic_v6", 1, self.outside / "secret")
         (self.outside / "kept").mkdir()
         (self.outside / "kept" / "file").write_text("kept")
@@ -72,9 +75,14 @@ class Place:
         return found
 
     @property
+    def tables(self) -> list[Path]:
+        """Base paths that are sound; the last one's is a metadata table."""
+        return [self.root / name for name in ("t9", "t6", "m9", "m9/.hoodie/metadata")]
+
+    @property
     def base_paths(self) -> list[str]:
         """Sound, odd and forbidden ones."""
-        sound = [str(self.root / "t9"), str(self.root / "t6")]
+        sound = [str(path) for path in self.tables]
         return [
             *sound,
             f"{sound[0]}/",
@@ -122,12 +130,12 @@ class Live:
     """The service under test, and what proper requests to it are answered."""
 
     def __init__(
-        self, server: ServiceServer, place: Place, touched: Touched, known: dict[str, str]
+        self, server: ServiceServer, place: Place, touched: Touched, known: list[dict[str, str]]
     ) -> None:
         self.server, self.place, self.touched, self.faults = server, place, touched, Faults()
         logging.getLogger().addHandler(self.faults)
-        self.known = urlencode(known)
-        targets = [f"{path}?{urlencode(known | {'partition': '2024-01-01'})}" for path in PROPER]
+        self.known = [urlencode(params) for params in known]
+        targets = [f"{path}?{self.known[0]}&partition=2024-01-01" for path in PROPER]
         asked = [request(target, token=TOKEN) for target in targets]
         self.bystander = RawConnection(server.port)
         answers = {one: self.bystander.ask(one) for one in asked}
@@ -158,14 +166,20 @@ class Live:
         self.check_goes_on(self.bystander)
 
 
+def known_now(base: str) -> dict[str, str]:
+    """Return the parameters of a client that reads a table's timeline now."""
+    timeline = TableView(LocalStorage(base)).newest().snapshot.client_timeline
+    assert timeline.last is not None
+    last = timeline.last.requested_time
+    return {"basepath": base, "lastinstantts": last, "timelinehash": timeline.hash}
+
+
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     place = Place(tmp_path_factory.mktemp("fuzz"))
-    known = golden.recording("cow_basic_v9", 3, base=str(place.table)).client
-    params = {name: known[name] for name in ("lastinstantts", "timelinehash")}
-    params["basepath"] = str(place.table)
+    known = [known_now(str(path)) for path in place.tables]
     with serving(str(place.root)) as server, watched() as touched:
-        live = Live(server, place, touched, params)
+        live = Live(server, place, touched, known)
         yield live
         live.bystander.socket.close()
         logging.getLogger().removeHandler(live.faults)
@@ -211,6 +225,8 @@ PARTITIONS: Final = [
     "../../outside/secret",
     "way-out",
     "way-out/2024-01-01",
+    "files",
+    "column_stats",
     ".hoodie",
     "/etc",
     "a\0b",
@@ -314,7 +330,7 @@ def queries(draw: Any, live: Live, path: str) -> str:
         wanted = draw(st.lists(st.one_of(more, st.sampled_from(wanted or ["x"])), max_size=5))
     pairs = [f"{name}={draw(live.values.get(name, anything))}" for name in wanted]
     if draw(chance(0.6)):  # the first of a name is taken
-        pairs.insert(0, live.known)
+        pairs.insert(0, draw(st.sampled_from(live.known)))
     if draw(chance(0.3)):
         pairs += draw(st.lists(anything, max_size=2))
     return "&".join(pairs)
