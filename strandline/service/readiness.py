@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -33,6 +34,7 @@ WAIT_S: Final = 2.0
 KEPT_S: Final = 1.0
 STOPPING: Final = "the service is stopping"
 _LONGEST: Final = 300
+_FOR_HOW_LONG: Final = re.compile(r" for \d+ s$")
 
 Look = Callable[[], None]
 """Looks at one thing; raises what is wrong with it."""
@@ -68,6 +70,11 @@ class Looks:
         except RootNotAllowedError:
             raise PathNotFoundError("it leads elsewhere than when the service began") from None
         self._storages[root] = storage
+
+
+def _gist(reasons: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the reasons without for how long, so that a probe every second isn't a line each."""
+    return tuple(_FOR_HOW_LONG.sub("", reason) for reason in reasons)
 
 
 @dataclass(slots=True)
@@ -164,7 +171,7 @@ class Readiness:
             before = None if self._last is None else self._last[1]
             self._last = (self._clock.monotonic(), reasons)
         asked.set_result(reasons)
-        if reasons and reasons != before:
+        if reasons and (before is None or _gist(reasons) != _gist(before)):
             logger.warning("not ready: %s", "; ".join(reasons))
         elif before and not reasons:
             logger.info("ready again")

@@ -91,7 +91,7 @@ def test_an_answer_holds_for_a_second(things: Things, clock: ManualClock) -> Non
 
 
 def test_what_hangs_is_said_and_costs_one_thread_however_often_it_is_asked(
-    things: Things, clock: ManualClock
+    things: Things, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     things.wrong = {"a": ""}
     things.hanging["a"] = threading.Event()
@@ -100,6 +100,7 @@ def test_what_hangs_is_said_and_costs_one_thread_however_often_it_is_asked(
         assert ready.reasons() == (f"a: no answer for {seconds} s",)
         clock.advance(10_000)
     assert things.looked["a"] == 1
+    assert [record.getMessage() for record in caplog.records] == ["not ready: a: no answer for 0 s"]
     (looker,) = (thread for thread in threading.enumerate() if thread.name == "looks at a")
     things.hanging["a"].set()
     looker.join()
