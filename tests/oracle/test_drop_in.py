@@ -6,6 +6,7 @@ counted as many, and Hudi's log tells of no fallback.
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from fsview.routes import BY_NAME
+from fsview.table_view import TableView
 from tests.kit.driver_log import driver_log, fallbacks
 from tests.kit.hudi import HUDI, HUDI_0, Hudi
 from tests.kit.recording_relay import OK, Exchange, RecordingRelay, asked
@@ -37,6 +39,8 @@ from tests.oracle.drop_in import (
     write_beside,
     written_beside,
 )
+from timeline.instant import ROLLBACK
+from timeline.storage.open import open_storage
 
 ROOT = Path(__file__).parents[2]
 
@@ -239,11 +243,42 @@ def test_two_jobs_write_a_table_at_a_time(
         job.check()
         job.write("upsert", job.changed(CITIES, range(30, 33)))
         job.check()
-        assert "clean" in job.actions()
+    # Of the other table nothing is left over: its changes lie in logs.
+    assert "clean" in jobs[0].actions()
     seen = service.check_all_answered()
     check_asked(seen, list(BESIDE), markers=True)
     report(service.check_followed())
     assert fallbacks(log) == fallbacks(tmp_path / "other.log") == []
+
+
+def test_what_one_server_leaves_behind_the_other_rolls_back(
+    hudi: Hudi, service: Service, log: Path
+) -> None:
+    kind = KINDS[2]
+    ours = Job(hudi, service.lake / str(kind), kind, pointed_at(service.relay.port))
+    theirs = Job(hudi, ours.path, kind, {})
+    ours.write("bulk_insert", ours.changed(CITIES, range(8)))
+    ours.fail(ours.changed(CITIES, range(12)))
+
+    # Hudi's own server, in the driver, finds our markers; then ours finds its.
+    seen = asked(service.relay.exchanges)
+    rows = ours.changed(CITIES[:2], range(4))
+    theirs.write("upsert", rows, **QUIET)
+    theirs.fail(ours.changed(CITIES, range(12)))
+    assert asked(service.relay.exchanges) == seen
+    ours.rows |= keyed(rows)
+    ours.write("upsert", ours.changed(CITIES[1:], range(2)), **QUIET)
+
+    ours.check()
+    rollbacks = [i for i in ours.timeline() if i.is_completed and i.action == ROLLBACK]
+    assert len(rollbacks) == 2
+    files = {file.name for file in ours.path.glob("p=*/*") if file.suffix == ".parquet"}
+    view = TableView(open_storage(str(ours.path))).newest()
+    view.load_all_partitions()
+    named = (view.all_base_files(f"p={city}") for city in CITIES)
+    assert files == {file.name for file in itertools.chain(*named)}
+    service.check_all_answered()
+    assert fallbacks(log) == []
 
 
 class Outage:
