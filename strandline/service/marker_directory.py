@@ -229,11 +229,7 @@ class MarkerDirectory:
                         pending.created.set_result(False)
                 batch = [pending for pending in batch if not pending.refusable]
             if batch:
-                began_s = self._clock.monotonic()
                 self._flush(batch)
-                with self._lock:
-                    self._took_s = self._clock.monotonic() - began_s
-                    self._expected = len(batch) + len(self._pending)
 
     def _gather(self) -> None:
         """Wait a moment for those who were answered last; the caller holds ``_lock``."""
@@ -244,6 +240,9 @@ class MarkerDirectory:
 
     def _flush(self, batch: list[_Pending]) -> None:
         """Make a batch durable, then answer those who wait for it."""
+        began_s = self._clock.monotonic()
+        fresh: list[str] = []
+        error: Exception | None = None
         try:
             with self._io:
                 self._look()
@@ -252,13 +251,18 @@ class MarkerDirectory:
                 if fresh:
                     self._write(fresh)
         except Exception as exc:  # noqa: BLE001 - handed to every waiting request
-            for pending in batch:
-                pending.created.set_exception(exc)
-            return
+            error = exc
+        with self._lock:
+            # Before anybody is answered: who comes back at once mustn't be counted twice.
+            self._took_s = self._clock.monotonic() - began_s
+            self._expected = len(batch) + len(self._pending)
         new = set(fresh)
         for pending in batch:
-            pending.created.set_result(pending.name in new)
-            new.discard(pending.name)
+            if error is not None:
+                pending.created.set_exception(error)
+            else:
+                pending.created.set_result(pending.name in new)
+                new.discard(pending.name)
 
     def _write(self, fresh: list[str]) -> None:
         """Write new markers behind those of the current file; the caller holds ``_io``."""

@@ -50,19 +50,19 @@ class Held(LocalStorage):
 
 
 class Lasting(Held):
-    """A storage whose writes take ``lasts_ms`` by a clock."""
+    """A storage whose writes take time by a clock, until ``at_once`` is set."""
 
     def __init__(self, base_path: str, clock: ManualClock) -> None:
         super().__init__(base_path)
         self.clock = clock
-        self.lasts_ms = 100
+        self.at_once = threading.Event()
 
     def create(self, path: str, data: bytes = b"") -> None:
-        self.clock.advance(self.lasts_ms)
+        self.clock.advance(0 if self.at_once.is_set() else 100)
         super().create(path, data)
 
     def replace(self, path: str, data: bytes) -> None:
-        self.clock.advance(self.lasts_ms)
+        self.clock.advance(0 if self.at_once.is_set() else 100)
         super().replace(path, data)
 
 
@@ -159,7 +159,7 @@ def test_tasks_that_come_back_go_together(
     for turn in (1, 2):
         assert all(answer.result(20) for answer in asked)
         if turn == 2:
-            held.lasts_ms = 0  # the end: nobody is waited for
+            held.at_once.set()  # the end: nobody is waited for
         asked = [service.submit(directory(base), name(turn * 100 + n)) for n in range(10)]
     assert all(answer.result(20) for answer in asked)
     assert held.calls.snapshot()["replace", "marker"] == 3
