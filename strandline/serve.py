@@ -19,7 +19,13 @@ import click
 
 from fsview.store.heap import share_heap
 from fsview.store.open import KINDS, StoreOptions
-from strandline.config import ADMIT_NETWORKS, MEMORY_BYTES, ROCKSDB_DIR, SPILL_DIR, STORAGE_TYPE
+from strandline.config import (
+    ADMIT_NETWORKS,
+    MEMORY_BYTES,
+    ROCKSDB_DIR,
+    SPILL_DIR,
+    STORAGE_TYPE,
+)
 from strandline.serve_settings import (
     FLAGS,
     HOST,
@@ -31,7 +37,6 @@ from strandline.serve_settings import (
     STORAGE_OPTIONS,
     TOKEN_FILE,
     Flag,
-    ServeSettings,
 )
 from strandline.service.admission import parse_networks, read_token_file
 from strandline.service.assembly import Parts
@@ -41,6 +46,7 @@ from strandline.service.log_format import escaped, event, log_to
 from strandline.service.options import PartsOptions, ServerOptions
 from strandline.service.server import ServiceServer
 from strandline.service.tls import server_context
+from strandline.setting_sources import ServeSettings
 from timeline.errors import ConfigError, StoreError
 from timeline.storage.open import require_driver
 from timeline.table_id import TableId

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from strandline.config import Scope
-from strandline.serve_settings import FLAGS, SERVE_SETTINGS, variable
+from strandline.serve_settings import FLAGS, SERVE_SETTINGS
+from strandline.setting import Scope
+from strandline.setting_sources import variable
 from tests.kit import reference
 
 ROOT = Path(__file__).parents[1]

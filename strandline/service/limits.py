@@ -21,8 +21,8 @@ from strandline.config import (
     REQUEST_LINE_BYTES,
     REQUEST_TIMEOUT,
     WRITE_TIMEOUT,
-    Settings,
 )
+from strandline.setting import Settings
 
 RESERVED_FILES: Final = 256
 """Open files that connections leave to the rest: those refused, storage, stores, pipes."""

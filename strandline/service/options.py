@@ -10,8 +10,8 @@ from typing import Any, Final
 from fsview.store.open import StoreOptions
 from fsview.table_view import RETAINED_SNAPSHOTS
 from strandline import config
-from strandline.config import Settings
 from strandline.service.limits import Limits
+from strandline.setting import Settings
 from timeline.errors import ConfigError
 
 THREADS: Final = 16

@@ -38,12 +38,11 @@ from strandline.config import (
     SPILL_DIR,
     STORAGE_TYPE,
     TLS_CA,
-    Setting,
-    Settings,
 )
 from strandline.service.admission import new_token
 from strandline.service.child_process import ChildProcess
 from strandline.service.options import Birth, PartsOptions, ServerOptions
+from strandline.setting import Setting, Settings
 from timeline.errors import ConfigError, ServiceUnreachableError
 from timeline.table_id import TableId
 

@@ -16,7 +16,7 @@ from executor_proxy.locate import NEWEST, ViewLocation
 from executor_proxy.report import LookupReport
 from fsview.view import FileSystemView
 from strandline import config
-from strandline.config import Settings
+from strandline.setting import Settings
 from timeline.errors import StrandlineError
 from timeline.storage.base import Storage
 from timeline.table_id import absolute

@@ -25,7 +25,7 @@ from executor_proxy.report import LookupReport
 from fsview.build import pending_clustering
 from strandline.clean.policy import CleanSettings
 from strandline.clean.run import Cleaner, CleanMemory, CleanResult
-from strandline.config import Settings
+from strandline.setting import Settings
 from strandline.write import keyed, tag
 from strandline.write import settings as options
 from strandline.write.bucket import Assignment, Sizing, UpdateGroup, assign

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from strandline.clean.policy import CLEAN_SETTINGS
-from strandline.config import SERVICE_SETTINGS, Setting, Settings
+from strandline.config import SERVICE_SETTINGS
+from strandline.setting import Setting, Settings
 from strandline.write.base_file import CODECS, BaseFileSettings
 from timeline.errors import ConfigError
 

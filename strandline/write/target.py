@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from strandline.config import Setting, Settings
+from strandline.setting import Setting, Settings
 from strandline.write import settings as options
 from strandline.write.base_file import MIN_KEY, read_footer
 from strandline.write.bucket import Sizing, average_record_bytes

@@ -17,11 +17,12 @@ import click
 from fsview.routes import ROUTES
 from strandline.__main__ import main as command_line
 from strandline.clean.policy import CLEAN_SETTINGS
-from strandline.config import SERVICE_SETTINGS, Setting
+from strandline.config import SERVICE_SETTINGS
 from strandline.serve import SettingOption
 from strandline.serve_settings import SERVE_SETTINGS
 from strandline.service.assembly import Parts
 from strandline.service.options import PartsOptions
+from strandline.setting import Setting
 from strandline.write.settings import ALIASES, WRITE_SETTINGS
 
 HEAD = """\

@@ -10,9 +10,8 @@ from strandline.config import (
     SERVICE_SETTINGS,
     STOP_GRACE,
     STORAGE_TYPE,
-    Setting,
-    Settings,
 )
+from strandline.setting import Setting, Settings
 from timeline.errors import ConfigError
 
 

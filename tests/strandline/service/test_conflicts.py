@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from strandline.config import SERVICE_SETTINGS, Settings
+from strandline.config import SERVICE_SETTINGS
 from strandline.service.assembly import Parts
 from strandline.service.conflict_detector import IDLE_PERIODS, ConflictDetector, ConflictWatch
 from strandline.service.conflicts import candidates, changed_by
@@ -20,6 +20,7 @@ from strandline.service.marker_files import directory_path, file_group_of
 from strandline.service.markers import MarkerService
 from strandline.service.options import Birth, ConflictOptions, PartsOptions, ServerOptions
 from strandline.service.server import ServiceServer
+from strandline.setting import Settings
 from tests.kit.live_service import HttpClient, running
 from tests.kit.memory_storage import MemoryStorage
 from tests.kit.small_table import SmallTable

@@ -21,7 +21,7 @@ from urllib.parse import urlencode
 import pytest
 
 from strandline import TimelineService
-from strandline.config import SERVICE_SETTINGS, Settings
+from strandline.config import SERVICE_SETTINGS
 from strandline.service import limits as module
 from strandline.service.limits import RESERVED_FILES, Limits
 from strandline.service.options import Birth, PartsOptions, ServerOptions
@@ -29,6 +29,7 @@ from strandline.service.protocol import protocol_for
 from strandline.service.reception import Headers, Reception
 from strandline.service.server import ServiceServer
 from strandline.service.wsgi import Scope, Send
+from strandline.setting import Settings
 from tests.kit import golden
 from tests.kit.live_service import TOKEN, GoldenTables, HttpClient, parts_of, serving
 from tests.kit.raw_http import Answer, RawConnection, request

@@ -19,8 +19,9 @@ import pytest
 
 from executor_proxy.http import HttpSession
 from strandline import TimelineService
-from strandline.config import EMBED_REUSE, SERVICE_SETTINGS, Settings
+from strandline.config import EMBED_REUSE, SERVICE_SETTINGS
 from strandline.service.admission import new_token
+from strandline.setting import Settings
 from tests.kit import golden
 from timeline.errors import (
     ConfigError,

@@ -17,11 +17,12 @@ from cryptography.hazmat.primitives import serialization
 from executor_proxy.http import HttpSession
 from executor_proxy.locate import ViewLocation, connect
 from strandline import TimelineService
-from strandline.config import SERVICE_SETTINGS, TLS_CA, TLS_CERTIFICATE, TLS_KEY, Settings
+from strandline.config import SERVICE_SETTINGS, TLS_CA, TLS_CERTIFICATE, TLS_KEY
 from strandline.service.app import STATUS
 from strandline.service.limits import Limits
 from strandline.service.server import ServiceServer
 from strandline.service.tls import server_context
+from strandline.setting import Settings
 from tests.kit import golden
 from tests.kit.live_service import TOKEN, GoldenTables, serving
 from tests.kit.raw_http import RawConnection, request

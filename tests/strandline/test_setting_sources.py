@@ -1,4 +1,4 @@
-"""``strandline.serve_settings``: which source goes before which, and what is refused of each."""
+"""``strandline.setting_sources``: which source goes before which, and what is refused of each."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ from strandline.serve_settings import (
     ROOTS,
     SERVE_SETTINGS,
     STORAGE_OPTIONS,
-    ServeSettings,
-    variable,
 )
+from strandline.setting_sources import ServeSettings, variable
 from timeline.errors import ConfigError
 
 SETTINGS = [s.name for flag in FLAGS for s in flag.settings if s is not CONFIG]
