@@ -100,6 +100,14 @@ def keyed(rows: Rows) -> dict[tuple[str, str], dict[str, Any]]:
     return {(row["p"], row["id"]): row for row in rows}
 
 
+def java_errors() -> tuple[type[Exception], ...]:
+    """Return how a failure of Hudi's comes; PySpark isn't there where tests are only collected."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors.exceptions.captured import CapturedException
+
+    return Py4JJavaError, CapturedException
+
+
 class Job:
     """Writes one table with Hudi's own writer.
 
@@ -154,14 +162,11 @@ class Job:
 
     def fail(self, rows: Rows) -> None:
         """Upsert, and be refused once all files are written: the instant stays pending."""
-        from py4j.protocol import Py4JJavaError
-        from pyspark.errors.exceptions.captured import CapturedException
-
         refused = {name.replace(".", "_"): value for name, value in REFUSE_COMMIT.items()}
         held = dict(self.rows)
         try:
             self.write("upsert", rows, **refused)
-        except (Py4JJavaError, CapturedException):
+        except java_errors():
             self.rows = held
             return
         raise AssertionError("the commit was to be refused")

@@ -33,6 +33,7 @@ from tests.oracle.drop_in import (
     ROUNDS,
     Job,
     Kind,
+    java_errors,
     keyed,
     locked,
     pointed_at,
@@ -93,15 +94,22 @@ class Service:
         )
 
 
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
-    lake = tmp_path / "lake"
+@contextmanager
+def served(folder: Path, *options: str) -> Iterator[Service]:
+    """Run a service with these options of ``strandline serve``."""
+    lake = folder / "lake"
     lake.mkdir()
     with (
-        ServeProcess(lake, tmp_path / "serve.log") as process,
+        ServeProcess(lake, folder / "serve.log", *options) as process,
         RecordingRelay(process.port) as relay,
     ):
         yield Service(process, relay, lake)
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    with served(tmp_path) as service:
+        yield service
 
 
 @pytest.fixture
@@ -249,6 +257,38 @@ def test_two_jobs_write_a_table_at_a_time(
     check_asked(seen, list(BESIDE), markers=True)
     report(service.check_followed())
     assert fallbacks(log) == fallbacks(tmp_path / "other.log") == []
+
+
+def test_the_later_of_two_writers_of_a_file_is_refused_early(
+    hudi: Hudi, log: Path, tmp_path: Path
+) -> None:
+    options = ("--early-conflicts=true", "--early-conflicts-period=50")
+    with served(tmp_path, *options) as service:
+        path = service.lake / str(KINDS[0])
+        pointed = pointed_at(service.relay.port) | locked(path)
+        pointed["hoodie.write.concurrency.early.conflict.detection.enable"] = "true"
+        job = Job(hudi, path, KINDS[0], pointed)
+        job.write("bulk_insert", job.changed(CITIES, range(8)))
+        job.fail(job.changed(CITIES, range(4)))
+        (pending,) = [i for i in job.timeline() if not i.is_completed]
+        # Its writer lives as long as this is fresh.
+        heartbeat = path / ".hoodie" / ".heartbeat" / pending.requested_time
+        heartbeat.parent.mkdir(exist_ok=True)
+        heartbeat.touch()
+
+        first = threading.Lock()
+
+        def wait_for_conflict(request: Exchange) -> None:
+            if request.path.endswith("/marker/create") and not first.acquire(blocking=False):
+                while not service.process.status()["markers"]["conflicts"]:
+                    pass  # asking takes its time
+
+        service.relay.before = wait_for_conflict
+        with pytest.raises(java_errors(), match="HoodieEarlyConflictDetectionException"):
+            job.write("upsert", job.changed(CITIES, range(4)))
+        service.relay.before = None
+        job.check()
+        service.check_all_answered()
 
 
 def test_what_one_server_leaves_behind_the_other_rolls_back(
