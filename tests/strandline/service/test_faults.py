@@ -147,7 +147,8 @@ def test_while_the_storage_is_away_all_that_is_held_is_answered(
             indented = client.request("GET", route.path, {**params, "pretty": ""})
             assert json.loads(indented.body) == json.loads(answered.body)
         check_told(client.request("GET", LATEST, of(3)), "injected: list .hoodie/timeline")
-        assert client.request("GET", "/healthz").status == 200
+        health = client.request("GET", "/healthz")
+        assert (health.status, b"injected: stat" in health.body) == (503, True)
         status = json.loads(client.request("GET", "/v1/strandline/status").body)
         assert f"file://{BASE}" in status["tables"]
     assert sum(service.parts.hot.counts.values()) > hot
