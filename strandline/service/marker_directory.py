@@ -182,8 +182,8 @@ class MarkerDirectory:
         """
         with self._lock:
             # Who holds ``_io`` may be deleting, which must not meet another object's flush.
-            self._retired = not (self._pending or self._flushing or self._io.locked())
-            retired = self._retired
+            busy = self._pending or self._flushing or self._io.locked()
+            retired = self._retired = self._retired or not busy
         if retired:
             self._end_watch()
         return retired
