@@ -30,6 +30,7 @@ from tests.strandline.service.test_markers import answer, check_tree, meant
 REFRESHED = [name for name in golden.server_names() if name.startswith("refresh_")]
 CLEANED = [name for name in REFRESHED if "cleanonly" in name]
 TRACES = [name for name in golden.server_names() if name.startswith("client_trace")]
+MARKS = {"child": pytest.mark.property}
 TRACED = {"mor_basic_v6": 7, "mor_basic_v9": 7, "special_cow_v6": 2}
 """Table → the step that its client's requests were traced at."""
 
@@ -39,7 +40,11 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> GoldenLake:
     return GoldenLake(tmp_path_factory.mktemp("lake"))
 
 
-@pytest.fixture(scope="module", params=WAYS)
+@pytest.fixture(
+    scope="module",
+    # What differs between the child and serve's process is how they are told things.
+    params=[pytest.param(way, marks=MARKS.get(way, ())) for way in WAYS],
+)
 def service(
     request: pytest.FixtureRequest, lake: GoldenLake, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Service]:
