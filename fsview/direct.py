@@ -16,8 +16,9 @@ from functools import lru_cache
 from typing import Any, Final
 
 from fsview import query
+from fsview.chunk_layout import group_bounds
 from fsview.model import BaseFile, FileSlice
-from fsview.packed import PartitionVersion, alone, group_bounds
+from fsview.packed import PartitionVersion, alone
 from fsview.rows import BASE_BYTES, HEAD_BYTES, base_tail, is_plain, read_head, unpack_id
 from fsview.snapshot import Snapshot
 from fsview.wire import PathForms, base_file_dto, dumps, encoded, file_slice_dto

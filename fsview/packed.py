@@ -1,10 +1,8 @@
 """The files of one partition, packed: a tuple of immutable chunks.
 
-Chunk, big-endian: number of groups u16, one u32 offset for each group, then the groups in order of
-their file ids (as text); a group is its packed id and its rows (``fsview.rows``) in the order of
-instant, base before log, version, token. All files of a group lie in one chunk, so a point look-up
-touches one chunk and a change rewrites one. Chunks are shared between the versions of a partition
-that don't differ in them.
+All files of a group lie in one chunk (``fsview.chunk_layout``), so a point look-up touches one
+chunk and a change rewrites one. Chunks are shared between the versions of a partition that don't
+differ in them.
 
 Slices aren't stored: how logs fall into slices depends on completion times and pending plans
 (``fsview.groups``), which change while the files stay.
@@ -12,15 +10,15 @@ Slices aren't stored: how logs fall into slices depends on completion times and 
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, groupby
-from struct import Struct, pack, unpack_from
-from typing import Any, Final
+from itertools import accumulate
+from typing import Any
 
 from fsview.chunk import Chunk
+from fsview.chunk_layout import NO_GROUPS, cut, find, group_bounds, places, spliced
 from fsview.file_names import parse_base_name, parse_data_file, parse_log_file
 from fsview.rows import (
     UNKNOWN_SIZE,
@@ -36,13 +34,6 @@ from fsview.rows import (
     unpack_rows,
 )
 from timeline.storage.base import FileInfo
-
-CHUNK_BYTES: Final = 8192
-"""A chunk is cut before the group that would take it beyond this, so a larger group has its own."""
-
-_COUNT: Final = Struct(">H")
-_OFFSET: Final = Struct(">I")
-_NO_GROUPS: Final = _COUNT.pack(0)
 
 
 def file_id_of_name(name: str) -> str | None:
@@ -109,7 +100,7 @@ class PartitionVersion:
             for file_id in sorted(groups)
         ]
         starts = list(accumulate(map(len, bodies), initial=0))[:-1]
-        return cls(partition, *_cut(starts, b"".join(bodies)))
+        return cls(partition, *cut(starts, b"".join(bodies)))
 
     def files(self) -> Iterator[DataFile]:
         """Yield every file, in order of file id and row order."""
@@ -138,7 +129,7 @@ class PartitionVersion:
         if at < 0:
             return ()
         data = self.chunks[at].read()
-        found = _find(data, file_id)
+        found = find(data, file_id)
         return () if found is None else tuple(unpack_rows(self.partition, file_id, data, *found))
 
     def with_changes(
@@ -166,11 +157,11 @@ class PartitionVersion:
             by_chunk[max(0, bisect_right(self.first_ids, file_id) - 1)].append(file_id)
         chunks, first_ids = list(self.chunks), list(self.first_ids)
         for at in sorted(by_chunk, reverse=True):  # from behind, so that earlier places stay
-            data = self.chunks[at].read() if self.chunks else _NO_GROUPS
+            data = self.chunks[at].read() if self.chunks else NO_GROUPS
             bodies = []
-            for file_id, place, old in _places(data, by_chunk[at]):
+            for file_id, place, old in places(data, by_chunk[at]):
                 bodies.append((place, old, changes[file_id].apply(self.partition, file_id, old)))
-            chunks[at : at + 1], first_ids[at : at + 1] = _cut(*_spliced(data, bodies))
+            chunks[at : at + 1], first_ids[at : at + 1] = cut(*spliced(data, bodies))
         return PartitionVersion(self.partition, tuple(chunks), tuple(first_ids))
 
     def renewed(self) -> PartitionVersion:
@@ -247,131 +238,6 @@ def _pack_group(file_id: str, files: Iterable[DataFile]) -> bytes:
     return pack_id(file_id) + b"".join(map(pack_row, files))
 
 
-def _cut(starts: list[int], groups: bytes) -> tuple[tuple[Chunk, ...], tuple[str, ...]]:
-    """Return the chunks of packed groups, and the first id of each.
-
-    Args:
-        starts: Where each group starts, counted from anywhere.
-        groups: All of them, in order.
-    """
-    if not starts:
-        return (), ()
-    parts: Iterable[tuple[list[int], bytes]] = ((starts, groups),)
-    if len(groups) + _OFFSET.size * len(starts) > CHUNK_BYTES:
-        parts = _parts(starts, groups)
-    chunks, first_ids = [], []
-    for each, part in parts:
-        moved = _COUNT.size + _OFFSET.size * len(each) - each[0]
-        offsets = [start + moved for start in each] if moved else each
-        chunks.append(Chunk(pack(f">H{len(offsets)}I", len(offsets), *offsets) + part))
-        first_ids.append(unpack_id(part, 0)[0])
-    return tuple(chunks), tuple(first_ids)
-
-
-def _parts(starts: list[int], groups: bytes) -> Iterator[tuple[list[int], bytes]]:
-    """Yield the groups of each chunk; see ``_cut``."""
-    first, end = starts[0], starts[0] + len(groups)
-    bounds = [start - first + _OFFSET.size * place for place, start in enumerate((*starts, end))]
-    pieces = -(-bounds[-1] // CHUNK_BYTES)
-
-    def chunk_number(place: int) -> int:
-        # Cutting by even shares leaves no small last chunk behind.
-        return (bounds[place] + bounds[place + 1]) // 2 * pieces // bounds[-1]
-
-    for _, members in groupby(range(len(starts)), chunk_number):
-        places = list(members)
-        begin, stop = places[0], places[-1] + 1
-        ends = end if stop == len(starts) else starts[stop]
-        yield starts[begin:stop], groups[starts[begin] - first : ends - first]
-
-
-def _spliced(
-    chunk: bytes, changed: list[tuple[int, bytes | None, bytes | None]]
-) -> tuple[list[int], bytes]:
-    """Return the groups of a chunk as ``_cut`` takes them, some made, changed or taken away.
-
-    Args:
-        chunk: The chunk.
-        changed: In order: place of the group, or of the one that it comes before; what it was;
-            what it is. ``None`` where it isn't there.
-    """
-    offsets = _offsets(chunk)
-    bounds = (*offsets, len(chunk))
-    starts: list[int] = []
-    parts: list[bytes] = []
-    place, copied, shift = 0, bounds[0], 0
-    for at, old, new in changed:
-        start = bounds[at]
-        starts += [offset + shift for offset in offsets[place:at]]
-        if new is not None:
-            starts.append(start + shift)
-        parts += (chunk[copied:start], new or b"")
-        shift += len(new or b"") - len(old or b"")
-        place, copied = at + (old is not None), start + len(old or b"")
-    starts += [offset + shift for offset in offsets[place:]]
-    parts.append(chunk[copied:])
-    return starts, b"".join(parts)
-
-
 def alone(partition: str, file_id: str, body: bytes) -> PartitionVersion:
     """Return the version of a partition that has one packed group, and no ghosts in it."""
-    return PartitionVersion(partition, *_cut([0], body))
-
-
-def group_bounds(chunk: bytes) -> Iterator[tuple[int, int]]:
-    """Yield where each group of a chunk starts and ends."""
-    offsets = _offsets(chunk)
-    return zip(offsets, (*offsets[1:], len(chunk)), strict=True)
-
-
-def _offsets(chunk: bytes) -> tuple[int, ...]:
-    """Return where each group of a chunk starts."""
-    (count,) = _COUNT.unpack_from(chunk)
-    return unpack_from(f">{count}I", chunk, _COUNT.size)
-
-
-def _places(chunk: bytes, file_ids: list[str]) -> Iterator[tuple[str, int, bytes | None]]:
-    """Yield each id with the place of its group, or of the one behind it, and the group.
-
-    Args:
-        chunk: The chunk.
-        file_ids: In order.
-    """
-    offsets = _offsets(chunk)
-    bounds = (*offsets, len(chunk))
-    start = bounds[0]
-    for file_id in file_ids:
-        place = _place_of(chunk, offsets, pack_id(file_id), start)
-        if place is None:
-            place = bisect_left(offsets, file_id, key=lambda at: unpack_id(chunk, at)[0])
-            yield file_id, place, None
-        else:
-            start = offsets[place]
-            yield file_id, place, chunk[start : bounds[place + 1]]
-
-
-def _place_of(chunk: bytes, offsets: tuple[int, ...], packed: bytes, start: int) -> int | None:
-    """Return which group has an id, looking from an offset on; faster than by halving."""
-    found = chunk.find(packed, start)
-    while found >= 0:
-        place = bisect_right(offsets, found) - 1
-        if offsets[place] == found:
-            return place
-        found = chunk.find(packed, found + 1)  # some rows that look alike
-    return None
-
-
-def _find(chunk: bytes, file_id: str) -> tuple[int, int] | None:
-    """Return where a group's rows start and end in a chunk, by halving."""
-    (count,) = _COUNT.unpack_from(chunk)
-    low, high = 0, count
-    while low < high:
-        middle = (low + high) // 2
-        (start,) = _OFFSET.unpack_from(chunk, _COUNT.size + _OFFSET.size * middle)
-        found, rows = unpack_id(chunk, start)
-        if found == file_id:
-            if middle + 1 == count:
-                return rows, len(chunk)
-            return rows, _OFFSET.unpack_from(chunk, _COUNT.size + _OFFSET.size * (middle + 1))[0]
-        low, high = (middle + 1, high) if found < file_id else (low, middle)
-    return None
+    return PartitionVersion(partition, *cut([0], body))

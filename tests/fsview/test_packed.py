@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fsview.chunk_layout import CHUNK_BYTES
 from fsview.file_names import data_files, parse_base_file, parse_data_file, parse_log_file
 from fsview.model import BaseFile, LogFile
-from fsview.packed import CHUNK_BYTES, PartitionVersion, file_id_of_name
+from fsview.packed import PartitionVersion, file_id_of_name
 from fsview.rows import (
     UNKNOWN_SIZE,
     DataFile,
