@@ -35,11 +35,11 @@ TARGETS: Final = {
     **{(number, "gone"): Target(at_most=0) for number in CONNECTIONS},
 }
 FIGURES: Final = {
-    "rate": "{} clients: ms a marker, all together",
-    "p50": "{} clients: answer, ms, p50",
-    "p99": "{} clients: answer, ms, p99",
-    "gone": "{} clients: markers lost or timed out",
-    "rate_per_s": "{} clients: markers created a second (more is better)",
+    "rate": "{} at a time: ms a marker, all together",
+    "p50": "{} at a time: p50 of the answers, ms",
+    "p99": "{} at a time: p99 of the answers, ms",
+    "gone": "{} at a time: markers lost or timed out",
+    "rate_per_s": "{} at a time: markers a second (more is better)",
 }
 
 

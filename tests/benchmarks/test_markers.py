@@ -33,7 +33,7 @@ def test_an_answer_that_is_no_marker_is_an_error(tmp_path: Path) -> None:
 def test_no_marker_is_lost(tmp_path: Path, number: int) -> None:
     bench = Bench(tmp_path, hudi=None, scale=0.02, rounds=1)
     found = {figure.what: figure for figure in measured(bench, PARTS, [str(number)])}
-    gone = found[f"{number} clients: markers lost or timed out"]
+    gone = found[f"{number} at a time: markers lost or timed out"]
     assert list(gone.ours) == [0]
     assert gone.met
     assert all(figure.ours and not figure.java for figure in found.values())
