@@ -19,7 +19,6 @@ from strandline import config
 from strandline.setting import Settings
 from timeline.errors import StrandlineError
 from timeline.storage.base import Storage
-from timeline.table_id import absolute
 from timeline.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ class EmbeddedService:
 
             try:
                 self._service = TimelineService.acquire(
-                    absolute(self._storage.base_path),
+                    self._storage.base_path,
                     self._settings,
                     host=self._host,
                     storage_options=self._storage_options,
@@ -107,7 +106,7 @@ class EmbeddedService:
     def _location(self, last_instant: str, timeline_hash: str) -> ViewLocation:
         service = self.service
         return ViewLocation(
-            base_path=absolute(self._storage.base_path),
+            base_path=self._storage.base_path,
             url=None if service is None else service.url,
             token=None if service is None else service.token,
             storage_options=self._storage_options,

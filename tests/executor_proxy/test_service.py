@@ -66,6 +66,14 @@ def test_a_view_keeps_its_instant_and_its_big_answers(table, service):
     assert view.last_instant().requested_time == time
 
 
+def test_a_relative_base_path_is_the_callers(table, service, tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    view = connect(service.url, "t", token=service.token, fallback=False)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert {f.path for f in view.latest_base_files("p=2")} < table.model.read_at("9")
+
+
 def test_connect_follows_the_table(table, service):
     view = connect(service.url, table.storage.base_path, token=service.token, fallback=False)
     assert {f.path for f in view.latest_base_files("p=2")} < table.model.read_at("9")
