@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from timeline.errors import (
 )
 from timeline.storage.base import Storage
 from timeline.storage.faults import Effect, Fault, FaultyStorage
+from timeline.storage.fsspec_storage import FsspecStorage
 from timeline.storage.local import LocalStorage
 from timeline.table_config import CONFIG_PATH
 from timeline.table_id import TableId
@@ -319,6 +321,31 @@ def test_a_table_that_was_deleted_is_not_made_again(base: Path, service: MarkerS
     assert not service.exists(directory(base))
     assert not service.delete(directory(base))
     assert not base.exists()
+
+
+def test_markers_are_kept_where_there_are_no_directories() -> None:
+    url = f"memory://markers/{uuid.uuid4()}/t"
+    storage = FsspecStorage(url)
+    table_id = TableId.of(url)
+    service = MarkerService(lambda _: (table_id, storage))
+    folder = f"{url}/.hoodie/.temp/{INSTANT}"
+    with pytest.raises(TableNotFoundError):
+        service.submit(folder, name(1)).result(20)
+    storage.create(CONFIG_PATH, b"damaged")
+    assert not service.exists(folder)
+    for number in (1, 2):
+        assert service.submit(folder, name(number)).result(20)
+    assert service.exists(folder)
+    storage.delete_tree(f".hoodie/.temp/{INSTANT}")
+    assert service.names(folder) == ()
+    assert service.submit(folder, name(1)).result(20)
+    assert {info.name for info in storage.list(f".hoodie/.temp/{INSTANT}")} == {
+        "MARKERS.type",
+        "MARKERS0",
+    }
+    assert service.delete(folder)
+    assert not service.delete(folder)
+    service.close()
 
 
 @pytest.mark.parametrize("linked", ["", "/.hoodie", "/.hoodie/.temp", f"/.hoodie/.temp/{INSTANT}"])
