@@ -451,7 +451,7 @@ def test_a_client_that_leaves_is_forgotten_with_all_it_asked(
         while server.parts.connections()["open"]:
             pass
         go.set()
-        assert other.ask("GET", "/", {})[0] == 200
+        assert other.ask("GET", "/v1/strandline/status", {})[0] == 200
         # Of 22 requests one had been begun.
         assert sum(asked(server).values()) == 1
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
