@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from itertools import islice
-from typing import Final
 
 from fsview.bootstrap import Bootstrap, Loaded
 from fsview.build import (
@@ -29,26 +27,16 @@ from fsview.history import known_after
 from fsview.packed import PartitionVersion
 from fsview.single_flight import Shared, SharedLoads
 from fsview.snapshot import LoadedFiles, Snapshot
+from fsview.strays import Strays, may_be_path
 from timeline.errors import StorageUnavailableError, StoreError, ViewBehindError
 from timeline.partition_metadata import read_partition_metadata
-from timeline.storage.base import checked_path
-
-STRAYS: Final = 8192
-"""How many paths that are nothing are remembered as that."""
-
-PATH_CHARACTERS: Final = 4096
-"""Longest path that is looked for; no file system has longer ones."""
 
 
 class PartitionLoader:
     """Fills the snapshots of one table; callers that want the same share one listing.
 
-    A writer asks for a partition that it is about to make, so a path without files is remembered
-    like any partition. But a caller may ask for any path: of those that turned out to be nothing
-    the oldest are forgotten, and listed again when they are asked for again.
-
-    ``_strays`` are paths that were asked for, and listed, and are no partitions of the table, by
-    age; the follower's lock guards them.
+    ``_strays`` are paths that were asked for, and listed, and are no partitions of the table; the
+    follower's lock guards them.
     """
 
     def __init__(
@@ -66,7 +54,7 @@ class PartitionLoader:
         self._follower = follower
         self._on_forgotten = on_forgotten
         self._loads = SharedLoads()
-        self._strays: dict[str, None] = {}
+        self._strays = Strays()
         self._readings: Shared[None] = Shared()
         self._bootstrap = Bootstrap(
             lambda reason: follower.count("metadata_table_refusals", reason=reason)
@@ -233,7 +221,7 @@ class PartitionLoader:
         with self._follower.lock:
             loaded = set(start.files.versions)
             held = start.files.versions.values()
-            known = {v.partition for v in held if not v.is_empty}.difference(self._strays)
+            known = self._strays.without(v.partition for v in held if not v.is_empty)
         versions: dict[str, PartitionVersion] = {}
         level = [""] if "" not in known else []
         while level:
@@ -335,37 +323,21 @@ class PartitionLoader:
                     unfinished.setdefault(instant, set()).add(version.partition)
         files = newest.files.versions.fork()
         files.update({version.partition: version for version in versions})
-        for version in versions:
-            self._strays.pop(version.partition, None)
-            if version.partition in nothing:
-                self._strays[version.partition] = None
-        forgotten = self._oldest_strays(files)
+        self._strays.heed((version.partition for version in versions), nothing)
+        forgotten = self._strays.forget_oldest(files)
         for partition in forgotten:
             del files[partition]
         filled = LoadedFiles(files, newest.files.known if known is None else known)
         follower.saved.save(
             replace(newest, files=filled),
-            {version.partition for version in versions}.union(forgotten),
+            # A restart has nothing from remembering what is nothing.
+            {
+                *(v.partition for v in versions if not (v.is_empty and v.partition in nothing)),
+                *forgotten,
+            },
             unfinished=unfinished,
             must_list=follower.must_list,
         )
         newest.files.versions, newest.files.known = filled.versions, filled.known
         follower.unfinished.update(unfinished)
         return forgotten
-
-    def _oldest_strays(self, files: Mapping[str, PartitionVersion]) -> list[str]:
-        """Take the oldest strays out that are too many; return those that are nothing still."""
-        excess = max(len(self._strays) - STRAYS, 0)
-        oldest = list(islice(self._strays, excess))
-        for partition in oldest:
-            del self._strays[partition]
-        return [p for p in oldest if p in files and files[p].is_empty]
-
-
-def may_be_path(partition: str) -> bool:
-    """Whether a storage can have something at a partition's path; else it has no files."""
-    try:
-        checked_path(partition)
-    except ValueError:
-        return False
-    return len(partition) <= PATH_CHARACTERS

@@ -14,11 +14,11 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from fsview.loader import PATH_CHARACTERS
 from fsview.local import LocalView
 from fsview.metrics import Metrics
 from fsview.single_flight import Shared
 from fsview.store.open import Stores
+from fsview.strays import PATH_CHARACTERS
 from fsview.table_view import RETAINED_SNAPSHOTS, TableView
 from timeline.clock import Clock
 from timeline.errors import InputError, RootNotAllowedError

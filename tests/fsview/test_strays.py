@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
-from fsview.loader import STRAYS
+from fsview.strays import STRAYS
 from fsview.table_view import TableView
+from tests.kit.stores import Restarted
 from tests.kit.wide_table import small_table
 
 
@@ -95,3 +97,17 @@ def test_many_callers_at_a_time_are_all_answered() -> None:
         thread.join()
     assert not wrong
     assert held_strays(view) == STRAYS
+
+
+def test_a_restart_goes_on_without_them(tmp_path: Path) -> None:
+    table = small_table()
+    service = Restarted("rocksdb", tmp_path, table.storage)
+    service.view.newest().load_partitions(["a", "b", "new", *invented(0, STRAYS + 10)])
+    service.restart()
+    assert sorted(service.view.held_partitions()) == []
+    service.view.newest()
+    assert sorted(service.view.held_partitions()) == ["a", "b"]
+    table.complete(table.begin([("new", "n1-0")]))
+    service.view.sync()
+    assert [file.file_id for file in service.view.newest().latest_base_files("new")] == ["n1-0"]
+    service.close()
