@@ -27,7 +27,7 @@ from fsview.history import known_after
 from fsview.packed import PartitionVersion
 from fsview.single_flight import Shared, SharedLoads
 from fsview.snapshot import LoadedFiles, Snapshot
-from fsview.strays import Strays, may_be_path
+from fsview.strays import STRAYS, Strays, may_be_path
 from timeline.errors import StorageUnavailableError, StoreError, ViewBehindError
 from timeline.partition_metadata import read_partition_metadata
 
@@ -207,6 +207,8 @@ class PartitionLoader:
             self._bootstrap.listed(len(listing))
             if not is_partition(listing):
                 nothing.add(partition)
+                if len(nothing) > STRAYS:
+                    continue  # it would be forgotten at once
             versions[partition] = PartitionVersion.of_listing(partition, listing, extensions)
         return Loaded(versions)
 

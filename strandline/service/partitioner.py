@@ -25,9 +25,9 @@ from zlib import crc32
 
 from timeline.errors import InputError
 
-MOST: Final = 100_000
+MOST: Final = 50_000
 """How many beginnings are remembered."""
-PATH_CHARACTERS: Final = 4096
+PATH_CHARACTERS: Final = 1024
 """Paths longer than this aren't remembered."""
 
 _NUMBER: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
