@@ -6,7 +6,10 @@ Messages go to stderr.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 import click
 
@@ -23,15 +26,32 @@ def _version() -> str:
 class _OneLine(click.Group):
     """A group that refuses in one line: what is wrong, without how it is used."""
 
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        """Read the words before the verb."""
+        if not args:  # which is answered with the help
+            return super().make_context(info_name, args, parent, **extra)
+        with _one_line():
+            return super().make_context(info_name, args, parent, **extra)
+
     def invoke(self, ctx: click.Context) -> object:
         """Run a verb."""
-        try:
+        with _one_line():
             return super().invoke(ctx)
-        except click.exceptions.NoArgsIsHelpError:
-            raise
-        except click.UsageError as error:
-            said = " ".join(error.format_message().split())
-            raise click.UsageError(said) from error
+
+
+@contextmanager
+def _one_line() -> Iterator[None]:
+    """Take from a refusal what click would show before it."""
+    try:
+        yield
+    except click.UsageError as error:
+        raise click.UsageError(" ".join(error.format_message().split())) from error
 
 
 @click.group(cls=_OneLine)

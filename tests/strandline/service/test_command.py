@@ -91,10 +91,19 @@ def test_bad_usage_is_refused_in_one_line_with_exit_code_2(arguments: list[str],
     assert said in result.stderr
 
 
-def test_a_verb_that_is_not_there_is_refused_in_one_line() -> None:
-    result = CliRunner().invoke(main, ["serv"], prog_name="strandline")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(["serv"], "Error: No such command 'serv'."), (["--prot", "serve"], "Error: No such option")],
+)
+def test_words_before_the_verb_are_refused_in_one_line(words: list[str], said: str) -> None:
+    result = CliRunner().invoke(main, words, prog_name="strandline")
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-    assert result.stderr.startswith("Error: No such command 'serv'.")
+    assert result.stderr.startswith(said)
+
+
+def test_without_words_the_verbs_are_shown() -> None:
+    result = CliRunner().invoke(main, [], prog_name="strandline")
+    assert "  serve  Serve the tables" in result.output
 
 
 def test_a_port_in_use_is_refused_in_one_line(tmp_path: Path) -> None:
