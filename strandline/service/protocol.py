@@ -185,6 +185,7 @@ class ServiceProtocol(asyncio.Protocol):
     def take_no_more(self) -> None:
         """Throw away what follows the last request."""
         self._deaf = True
+        self._backlog = _EMPTY
 
     def _hand_on(self, target: bytes, headers: Headers) -> None:
         """Queue the request for the application."""

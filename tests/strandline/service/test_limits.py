@@ -467,8 +467,10 @@ def test_expecting_to_be_told_to_send_a_body_is_answered_at_once(usual: ServiceS
 def test_an_upgrade_is_not_made(usual: ServiceServer) -> None:
     upgrade = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAA")
     with RawConnection(usual.port) as raw:
-        raw.socket.sendall(request("/", *upgrade, token=TOKEN) + b"PRI * HTTP/2.0")
+        # Much follows that is no request, nor one request too long.
+        raw.send_what_is_taken(request("/", *upgrade, token=TOKEN) + b"GET /\xff" * 10_000)
         assert [(a.status, a.body) for a in raw.answers()] == [(200, b"Hello Hudi")]
+    assert connections(usual).get("refused_500", 0) == 0
 
 
 def test_a_child_hears_of_limits_and_networks(tmp_path: Path) -> None:
