@@ -275,31 +275,38 @@ def chance(share: float) -> st.SearchStrategy[bool]:
     return st.integers(1, 100).map(lambda number: number > 100 - round(share * 100))
 
 
+def mostly(some: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    """Return what gives some of these, and now and then anything."""
+    return chance(0.2).flatmap(lambda odd: anything if odd else some)
+
+
 def values(place: Place) -> dict[str, st.SearchStrategy[str]]:
     """Return, by parameter, what is worth trying, in the form in which it is in a query string."""
     temps = [f"{base}/.hoodie/.temp" for base in place.base_paths]
     instants = [INSTANT, "20261121090000001", "1_2", "..", "", "x", "9" * 300]
-    directories = st.tuples(st.sampled_from(temps), st.sampled_from(instants)).map("/".join)
+    odd = st.tuples(st.sampled_from(temps), st.sampled_from(instants)).map("/".join)
+    sound = [f"{base}/.hoodie/.temp/{INSTANT}" for base in place.tables]
+    directories = st.one_of(st.sampled_from(sound), odd, st.sampled_from(place.base_paths))
+    names = st.integers(0, 50).map("2024-01-01/f{}.parquet.marker.CREATE".format)
     said: dict[str, st.SearchStrategy[str]] = {
         "basepath": st.sampled_from(place.base_paths),
         "partition": st.sampled_from(PARTITIONS),
         "partitionpath": st.sampled_from(PARTITIONS),
         "partitions": st.sampled_from(JSON_LISTS),
-        "markerdirpath": st.one_of(directories, st.sampled_from(place.base_paths)),
-        "instantstatedirpath": st.one_of(directories, st.sampled_from(place.base_paths)),
-        "markername": st.sampled_from(
-            ["2024-01-01/f.marker.CREATE", "../x", "a\nb", "", "n" * 5000]
-        ),
+        "markerdirpath": directories,
+        "instantstatedirpath": directories,
+        "markername": st.one_of(names, st.sampled_from(["../x", "a\nb", "", "n" * 5000])),
         "numbuckets": st.sampled_from(NUMBERS),
         "partitionnum": st.sampled_from(NUMBERS),
         "instants": st.sampled_from([INSTANT, ",", ",".join([INSTANT] * 2000), ""]),
         "refreshoff": st.sampled_from(["true", "TRUE", "false", ""]),
         "lastinstantts": st.sampled_from(["0", "", INSTANT, "9" * 400]),
     }
-    return {
-        name: st.one_of(some.map(lambda text: quote(text, errors="surrogatepass")), anything)
+    escaped = {
+        name: some.map(lambda text: quote(text, errors="surrogatepass"))
         for name, some in said.items()
     }
+    return {name: mostly(some) for name, some in escaped.items()}
 
 
 @dataclass(frozen=True)
