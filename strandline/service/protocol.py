@@ -167,6 +167,8 @@ class ServiceProtocol(asyncio.Protocol):
 
     def take(self, target: bytes, headers: Headers) -> None:
         """Answer now if the answer is ready; else go the long way."""
+        if self._deaf:
+            raise RefusedError(400, "request after the last one")
         incoming = self._incoming
         if (
             self._current is None

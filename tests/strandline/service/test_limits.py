@@ -464,14 +464,17 @@ def test_expecting_to_be_told_to_send_a_body_is_answered_at_once(usual: ServiceS
         assert [answer.status for answer in raw.answers()] == [404]
 
 
-def test_an_upgrade_is_not_made_and_what_follows_it_is_not_looked_at(
-    caplog: pytest.LogCaptureFixture,
+UPGRADE = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAA")
+
+
+@pytest.mark.parametrize("lines", [UPGRADE, ("Expect: 100-continue",), ("Connection: close",)])
+def test_what_follows_the_last_request_is_not_looked_at(
+    lines: tuple[str, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
-    upgrade = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAA")
     refusable = request("/", *(f"X-{n}: y" for n in range(30)))
     with limited(header_count=20) as server:
         with RawConnection(server.port) as raw:
-            raw.send_what_is_taken(request("/", *upgrade, token=TOKEN) + refusable * 1000)
+            raw.send_what_is_taken(request("/", *lines, token=TOKEN) + refusable * 1000)
             assert [(a.status, a.body) for a in raw.answers()] == [(200, b"Hello Hudi")]
         assert not any(name.startswith("refused") for name in connections(server))
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
