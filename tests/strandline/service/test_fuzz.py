@@ -22,14 +22,17 @@ from hypothesis import strategies as st
 
 from fsview.routes import BY_PATH
 from fsview.table_view import TableView
+from strandline.service.assembly import Parts
+from strandline.service.options import ConflictOptions, PartsOptions, ServerOptions
 from strandline.service.server import ServiceServer
 from tests.kit import golden
-from tests.kit.live_service import TOKEN, serving
+from tests.kit.live_service import TOKEN, running
 from tests.kit.raw_http import Answer, RawConnection, request, take
 from tests.kit.touched import Touched, watched
 from timeline.storage.local import LocalStorage
 
 INSTANT: Final = "20261121090000000"
+OLDER: Final = "20261121085959000"
 PROPER: Final = ("/v1/hoodie/view/slices/partition/latest/", "/v1/hoodie/view/slices/all")
 """What is asked properly: on the hot path, and the long way."""
 FILE: Final = b".parquet"
@@ -61,6 +64,10 @@ class Place:
         (self.root / "loop").symlink_to(self.root / "loop")
         (self.root / "way-out").symlink_to(self.outside)
         (self.table / "way-out").symlink_to(self.outside / "secret")
+        for table in self.tables:
+            beats = table / ".hoodie" / ".heartbeat"
+            beats.mkdir(exist_ok=True)
+            (beats / OLDER).touch()
         temp = self.table / ".hoodie" / ".temp"
         temp.mkdir(exist_ok=True)
         (temp / "20261121090000001").symlink_to(self.outside / "kept")
@@ -178,7 +185,9 @@ def known_now(base: str) -> dict[str, str]:
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     place = Place(tmp_path_factory.mktemp("fuzz"))
     known = [known_now(str(path)) for path in place.tables]
-    with serving(str(place.root)) as server, watched() as touched:
+    conflicts = ConflictOptions(enabled=True, checks_commits=True, period_s=0.01)
+    parts = Parts(PartsOptions((str(place.root),), TOKEN, conflicts=conflicts))
+    with running(ServiceServer(parts, ServerOptions())) as server, watched() as touched:
         live = Live(server, place, touched, known)
         yield live
         live.bystander.socket.close()
@@ -190,7 +199,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 
 METHODS: Final = ["GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "PROPFIND"]
 OWN_PARAMS: Final = {
-    "/marker/": ("markerdirpath", "markername"),
+    "/marker/": ("markerdirpath", "markername", "basepath"),
     "/partitioner/": ("numbuckets", "partitionpath", "partitionnum"),
     "/instantstate/": ("instantstatedirpath",),
 }
@@ -285,7 +294,7 @@ def values(place: Place) -> dict[str, st.SearchStrategy[str]]:
     temps = [f"{base}/.hoodie/.temp" for base in place.base_paths]
     instants = [INSTANT, "20261121090000001", "1_2", "..", "", "x", "9" * 300]
     odd = st.tuples(st.sampled_from(temps), st.sampled_from(instants)).map("/".join)
-    sound = [f"{base}/.hoodie/.temp/{INSTANT}" for base in place.tables]
+    sound = [f"{base}/.hoodie/.temp/{i}" for base in place.tables for i in (INSTANT, OLDER)]
     directories = st.one_of(st.sampled_from(sound), odd, st.sampled_from(place.base_paths))
     names = st.integers(0, 50).map("2024-01-01/f{}.parquet.marker.CREATE".format)
     said: dict[str, st.SearchStrategy[str]] = {
