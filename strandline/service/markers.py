@@ -31,7 +31,11 @@ from timeline.table_id import TableId
 MAX_DIRECTORIES: Final = 1000
 MAX_SPELLINGS: Final = 4 * MAX_DIRECTORIES
 IDLE_S: Final = 3600.0
-THREADS: Final = 4
+THREADS: Final = 32
+"""A directory takes one at most, while it is written; one whose storage hangs doesn't give it back,
+and there must be some left for the others. They are started as they are needed."""
+END_S: Final = 0.3
+"""How long the end waits for what is being written; nobody waits for an answer any more."""
 
 TableOf = Callable[[str], tuple[TableId, Storage]]
 """From a base path to the table's id and storage; refuses what the service may not serve."""
@@ -154,9 +158,11 @@ class MarkerService:
             self._detector.start()
 
     def close(self) -> None:
-        """Finish what is queued and end the threads."""
+        """Finish what is queued, but for what hangs in storage: that ends with the process."""
         self._detector.close()
-        self._pool.shutdown()
+        ending = threading.Thread(target=self._pool.shutdown, name="markers-end", daemon=True)
+        ending.start()
+        ending.join(END_S)
 
     def _place_of(self, directory: str) -> tuple[_Place, Storage]:
         base_path, instant = split_directory(directory)

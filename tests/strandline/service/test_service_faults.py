@@ -506,15 +506,24 @@ def test_a_storage_that_fails_now_and_then_loses_no_marker(tmp_path: Path) -> No
 
 
 class Hanging(LocalStorage):
-    """Lists nothing until it is let go."""
+    """Lists and writes nothing until it is let go."""
 
-    go = threading.Event()
-    waiting = threading.Semaphore(0)
+    def __init__(self, base_path: str) -> None:
+        super().__init__(base_path)
+        self.go = threading.Event()
+        self.waiting = threading.Semaphore(0)
 
     def list(self, path: str) -> tuple[FileInfo, ...]:
+        self._hang()
+        return super().list(path)
+
+    def create(self, path: str, data: bytes = b"") -> None:
+        self._hang()
+        super().create(path, data)
+
+    def _hang(self) -> None:
         self.waiting.release()
         assert self.go.wait(60)
-        return super().list(path)
 
 
 def test_a_table_whose_storage_hangs_keeps_no_ready_answer_and_no_probe(tmp_path: Path) -> None:
@@ -522,9 +531,10 @@ def test_a_table_whose_storage_hangs_keeps_no_ready_answer_and_no_probe(tmp_path
     sound, hanging = local_table(tmp_path / "sound"), local_table(tmp_path / "hanging")
     asked = known(sound.storage)
     stuck = asking(LATEST, known(hanging.storage))
+    storage = Hanging(hanging.storage.base_path)
 
     def opener(path: str, _options: object) -> Storage:
-        return Hanging(path) if path.endswith("hanging") else LocalStorage(path)
+        return storage if path.endswith("hanging") else LocalStorage(path)
 
     threads = 4
     with (
@@ -539,14 +549,22 @@ def test_a_table_whose_storage_hangs_keeps_no_ready_answer_and_no_probe(tmp_path
         for _ in range(5 * threads):
             connection = stack.enter_context(RawConnection(server.port))
             connection.socket.sendall(stuck)
-        assert Hanging.waiting.acquire(timeout=60)
-        for _ in range(20):
+        for number in range(2 * threads):
+            connection = stack.enter_context(RawConnection(server.port))
+            said = marking(tmp_path / "hanging", "a/1.marker.CREATE")
+            instant = f"{INSTANT[:-3]}{number:03d}"
+            connection.socket.sendall(said.replace(INSTANT.encode(), instant.encode()))
+        for _ in range(1 + 2 * threads):  # a listing, and each directory of markers
+            assert storage.waiting.acquire(timeout=60)
+        for number in range(20):
             assert client.request("GET", LATEST, asked).body == right.body
             assert client.request("GET", "/").body == b"Hello Hudi"
             assert marking_client.ask(marker).body == b"false"
+            another = marking(tmp_path / "sound", f"a/more-{number}.marker.CREATE")
+            assert marking_client.ask(another).body == b"true"
         assert client.request("GET", "/healthz").status == 200
     assert server.wait(60)
-    Hanging.go.set()
+    storage.go.set()
 
 
 # Clocks.
