@@ -7,7 +7,7 @@ own, or colour it. In text a traceback follows its line, indented; in JSON it is
     2026-11-21 20:04:33,118 WARNING strandline.service.handling: /v1/…: no answer from s3://lake
     {"time": "2026-11-21T20:04:33.118Z", "level": "WARNING", "logger": "strandline.…", "message": …}
 
-The root logger has the one handler, so lines of uvicorn and of other libraries, warnings of Python
+The root logger has the one handler, so lines of libraries, warnings of Python
 and exceptions that nobody caught come the same way.
 """
 

@@ -107,7 +107,7 @@ import asyncio, logging, sys, threading, warnings
 from strandline.service.log_format import log_to
 
 log_to(sys.stderr, "INFO", sys.argv[1])
-logging.getLogger("uvicorn.error").info("of a\\nlibrary")
+logging.getLogger("library.error").info("of a\\nlibrary")
 warnings.warn("of Python")
 thread = threading.Thread(target=lambda: 1 / 0, name="one")
 thread.start()
@@ -135,11 +135,11 @@ def test_what_python_and_libraries_say_comes_the_same_way(form: str) -> None:
     if form == "text":
         events = [line for line in lines if not line.startswith("    ")]
         assert all(line.startswith("20") for line in events)
-        assert "INFO uvicorn.error: of a\\nlibrary" in events[0]
+        assert "INFO library.error: of a\\nlibrary" in events[0]
         return
     events = [json.loads(line) for line in lines]
     assert [(event["level"], event["logger"]) for event in events] == [
-        ("INFO", "uvicorn.error"),
+        ("INFO", "library.error"),
         ("WARNING", "py.warnings"),
         ("CRITICAL", "strandline.service.log_format"),
         ("ERROR", "strandline.service.log_format"),
