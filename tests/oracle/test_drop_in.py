@@ -230,7 +230,7 @@ class Overtaking:
 def test_two_jobs_write_a_table_at_a_time(
     hudi: Hudi, service: Service, log: Path, tmp_path: Path, report: Callable[[str], None]
 ) -> None:
-    """Hudi's own server drops what it holds, or refuses, when two writers' timelines differ."""
+    """Hudi's own server answers 400 to the writer that was overtaken, and its job fails."""
     pointed = pointed_at(service.relay.port)
     paths = {kind: service.lake / str(kind) for kind in BESIDE}
     jobs = [Job(hudi, path, kind, pointed | locked(path)) for kind, path in paths.items()]
