@@ -246,6 +246,8 @@ class Job:
         truth = client.pin.truth
         as_of = max(truth.completed, default="0")
         view = self.view(client.pin, rng.choice(SPELLINGS))
+        if rng.random() < 0.1:  # as somebody does who looks after services
+            insisted(partial(HttpSession(self.url, TOKEN).get, "/v1/strandline/status", {}))
         if rng.random() < 0.1:  # as Java's drivers do, wherever they are
             insisted(view.sync if rng.random() < 0.5 else view.load_all_partitions)
             view = self.view(client.pin)
