@@ -134,8 +134,9 @@ def test_two_thousand_idle_connections_are_nobodys_burden(tmp_path: Path) -> Non
     """Half of them have asked something, half say nothing at all; some say half of something."""
     table = local_table(tmp_path / "t")
     asked = asking(LATEST, known(table.storage))
+    patience = ("--request-timeout", "3600", "--keep-alive", "3600")
     with (
-        Service(tmp_path, tmp_path / "log") as service,
+        Service(tmp_path, tmp_path / "log", *patience) as service,
         many_files(IDLE + 500),
         ExitStack() as stack,
     ):
