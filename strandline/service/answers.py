@@ -124,8 +124,9 @@ class Answers:
     def _table(self, base_path: str) -> TableView:
         """Return the table that a base path means, which may look at the file system (links)."""
         table = self._views.view(base_path)
-        if len(self._tables) < _SPELLINGS:
-            self._tables[base_path] = table
+        if len(self._tables) >= _SPELLINGS and base_path not in self._tables:
+            self._tables = {}  # in one step: the loop reads beside
+        self._tables[base_path] = table
         return table
 
     def reply(

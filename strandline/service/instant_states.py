@@ -31,6 +31,8 @@ StorageOf = Callable[[str], tuple[Hashable, Storage]]
 """From a base path to the table's identity and storage; refuses what may not be served."""
 
 _PARTS: Final = 2
+_CHARACTERS: Final = 4096
+"""Longest name of a directory; no file system has longer ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,8 @@ def split_directory(directory: str) -> tuple[str, str]:
     Raises:
         InputError: It isn't below a table's meta folder.
     """
+    if len(directory) > _CHARACTERS:
+        raise _refused(directory)
     segments = directory.rstrip("/").split("/")
     meta_folders = [at for at, segment in enumerate(segments) if segment == META_FOLDER]
     base_path = "/".join(segments[: meta_folders[-1]]) if meta_folders else ""

@@ -18,8 +18,11 @@ from strandline.service.marker_routes import EARLY_CONFLICTS, MARKER_DIRECTORY, 
 from strandline.service.markers import MarkerService
 from strandline.service.replies import Reply
 from strandline.service.wsgi import RawHeaders, Scope, Send, send_reply, send_whole
+from timeline.errors import InputError
 
 _DIRECTORY: Final = MARKER_DIRECTORY.encode("ascii")
+_QUERY_BYTES: Final = 32 * 1024
+"""Longest query that is read; a directory and a marker of the longest names take less, escaped."""
 
 
 class MarkerCreation:
@@ -46,6 +49,8 @@ class MarkerCreation:
         await send_whole(200, *_SAID[created], send)
 
     async def _create(self, query: bytes) -> bool:
+        if len(query) > _QUERY_BYTES:
+            raise InputError(f"the query has {len(query)} bytes; allowed: up to {_QUERY_BYTES}")
         params = read_parameters(query)
         name = required(params, MARKER_NAME)
         directory = required(params, MARKER_DIRECTORY)

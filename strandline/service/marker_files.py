@@ -25,6 +25,8 @@ TYPE_FILE: Final = "MARKERS.type"
 TYPE: Final = b"TIMELINE_SERVER_BASED"
 PREFIX: Final = "MARKERS"
 NAME_BYTES: Final = 4096
+DIRECTORY_CHARACTERS: Final = 4096 + 64
+"""Longest name of a marker directory: that of a base path, and what follows it."""
 
 INSTANT: Final = re.compile(r"[0-9]{1,32}(?:_[0-9]{1,16})?")
 """The name of a marker directory; Hudi's metadata tables add a suffix to the time."""
@@ -92,7 +94,7 @@ def split_directory(directory: str) -> tuple[str, str]:
     Raises:
         InputError: It isn't ``<base>/.hoodie/.temp/<instant>``.
     """
-    match = _DIRECTORY.fullmatch(directory)
+    match = _DIRECTORY.fullmatch(directory) if len(directory) <= DIRECTORY_CHARACTERS else None
     if match is None or _UNFIT.search(directory):
         raise InputError(
             f"markerdirpath is {directory[:500]!r}; allowed: <base path>/.hoodie/.temp/<instant>"

@@ -311,6 +311,8 @@ def _goes_through_link(root: str, path: str) -> bool:
     # Nearly always none is, and this takes a fifth of what finding the real place takes.
     if os.path.islink(root):
         return True
+    if len(path) > _PATH_BYTES:
+        return False  # nothing can be there
     place = root
     for segment in path.split("/") if path else ():
         place = f"{place}/{segment}"

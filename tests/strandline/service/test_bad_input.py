@@ -9,6 +9,7 @@ from pathlib import Path
 import orjson
 import pytest
 
+from fsview.routes import BY_NAME
 from strandline.service.assembly import Parts
 from tests.kit import golden
 from tests.kit.live_service import AppClient, parts_of
@@ -135,3 +136,27 @@ def test_many_invented_partitions_and_instants_cost_what_they_are_long(
         assert status == 200
         assert {file["commitTime"] for file in orjson.loads(body)} == set(wanted)
     assert len(parts.views.view(str(base)).held_partitions()) < 10_000
+
+
+LONG = "/t" + "/a" * 50_000
+
+
+@pytest.mark.parametrize("ending", ["/.hoodie/.temp/20260101000000000", ""])
+def test_a_marker_directory_longer_than_any_is_refused(client: AppClient, ending: str) -> None:
+    for method, route in (("GET", "all"), ("GET", "dir/exists"), ("POST", "dir/delete")):
+        where = {"markerdirpath": LONG + ending}
+        assert client.ask(method, f"/v1/hoodie/marker/{route}", where)[0] == 400
+
+
+def test_a_directory_of_instant_states_longer_than_any_is_refused(client: AppClient) -> None:
+    where = {"instantstatedirpath": f"/t/.hoodie{LONG}"}
+    assert client.ask("GET", "/v1/hoodie/instantstate/all", where)[0] == 400
+
+
+def test_new_spellings_of_a_base_path_take_the_place_of_old_ones(parts: Parts, base: Path) -> None:
+    spellings = [f"{base}{'/' * n}" for n in range(1, 1100)]
+    for spelling in spellings:
+        asked = {"basepath": spelling, "refreshoff": "true"}
+        parts.answers.reply(BY_NAME["last_instant"], asked, zipped=False, indented=False)
+    assert parts.answers.known_table(spellings[-1]) is not None
+    assert parts.answers.known_table(spellings[0]) is None

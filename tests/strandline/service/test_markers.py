@@ -477,3 +477,16 @@ def check_tree(temp: Path, exchange: golden.Exchange) -> None:
 
 def lines(tree: dict[str, str]) -> list[str]:
     return sorted(line for text in tree.values() for line in text.split("\n") if line)
+
+
+def test_the_query_of_a_creation_is_only_as_long_as_its_names(base: Path) -> None:
+    with serving(str(base.parent)) as server, HttpClient(server.port) as client:
+        asked = {
+            "markerdirpath": directory(base),
+            "markername": "p/a_1-0-1_1.parquet.marker.CREATE",
+            "x": "y" * 40_000,
+        }
+        status, body = client.ask("POST", "/v1/hoodie/marker/create", asked)
+        assert status == 400
+        assert body.endswith(b"bytes; allowed: up to 32768")
+        assert files(base) == {}
