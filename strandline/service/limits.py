@@ -26,6 +26,8 @@ from strandline.setting import Settings
 
 RESERVED_FILES: Final = 256
 """Open files that connections leave to the rest: those refused, storage, stores, pipes."""
+HANDSHAKE_S: Final = 10.0
+"""How long a TLS handshake may take; until it is done a connection is nobody's."""
 LINGER_S: Final = 2.0
 """How long what a refused client still sends is thrown away, so that it can read why."""
 
@@ -53,6 +55,11 @@ class Limits:
     write_s: float = WRITE_TIMEOUT.default
     connections: int = MAX_CONNECTIONS.default
     pipelined: int = MAX_PIPELINED.default
+
+    @property
+    def handshake_s(self) -> float:
+        """How long a TLS handshake may take."""
+        return min(self.request_s, HANDSHAKE_S)
 
     @classmethod
     def of(cls, settings: Settings) -> Limits:

@@ -140,7 +140,7 @@ class ServiceServer:
             sock=self._listener,
             backlog=BACKLOG,
             ssl=self._tls,
-            ssl_handshake_timeout=self.options.limits.request_s if self._tls else None,
+            ssl_handshake_timeout=self.options.limits.handshake_s if self._tls else None,
         )
         ending = asyncio.Event()
         with self._lock:
