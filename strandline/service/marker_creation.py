@@ -32,6 +32,7 @@ class MarkerCreation:
         self._markers = markers
         self._admission = admission
         self._answers: LoopAnswers | None = None
+        self._finding: dict[str, asyncio.Future[None]] = {}
 
     async def answer(self, scope: Scope, send: Send) -> None:
         """Answer one request, once its marker is durable."""
@@ -58,14 +59,26 @@ class MarkerCreation:
         if self._answers is None:
             self._answers = LoopAnswers(asyncio.get_running_loop())
         answer = self._answers.expect()
-        if self._markers.enqueue(directory, name, answer, refusable=refusable):
-            return await answer.future
-        # Finding a directory looks at the file system (links), so it isn't done here.
-        created = await asyncio.to_thread(
-            self._markers.submit, directory, name, refusable=refusable
-        )
-        # A client that leaves doesn't take its marker out of the flush of many.
-        return await asyncio.shield(asyncio.wrap_future(created))
+        while not self._markers.enqueue(directory, name, answer, refusable=refusable):
+            await self._found(directory)
+        return await answer.future
+
+    async def _found(self, directory: str) -> None:
+        """Have a directory found, once for all who wait for it.
+
+        That looks at the file system (links), which may hang, so it isn't done on the loop.
+        """
+        finding = self._finding.get(directory)
+        if finding is None:
+            finding = asyncio.wrap_future(self._markers.find(directory))
+            self._finding[directory] = finding
+            finding.add_done_callback(lambda done: self._over(directory, done))
+        await asyncio.shield(finding)  # a client that leaves doesn't take it from the others
+
+    def _over(self, directory: str, done: asyncio.Future[None]) -> None:
+        del self._finding[directory]
+        if not done.cancelled():
+            done.exception()  # it may be that nobody waits for it any more
 
 
 def read_parameters(query: bytes) -> dict[str, str]:

@@ -30,7 +30,7 @@ from typing import Final, Protocol
 from strandline.service.conflict_detector import ConflictWatch
 from strandline.service.marker_files import PREFIX, TYPE, TYPE_FILE, read_stored
 from timeline.clock import Clock
-from timeline.errors import AlreadyExistsError, TableNotFoundError
+from timeline.errors import AlreadyExistsError, StorageUnavailableError, TableNotFoundError
 from timeline.storage.base import Storage
 from timeline.table_config import BACKUP_PATH, CONFIG_PATH
 
@@ -109,7 +109,7 @@ class MarkerDirectory:
         self._pending: list[_Pending] = []
         self._flushing = False
         self._retired = False
-        self._typed = False
+        self._type_ms: int | None = None
         self._index = -1
         self._lines: list[str] = []
         self._bytes = 0
@@ -142,7 +142,10 @@ class MarkerDirectory:
                 self._all_came.notify()
             start, self._flushing = not self._flushing, True
         if start:
-            self._pool.submit(self._flush_all)
+            try:
+                self._pool.submit(self._flush_all)
+            except RuntimeError as exc:
+                self._fail_all(StorageUnavailableError(f"no thread to write markers: {exc}"))
         return True
 
     def names(self) -> tuple[str, ...]:
@@ -197,19 +200,28 @@ class MarkerDirectory:
     def _forget(self) -> None:
         with self._lock:
             self._durable = {}
-        self._typed = False
+        self._type_ms = None
         self._index, self._lines, self._bytes = -1, [], 0
 
     def _look(self) -> None:
         """See to it that what is remembered is what is there; the caller holds ``_io``."""
         self._guard()
-        if self._typed and self._storage.stat(f"{self._path}/{TYPE_FILE}") is not None:
+        type_ms = self._type_found_ms()
+        if type_ms is not None and type_ms == self._type_ms:
             return
         self._forget()
         stored = read_stored(self._storage, self._path)
         with self._lock:
             self._durable = dict.fromkeys(stored.names)
-        self._index, self._typed = stored.last_index, stored.has_type
+        self._index, self._type_ms = stored.last_index, type_ms if stored.has_type else None
+
+    def _type_found_ms(self) -> int | None:
+        """Return when the directory was begun: another service may have deleted it, and begun it.
+
+        ``None``: it isn't there.
+        """
+        found = self._storage.stat(f"{self._path}/{TYPE_FILE}")
+        return None if found is None else found.mtime_ms
 
     def _flush_all(self) -> None:
         """Flush until nothing is queued; runs on the pool, once at a time."""
@@ -230,6 +242,15 @@ class MarkerDirectory:
                 batch = [pending for pending in batch if not pending.refusable]
             if batch:
                 self._flush(batch)
+
+    def _fail_all(self, error: StorageUnavailableError) -> None:
+        """Answer all who wait with an error; the next marker tries again."""
+        with self._lock:
+            failed, self._pending = self._pending, []
+            self._flushing = False
+        for pending in failed:
+            if pending.created.set_running_or_notify_cancel():
+                pending.created.set_exception(error)
 
     def _gather(self) -> None:
         """Wait a moment for those who were answered last; the caller holds ``_lock``."""
@@ -266,7 +287,7 @@ class MarkerDirectory:
 
     def _write(self, fresh: list[str]) -> None:
         """Write new markers behind those of the current file; the caller holds ``_io``."""
-        if not self._typed:
+        if self._type_ms is None:
             self._create_type()
         if self._bytes >= FILE_BYTES:
             self._lines, self._bytes = [], 0
@@ -288,7 +309,7 @@ class MarkerDirectory:
             self._storage.create(f"{self._path}/{TYPE_FILE}", TYPE)
         except AlreadyExistsError:
             logger.debug("%s/%s was there already", self._path, TYPE_FILE)
-        self._typed = True
+        self._type_ms = self._type_found_ms()
 
     def _create_next(self, data: bytes) -> int:
         """Create the next file that nobody has, and return its number."""

@@ -89,6 +89,7 @@ class MarkerService:
         self._conflicts = conflicts or ConflictOptions()
         self._detector = detector or ConflictDetector(self._conflicts, self._clock)
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="markers")
+        self._finders = ThreadPoolExecutor(THREADS, thread_name_prefix="marker-directories")
         self._lock = threading.Lock()
         self._directories: dict[_Place, _Known] = {}
         self._spelled: dict[str, _Known] = {}
@@ -112,12 +113,23 @@ class MarkerService:
         """
         created: Future[bool] = Future()
         while not self.enqueue(directory, name, created, refusable=refusable):
-            known = self._kept(self._place_of(directory))
-            with self._lock:
-                if len(self._spelled) >= MAX_SPELLINGS:
-                    self._spelled.clear()
-                self._spelled[directory] = known
+            self._find(directory)
         return created
+
+    def find(self, directory: str) -> Future[None]:
+        """Get to know a directory, on a thread; after that ``enqueue`` takes its markers.
+
+        Raises:
+            InputError: As ``submit``, in the future; ``RootNotAllowedError`` likewise.
+        """
+        return self._finders.submit(self._find, directory)
+
+    def _find(self, directory: str) -> None:
+        known = self._kept(self._place_of(directory))
+        with self._lock:
+            if len(self._spelled) >= MAX_SPELLINGS:
+                self._spelled.clear()
+            self._spelled[directory] = known
 
     def enqueue(
         self, directory: str, name: str, created: Created, *, refusable: bool = False
@@ -160,6 +172,7 @@ class MarkerService:
     def close(self) -> None:
         """Finish what is queued, but for what hangs in storage: that ends with the process."""
         self._detector.close()
+        self._finders.shutdown(wait=False, cancel_futures=True)
         ending = threading.Thread(target=self._pool.shutdown, name="markers-end", daemon=True)
         ending.start()
         ending.join(END_S)

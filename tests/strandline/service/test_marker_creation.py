@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Coroutine, MutableMapping
+from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qsl
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from strandline.service.admission import Admission
 from strandline.service.loop_answers import LoopAnswer, LoopAnswers
-from strandline.service.marker_creation import read_parameters
+from strandline.service.marker_creation import MarkerCreation, read_parameters
+from strandline.service.markers import MarkerService
 from timeline.errors import StorageUnavailableError
+from timeline.storage.base import Storage
+from timeline.storage.local import LocalStorage
+from timeline.table_config import CONFIG_PATH
+from timeline.table_id import TableId
 
 PIECES = st.sampled_from(
     [
@@ -90,3 +99,41 @@ def test_an_answer_after_the_end_of_the_loop_is_nobodys(error: Exception | None)
     for thread in from_threads(answers, error):
         thread.join()
     assert not any(answer.future.done() for answer in answers)
+
+
+def test_a_table_that_hangs_keeps_no_other_from_its_first_marker(tmp_path: Path) -> None:
+    go = threading.Event()
+
+    def table_of(base_path: str) -> tuple[TableId, Storage]:
+        if base_path.endswith("hangs"):
+            assert go.wait(20)
+        return TableId.of(base_path), LocalStorage(base_path)
+
+    for table in ("hangs", "goes"):
+        properties = tmp_path / table / CONFIG_PATH
+        properties.parent.mkdir(parents=True)
+        properties.touch()
+    markers = MarkerService(table_of)
+    creation = MarkerCreation(markers, Admission(None))
+    statuses: list[int] = []
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
+
+    def create(table: str, number: int) -> Coroutine[Any, Any, None]:
+        query = f"markerdirpath={tmp_path}/{table}/.hoodie/.temp/1&markername=m{number}"
+        scope = {"headers": [], "path": "/", "query_string": query.encode()}
+        return creation.answer(scope, send)
+
+    async def main() -> None:
+        hanging = [asyncio.ensure_future(create("hangs", n)) for n in range(100)]
+        await create("goes", 1)
+        assert statuses == [200]
+        hanging[0].cancel()
+        go.set()
+        await asyncio.gather(*hanging[1:])
+
+    asyncio.run(main())
+    assert statuses == [200] * 100
+    markers.close()

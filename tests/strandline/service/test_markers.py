@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
 
 from strandline.service import marker_directory, markers
-from strandline.service.marker_files import check_name, split_directory
+from strandline.service.marker_directory import MarkerDirectory
+from strandline.service.marker_files import check_name, directory_path, split_directory
 from strandline.service.markers import MarkerService
 from tests.kit import golden
 from tests.kit.live_service import HttpClient, serving
@@ -226,6 +230,49 @@ def test_a_marker_that_failed_can_be_asked_for_again(
     restarted = MarkerService(Tables(base.parent))
     assert set(restarted.names(directory(base))) == set(map(name, (1, 2, 3)))
     restarted.close()
+
+
+def test_a_directory_that_another_service_began_anew_is_read_again(
+    base: Path, tables: Tables, service: MarkerService
+) -> None:
+    other = MarkerService(tables)
+    assert service.submit(directory(base), name(1)).result()
+    assert other.delete(directory(base))
+    assert other.submit(directory(base), name(2)).result()
+    # However fast the machine: it is another file, of another time.
+    os.utime(f"{directory(base)}/MARKERS.type", (1, 1))
+    assert service.submit(directory(base), name(1)).result()
+    assert service.names(directory(base)) == (name(2), name(1))
+    assert files(base)["MARKERS0"] == f"{name(2)}\n"
+    other.close()
+
+
+class NoThreads(Executor):
+    """A pool that the system gives no thread, until it does."""
+
+    def __init__(self) -> None:
+        self.given = False
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        if not self.given:
+            raise RuntimeError("can't start new thread")
+        done: Future[Any] = Future()
+        done.set_result(fn(*args, **kwargs))
+        return done
+
+
+def test_without_a_thread_the_next_marker_tries_again(base: Path) -> None:
+    pool = NoThreads()
+    kept = MarkerDirectory(
+        LocalStorage(str(base)), directory_path(INSTANT), pool, lambda: None, ManualClock(0)
+    )
+    first, second = Future[bool](), Future[bool]()
+    kept.submit(name(1), first)
+    with pytest.raises(StorageUnavailableError, match="no thread to write markers"):
+        first.result(0)
+    pool.given = True
+    kept.submit(name(1), second)
+    assert second.result(0)
 
 
 def test_a_deleted_directory_is_forgotten(base: Path, service: MarkerService) -> None:
