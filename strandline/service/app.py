@@ -24,9 +24,11 @@ from strandline.service.partitioner import RemotePartitioner
 from strandline.service.readiness import Readiness
 from strandline.service.replies import (
     GZIP_BYTES,
+    NOT_FOUND,
     Reply,
     accepts_gzip,
     compress,
+    failure,
     json_reply,
     success,
 )
@@ -93,6 +95,7 @@ def create_app(
     add("GET", HEALTH, lambda: health(readiness.reasons()))
     add("GET", STATUS, lambda: shown(json_reply(dict(status()))))
     _add_guard(app, admission)
+    _add_path_check(app)
     _add_errors(app)
     if gzip:
         _add_compression(app)
@@ -122,6 +125,15 @@ def _add_guard(app: Flask, admission: Admission) -> None:
         if admission.admits(wanted, request.environ.get(FREE, NOTHING), bearer):
             return None
         return _respond(unauthorized(request.headers.get("Accept", "")))
+
+
+def _add_path_check(app: Flask) -> None:
+    @app.before_request
+    def check_path() -> Response | None:
+        # Flask reads a path without the slashes that it begins with.
+        if not request.environ["PATH_INFO"].startswith("//"):
+            return None
+        return _respond(failure(HTTPStatus.NOT_FOUND, NOT_FOUND, request.headers.get("Accept", "")))
 
 
 def _add_errors(app: Flask) -> None:

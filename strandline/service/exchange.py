@@ -27,6 +27,8 @@ Application = Callable[
 
 STOPPING: Final = "the service is stopping"
 _CLOSE: Final = b"connection: close\r\n"
+_PIECE_BYTES: Final = 1 << 18
+"""Longer bodies go out in pieces of this size, each once the client has taken the one before."""
 _JOINED_BYTES: Final = 1 << 16
 """Up to here head and body go out in one piece, which spares a system call."""
 
@@ -95,7 +97,7 @@ class Exchange:
         if message["type"] == "http.response.start":
             self._head = self._make_head(message["status"], message["headers"])
             return
-        self._send_body(message.get("body", b""), last=not message.get("more_body", False))
+        await self._send_body(message.get("body", b""), last=not message.get("more_body", False))
 
     def _make_head(self, status: int, headers: list[tuple[bytes, bytes]]) -> bytes:
         """Return status line and headers, but for the blank line."""
@@ -113,7 +115,7 @@ class Exchange:
                 self.keep_alive = False
         return b"".join(lines)
 
-    def _send_body(self, body: bytes, *, last: bool) -> None:
+    async def _send_body(self, body: bytes, *, last: bool) -> None:
         if self.scope["method"] == "HEAD":
             body = b""
         elif self._chunked:
@@ -128,6 +130,12 @@ class Exchange:
                 body = head + body
             else:
                 self._outlet.write(head)
-        if body:
-            self._outlet.write(body)
+        if len(body) <= _PIECE_BYTES:
+            if body:
+                self._outlet.write(body)
+        else:
+            # What a client doesn't take lies here once, not in the transport's buffer as well.
+            for start in range(0, len(body), _PIECE_BYTES):
+                await self._outlet.writable()
+                self._outlet.write(body[start : start + _PIECE_BYTES])
         self._done = last

@@ -161,6 +161,8 @@ class Incoming:
         # Who expects to be told to send the body isn't: whether it comes then can't be known.
         self.keeps = parser.should_keep_alive() and not (self._expects or parser.should_upgrade())
         target = self._target[0] if len(self._target) == 1 else b"".join(self._target)
+        # A connection that has ended would keep them until the garbage collector finds it.
+        self._target, self._headers = [], []
         self._taker.take(target, headers)
         self.taken = True
 

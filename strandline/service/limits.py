@@ -28,6 +28,8 @@ RESERVED_FILES: Final = 256
 """Open files that connections leave to the rest: those refused, storage, stores, pipes."""
 HANDSHAKE_S: Final = 10.0
 """How long a TLS handshake may take; until it is done a connection is nobody's."""
+PARAMETERS: Final = 64
+"""In a query; no route has as many as ten, and a million of them would take gigabytes to read."""
 LINGER_S: Final = 2.0
 """How long what a refused client still sends is thrown away, so that it can read why."""
 

@@ -148,6 +148,12 @@ class MarkerDirectory:
                 self._fail_all(StorageUnavailableError(f"no thread to write markers: {exc}"))
         return True
 
+    @property
+    def has_conflict(self) -> bool:
+        """Whether a conflict with another write was found."""
+        watch = self._watch
+        return watch is not None and watch.conflict is not None
+
     def names(self) -> tuple[str, ...]:
         """Return the durable markers, in the order of their creation."""
         with self._io:

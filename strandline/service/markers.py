@@ -214,9 +214,14 @@ class MarkerService:
 
     def _make_room(self) -> None:
         """Give up directories that nobody uses; the caller holds the lock."""
-        known = sorted(self._directories.values(), key=lambda known: known.directory.used_s)
+        # A conflict that was found mustn't be forgotten while others come and go.
+        known = sorted(
+            self._directories.values(),
+            key=lambda known: (known.directory.has_conflict, known.directory.used_s),
+        )
         idle_since = self._clock.monotonic() - IDLE_S
-        too_many = len(known) - MAX_DIRECTORIES + 1
+        in_conflict = sum(k.directory.has_conflict for k in known)
+        too_many = len(known) - MAX_DIRECTORIES - min(in_conflict, MAX_DIRECTORIES) + 1
         self._give_up(
             [k for n, k in enumerate(known) if n < too_many or k.directory.used_s < idle_since]
         )

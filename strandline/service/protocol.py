@@ -29,7 +29,7 @@ import httptools
 from strandline.service.admission import NOTHING, Right
 from strandline.service.exchange import Exchange
 from strandline.service.incoming import SLICE_BYTES, Incoming, RefusedError
-from strandline.service.limits import LINGER_S
+from strandline.service.limits import LINGER_S, PARAMETERS
 from strandline.service.reception import Headers, Reception
 from strandline.service.replies import failure
 
@@ -196,6 +196,8 @@ class ServiceProtocol(asyncio.Protocol):
             if name == b"content-length" and int(value) > limit:
                 raise RefusedError(413, f"body of more than {limit} bytes")
         raw_path, _, query = target.partition(b"?")
+        if query.count(b"&") >= PARAMETERS:
+            raise RefusedError(400, f"more than {PARAMETERS} parameters")
         try:
             # Absolute targets have their path found; the parser's offsets have 16 bits.
             path = httptools.parse_url(raw_path).path.decode("ascii")

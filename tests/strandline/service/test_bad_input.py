@@ -11,12 +11,14 @@ import pytest
 
 from fsview.routes import BY_NAME
 from strandline.service.assembly import Parts
+from strandline.service.limits import PARAMETERS
 from tests.kit import golden
-from tests.kit.live_service import AppClient, parts_of
+from tests.kit.live_service import AppClient, HttpClient, parts_of, serving
 
 VIEW = "/v1/hoodie/view"
 LATEST = f"{VIEW}/slices/partition/latest/"
 LOAD = f"{VIEW}/loadpartitions/"
+CREATE = "/v1/hoodie/marker/create"
 RANGE = f"{VIEW}/datafiles/range/latest/"
 
 
@@ -160,3 +162,21 @@ def test_new_spellings_of_a_base_path_take_the_place_of_old_ones(parts: Parts, b
         parts.answers.reply(BY_NAME["last_instant"], asked, zipped=False, indented=False)
     assert parts.answers.known_table(spellings[-1]) is not None
     assert parts.answers.known_table(spellings[0]) is None
+
+
+def test_a_query_has_as_many_parameters_as_any_route_could_want(base: Path) -> None:
+    many = {f"p{n}": "" for n in range(PARAMETERS + 1)}
+    with serving(str(base.parent)) as server, HttpClient(server.port) as client:
+        for method, path in (("GET", LATEST), ("GET", "/no/route"), ("POST", CREATE)):
+            status, body = client.ask(method, path, many)
+            assert (status, body) == (400, f"more than {PARAMETERS} parameters".encode())
+            assert client.ask("GET", LATEST, params(base, partition="no")) == (200, b"[]")
+
+
+def test_a_path_with_more_slashes_is_another_one(base: Path) -> None:
+    asked = params(base, partition="")
+    with serving(str(base.parent)) as server, HttpClient(server.port) as client:
+        assert client.ask("GET", LATEST, asked)[0] == 200
+        for path in (f"/{LATEST}", f"//{LATEST}", f"/%2F{LATEST}", f"{LATEST}/"):
+            assert client.ask("GET", path, asked)[0] == 404, path
+        assert client.ask("POST", f"/{CREATE}", asked)[0] == 404

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from strandline.config import SERVICE_SETTINGS
+from strandline.service import markers
 from strandline.service.assembly import Parts
 from strandline.service.conflict_detector import IDLE_PERIODS, ConflictDetector, ConflictWatch
 from strandline.service.conflicts import candidates, changed_by
@@ -453,3 +454,19 @@ def test_over_http_who_sends_a_base_path_is_refused(tmp_path: Path, sent: bool) 
         storage.create(f"{HEARTBEAT_FOLDER}/{first}", b"alive")
         answers = (create(number) for number in range(1, 5000 if sent else 50))
         assert any(answer == b"false" for answer in answers) is sent
+
+
+def test_a_conflict_is_remembered_while_other_writes_come_and_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(markers, "MAX_DIRECTORIES", 3)
+    site = Site()
+    other_writer(site)
+    own = site.table.begin([]).instant.requested_time
+    assert site.announce(own)
+    site.look_later()
+    assert not site.announce(own, number=1)
+    for number in range(10):
+        assert site.announce(f"2027010100000000{number}")
+    assert not site.announce(own, number=2)
+    assert site.markers.status()["directories"] <= 2 * 3
