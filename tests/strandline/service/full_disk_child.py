@@ -69,7 +69,9 @@ def main(directory: Path) -> None:
         for _ in range(3):
             assert client.ask("GET", LATEST, before) == (200, was)
             assert client.ask("GET", LATEST, after)[0] == FULL
-            assert client.ask("GET", "/healthz", {})[0] == 200
+            assert client.ask("GET", "/", {})[0] == 200
+            ready, why = client.ask("GET", "/healthz", {})
+            assert (ready, b"No space left on device" in why) == (503, True), why
         filler.unlink()
         end = time.monotonic() + SOON_S
         while status == FULL and time.monotonic() < end:
