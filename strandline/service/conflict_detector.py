@@ -25,7 +25,8 @@ from timeline.errors import StrandlineError
 logger = logging.getLogger(__name__)
 
 IDLE_PERIODS: Final = 10
-THREADS: Final = 4
+THREADS: Final = 32
+"""One for each directory that is looked at; those of a table that hangs leave some to others."""
 JOIN_S: Final = 0.2
 
 

@@ -323,7 +323,7 @@ def test_who_does_not_read_is_answered_no_more_and_then_cut_off() -> None:
         assert hot.given < 30
 
 
-def test_who_reads_slowly_but_reads_is_answered() -> None:
+def test_who_reads_late_is_answered() -> None:
     hot = BigAnswers()
     with (
         serving(TABLES.root, opener=TABLES, hot=hot, limits=Limits(write_s=20)) as server,
