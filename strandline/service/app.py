@@ -41,7 +41,7 @@ HEALTH: Final = "/healthz"
 STATUS: Final = "/v1/strandline/status"
 
 OPEN_PATHS: Final = frozenset({GREETING, HEALTH, f"{HEALTH}/"})
-"""Asked by who has no token: probes. They say nothing of any table."""
+"""Asked by who has no token: probes. They name roots that are away, and nothing of any table."""
 
 Status = Callable[[], Mapping[str, Any]]
 

@@ -77,6 +77,8 @@ class Exchange:
         finally:
             self._answer_for_it(HTTPStatus.INTERNAL_SERVER_ERROR, INTERNAL)
             self._outlet.exchange_over(self, whole=self._done)
+            # With its error a task holds what was being sent, until the garbage collector comes.
+            self.task = None
 
     def _answer_for_it(self, status: int, message: str) -> None:
         """Answer in place of an application that hasn't begun to."""

@@ -288,7 +288,9 @@ class MarkerDirectory:
             if error is not None:
                 pending.created.set_exception(error)
             else:
-                pending.created.set_result(pending.name in new)
+                # Who takes ``false`` for a conflict has the name by himself: he asks once more, as
+                # an answer was lost.
+                pending.created.set_result(pending.refusable or pending.name in new)
                 new.discard(pending.name)
 
     def _write(self, fresh: list[str]) -> None:

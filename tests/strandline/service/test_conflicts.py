@@ -470,3 +470,10 @@ def test_a_conflict_is_remembered_while_other_writes_come_and_go(
         assert site.announce(f"2027010100000000{number}")
     assert not site.announce(own, number=2)
     assert site.markers.status()["directories"] <= 2 * 3
+
+
+def test_who_asks_again_after_a_lost_answer_is_in_no_conflict() -> None:
+    site = Site()
+    own = site.table.begin([]).instant.requested_time
+    assert [site.announce(own) for _ in range(2)] == [True, True]
+    assert [site.announce(own, number=1, refusable=False) for _ in range(2)] == [True, False]
