@@ -132,6 +132,31 @@ def test_so_they_are_of_any_type(record: dict, fields: set) -> None:
     check_wanted(json.dumps(FLAT), "Flat", flat, fields)
 
 
+@given(st.lists(OPTIONALS, min_size=1, max_size=3), st.permutations(range(9)))
+def test_a_shape_that_came_before_is_read_as_it_was(records: list[dict], order: list[int]) -> None:
+    fields = {"first", "text", "small", "other", "items", "inner"}
+    read = _avro_sparse.reader_of(json.loads(OPTIONAL), {"Optional": fields})
+    for place in (*order, *order):
+        record = records[place % len(records)]
+        data = avro.write_record(OPTIONAL, record)
+        cursor = _avro.Cursor(b"before" + data + b"more")
+        cursor.pos = len(b"before")
+        assert read(cursor) == {key: value for key, value in record.items() if key in fields}
+        assert cursor.pos == len(b"before") + len(data)
+        short = _avro.Cursor(data[:-1])
+        with pytest.raises((ValueError, IndexError)):
+            read(short)
+
+
+def test_texts_of_a_shape_are_read_anew() -> None:
+    read = _avro_sparse.reader_of(json.loads(OPTIONAL), {"Optional": {"text", "large", "other"}})
+    empty = dict.fromkeys(field["name"] for field in json.loads(OPTIONAL)["fields"])
+    for text, large in (("ab", 1), ("cd", None), ("\n\x00", -(2**63)), ("é", 300), ("x" * 90, 7)):
+        record = empty | {"text": text, "large": large, "last": 0.5}
+        cursor = _avro.Cursor(avro.write_record(OPTIONAL, record))
+        assert read(cursor) == {"text": text, "large": large, "other": None}
+
+
 def check_wanted(schema: str, name: str, record: dict, fields: set) -> None:
     data = avro.write_record(schema, record)
     read = _avro_sparse.reader_of(json.loads(schema), {name: fields})
