@@ -41,7 +41,7 @@ from strandline.serve_settings import (
 from strandline.service.admission import parse_networks, read_token_file
 from strandline.service.assembly import Parts
 from strandline.service.child import own_stdout, run_child
-from strandline.service.limits import allow_open_files
+from strandline.service.limits import allow_open_files, collect_garbage_seldom
 from strandline.service.log_format import escaped, event, log_to
 from strandline.service.options import PartsOptions, ServerOptions
 from strandline.service.server import ServiceServer
@@ -111,6 +111,7 @@ def _run(
     told: ServeSettings, parts: Parts, options: ServerOptions, formatter: logging.Formatter
 ) -> None:
     """Serve until a signal; doesn't return."""
+    collect_garbage_seldom()
     allow_open_files(options.limits.connections)
     try:
         server = ServiceServer(parts, options)

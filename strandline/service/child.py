@@ -23,7 +23,7 @@ from typing import IO, Any, Final
 
 from fsview.store.heap import share_heap
 from strandline.service.assembly import Parts
-from strandline.service.limits import allow_open_files
+from strandline.service.limits import allow_open_files, collect_garbage_seldom
 from strandline.service.log_format import CHILD, log_to
 from strandline.service.options import Birth
 from strandline.service.server import ServiceServer
@@ -44,6 +44,7 @@ def run_child(stdin: IO[bytes], stdout: IO[bytes]) -> None:
     """
     share_heap()
     birth = Birth.of_line(stdin.readline())
+    collect_garbage_seldom()
     allow_open_files(birth.server.limits.connections)
     log_to(sys.stderr, birth.log_level, pattern=CHILD)
     try:
