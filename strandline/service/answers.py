@@ -2,7 +2,8 @@
 
 Two ways lead here. The long way (``Answers.reply``, on the pool) may sync a view, list a
 partition and compress. The short way (``Answers.ready``, on the loop) never waits: it finds what
-is held or gives up. Both take their bytes from the same place, so they answer alike.
+is held, makes what takes little, or gives up. Both take their bytes from the same
+place, so they answer alike.
 
 **Ready bytes** of a whole partition, and of one file group, lie with the ``PartitionVersion``
 they were made from, under the query, its arguments, the snapshot's epoch and the spelling of the

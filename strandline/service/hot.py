@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections import Counter
 from functools import lru_cache
 from typing import Final
-from urllib.parse import unquote_to_bytes
 
 from fsview.routes import BASE_PATH, REFRESH_OFF, ROUTES, Route
 from fsview.table_view import TableView
 from strandline.service.admission import Admission
 from strandline.service.answers import TARGET_BYTES, Answers, is_of_group
+from strandline.service.query_text import unquoted
 from strandline.service.reception import Headers
 from strandline.service.replies import accepts_gzip
 from timeline.errors import StrandlineError
@@ -90,14 +90,8 @@ def _gzip(accept_encoding: bytes) -> bool:
     return accepts_gzip(accept_encoding.decode("latin-1"))
 
 
-@lru_cache(maxsize=8192)
-def _unquote(text: bytes) -> str:
-    """Return a value without its escapes.
-
-    Raises:
-        UnicodeDecodeError: It isn't UTF-8.
-    """
-    return unquote_to_bytes(text.replace(b"+", b" ")).decode()
+_unquoted_again = lru_cache(maxsize=8192)(unquoted)
+"""``unquoted`` with a memory, for values with escapes."""
 
 
 def read_query(query: bytes) -> dict[str, str] | None:
@@ -111,7 +105,9 @@ def read_query(query: bytes) -> dict[str, str] | None:
                 return None
             if text not in params:
                 params[text] = (
-                    _unquote(value) if b"%" in value or b"+" in value else value.decode("ascii")
+                    _unquoted_again(value)
+                    if b"%" in value or b"+" in value
+                    else value.decode("ascii")
                 )
     except UnicodeDecodeError:
         return None

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 from functools import lru_cache
 from typing import Final
-from urllib.parse import parse_qsl, unquote_to_bytes
+from urllib.parse import parse_qsl
 
 from strandline.service.admission import NOTHING, Admission, Right
 from strandline.service.handling import json_body, reply_to, required, unauthorized
 from strandline.service.loop_answers import LoopAnswers
 from strandline.service.marker_routes import EARLY_CONFLICTS, MARKER_DIRECTORY, MARKER_NAME
 from strandline.service.markers import MarkerService
+from strandline.service.query_text import unquoted
 from strandline.service.replies import Reply
 from strandline.service.wsgi import RawHeaders, Scope, Send, send_reply, send_whole
 from timeline.errors import InputError
@@ -88,9 +89,9 @@ def read_parameters(query: bytes) -> dict[str, str]:
         for pair in query.split(b"&"):
             name, _, value = pair.partition(b"=")
             if name == _DIRECTORY:
-                params.setdefault(MARKER_DIRECTORY, _unquote_again(value))
+                params.setdefault(MARKER_DIRECTORY, _unquoted_again(value))
             elif name.isalpha():
-                params.setdefault(name.decode("ascii"), _unquote(value))
+                params.setdefault(name.decode("ascii"), unquoted(value))
             else:
                 return _read_form(query)
     except UnicodeDecodeError:
@@ -104,19 +105,8 @@ def _read_form(query: bytes) -> dict[str, str]:
     return dict(reversed(pairs))
 
 
-def _unquote(text: bytes) -> str:
-    """Return a value without its escapes.
-
-    Raises:
-        UnicodeDecodeError: It isn't UTF-8.
-    """
-    if b"%" not in text and b"+" not in text:
-        return text.decode("ascii")
-    return unquote_to_bytes(text.replace(b"+", b" ")).decode()
-
-
-_unquote_again = lru_cache(maxsize=1024)(_unquote)
-"""``_unquote`` with a memory, for what all tasks of a write send."""
+_unquoted_again = lru_cache(maxsize=1024)(unquoted)
+"""``unquoted`` with a memory, for what all tasks of a write send."""
 
 
 def _said(value: bool) -> tuple[RawHeaders, bytes]:
