@@ -1,4 +1,4 @@
-"""The bytes of a chunk: some groups of a partition, in order of their file ids (as text).
+"""The bytes of a chunk or run: some groups of a partition, in order of their file ids (as text).
 
 Chunk, big-endian: number of groups u16, one u32 offset for each group, then the groups; a group is
 its packed id and its rows (``fsview.rows``) in the order of instant, base before log, version,
@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
-from itertools import groupby
+from itertools import accumulate, groupby, pairwise
 from struct import Struct, pack, unpack_from
 from typing import Final
 
 from fsview.chunk import Chunk
-from fsview.rows import pack_id, unpack_id
+from fsview.rows import unpack_id
 
 CHUNK_BYTES: Final = 8192
 """A chunk is cut before the group that would take it beyond this, so a larger group has its own."""
@@ -23,6 +23,9 @@ _COUNT: Final = Struct(">H")
 _OFFSET: Final = Struct(">I")
 NO_GROUPS: Final = _COUNT.pack(0)
 """The chunk of no groups, to put some into; it is never kept."""
+
+Groups = tuple[bytes, list[tuple[int, int]]]
+"""Packed groups, anywhere in some bytes, and in order where each starts and ends there."""
 
 
 def cut(starts: list[int], groups: bytes) -> tuple[tuple[Chunk, ...], tuple[str, ...]]:
@@ -39,11 +42,18 @@ def cut(starts: list[int], groups: bytes) -> tuple[tuple[Chunk, ...], tuple[str,
         parts = _parts(starts, groups)
     chunks, first_ids = [], []
     for each, part in parts:
-        moved = _COUNT.size + _OFFSET.size * len(each) - each[0]
-        offsets = [start + moved for start in each] if moved else each
-        chunks.append(Chunk(pack(f">H{len(offsets)}I", len(offsets), *offsets) + part))
+        chunks.append(Chunk(joined(each, part)))
         first_ids.append(unpack_id(part, 0)[0])
     return tuple(chunks), tuple(first_ids)
+
+
+def joined(starts: list[int], groups: bytes) -> bytes:
+    """Return the one chunk of packed groups, as ``cut`` takes them, whatever its size."""
+    if not starts:
+        return NO_GROUPS
+    moved = _COUNT.size + _OFFSET.size * len(starts) - starts[0]
+    offsets = [start + moved for start in starts] if moved else starts
+    return pack(f">H{len(offsets)}I", len(offsets), *offsets) + groups
 
 
 def _parts(starts: list[int], groups: bytes) -> Iterator[tuple[list[int], bytes]]:
@@ -63,38 +73,43 @@ def _parts(starts: list[int], groups: bytes) -> Iterator[tuple[list[int], bytes]
         yield starts[begin:stop], groups[starts[begin] - first : ends - first]
 
 
-def spliced(
-    chunk: bytes, changed: list[tuple[int, bytes | None, bytes | None]]
-) -> tuple[list[int], bytes]:
-    """Return the groups of a chunk as ``cut`` takes them, some made, changed or taken away.
+def patched(chunk: bytes, changed: list[tuple[int, bool, bytes | None]]) -> Groups:
+    """Return the groups of a chunk, some made, changed or taken away.
 
     Args:
         chunk: The chunk.
-        changed: In order: place of the group, or of the one that it comes before; what it was;
-            what it is. ``None`` where it isn't there.
+        changed: In order: place of the group, or of the one that it comes before; whether it is
+            there; what it is from now on, ``None`` where it is taken away.
     """
-    offsets = _offsets(chunk)
-    bounds = (*offsets, len(chunk))
-    starts: list[int] = []
-    parts: list[bytes] = []
-    place, copied, shift = 0, bounds[0], 0
-    for at, old, new in changed:
-        start = bounds[at]
-        starts += [offset + shift for offset in offsets[place:at]]
-        if new is not None:
-            starts.append(start + shift)
-        parts += (chunk[copied:start], new or b"")
-        shift += len(new or b"") - len(old or b"")
-        place, copied = at + (old is not None), start + len(old or b"")
-    starts += [offset + shift for offset in offsets[place:]]
-    parts.append(chunk[copied:])
-    return starts, b"".join(parts)
+    bounds = group_bounds(chunk)
+    parts, size = [chunk], len(chunk)
+    for place, is_there, new in reversed(changed):  # from behind, so that earlier places stay
+        if new is None:
+            bounds[place : place + is_there] = []
+        else:
+            bounds[place : place + is_there] = [(size, size + len(new))]
+            parts.append(new)
+            size += len(new)
+    return b"".join(parts), bounds
 
 
-def group_bounds(chunk: bytes) -> Iterator[tuple[int, int]]:
-    """Yield where each group of a chunk starts and ends."""
-    offsets = _offsets(chunk)
-    return zip(offsets, (*offsets[1:], len(chunk)), strict=True)
+def in_a_row(groups: Groups) -> tuple[list[int], bytes]:
+    """Return some groups as ``cut`` takes them."""
+    data, bounds = groups
+    return laid_out(data[start:end] for start, end in bounds)
+
+
+def laid_out(groups: Iterable[bytes]) -> tuple[list[int], bytes]:
+    """Return packed groups as ``cut`` takes them."""
+    found = list(groups)
+    starts = list(accumulate(map(len, found), initial=0))
+    starts.pop()
+    return starts, b"".join(found)
+
+
+def group_bounds(chunk: bytes) -> list[tuple[int, int]]:
+    """Return where each group of a chunk starts and ends."""
+    return list(pairwise((*_offsets(chunk), len(chunk))))
 
 
 def _offsets(chunk: bytes) -> tuple[int, ...]:
@@ -103,48 +118,40 @@ def _offsets(chunk: bytes) -> tuple[int, ...]:
     return unpack_from(f">{count}I", chunk, _COUNT.size)
 
 
-def places(chunk: bytes, file_ids: list[str]) -> Iterator[tuple[str, int, bytes | None]]:
-    """Yield each id with the place of its group, or of the one behind it, and the group.
+def places(chunk: bytes, wanted: Iterable[tuple[str, bytes]]) -> Iterator[tuple[int, bytes | None]]:
+    """Yield the place of each group, or of the one behind it, and the group.
 
     Args:
         chunk: The chunk.
-        file_ids: In order.
+        wanted: File ids, in order, and the same packed.
     """
     offsets = _offsets(chunk)
     bounds = (*offsets, len(chunk))
     start = bounds[0]
-    for file_id in file_ids:
-        place = _place_of(chunk, offsets, pack_id(file_id), start)
-        if place is None:
-            place = bisect_left(offsets, file_id, key=lambda at: unpack_id(chunk, at)[0])
-            yield file_id, place, None
+    for file_id, packed in wanted:
+        found = chunk.find(packed, start)  # sooner than by halving
+        while found >= 0:
+            place = bisect_right(offsets, found) - 1
+            if offsets[place] == found:
+                start = found
+                yield place, chunk[found : bounds[place + 1]]
+                break
+            found = chunk.find(packed, found + 1)  # those were rows that look alike
         else:
-            start = offsets[place]
-            yield file_id, place, chunk[start : bounds[place + 1]]
-
-
-def _place_of(chunk: bytes, offsets: tuple[int, ...], packed: bytes, start: int) -> int | None:
-    """Return which group has an id, looking from an offset on; faster than by halving."""
-    found = chunk.find(packed, start)
-    while found >= 0:
-        place = bisect_right(offsets, found) - 1
-        if offsets[place] == found:
-            return place
-        found = chunk.find(packed, found + 1)  # some rows that look alike
-    return None
+            yield bisect_left(offsets, file_id, key=lambda at: unpack_id(chunk, at)[0]), None
 
 
 def find(chunk: bytes, file_id: str) -> tuple[int, int] | None:
-    """Return where a group's rows start and end in a chunk, by halving."""
+    """Return where a group starts and ends in a chunk, by halving."""
     (count,) = _COUNT.unpack_from(chunk)
     low, high = 0, count
     while low < high:
         middle = (low + high) // 2
         (start,) = _OFFSET.unpack_from(chunk, _COUNT.size + _OFFSET.size * middle)
-        found, rows = unpack_id(chunk, start)
+        found, _ = unpack_id(chunk, start)
         if found == file_id:
             if middle + 1 == count:
-                return rows, len(chunk)
-            return rows, _OFFSET.unpack_from(chunk, _COUNT.size + _OFFSET.size * (middle + 1))[0]
+                return start, len(chunk)
+            return start, _OFFSET.unpack_from(chunk, _COUNT.size + _OFFSET.size * (middle + 1))[0]
         low, high = (middle + 1, high) if found < file_id else (low, middle)
     return None

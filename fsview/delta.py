@@ -20,6 +20,7 @@ from typing import Final
 from fsview.file_names import parse_data_file
 from fsview.model import BaseFile, LogFile
 from fsview.packed import PartitionVersion
+from fsview.packed_files import NO_FILES, PackedFiles
 from fsview.rows import UNKNOWN_SIZE, DataFile
 from timeline.clock import format_instant_time
 from timeline.instant import CLUSTERING, COMPACTION, LOG_COMPACTION
@@ -48,7 +49,7 @@ class PartitionChange:
         removed: Names of files that are gone.
     """
 
-    added: tuple[DataFile, ...] = ()
+    added: PackedFiles = NO_FILES
     extended: frozenset[str] = frozenset()
     removed: frozenset[str] = frozenset()
 
@@ -140,7 +141,7 @@ def planned_removals(plan: InstantMetadata) -> dict[str, frozenset[str]]:
 
 def applied(version: PartitionVersion, change: PartitionChange) -> PartitionVersion:
     """Return the files after a change; applying it twice is the same as once."""
-    return version.with_changes(change.added, change.removed)
+    return version.changed(change.added, change.removed)
 
 
 def taken_back(
@@ -220,12 +221,14 @@ def dated(delta: Delta, mtime_ms: int) -> Delta:
     say, once a restore has deleted the rollback (see ``without_late_logs``).
     """
     partitions = {
-        partition: replace(
-            change, added=tuple(replace(file, mtime_ms=mtime_ms) for file in change.added)
-        )
+        partition: replace(change, added=_dated(change.added, mtime_ms))
         for partition, change in delta.partitions.items()
     }
     return replace(delta, partitions=partitions)
+
+
+def _dated(files: PackedFiles, mtime_ms: int) -> PackedFiles:
+    return PackedFiles.of(files.partition, (replace(file, mtime_ms=mtime_ms) for file in files))
 
 
 def _name(path: str) -> str:
@@ -248,15 +251,10 @@ def _of_commit(metadata: CommitFiles, extensions: Collection[str]) -> Delta:
 def _written(
     partition: str, files: Iterable[WrittenFile], extensions: Collection[str]
 ) -> PartitionChange:
-    added: list[DataFile] = []
-    extended = set()
-    for name, size, has_grown in files:
-        file = parse_data_file(partition, name, size, 0, extensions)
-        if file is not None:
-            added.append(file)
-            if has_grown:
-                extended.add(name)
-    return PartitionChange(tuple(added), frozenset(extended))
+    added = PackedFiles.named(partition, ((name, size, 0) for name, size, _ in files), extensions)
+    grown = {name for name, _, has_grown in files if has_grown}
+    extended = frozenset(file.name for file in added if file.name in grown) if grown else ()
+    return PartitionChange(added, frozenset(extended))
 
 
 def _of_clean(metadata: CleanMetadata) -> Delta:
@@ -294,7 +292,7 @@ def _of_rollbacks(rollbacks: Iterable[RollbackMetadata], extensions: Collection[
     return Delta(
         {
             partition: PartitionChange(
-                tuple(added[partition].values()),
+                PackedFiles.of(partition, added[partition].values()),
                 frozenset(extended[partition]),
                 frozenset(removed[partition]),
             )

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from fsview import query
-from fsview.chunk_layout import group_bounds
+from fsview.chunk_layout import Groups
 from fsview.model import BaseFile, FileSlice
 from fsview.packed import PartitionVersion, alone
 from fsview.rows import BASE_BYTES, HEAD_BYTES, base_tail, is_plain, read_head, unpack_id
@@ -88,8 +88,8 @@ def newest_as_json(
         return None
     here = form.of_partition(v.partition)
     reader = _Reader(s, v.partition, newest, arguments, paths, here, plain_only)
-    for chunk in v.chunks:
-        if not reader.read(chunk.read()):
+    for groups in v.read():
+        if not reader.read(groups):
             return None
     return reader.said()
 
@@ -193,14 +193,15 @@ class _Reader:
         """Return the list of the items of all groups that were read."""
         return f"[{''.join(self._said)[1:]}]".encode()
 
-    def read(self, data: bytes) -> bool:
-        """Read the groups of a chunk, in order; return whether it was not given up."""
+    def read(self, groups: Groups) -> bool:
+        """Read some groups, in order; return whether it was not given up."""
+        data, bounds = groups
         p0, p1, p2, p3, p4, _, _, p7, *_ = self._form.pieces
         timeless, of_slices = self._form.timeless, self._newest.of_slices
         heads, say = self._heads, self._said.append
         partition, pending = self._partition, self._snapshot.pending_compaction
         replaced = self._snapshot.replaced.get(partition)
-        for start, end in group_bounds(data):
+        for start, end in bounds:
             file_id, rows = unpack_id(data, start)
             if (
                 (replaced and file_id in replaced)

@@ -32,10 +32,17 @@ _LOG: Final = re.compile(
 )
 
 _NUMBER: Final = "(0|[1-9][0-9]{0,8})"
-PLAIN_BASE: Final = re.compile(
-    rf"([^_.][^_]*)_{_NUMBER}-{_NUMBER}-{_NUMBER}_([0-9]{{17}})(\.(?:parquet|orc|hfile|lance))"
-)
+_BEHIND_ID: Final = rf"_{_NUMBER}-{_NUMBER}-{_NUMBER}_([0-9]{{17}})(\.(?:parquet|orc|hfile|lance))"
+PLAIN_BASE: Final = re.compile(rf"([^_.][^_]*){_BEHIND_ID}")
 """The base files that nearly all are: id, task, stage, attempt, instant, extension."""
+
+_UUID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+_PLAIN_ID: Final = f"({_UUID})(?:-(0|[1-9][0-9]{{0,4}}))?"
+PLAIN_ID: Final = re.compile(_PLAIN_ID)
+"""The file ids that nearly all are: UUID, number."""
+
+PLAIN_NAME: Final = re.compile(f"({_PLAIN_ID}){_BEHIND_ID}")
+"""Base files with such ids: id, UUID, number, task, stage, attempt, instant, extension."""
 
 
 def is_data_file(name: str) -> bool:

@@ -142,7 +142,7 @@ class TimelineFollower:
         return self.sync()
 
     def lost(self, version: PartitionVersion, why: StoreError) -> None:
-        """Have the table loaded anew with the next request, if a version is of the newest snapshot.
+        """Have the table loaded anew with the next request, if the newest snapshot may need it.
 
         Args:
             version: Which the store can't give back.
@@ -150,7 +150,8 @@ class TimelineFollower:
         """
         with self.lock:
             held = self.held
-            if held is not None and held.newest.files.versions.get(version.partition) is version:
+            newest = None if held is None else held.newest.files.versions.get(version.partition)
+            if newest is not None and newest.shares_with(version):
                 self.distrust(why)
 
     def distrust(self, why: StoreError) -> None:
@@ -441,6 +442,6 @@ def _superseded(link: Link, following: Link) -> int:
     """Return how many bytes a snapshot holds that the following one doesn't."""
     first, second = link.snapshot.files.versions, following.snapshot.files.versions
     touched = () if following.step is None else following.step.touched
-    kept = {id(c) for p in touched if p in second for c in second[p].chunks}
-    gone = {id(c): c.size for p in touched if p in first for c in first[p].chunks}
+    kept = {id(c) for p in touched if p in second for c in second[p].parts}
+    gone = {id(c): c.size for p in touched if p in first for c in first[p].parts}
     return sum(size for key, size in gone.items() if key not in kept)

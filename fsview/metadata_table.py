@@ -169,7 +169,7 @@ def _packed(
     if known is None:
         raise CorruptMetadataError(f"{FOLDER}/{FILES} has no record {ALL_PARTITIONS!r}")
     for partition in versions.keys() - known:
-        if versions.pop(partition).chunks:
+        if not versions.pop(partition).is_empty:
             raise NotInStepError(UNKNOWN, f"{partition!r} has files and is no partition")
     for partition in known - versions.keys():
         versions[partition] = PartitionVersion(partition)

@@ -1,8 +1,10 @@
-"""The files of one partition, packed: a tuple of immutable chunks.
+"""The files of one partition, packed: immutable chunks, and runs that came since.
 
 All files of a group lie in one chunk (``fsview.chunk_layout``), so a point look-up touches one
-chunk and a change rewrites one. Chunks are shared between the versions of a partition that don't
-differ in them.
+chunk. What an instant changes is put behind the chunks as a *run*, some rows a group, and read with
+them; chunks are made anew only once the runs come to a share of them, or something changes that a
+run can't say. So what a change costs goes by its own size and not by the partition's, and versions
+share all chunks and runs that don't differ.
 
 Slices aren't stored: how logs fall into slices depends on completion times and pending plans
 (``fsview.groups``), which change while the files stay.
@@ -12,48 +14,52 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
-from typing import Any
+from typing import Any, Final
 
 from fsview.chunk import Chunk
-from fsview.chunk_layout import NO_GROUPS, cut, find, group_bounds, places, spliced
-from fsview.file_names import parse_base_name, parse_data_file, parse_log_file
-from fsview.rows import (
-    UNKNOWN_SIZE,
-    DataFile,
-    RowOrder,
-    pack_id,
-    pack_plain,
-    pack_row,
-    row_order,
-    rows_behind,
-    unpack_id,
-    unpack_instants,
-    unpack_rows,
+from fsview.chunk_layout import (
+    NO_GROUPS,
+    Groups,
+    cut,
+    find,
+    group_bounds,
+    in_a_row,
+    joined,
+    laid_out,
+    patched,
+    places,
 )
+from fsview.packed_files import Changes, PackedFiles, changed_group
+from fsview.rows import UNKNOWN_SIZE, DataFile, id_end, unpack_id, unpack_instants, unpack_rows
 from timeline.storage.base import FileInfo
 
+RUNS: Final = 8
+"""So many runs at most have a version: a reader reads them all."""
+_RUN_SHARE: Final = 4
+"""One byte of runs at most to so many of chunks: a reader puts each where it belongs."""
+_OFFSET_BYTES: Final = 4
+_COUNTED_CHUNKS: Final = 32
+"""Of as many chunks at most; a larger partition has no larger runs."""
 
-def file_id_of_name(name: str) -> str | None:
-    """Return the file id in the name of a data file, ``None`` when it has none."""
-    log = parse_log_file("", name, 0, 0)
-    if log is not None:
-        return log.file_id
-    parts = parse_base_name(name)
-    return None if parts is None else parts[0]
+_Unmerged = Mapping[str, list[bytes]]
+"""File id → one change of it after another."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class PartitionVersion:
     """The files of a partition at some instant; immutable.
+
+    Equal to others with the same files, however packed.
 
     Attributes:
         partition: Path under the base path.
         chunks: The packed rows.
         first_ids: First file id of each chunk.
         has_ghosts: Whether some row is a ghost (``fsview.rows``).
+        runs: Changes of some groups that aren't in the chunks yet, oldest first: chunks, too, whose
+            rows are those of ``Changes``. None without chunks, and no ghosts with any.
         answers: Whatever the owner of encoded answers keeps with this version; it dies with it and
             is no part of the value.
     """
@@ -62,7 +68,8 @@ class PartitionVersion:
     chunks: tuple[Chunk, ...] = ()
     first_ids: tuple[str, ...] = ()
     has_ghosts: bool = False
-    answers: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+    runs: tuple[Chunk, ...] = ()
+    answers: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, partition: str, files: Iterable[DataFile]) -> PartitionVersion:
@@ -83,24 +90,34 @@ class PartitionVersion:
         Returns:
             What ``of`` makes of ``data_files``, sooner.
         """
-        groups: dict[str, list[tuple[RowOrder, bytes]]] = defaultdict(list)
-        for info in listing:
-            if info.is_dir:
-                continue
-            plain = pack_plain(info.name, info.size, info.mtime_ms, extensions)
-            if plain is not None:
-                file_id, order, row = plain
-                groups[file_id].append((order, row))
-                continue
-            file = parse_data_file(partition, info.name, info.size, info.mtime_ms, extensions)
-            if file is not None:
-                groups[file.file_id].append((row_order(file), pack_row(file)))
-        bodies = [
-            pack_id(file_id) + b"".join([row for _, row in sorted(groups[file_id])])
-            for file_id in sorted(groups)
-        ]
-        starts = list(accumulate(map(len, bodies), initial=0))[:-1]
-        return cls(partition, *cut(starts, b"".join(bodies)))
+        named = ((info.name, info.size, info.mtime_ms) for info in listing if not info.is_dir)
+        files = PackedFiles.named(partition, named, extensions)
+        return cls(partition, *cut(*laid_out(group for _, group in files.groups)))
+
+    @property
+    def parts(self) -> tuple[Chunk, ...]:
+        """The chunks and runs."""
+        return (*self.chunks, *self.runs)
+
+    def shares_with(self, other: PartitionVersion) -> bool:
+        """Whether both are the same, or have a chunk or run in common."""
+        theirs = set(map(id, other.parts))
+        return self is other or any(id(part) in theirs for part in self.parts)
+
+    def read(self) -> Iterator[Groups]:
+        """Yield the groups of each chunk, with what the runs change there.
+
+        Raises:
+            StoreError: They can't be read back.
+        """
+        by_chunk = self._by_chunk(self._unmerged()) if self.runs else {}
+        for at, chunk in enumerate(self.chunks):
+            changes = by_chunk.get(at)
+            if changes is None:
+                data = chunk.read()
+                yield data, group_bounds(data)
+            else:
+                yield self._merged(at, changes)
 
     def files(self) -> Iterator[DataFile]:
         """Yield every file, in order of file id and row order."""
@@ -109,28 +126,30 @@ class PartitionVersion:
 
     def groups(self) -> Iterator[tuple[str, tuple[DataFile, ...]]]:
         """Yield each file id, in order, with its files."""
-        for chunk in self.chunks:
-            data = chunk.read()
-            for start, end in group_bounds(data):
+        for data, bounds in self.read():
+            for start, end in bounds:
                 file_id, rows = unpack_id(data, start)
                 yield file_id, tuple(unpack_rows(self.partition, file_id, data, rows, end))
 
     def instants(self) -> set[str]:
         """Return the instants of all files; much cheaper than asking each of ``files``."""
         found: set[str] = set()
-        for chunk in self.chunks:
-            data = chunk.read()
-            found.update(unpack_instants(data, group_bounds(data)))
+        for data, bounds in self.read():
+            found.update(unpack_instants(data, bounds))
         return found
 
     def group(self, file_id: str) -> tuple[DataFile, ...]:
         """Return the files of one group; none when there is no such group."""
-        at = bisect_right(self.first_ids, file_id) - 1
-        if at < 0:
+        body = None
+        if self.chunks:
+            body = _group_in(self.chunks[self._chunk_of(file_id)].read(), file_id)
+        for run in self.runs:
+            change = _group_in(run.read(), file_id)
+            if change is not None:
+                body = changed_group(self.partition, file_id, body, change)
+        if body is None:
             return ()
-        data = self.chunks[at].read()
-        found = find(data, file_id)
-        return () if found is None else tuple(unpack_rows(self.partition, file_id, data, *found))
+        return tuple(unpack_rows(self.partition, file_id, body, id_end(body), len(body)))
 
     def with_changes(
         self, added: Iterable[DataFile] = (), removed: Collection[str] = ()
@@ -140,29 +159,74 @@ class PartitionVersion:
         A file replaces one of the same name, but a modification time that is known is kept when the
         new record (made from metadata) has none and the same size; a ghost never replaces a record.
         """
-        changes = _changes_by_id(added, removed)
-        if not changes:
-            return self
-        version = self._changed(changes)
-        new_ghosts = any(f.size == UNKNOWN_SIZE for c in changes.values() for f in c.put)
-        if not (self.has_ghosts or new_ghosts):
-            return version
-        ghosts = any(file.size == UNKNOWN_SIZE for file in version.files())
-        return replace(version, has_ghosts=ghosts, answers={})
+        return self.changed(PackedFiles.of(self.partition, added), removed)
 
-    def _changed(self, changes: dict[str, _Change]) -> PartitionVersion:
-        """Apply the changes of groups, chunk by chunk."""
-        by_chunk: dict[int, list[str]] = defaultdict(list)
-        for file_id in sorted(changes):
-            by_chunk[max(0, bisect_right(self.first_ids, file_id) - 1)].append(file_id)
+    def changed(self, added: PackedFiles, removed: Collection[str] = ()) -> PartitionVersion:
+        """Do what ``with_changes`` does, with files that are packed already."""
+        change = added.but_for(removed)
+        if not change:
+            return self
+        may_be_ghosts = self.has_ghosts or added.has_ghosts
+        if not may_be_ghosts and self._has_room_for(change):
+            run = Chunk(joined(*laid_out(group for _, group in sorted(change.items()))))
+            return replace(self, runs=(*self.runs, run), answers={})
+        changes = self._unmerged()
+        for file_id, group in change.items():
+            changes.setdefault(file_id, []).append(group)
+        version = self._anew(changes)
+        if may_be_ghosts and any(file.size == UNKNOWN_SIZE for file in version.files()):
+            return replace(version, has_ghosts=True, answers={})
+        return version
+
+    def _has_room_for(self, change: Changes) -> bool:
+        """Whether a change may be put behind the runs that there are."""
+        if len(self.runs) == RUNS:
+            return False
+        limit = sum(chunk.size for chunk in self.chunks[:_COUNTED_CHUNKS]) // _RUN_SHARE
+        size = sum(map(len, change.values())) + _OFFSET_BYTES * len(change)
+        return size + sum(run.size for run in self.runs) <= limit
+
+    def _unmerged(self) -> dict[str, list[bytes]]:
+        """Return what the runs change."""
+        changes: dict[str, list[bytes]] = {}
+        for run in self.runs:
+            data = run.read()
+            for start, end in group_bounds(data):
+                changes.setdefault(unpack_id(data, start)[0], []).append(data[start:end])
+        return changes
+
+    def _anew(self, changes: _Unmerged) -> PartitionVersion:
+        """Return these chunks with the changes of groups, and no runs."""
+        by_chunk = self._by_chunk(changes)
         chunks, first_ids = list(self.chunks), list(self.first_ids)
         for at in sorted(by_chunk, reverse=True):  # from behind, so that earlier places stay
-            data = self.chunks[at].read() if self.chunks else NO_GROUPS
-            bodies = []
-            for file_id, place, old in places(data, by_chunk[at]):
-                bodies.append((place, old, changes[file_id].apply(self.partition, file_id, old)))
-            chunks[at : at + 1], first_ids[at : at + 1] = cut(*spliced(data, bodies))
+            chunks[at : at + 1], first_ids[at : at + 1] = cut(
+                *in_a_row(self._merged(at, by_chunk[at]))
+            )
         return PartitionVersion(self.partition, tuple(chunks), tuple(first_ids))
+
+    def _by_chunk(self, changes: _Unmerged) -> dict[int, list[tuple[str, list[bytes]]]]:
+        """Return the changes of each chunk that has some, in order."""
+        by_chunk: dict[int, list[tuple[str, list[bytes]]]] = defaultdict(list)
+        for change in sorted(changes.items()):
+            by_chunk[self._chunk_of(change[0])].append(change)
+        return by_chunk
+
+    def _chunk_of(self, file_id: str) -> int:
+        """Return which chunk a group is in, or would be."""
+        return max(0, bisect_right(self.first_ids, file_id) - 1)
+
+    def _merged(self, at: int, changes: list[tuple[str, list[bytes]]]) -> Groups:
+        """Return the groups of a chunk after changes."""
+        data = self.chunks[at].read() if self.chunks else NO_GROUPS
+        merged = []
+        wanted = [(file_id, each[0][: id_end(each[0])]) for file_id, each in changes]
+        for (place, old), (file_id, each) in zip(places(data, wanted), changes, strict=True):
+            new = old
+            for change in each:
+                new = changed_group(self.partition, file_id, new, change)
+            merged.append((place, old is not None, new))
+        return patched(data, merged)
 
     def renewed(self) -> PartitionVersion:
         """Return the same files with no answers: what they say has changed though they haven't."""
@@ -176,66 +240,31 @@ class PartitionVersion:
     @property
     def size_bytes(self) -> int:
         """Bytes of the packed rows."""
-        return sum(chunk.size for chunk in self.chunks)
+        return sum(part.size for part in self.parts)
 
     @property
     def is_empty(self) -> bool:
         """Whether there are no files, not even ghosts."""
-        return not self.chunks
+        return not self.chunks  # what a run takes away is less than itself: it leaves some
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, PartitionVersion):
+            return NotImplemented
+        if self.partition != other.partition or self.has_ghosts != other.has_ghosts:
+            return False
+        return _all_groups(self) == _all_groups(other)
+
+    __hash__ = None  # type: ignore[assignment]  # it would have to read all rows
 
 
-@dataclass(slots=True)
-class _Change:
-    """What happens to one group: files put, names removed."""
-
-    put: list[DataFile] = field(default_factory=list)
-    removed: Collection[str] = ()
-
-    def apply(self, partition: str, file_id: str, body: bytes | None) -> bytes | None:
-        """Return the group's new packed form, ``None`` when no file is left."""
-        if body is not None and not self.removed:
-            rows = rows_behind(body, self.put)
-            if rows is not None:
-                return body + rows
-        return self._repacked(partition, file_id, body)
-
-    def _repacked(self, partition: str, file_id: str, body: bytes | None) -> bytes | None:
-        """Do what ``apply`` does, whatever changes: from all files of the group."""
-        files: dict[str, DataFile] = {}
-        if body is not None:
-            _, rows = unpack_id(body, 0)
-            files = {f.name: f for f in unpack_rows(partition, file_id, body, rows, len(body))}
-        for name, file in {file.name: file for file in self.put}.items():
-            old = files.get(name)
-            known = old is not None and old.size != UNKNOWN_SIZE
-            if not known or (file.size != UNKNOWN_SIZE and _says_more(file, old)):
-                files[name] = file
-        for name in self.removed:
-            files.pop(name, None)
-        if not files:
-            return None
-        return _pack_group(file_id, sorted(files.values(), key=row_order))
+def _all_groups(version: PartitionVersion) -> list[bytes]:
+    return [data[start:end] for data, bounds in version.read() for start, end in bounds]
 
 
-def _says_more(new: DataFile, old: DataFile | None) -> bool:
-    """Whether a record of the same file is the better one: it has a time, or another size."""
-    return old is None or new.mtime_ms != 0 or new.size != old.size
-
-
-def _changes_by_id(added: Iterable[DataFile], removed: Collection[str]) -> dict[str, _Change]:
-    changes: dict[str, _Change] = defaultdict(_Change)
-    for file in added:
-        changes[file.file_id].put.append(file)
-    for name in removed:
-        file_id = file_id_of_name(name)
-        if file_id is not None:
-            change = changes[file_id]
-            change.removed = {*change.removed, name}
-    return changes
-
-
-def _pack_group(file_id: str, files: Iterable[DataFile]) -> bytes:
-    return pack_id(file_id) + b"".join(map(pack_row, files))
+def _group_in(data: bytes, file_id: str) -> bytes | None:
+    """Return a group of a chunk or run, id and rows."""
+    found = find(data, file_id)
+    return None if found is None else data[found[0] : found[1]]
 
 
 def alone(partition: str, file_id: str, body: bytes) -> PartitionVersion:

@@ -2,7 +2,8 @@
 
 Row, big-endian::
 
-    flags        u8    LOG, RAW, GHOST, SHORT_TIME; three bits of extension (base) or form (log)
+    flags        u8    LOG, RAW, GHOST, SHORT_TIME; three bits of extension (base) or form (log);
+                       REMOVED
     instant      u64   the digits as a number                       ┐
     size         u32   bytes                                        │ patterned row: 31 bytes
     mtime        u48   ms since the epoch (u32 high, u16 low)       │ (33 for a log)
@@ -13,7 +14,8 @@ Row, big-endian::
 A name is packed by pattern only when the pattern gives exactly that name back; every other name is
 kept raw, so packing loses nothing. A *ghost* is a file that metadata names but whose record nobody
 holds: its size reads ``UNKNOWN_SIZE``, and an answer that would show it must not be given
-(``fsview.local``).
+(``fsview.local``). A *removed* row takes the file of its name away; there are none but in what
+changes a group (``fsview.packed_files``).
 
 File id: kind u8, then 16 bytes of a UUID, with a u16 number after it for ``<uuid>-<n>``, or u16
 length and text for anything else.
@@ -27,14 +29,17 @@ from struct import Struct
 from struct import error as StructError  # noqa: N812 - an exception class named like one
 from typing import Final, cast
 
-from fsview.file_names import PLAIN_BASE, parse_base_name, parse_log_file
+from fsview.file_names import PLAIN_BASE, PLAIN_ID, PLAIN_NAME, parse_base_name, parse_log_file
 from fsview.model import BaseFile, LogFile
 
 DataFile = BaseFile | LogFile
 UNKNOWN_SIZE: Final = -1
+REMOVED_SIZE: Final = -2
+"""What the size of a file reads that a row takes away."""
 
-_LOG, _RAW, _GHOST, _SHORT_TIME = 1, 2, 4, 8
+_LOG, _RAW, _GHOST, _SHORT_TIME, _REMOVED = 1, 2, 4, 8, 128
 _FORM_SHIFT: Final = 4
+_FORM_MASK: Final = 7
 _ARCHIVE, _TOKEN, _CDC = 1, 2, 4
 _EXTENSIONS: Final = (".parquet", ".orc", ".hfile", ".lance", "")
 _EXTENSION_CODES: Final = {extension: code for code, extension in enumerate(_EXTENSIONS)}
@@ -48,14 +53,18 @@ HEAD_BYTES: Final = 9
 BASE_BYTES: Final = _BASE_ROW.size
 """A patterned row of a base file."""
 _BASE_TAIL: Final = Struct(">IIHIII")
-_PLAIN_FLAGS: Final = bytes(f for f in range(256) if not f & (_LOG | _RAW))
+_TOKEN_AT: Final = BASE_BYTES - Struct(">III").size
+_PLAIN_FLAGS: Final = bytes(f for f in range(256) if not f & (_LOG | _RAW | _REMOVED))
+_PLAIN_REMOVED: Final = bytes(f | _REMOVED for f in _PLAIN_FLAGS)
+_SAME_NAME: Final = ~(_GHOST | _REMOVED)
+"""What the flags of two rows of one name have in common."""
 _LOG_BYTES: Final = _LOG_ROW.size
 
 
 def _flags_where(kind: int) -> bytes:
     """Return the flags of patterned rows of a kind, as a set of characters."""
     return b"[%b]" % b"".join(
-        re.escape(bytes((n,))) for n in range(256) if n & (_LOG | _RAW) == kind
+        re.escape(bytes((n,))) for n in range(_REMOVED) if n & (_LOG | _RAW) == kind
     )
 
 
@@ -68,9 +77,8 @@ _PATTERNED: Final = re.compile(
 
 _ID_TEXT, _ID_UUID, _ID_UUID_N = 0, 1, 2
 _MAX_U16: Final = 0xFFFF
-_PLAIN_ID: Final = re.compile(
-    "([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})(?:-(0|[1-9][0-9]{0,4}))?"
-)
+_UUID_ID: Final = Struct(">B16s")
+_UUID_N_ID: Final = Struct(">B16sH")
 
 
 RowOrder = tuple[str, int, int, str, str]
@@ -90,53 +98,114 @@ def pack_row(file: DataFile) -> bytes:
     return _pack_raw(file) if packed is None else packed
 
 
-def rows_behind(group: bytes, files: Sequence[DataFile]) -> bytes | None:
-    """Return the rows of files that all come behind those of a group, as after most commits.
+def pack_removed(name: str) -> tuple[str, bytes] | None:
+    """Return file id and row that take a file away; ``None`` for a name that no data file has."""
+    match = PLAIN_BASE.fullmatch(name)
+    row = None if match is None else _packed_row(match.groups()[1:], 0, 0, _REMOVED)
+    if match is not None and row is not None:
+        return match[1], row
+    log = parse_log_file("", name, REMOVED_SIZE, 0)
+    if log is not None:
+        return log.file_id, _pack_raw(log)
+    parts = parse_base_name(name)
+    if parts is None:
+        return None
+    return parts[0], _pack_raw(BaseFile("", name, REMOVED_SIZE, 0, *parts))
 
-    ``None`` where one of them is there already or belongs before another row; and where that can't
-    be told from the rows alone, as some are raw or have times of another length.
+
+def removes(change: bytes, start: int) -> bool:
+    """Whether a change's rows, from an offset on, take files away; such rows come first."""
+    return bool(change[start] & _REMOVED)
+
+
+def are_behind(change: bytes, group: bytes, start: int) -> bool:
+    """Whether a change's rows all come behind those that the group has, as after most commits.
+
+    False where one of them is there already, belongs before another or takes it away; and where
+    that can't be told from the rows alone, as some are raw or have times of another length.
 
     Args:
-        group: Id and rows.
-        files: At least one, in any order.
+        change: Packed as a group; see ``fsview.packed_files``.
+        group: The group.
+        start: Where the change's rows begin.
     """
-    found = _PATTERNED.fullmatch(group, _id_end(group, 0))
-    if found is None:
+    flags = change[start]
+    if flags & (_RAW | _REMOVED):
+        return False
+    if is_plain(group, 0, start, len(group)):
+        last = group[-BASE_BYTES:]
+    else:
+        found = _PATTERNED.fullmatch(group, start)
+        if found is None:
+            return False
+        last = found[1]
+    if (flags ^ last[0]) & _SHORT_TIME:
+        return False
+    time, last_time = change[start + 1 : start + HEAD_BYTES], last[1:HEAD_BYTES]
+    return time > last_time or (time == last_time and _kind(change, start) > _kind(last, 0))
+
+
+def _kind(data: bytes, at: int) -> bytes:
+    """Return what patterned rows of one time are in order of, but for tokens."""
+    return data[at + BASE_BYTES : at + _LOG_BYTES] if data[at] & _LOG else b""
+
+
+def rows_left(group: bytes, change: bytes, start: int) -> bytes | None:
+    """Return a group without the files that a change takes away; empty when none is left.
+
+    ``None`` where it does more, or more than patterned rows of base files must be looked at.
+
+    Args:
+        group: The group.
+        change: Packed as a group; see ``fsview.packed_files``.
+        start: Where the change's rows begin.
+    """
+    flags = change[start::BASE_BYTES]
+    if flags.translate(None, _PLAIN_REMOVED) or not is_plain(group, 0, start, len(group)):
         return None
-    last = found[1]
-    rows = []
-    for file in files if len(files) == 1 else sorted(files, key=row_order):
-        row = pack_row(file)
-        if (row[0] ^ last[0]) & (_RAW | _SHORT_TIME) or _row_key(row) <= _row_key(last):
-            return None
-        rows.append(row)
-        last = row
-    return b"".join(rows)
+    gone = {_name_key(change, at) for at in range(start, len(change), BASE_BYTES)}
+    places = range(start, len(group), BASE_BYTES)
+    left = [group[at : at + BASE_BYTES] for at in places if _name_key(group, at) not in gone]
+    return group[:start] + b"".join(left) if left else b""
 
 
-def _row_key(row: bytes) -> bytes:
-    """Return what patterned rows with times of one length are in order of, but for tokens."""
-    return row[1:HEAD_BYTES] + (b"\1" + row[BASE_BYTES:] if row[0] & _LOG else b"\0")
+def _name_key(data: bytes, at: int) -> bytes:
+    """Return what only patterned rows of one name have in common within their group."""
+    flags = bytes((data[at] & _SAME_NAME,))
+    return flags + data[at + 1 : at + HEAD_BYTES] + data[at + _TOKEN_AT : at + BASE_BYTES]
 
 
 def pack_plain(
     name: str, size: int, mtime_ms: int, extensions: Collection[str]
 ) -> tuple[str, RowOrder, bytes] | None:
-    """Return file id, order and row of a base file, straight from its name if that is plain.
+    """Return file id, order and packed group of a base file, straight from its name if it is plain.
 
     ``None`` for any other name, which ``fsview.file_names`` reads; what both read, they read alike.
     A listing of a large table is read in a third of the time so.
     """
-    match = PLAIN_BASE.fullmatch(name)
-    if match is None or match[6] not in extensions:
+    match = PLAIN_NAME.fullmatch(name)
+    if match is None:
         return None
-    row = _plain_row(match, size, mtime_ms)
-    return None if row is None else (match[1], (match[5], 0, 0, "", name), row)
+    file_id, uuid, number, *row = match.groups()
+    *_, instant, extension = row
+    if extension not in extensions:
+        return None
+    packed = _packed_row(row, size, mtime_ms)
+    if packed is None or not _is_u16(number):
+        return None
+    return file_id, (instant, 0, 0, "", name), _uuid_id(uuid, number) + packed
 
 
-def _plain_row(match: re.Match[str], size: int, mtime_ms: int, flags: int = 0) -> bytes | None:
-    """Return the row of a base file with a plain name, ``None`` where a number is too large."""
-    _, task, stage, attempt, instant, extension = match.groups()
+def _packed_row(row: Sequence[str], size: int, mtime_ms: int, flags: int = 0) -> bytes | None:
+    """Return the row of a base file with a plain name, ``None`` where a number is too large.
+
+    Args:
+        row: Task, stage, attempt, instant, extension.
+        size: Bytes.
+        mtime_ms: Since the epoch.
+        flags: But for the extension.
+    """
+    task, stage, attempt, instant, extension = row
     try:
         return _BASE_ROW.pack(
             flags | _EXTENSION_CODES[extension] << _FORM_SHIFT,
@@ -177,7 +246,7 @@ def unpack_instants(data: bytes, groups: Iterable[tuple[int, int]]) -> set[str]:
     heads: set[bytes] = set()
     texts: set[str] = set()
     for group, end in groups:
-        start = _id_end(data, group)
+        start = id_end(data, group)
         while start < end:
             flags = data[start]
             if flags & _RAW:
@@ -216,15 +285,22 @@ def base_tail(data: bytes, start: int) -> tuple[int, int, str]:
 
 def pack_id(file_id: str) -> bytes:
     """Return the packed form of a file id."""
-    plain = _PLAIN_ID.fullmatch(file_id)
-    if plain is not None:
-        uuid, number = bytes.fromhex(plain[1].replace("-", "")), plain[2]
-        if number is None:
-            return bytes((_ID_UUID,)) + uuid
-        if int(number) <= _MAX_U16:
-            return bytes((_ID_UUID_N,)) + uuid + _U16.pack(int(number))
+    plain = PLAIN_ID.fullmatch(file_id)
+    if plain is not None and _is_u16(plain[2]):
+        return _uuid_id(plain[1], plain[2])
     text = file_id.encode("utf-8", "surrogateescape")
     return bytes((_ID_TEXT,)) + _U16.pack(len(text)) + text
+
+
+def _is_u16(number: str | None) -> bool:
+    return number is None or int(number) <= _MAX_U16
+
+
+def _uuid_id(uuid: str, number: str | None) -> bytes:
+    packed = bytes.fromhex(uuid.replace("-", ""))
+    if number is None:
+        return _UUID_ID.pack(_ID_UUID, packed)
+    return _UUID_N_ID.pack(_ID_UUID_N, packed, int(number))
 
 
 def unpack_id(data: bytes, start: int) -> tuple[str, int]:
@@ -241,7 +317,7 @@ def unpack_id(data: bytes, start: int) -> tuple[str, int]:
     return f"{uuid}-{data[start + 17] << 8 | data[start + 18]}", start + 19
 
 
-def _id_end(data: bytes, start: int) -> int:
+def id_end(data: bytes, start: int = 0) -> int:
     """Return the offset behind a file id."""
     kind = data[start]
     if kind == _ID_TEXT:
@@ -270,15 +346,26 @@ def _token_numbers(token: str) -> tuple[int, int, int] | None:
     return (task, stage, attempt) if f"{task}-{stage}-{attempt}" == token else None
 
 
-def _size_and_ghost(size: int) -> tuple[int, int]:
-    return (0, _GHOST) if size == UNKNOWN_SIZE else (size, 0)
+def _size_and_flag(size: int) -> tuple[int, int]:
+    flag = {UNKNOWN_SIZE: _GHOST, REMOVED_SIZE: _REMOVED}.get(size, 0)
+    return (0 if flag else size), flag
+
+
+def _said_size(flags: int, size: int) -> int:
+    if flags & _REMOVED:
+        return REMOVED_SIZE
+    return UNKNOWN_SIZE if flags & _GHOST else size
+
+
+def _form(flags: int) -> int:
+    return flags >> _FORM_SHIFT & _FORM_MASK
 
 
 def _pack_base(file: BaseFile) -> bytes | None:
-    size, ghost = _size_and_ghost(file.size)
+    size, ghost = _size_and_flag(file.size)
     match = PLAIN_BASE.fullmatch(file.name)
     if match is not None:
-        return _plain_row(match, size, file.mtime_ms, ghost)
+        return _packed_row(match.groups()[1:], size, file.mtime_ms, ghost)
     token, _, tail = file.name[len(file.file_id) + 1 :].partition("_")
     form = _EXTENSION_CODES.get(tail[len(file.instant) :])
     flags = _time_flags(file.instant)
@@ -296,9 +383,8 @@ def _pack_base(file: BaseFile) -> bytes | None:
 def _unpack_base(partition: str, file_id: str, data: bytes, start: int) -> BaseFile:
     flags, number, size, high, low, task, stage, attempt = _BASE_ROW.unpack_from(data, start)
     instant = _time_text(number, flags)
-    name = f"{file_id}_{task}-{stage}-{attempt}_{instant}{_EXTENSIONS[flags >> _FORM_SHIFT]}"
-    known = UNKNOWN_SIZE if flags & _GHOST else size
-    return BaseFile(partition, name, known, high << 16 | low, file_id, instant)
+    name = f"{file_id}_{task}-{stage}-{attempt}_{instant}{_EXTENSIONS[_form(flags)]}"
+    return BaseFile(partition, name, _said_size(flags, size), high << 16 | low, file_id, instant)
 
 
 def _pack_log(file: LogFile) -> bytes | None:
@@ -312,7 +398,7 @@ def _pack_log(file: LogFile) -> bytes | None:
         form |= _ARCHIVE
         if _log_name(file.file_id, file.instant, file.version, numbers, form) != file.name:
             return None
-    size, ghost = _size_and_ghost(file.size)
+    size, ghost = _size_and_flag(file.size)
     flags |= _LOG | ghost | form << _FORM_SHIFT
     high, low = divmod(file.mtime_ms, 65536)
     try:
@@ -324,12 +410,12 @@ def _pack_log(file: LogFile) -> bytes | None:
 def _unpack_log(partition: str, file_id: str, data: bytes, start: int) -> LogFile:
     flags, number, size, high, low, *numbers, version = _LOG_ROW.unpack_from(data, start)
     instant = _time_text(number, flags)
-    form = flags >> _FORM_SHIFT
+    form = _form(flags)
     task, stage, attempt = numbers
     return LogFile(
         partition,
         _log_name(file_id, instant, version, (task, stage, attempt), form),
-        UNKNOWN_SIZE if flags & _GHOST else size,
+        _said_size(flags, size),
         high << 16 | low,
         file_id,
         instant,
@@ -349,7 +435,7 @@ def _log_name(
 
 def _pack_raw(file: DataFile) -> bytes:
     name = file.name.encode("utf-8", "surrogateescape")
-    size, flags = _size_and_ghost(file.size)
+    size, flags = _size_and_flag(file.size)
     flags |= _RAW | (_LOG if isinstance(file, LogFile) else 0)
     return _RAW_ROW.pack(flags, size, file.mtime_ms, len(name)) + name
 
@@ -357,7 +443,7 @@ def _pack_raw(file: DataFile) -> bytes:
 def _file_of_name(
     partition: str, file_id: str, name: str, flags: int, size: int, mtime: int
 ) -> DataFile:
-    known = UNKNOWN_SIZE if flags & _GHOST else size
+    known = _said_size(flags, size)
     if flags & _LOG:
         return cast("LogFile", parse_log_file(partition, name, known, mtime))
     parts = cast("tuple[str, str]", parse_base_name(name))

@@ -5,8 +5,9 @@ Rows, all of them JSON::
     snapshot                the record: format, table, hash, timeline, what was listed in flight
     compaction, logcompaction, clustering, replaced      what pends and what was replaced
     outdated                what had completed when the table was upgraded last
-    p/<partition>           whether the table has it, its chunks: handles, sizes, first file ids;
-                            empty for a partition that the table has and that wasn't loaded
+    p/<partition>           whether the table has it; its chunks: handles, sizes, first file ids;
+                            its runs: handles, sizes; empty for a partition that the table has and
+                            that wasn't loaded
 
 Each is written anew only when it has changed, all that change together in one step. A row names
 only chunks that the newest snapshot in memory holds, so nothing it names is ever given back.
@@ -32,7 +33,7 @@ from timeline.table_config import TableConfig
 from timeline.table_id import TableId
 from timeline.timeline import Timeline
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Of the rows and of the packed chunks; what another one wrote isn't read."""
 
 _RECORD: Final = "snapshot"
@@ -195,7 +196,7 @@ class SavedTable:
         """
         if self._resumed is not None:
             versions = self._resumed.snapshot.files.versions.values()
-            self.store.sweep({c.handle for v in versions for c in v.chunks if c.handle is not None})
+            self.store.sweep({c.handle for v in versions for c in v.parts if c.handle is not None})
 
     def _clear_refused(self) -> None:
         if self._refused:
@@ -268,10 +269,14 @@ class SavedTable:
         return Resumed(snapshot, unfinished, said["must_list"])
 
     def _version(self, partition: str, row: bytes) -> tuple[bool, PartitionVersion]:
-        is_known, has_ghosts, said = orjson.loads(row)
-        chunks = tuple(Chunk(self.store.chunk(Handle(handle), size)) for handle, size, _ in said)
-        first_ids = tuple(first_id for *_, first_id in said)
-        return is_known, PartitionVersion(partition, chunks, first_ids, has_ghosts)
+        is_known, has_ghosts, chunks, runs = orjson.loads(row)
+        first_ids = tuple(first_id for *_, first_id in chunks)
+        return is_known, PartitionVersion(
+            partition, self._chunks(chunks), first_ids, has_ghosts, self._chunks(runs)
+        )
+
+    def _chunks(self, said: Iterable[Sequence[Any]]) -> tuple[Chunk, ...]:
+        return tuple(Chunk(self.store.chunk(Handle(handle), size)) for handle, size, *_ in said)
 
     def _maps(self, snapshot: Snapshot) -> dict[str, object]:
         maps: dict[str, object] = {
@@ -293,7 +298,7 @@ class SavedTable:
 
 
 def _new_chunks(versions: Iterable[PartitionVersion]) -> list[Chunk]:
-    found = {id(c): c for v in versions for c in v.chunks if c.handle is None}
+    found = {id(c): c for v in versions for c in v.parts if c.handle is None}
     return list(found.values())
 
 
@@ -303,11 +308,15 @@ def _move(chunks: list[Chunk], stored: Sequence[Any]) -> None:
 
 
 def _version_row(version: PartitionVersion, new: Mapping[int, Handle], *, is_known: bool) -> bytes:
+    def handle(chunk: Chunk) -> Handle:
+        return new[id(chunk)] if chunk.handle is None else chunk.handle
+
     chunks = [
-        (chunk.handle if chunk.handle is not None else new[id(chunk)], chunk.size, first_id)
+        (handle(chunk), chunk.size, first_id)
         for chunk, first_id in zip(version.chunks, version.first_ids, strict=True)
     ]
-    return orjson.dumps((is_known, version.has_ghosts, chunks))
+    runs = [(handle(run), run.size) for run in version.runs]
+    return orjson.dumps((is_known, version.has_ghosts, chunks, runs))
 
 
 def _map_row(name: str, content: Any) -> bytes:

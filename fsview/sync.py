@@ -20,7 +20,6 @@ from fsview.build import add_replaced, clustered_groups, plan_operations
 from fsview.delta import NO_CHANGE, NOTHING, Delta, applied, without_leftovers
 from fsview.model import CompactionOperation
 from fsview.packed import PartitionVersion
-from fsview.rows import UNKNOWN_SIZE
 from fsview.snapshot import GroupKey, LoadedFiles, Snapshot
 from timeline.completion import CompletionTimes
 from timeline.instant import (
@@ -306,8 +305,8 @@ def version_after(
     if leftovers and delta.writes:
         after = without_leftovers(after, step.instant.requested_time, change, logs=logs)
     unsaid = partition in delta.unsaid or (after.has_ghosts and not delta.writes)
-    unsaid = unsaid or any(file.size == UNKNOWN_SIZE for file in change.added)
-    if unsaid or (partition in delta.deleted_partitions and after.chunks):
+    unsaid = unsaid or change.added.has_ghosts
+    if unsaid or (partition in delta.deleted_partitions and not after.is_empty):
         return None
     return after
 

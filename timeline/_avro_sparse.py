@@ -69,9 +69,11 @@ def _record_reader(
     readers: list[Callable[[Cursor], dict[str, Any] | None]] = []
 
     def record(cursor: Cursor) -> dict[str, Any]:
-        for read_shape in readers:
+        for at, read_shape in enumerate(readers):
             known = read_shape(cursor)
             if known is not None:
+                if at:  # the next is likely to be like this one
+                    readers.insert(0, readers.pop(at))
                 return known
         found: dict[str, Any] = {}
         shape = tuple([step.move(cursor, found) for step in steps])

@@ -156,8 +156,12 @@ def _add_files(files: list[WrittenFile], stats: Any) -> None:
         if type(stat) is not dict:
             raise ValueError(f"{type(stat).__name__} where a write stat belongs")
         get = stat.get
-        size, offset = _length(get("fileSizeInBytes")), get("logOffset")
-        files += _files_of(get("path"), size, offset and _size(offset), get("cdcStats"))
+        path, size, offset = get("path"), _length(get("fileSizeInBytes")), get("logOffset")
+        cdc = get("cdcStats")
+        if path and not (offset or cdc):  # as nearly all are
+            files.append((_name(path), size, False))
+        else:
+            files += _files_of(path, size, offset and _size(offset), cdc)
 
 
 def _files_of(

@@ -13,14 +13,18 @@ from hypothesis import strategies as st
 from fsview.chunk_layout import CHUNK_BYTES
 from fsview.file_names import data_files, parse_base_file, parse_data_file, parse_log_file
 from fsview.model import BaseFile, LogFile
-from fsview.packed import PartitionVersion, file_id_of_name
+from fsview.packed import RUNS, PartitionVersion
+from fsview.packed_files import PackedFiles
 from fsview.rows import (
+    REMOVED_SIZE,
     UNKNOWN_SIZE,
     DataFile,
+    are_behind,
+    id_end,
     pack_id,
+    pack_removed,
     pack_row,
     row_order,
-    rows_behind,
     unpack_id,
     unpack_rows,
 )
@@ -197,11 +201,12 @@ def test_rows_put_behind_others_are_those_of_the_group_packed_anew(
     held = {old.name: old for old in before if old.file_id == file.file_id}
     in_order = sorted(held.values(), key=row_order)
     group = pack_id(file.file_id) + b"".join(map(pack_row, in_order))
-    rows = rows_behind(group, [file])
-    if rows is not None:
+    row = pack_row(file)
+    start = id_end(group)
+    if in_order and are_behind(group[:start] + row, group, start):
         assert file.name not in held
         anew = sorted((*in_order, file), key=row_order)
-        assert group + rows == pack_id(file.file_id) + b"".join(map(pack_row, anew))
+        assert group + row == pack_id(file.file_id) + b"".join(map(pack_row, anew))
 
 
 OLD, NEW = "20260101000000000", "20260102000000000"
@@ -222,7 +227,7 @@ OLD, NEW = "20260101000000000", "20260102000000000"
         ([f"f_0-1-2_{OLD}.parquet"], [f"f_1-1-2_{OLD}.parquet"], False),
         ([f".f_{OLD}.log.2_0-1-2"], [f".f_{OLD}.log.2_1-1-2"], False),
         ([f".f_{OLD}.log.2_0-1-2"], [f".f_{OLD}.log.1_0-1-2"], False),
-        ([f"f_0-1-2_{OLD}.parquet"], [f"f_0-1-2_{NEW}.parquet"] * 2, False),
+        ([f"f_0-1-2_{OLD}.parquet"], [f"f_0-1-2_{NEW}.parquet"] * 2, True),
         ([f"f_0-1-2_{OLD}.parquet"], [f"f_x_{NEW}.parquet"], False),
         ([f"f_x_{OLD}.parquet"], [f"f_0-1-2_{NEW}.parquet"], False),
         (["f_0-1-2_20260101000000.parquet"], [f"f_0-1-2_{NEW}.parquet"], False),
@@ -237,12 +242,17 @@ def test_newer_files_go_behind_those_that_are_there(
         return file
 
     group = pack_id("f") + b"".join(pack_row(parsed(name)) for name in there)
-    assert (rows_behind(group, list(map(parsed, names))) is not None) == behind
+    ((_, change),) = PackedFiles.of("p", map(parsed, names)).groups
+    assert are_behind(change, group, id_end(group)) == behind
 
 
 @given(files)
 def test_the_id_in_a_name_is_the_files(file: DataFile) -> None:
-    assert file_id_of_name(file.name) == file.file_id
+    packed = pack_removed(file.name)
+    assert packed is not None
+    assert packed[0] == file.file_id
+    (gone,) = unpack_rows("p", *packed, 0, len(packed[1]))
+    assert (gone.name, gone.size) == (file.name, REMOVED_SIZE)
 
 
 def a_base_file(number: int, time: str = "20260101000000000", size: int = 10_000) -> BaseFile:
@@ -253,12 +263,111 @@ def a_base_file(number: int, time: str = "20260101000000000", size: int = 10_000
 
 def test_one_change_rewrites_one_chunk_of_many() -> None:
     version = PartitionVersion.of("p", map(a_base_file, range(5000)))
-    changed = version.with_changes([a_base_file(2500, "20260101000000001")])
+    changed = version
+    for number in range(RUNS + 1):
+        changed = changed.with_changes([a_base_file(2500, f"2026010100000001{number}")])
+    assert changed.runs == ()
     assert len(version.chunks) > 20
     assert len(set(changed.chunks) - set(version.chunks)) <= 2  # a full chunk is cut in two
-    assert len(changed.group(a_base_file(2500).file_id)) == 2
+    assert len(changed.group(a_base_file(2500).file_id)) == RUNS + 2
     again = changed.with_changes((), [a_base_file(n).name for n in range(5000)])
-    assert [f.name for f in again.files()] == [a_base_file(2500, "20260101000000001").name]
+    assert again.file_count == RUNS + 1
+
+
+def many_files() -> PartitionVersion:
+    """Return a version that has room for some runs, with files of the few groups among others."""
+    few_files = [
+        parse_data_file("p", f"{file_id}_0-1-2_{OLD}.parquet", 1, 0, (".parquet",))
+        for file_id in ("a", "A", "5f0c2f4e-9b1e-4d7a-8a5b-0c1d2e3f4a5b-0")
+    ]
+    others = map(a_base_file, range(400))
+    return PartitionVersion.of("p", (*others, *(file for file in few_files if file is not None)))
+
+
+MANY_FILES = many_files()
+
+
+@given(st.lists(st.tuples(few, st.integers(0, 3)), min_size=1, max_size=12), st.data())
+def test_runs_give_what_packing_anew_gives(
+    commits: list[tuple[list[DataFile], int]], data: st.DataObject
+) -> None:
+    version = MANY_FILES
+    held = {file.name: file for file in version.files()}
+    for added, removals in commits:
+        before, had = version, dict(held)
+        names = st.sampled_from(sorted(held))
+        removed = data.draw(st.lists(names, min_size=removals, max_size=removals))
+        for file in {file.name: file for file in added}.values():
+            old = held.get(file.name)
+            is_ghost = old is None or old.size == UNKNOWN_SIZE
+            says_more = file.size != UNKNOWN_SIZE and (
+                file.mtime_ms or (old is not None and file.size != old.size)
+            )
+            if is_ghost or says_more:
+                held[file.name] = file
+        for name in removed:
+            held.pop(name, None)
+        version = version.with_changes(added, removed)
+        anew = PartitionVersion.of("p", held.values())
+        assert list(version.files()) == list(anew.files())
+        assert version == anew
+        assert version.has_ghosts == anew.has_ghosts
+        assert version.instants() == anew.instants()
+        for file_id in {file.file_id for file in added}:
+            assert version.group(file_id) == anew.group(file_id)
+        assert len(version.runs) <= RUNS
+        assert not (version.runs and version.has_ghosts)
+        assert {f.name: f for f in before.files()} == had, "the one before stays as it was"
+
+
+def test_a_change_shares_all_that_is_there_until_runs_are_many() -> None:
+    version = PartitionVersion.of("p", map(a_base_file, range(400)))
+    changed = version
+    for number in range(RUNS):
+        before = changed
+        added = a_base_file(number, f"2026010100000001{number}")
+        changed = before.with_changes([added], [a_base_file(300 + number).name])
+        assert changed.chunks is version.chunks
+        assert changed.runs[:-1] == before.runs
+        assert changed.runs[-1].size < 150
+        assert changed.shares_with(before)
+        assert changed.parts == (*changed.chunks, *changed.runs)
+    merged = changed.with_changes([a_base_file(7, "20260101000000020")])
+    assert merged.runs == ()
+    assert merged.file_count == 401
+    assert not merged.is_empty
+
+
+def test_runs_come_to_a_share_of_the_chunks_at_most() -> None:
+    version = PartitionVersion.of("p", map(a_base_file, range(400)))
+    whole = sum(chunk.size for chunk in version.chunks)
+    merges = 0
+    for number in range(1, 40):
+        added = [a_base_file(n, f"202601010000{number:05d}") for n in range(0, 400, 20)]
+        before, version = version, version.with_changes(added)
+        merges += before.runs != () and version.runs == ()
+        assert sum(run.size for run in version.runs) <= sum(c.size for c in version.chunks) / 4
+    assert 5 <= merges <= 10
+    assert version.file_count == 400 + 39 * 20
+    assert version.size_bytes > whole
+
+
+def test_a_change_of_most_groups_is_no_run() -> None:
+    version = PartitionVersion.of("p", map(a_base_file, range(400)))
+    changed = version.with_changes([a_base_file(n, "20260101000000001") for n in range(400)])
+    assert changed.runs == ()
+
+
+def test_nothing_is_left_when_all_is_taken_away() -> None:
+    files = [a_base_file(7, f"202601010000{n:05d}") for n in range(200)]
+    version = PartitionVersion.of("p", files)
+    for file in files[:-1]:
+        version = version.with_changes((), [file.name])
+        assert not version.is_empty
+    version = version.with_changes((), [files[-1].name])
+    assert version.is_empty
+    assert version == PartitionVersion("p")
+    assert version.group(files[0].file_id) == ()
 
 
 def test_chunks_that_grow_by_many_commits_are_cut() -> None:
