@@ -38,7 +38,10 @@ from timeline.storage.base import FileInfo
 RUNS: Final = 8
 """So many runs at most have a version: a reader reads them all."""
 _RUN_SHARE: Final = 4
-"""One byte of runs at most to so many of chunks: a reader puts each where it belongs."""
+"""One byte of runs at most to so many of chunks: a reader puts each where it belongs.
+
+As what takes a file away has more than a quarter of its bytes, runs always leave some.
+"""
 _OFFSET_BYTES: Final = 4
 _COUNTED_CHUNKS: Final = 32
 """Of as many chunks at most; a larger partition has no larger runs."""
@@ -245,7 +248,7 @@ class PartitionVersion:
     @property
     def is_empty(self) -> bool:
         """Whether there are no files, not even ghosts."""
-        return not self.chunks  # what a run takes away is less than itself: it leaves some
+        return not self.chunks  # runs are too small to take all away
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, PartitionVersion):

@@ -52,6 +52,7 @@ HEAD_BYTES: Final = 9
 """Flags and instant, with which a patterned row begins."""
 BASE_BYTES: Final = _BASE_ROW.size
 """A patterned row of a base file."""
+_SHORT_NAME: Final = 4 * BASE_BYTES - _RAW_ROW.size - 1
 _BASE_TAIL: Final = Struct(">IIHIII")
 _TOKEN_AT: Final = BASE_BYTES - Struct(">III").size
 _PLAIN_FLAGS: Final = bytes(f for f in range(256) if not f & (_LOG | _RAW | _REMOVED))
@@ -99,8 +100,11 @@ def pack_row(file: DataFile) -> bytes:
 
 
 def pack_removed(name: str) -> tuple[str, bytes] | None:
-    """Return file id and row that take a file away; ``None`` for a name that no data file has."""
-    match = PLAIN_BASE.fullmatch(name)
+    """Return file id and row that take a file away; ``None`` for a name that no data file has.
+
+    The row has more than a quarter of the bytes of the one that it takes away, which may be raw.
+    """
+    match = PLAIN_BASE.fullmatch(name) if len(name) <= _SHORT_NAME else None
     row = None if match is None else _packed_row(match.groups()[1:], 0, 0, _REMOVED)
     if match is not None and row is not None:
         return match[1], row

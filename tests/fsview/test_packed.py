@@ -158,18 +158,20 @@ few_mtimes = st.sampled_from([0, 0, 0, 5])
 
 
 @st.composite
-def files_of_few_groups(draw: st.DrawFn) -> DataFile:
+def files_of_few_groups(draw: st.DrawFn, sizes: st.SearchStrategy[int] = few_sizes) -> DataFile:
     file_id, time, token = draw(few_ids), draw(few_times), draw(few_tokens)
     name = f"{file_id}_{token}_{time}.parquet"
     if draw(st.booleans()):
         end = draw(st.sampled_from(["", ".cdc"]))
         name = f".{file_id}_{time}.log.{draw(st.integers(1, 3))}_{token}{end}"
-    file = parse_data_file("p", name, draw(few_sizes), draw(few_mtimes), (".parquet",))
+    file = parse_data_file("p", name, draw(sizes), draw(few_mtimes), (".parquet",))
     assert file is not None
     return file
 
 
 few = st.lists(files_of_few_groups(), max_size=12)
+few_ghosts = st.sampled_from([*[1] * 12, *[2] * 12, 2**40, UNKNOWN_SIZE])
+fewer = st.lists(files_of_few_groups(few_ghosts), max_size=3)
 
 
 @given(few, st.lists(few, max_size=4), st.data())
@@ -251,6 +253,7 @@ def test_the_id_in_a_name_is_the_files(file: DataFile) -> None:
     packed = pack_removed(file.name)
     assert packed is not None
     assert packed[0] == file.file_id
+    assert len(packed[1]) * 4 > len(pack_row(file)), "so a run can't take all away"
     (gone,) = unpack_rows("p", *packed, 0, len(packed[1]))
     assert (gone.name, gone.size) == (file.name, REMOVED_SIZE)
 
@@ -280,14 +283,14 @@ def many_files() -> PartitionVersion:
         parse_data_file("p", f"{file_id}_0-1-2_{OLD}.parquet", 1, 0, (".parquet",))
         for file_id in ("a", "A", "5f0c2f4e-9b1e-4d7a-8a5b-0c1d2e3f4a5b-0")
     ]
-    others = map(a_base_file, range(400))
+    others = map(a_base_file, range(60))
     return PartitionVersion.of("p", (*others, *(file for file in few_files if file is not None)))
 
 
 MANY_FILES = many_files()
 
 
-@given(st.lists(st.tuples(few, st.integers(0, 3)), min_size=1, max_size=12), st.data())
+@given(st.lists(st.tuples(fewer, st.integers(0, 3)), min_size=1, max_size=6), st.data())
 def test_runs_give_what_packing_anew_gives(
     commits: list[tuple[list[DataFile], int]], data: st.DataObject
 ) -> None:
@@ -368,6 +371,17 @@ def test_nothing_is_left_when_all_is_taken_away() -> None:
     assert version.is_empty
     assert version == PartitionVersion("p")
     assert version.group(files[0].file_id) == ()
+
+
+def test_files_with_long_names_are_taken_away_without_a_trace() -> None:
+    files = [
+        BaseFile("p", f"{'f' * 200}_0-0-{n}_{OLD}.parquet", 2**33, 0, "f" * 200, OLD)
+        for n in range(100)
+    ]
+    version = PartitionVersion.of("p", files)
+    for n in range(0, 100, 10):
+        version = version.with_changes((), [file.name for file in files[n : n + 10]])
+    assert version.is_empty
 
 
 def test_chunks_that_grow_by_many_commits_are_cut() -> None:
