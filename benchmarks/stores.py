@@ -39,7 +39,7 @@ SPREADS = ((1000, 10), (200, 100), (1000, 1), (10, 10))
 SYNCED = ((6, "JSON"), (9, "Avro"))
 """Table versions, and what their commits' metadata is."""
 
-COMMITS = 10
+COMMITS = 12
 """What a sync costs is the mean of so many: once in a few of them chunks are made anew."""
 
 MANY_GROUPS = 10

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from fsview.chunk import Chunk
 from fsview.chunk_layout import (
+    CHUNK_BYTES,
     NO_GROUPS,
     Groups,
     cut,
@@ -43,8 +44,9 @@ _RUN_SHARE: Final = 4
 As what takes a file away has more than a quarter of its bytes, runs always leave some.
 """
 _OFFSET_BYTES: Final = 4
+"""What a group takes in a run beside its id and rows."""
 _COUNTED_CHUNKS: Final = 32
-"""Of as many chunks at most; a larger partition has no larger runs."""
+"""The share is of so many chunks at most, of usual size: a run has few groups."""
 
 _Unmerged = Mapping[str, list[bytes]]
 """File id → one change of it after another."""
@@ -185,7 +187,8 @@ class PartitionVersion:
         """Whether a change may be put behind the runs that there are."""
         if len(self.runs) == RUNS:
             return False
-        limit = sum(chunk.size for chunk in self.chunks[:_COUNTED_CHUNKS]) // _RUN_SHARE
+        counted = (min(chunk.size, CHUNK_BYTES) for chunk in self.chunks[:_COUNTED_CHUNKS])
+        limit = sum(counted) // _RUN_SHARE
         size = sum(map(len, change.values())) + _OFFSET_BYTES * len(change)
         return size + sum(run.size for run in self.runs) <= limit
 

@@ -42,11 +42,13 @@ class PackedFiles:
     Attributes:
         partition: Path under the base path.
         groups: File ids, in order, with their groups: packed id and rows (``fsview.rows``).
+        count: How many files they are.
         has_ghosts: Whether some row is a ghost.
     """
 
     partition: str = ""
     groups: tuple[tuple[str, bytes], ...] = ()
+    count: int = 0
     has_ghosts: bool = False
 
     @classmethod
@@ -58,7 +60,7 @@ class PackedFiles:
             file_id, order, group = _packed(file)
             found.setdefault(file_id, []).append((order, group))
             has_ghosts = has_ghosts or file.size == UNKNOWN_SIZE
-        return cls(partition, _in_order(found), has_ghosts)
+        return cls(partition, *_in_order(found), has_ghosts)
 
     @classmethod
     def named(
@@ -76,6 +78,7 @@ class PackedFiles:
             What ``of`` makes of what ``parse_data_file`` reads, sooner.
         """
         found: _Found = {}
+        has_ghosts = False
         for name, size, mtime_ms in named:
             packed = pack_plain(name, size, mtime_ms, extensions)
             if packed is None:
@@ -83,9 +86,10 @@ class PackedFiles:
                 if file is None:
                     continue
                 packed = _packed(file)
+                has_ghosts = has_ghosts or size == UNKNOWN_SIZE
             file_id, order, group = packed
             found.setdefault(file_id, []).append((order, group))
-        return cls(partition, _in_order(found))
+        return cls(partition, *_in_order(found), has_ghosts)
 
     def __iter__(self) -> Iterator[DataFile]:
         """Yield the files."""
@@ -93,8 +97,8 @@ class PackedFiles:
             yield from unpack_rows(self.partition, file_id, group, id_end(group), len(group))
 
     def __len__(self) -> int:
-        """Return how many files there are; reads every row."""
-        return sum(1 for _ in self)
+        """Return how many files there are."""
+        return self.count
 
     def __bool__(self) -> bool:
         """Whether there are any."""
@@ -130,19 +134,25 @@ def _packed(file: DataFile) -> tuple[str, RowOrder, bytes]:
     return file.file_id, row_order(file), pack_id(file.file_id) + pack_row(file)
 
 
-def _in_order(found: _Found) -> tuple[tuple[str, bytes], ...]:
-    """Return file ids with packed groups; of two files of one name the last counts."""
-    return tuple(
-        (file_id, groups[0][1] if len(groups) == 1 else _in_one(groups))
-        for file_id, groups in sorted(found.items())
-    )
+def _in_order(found: _Found) -> tuple[tuple[tuple[str, bytes], ...], int]:
+    """Return file ids with packed groups, and how many files; of one name the last counts."""
+    groups, count = [], 0
+    for file_id, files in sorted(found.items()):
+        if len(files) == 1:
+            groups.append((file_id, files[0][1]))
+            count += 1
+        else:
+            of_name = dict(files)
+            groups.append((file_id, _in_one(of_name)))
+            count += len(of_name)
+    return tuple(groups), count
 
 
-def _in_one(groups: list[tuple[RowOrder, bytes]]) -> bytes:
+def _in_one(files: Mapping[RowOrder, bytes]) -> bytes:
     """Return one packed group of several of one file each."""
-    start = id_end(groups[0][1])
-    rows = (group[start:] for _, group in sorted(dict(groups).items()))
-    return groups[0][1][:start] + b"".join(rows)
+    first, *others = [group for _, group in sorted(files.items())]
+    start = id_end(first)
+    return b"".join((first, *(group[start:] for group in others)))
 
 
 def changed_group(partition: str, file_id: str, group: bytes | None, change: bytes) -> bytes | None:

@@ -29,7 +29,14 @@ from struct import Struct
 from struct import error as StructError  # noqa: N812 - an exception class named like one
 from typing import Final, cast
 
-from fsview.file_names import PLAIN_BASE, PLAIN_ID, PLAIN_NAME, parse_base_name, parse_log_file
+from fsview.file_names import (
+    MAX_NAME,
+    PLAIN_BASE,
+    PLAIN_ID,
+    PLAIN_NAME,
+    parse_base_name,
+    parse_log_file,
+)
 from fsview.model import BaseFile, LogFile
 
 DataFile = BaseFile | LogFile
@@ -53,6 +60,7 @@ HEAD_BYTES: Final = 9
 BASE_BYTES: Final = _BASE_ROW.size
 """A patterned row of a base file."""
 _SHORT_NAME: Final = 4 * BASE_BYTES - _RAW_ROW.size - 1
+"""The longest name with which a raw row has fewer than four times the bytes of a patterned one."""
 _BASE_TAIL: Final = Struct(">IIHIII")
 _TOKEN_AT: Final = BASE_BYTES - Struct(">III").size
 _PLAIN_FLAGS: Final = bytes(f for f in range(256) if not f & (_LOG | _RAW | _REMOVED))
@@ -104,6 +112,8 @@ def pack_removed(name: str) -> tuple[str, bytes] | None:
 
     The row has more than a quarter of the bytes of the one that it takes away, which may be raw.
     """
+    if len(name) > MAX_NAME:
+        return None
     match = PLAIN_BASE.fullmatch(name) if len(name) <= _SHORT_NAME else None
     row = None if match is None else _packed_row(match.groups()[1:], 0, 0, _REMOVED)
     if match is not None and row is not None:

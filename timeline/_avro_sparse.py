@@ -66,20 +66,23 @@ def _record_reader(
 ) -> Reader:
     steps = list(_steps(schema, wanted, read))
     seen: set[_Shape] = set()
-    readers: list[Callable[[Cursor], dict[str, Any] | None]] = []
+    # Replaced, never changed, as many threads read: of two that replace it one is forgotten.
+    readers: tuple[Callable[[Cursor], dict[str, Any] | None], ...] = ()
 
     def record(cursor: Cursor) -> dict[str, Any]:
-        for at, read_shape in enumerate(readers):
+        nonlocal readers
+        in_turn = readers
+        for at, read_shape in enumerate(in_turn):
             known = read_shape(cursor)
             if known is not None:
                 if at:  # the next is likely to be like this one
-                    readers.insert(0, readers.pop(at))
+                    readers = (read_shape, *in_turn[:at], *in_turn[at + 1 :])
                 return known
         found: dict[str, Any] = {}
         shape = tuple([step.move(cursor, found) for step in steps])
         if shape in seen:
-            if len(readers) < _SHAPES_READ and _is_simple(shape):
-                readers.append(_shape_reader(steps, shape))
+            if len(in_turn) < _SHAPES_READ and _is_simple(shape):
+                readers = (*in_turn, _shape_reader(steps, shape))
         elif len(seen) < _SHAPES_SEEN:
             seen.add(shape)
         return found

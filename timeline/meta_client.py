@@ -371,7 +371,9 @@ def _time_said(found: InstantMetadata) -> str | None:
 
 def _has_negative_size(commit: CommitMetadata) -> bool:
     return any(
-        stat.file_size_in_bytes < 0 or (stat.cdc_stats and min(stat.cdc_stats.values()) < 0)
+        stat.file_size_in_bytes < 0
+        or (stat.log_offset or 0) < 0
+        or (stat.cdc_stats and min(stat.cdc_stats.values()) < 0)
         for stats in commit.partition_to_write_stats.values()
         for stat in stats
     )

@@ -158,10 +158,10 @@ def _add_files(files: list[WrittenFile], stats: Any) -> None:
         get = stat.get
         path, size, offset = get("path"), _length(get("fileSizeInBytes")), get("logOffset")
         cdc = get("cdcStats")
-        if path and not (offset or cdc):  # as nearly all are
+        if path and not (offset or cdc):  # as nearly all are: what ``_files_of`` says, sooner
             files.append((_name(path), size, False))
         else:
-            files += _files_of(path, size, offset and _size(offset), cdc)
+            files += _files_of(path, size, offset and _length(offset), cdc)
 
 
 def _files_of(

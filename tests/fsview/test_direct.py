@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fsview.direct import NEWEST, newest_as_json
 from fsview.file_names import parse_data_file
-from fsview.model import CompactionOperation
+from fsview.model import BaseFile, CompactionOperation
 from fsview.packed import PartitionVersion
 from fsview.rows import UNKNOWN_SIZE
 from fsview.snapshot import Snapshot
@@ -52,7 +52,25 @@ def versions(draw: st.DrawFn) -> PartitionVersion:
         parse_data_file(partition, name, draw(numbers), draw(st.just(0) | numbers), EXTENSIONS)
         for name in sorted(names)
     ]
-    return PartitionVersion.of(partition, [file for file in files if file is not None])
+    drawn = [file for file in files if file is not None]
+    there = draw(st.integers(0, len(drawn)))
+    version = PartitionVersion.of(partition, [*others_in(partition), *drawn[:there]])
+    runs = draw(st.integers(1, 4))
+    for n in range(runs):
+        version = version.with_changes(drawn[there + n :: runs])
+    return version
+
+
+def others_in(partition: str) -> list[BaseFile]:
+    """Return files of other groups, which make room for runs."""
+    found = []
+    for n in range(12):
+        file_id = f"0000000{n:x}-0000-2222-3333-444444444444-0"
+        found += [
+            BaseFile(partition, f"{file_id}_0-1-2_{time}.parquet", 7, 0, file_id, time)
+            for time in TIMES[1:4]
+        ]
+    return found
 
 
 @st.composite

@@ -264,7 +264,7 @@ def a_base_file(number: int, time: str = "20260101000000000", size: int = 10_000
     return BaseFile("p", name, size, 1_795_248_452_128, file_id, time)
 
 
-def test_one_change_rewrites_one_chunk_of_many() -> None:
+def test_changes_of_one_group_make_one_chunk_of_many_anew() -> None:
     version = PartitionVersion.of("p", map(a_base_file, range(5000)))
     changed = version
     for number in range(RUNS + 1):
@@ -382,6 +382,35 @@ def test_files_with_long_names_are_taken_away_without_a_trace() -> None:
     for n in range(0, 100, 10):
         version = version.with_changes((), [file.name for file in files[n : n + 10]])
     assert version.is_empty
+
+
+def test_no_run_has_more_groups_than_can_be_counted() -> None:
+    """A chunk of one group may have any size."""
+    logs = [
+        LogFile("p", f".g_{OLD}.log.{n}_0-0-{n}", 7, 0, "g", OLD, n, f"0-0-{n}", "")
+        for n in range(1, 20_001)
+    ]
+    version = PartitionVersion.of("p", logs)
+    changed = version.with_changes(map(a_base_file, range(10_000)))
+    assert changed.runs == ()
+    assert changed.file_count == 30_000
+
+
+def test_names_that_no_file_can_have_take_nothing_away() -> None:
+    version = PartitionVersion.of("p", map(a_base_file, range(100)))
+    long = [f"a_{'x' * 70_000}.parquet", f".{'x' * 2000}_{OLD}.log.1_0-1-2", "no-underscore"]
+    assert version.with_changes((), long) is version
+
+
+@given(many)
+def test_packed_files_are_as_many_as_they_give(files: list[DataFile]) -> None:
+    packed = PackedFiles.of("p", [*files, *files])
+    assert len(packed) == len(files)
+    assert sorted(packed, key=lambda f: f.name) == sorted(files, key=lambda f: f.name)
+    named = [(file.name, file.size, file.mtime_ms) for file in files]
+    again = PackedFiles.named("p", named, (".parquet", ".orc"))
+    read = [parse_data_file("p", *each, (".parquet", ".orc")) for each in named]
+    assert again == PackedFiles.of("p", [file for file in read if file is not None])
 
 
 def test_chunks_that_grow_by_many_commits_are_cut() -> None:

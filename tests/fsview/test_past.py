@@ -12,6 +12,7 @@ from fsview.follower import TimelineFollower
 from fsview.history import BRANCHED, Branch, History, Link
 from fsview.metrics import Metrics
 from fsview.model import BaseFile
+from fsview.packed_files import PackedFiles
 from fsview.past import HASHES, QUESTIONS, Question, Questions
 from fsview.snapshot import LoadedFiles, Snapshot
 from fsview.store.memory import MemoryStore
@@ -378,7 +379,8 @@ def test_a_branch_is_kept_however_long() -> None:
 
 def heavy_branch(onto: Snapshot, number: int, *, steps: int, files: int) -> Branch:
     """Return a branch whose steps name many files."""
-    added = (BaseFile("a", "f1_0-0-0_0.parquet", 1, 0, "f1", "0"),) * files
+    names = (f"f1_{n}-0-0_0.parquet" for n in range(files))
+    added = PackedFiles.of("a", [BaseFile("a", name, 1, 0, "f1", "0") for name in names])
     made = tuple(
         Step(
             str(number),

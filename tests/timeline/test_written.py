@@ -223,6 +223,7 @@ def test_what_is_no_commit_is_refused(text: str) -> None:
     [
         '{"path": "f", "fileSizeInBytes": -1}',
         '{"path": "f", "logOffset": "1"}',
+        '{"path": "f", "fileSizeInBytes": 9, "logOffset": -1}',
         '{"path": "f", "cdcStats": {"c": -1}}',
         '{"path": "f", "cdcStats": {"c": null, "d": "1"}}',
     ],
