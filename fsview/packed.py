@@ -173,10 +173,10 @@ class PartitionVersion:
             return self
         may_be_ghosts = self.has_ghosts or added.has_ghosts
         if not may_be_ghosts and self._has_room_for(change):
-            run = Chunk(joined(*laid_out(group for _, group in sorted(change.items()))))
+            run = Chunk(joined(*laid_out(group for _, group in change)))
             return replace(self, runs=(*self.runs, run), answers={})
         changes = self._unmerged()
-        for file_id, group in change.items():
+        for file_id, group in change:
             changes.setdefault(file_id, []).append(group)
         version = self._anew(changes)
         if may_be_ghosts and any(file.size == UNKNOWN_SIZE for file in version.files()):
@@ -189,7 +189,7 @@ class PartitionVersion:
             return False
         counted = (min(chunk.size, CHUNK_BYTES) for chunk in self.chunks[:_COUNTED_CHUNKS])
         limit = sum(counted) // _RUN_SHARE
-        size = sum(map(len, change.values())) + _OFFSET_BYTES * len(change)
+        size = sum(len(group) + _OFFSET_BYTES for _, group in change)
         return size + sum(run.size for run in self.runs) <= limit
 
     def _unmerged(self) -> dict[str, list[bytes]]:

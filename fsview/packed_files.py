@@ -28,9 +28,9 @@ from fsview.rows import (
     unpack_rows,
 )
 
-Changes = Mapping[str, bytes]
-"""File id → what one change does to the group, packed as a group: its id, rows that take files
-away, rows that come, each in their order."""
+Changes = tuple[tuple[str, bytes], ...]
+"""File ids, in order, with what one change does to each group, packed as a group: its id, rows that
+take files away, rows that come, each in their order."""
 
 _Found = dict[str, list[tuple[RowOrder, bytes]]]
 
@@ -47,7 +47,7 @@ class PackedFiles:
     """
 
     partition: str = ""
-    groups: tuple[tuple[str, bytes], ...] = ()
+    groups: Changes = ()
     count: int = 0
     has_ghosts: bool = False
 
@@ -109,6 +109,8 @@ class PackedFiles:
 
         A name that is put and taken away is taken away; one that no data file has is left out.
         """
+        if not removed:
+            return self.groups
         changes = dict(self.groups)
         gone: dict[str, dict[str, bytes]] = {}
         for name in sorted(removed):
@@ -124,7 +126,7 @@ class PackedFiles:
                 if file.name not in names
             )
             changes[file_id] = b"".join((put[:start], *names.values(), *left))
-        return changes
+        return tuple(sorted(changes.items()))
 
 
 NO_FILES: Final = PackedFiles()
@@ -134,7 +136,7 @@ def _packed(file: DataFile) -> tuple[str, RowOrder, bytes]:
     return file.file_id, row_order(file), pack_id(file.file_id) + pack_row(file)
 
 
-def _in_order(found: _Found) -> tuple[tuple[tuple[str, bytes], ...], int]:
+def _in_order(found: _Found) -> tuple[Changes, int]:
     """Return file ids with packed groups, and how many files; of one name the last counts."""
     groups, count = [], 0
     for file_id, files in sorted(found.items()):
