@@ -19,6 +19,9 @@ from fsview.rows import unpack_id
 CHUNK_BYTES: Final = 8192
 """A chunk is cut before the group that would take it beyond this, so a larger group has its own."""
 
+_SEARCHED: Final = 4 * CHUNK_BYTES
+"""In a larger chunk, of one group of very many files, groups are found by halving."""
+
 _COUNT: Final = Struct(">H")
 _OFFSET: Final = Struct(">I")
 NO_GROUPS: Final = _COUNT.pack(0)
@@ -128,8 +131,9 @@ def places(chunk: bytes, wanted: Iterable[tuple[str, bytes]]) -> Iterator[tuple[
     offsets = _offsets(chunk)
     bounds = (*offsets, len(chunk))
     start = bounds[0]
+    is_small = len(chunk) <= _SEARCHED
     for file_id, packed in wanted:
-        found = chunk.find(packed, start)  # sooner than by halving
+        found = chunk.find(packed, start) if is_small else -1  # sooner than by halving
         while found >= 0:
             place = bisect_right(offsets, found) - 1
             if offsets[place] == found:
@@ -138,7 +142,9 @@ def places(chunk: bytes, wanted: Iterable[tuple[str, bytes]]) -> Iterator[tuple[
                 break
             found = chunk.find(packed, found + 1)  # those were rows that look alike
         else:
-            yield bisect_left(offsets, file_id, key=lambda at: unpack_id(chunk, at)[0]), None
+            place = bisect_left(offsets, file_id, key=lambda at: unpack_id(chunk, at)[0])
+            is_there = chunk.startswith(packed, bounds[place])
+            yield place, chunk[bounds[place] : bounds[place + 1]] if is_there else None
 
 
 def find(chunk: bytes, file_id: str) -> tuple[int, int] | None:

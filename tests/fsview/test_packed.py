@@ -384,16 +384,19 @@ def test_files_with_long_names_are_taken_away_without_a_trace() -> None:
     assert version.is_empty
 
 
-def test_no_run_has_more_groups_than_can_be_counted() -> None:
-    """A chunk of one group may have any size."""
+def test_a_group_of_very_many_files_makes_no_room_for_runs_of_many_groups() -> None:
     logs = [
         LogFile("p", f".g_{OLD}.log.{n}_0-0-{n}", 7, 0, "g", OLD, n, f"0-0-{n}", "")
         for n in range(1, 20_001)
     ]
     version = PartitionVersion.of("p", logs)
-    changed = version.with_changes(map(a_base_file, range(10_000)))
+    one_more = version.with_changes([a_base_file(1)])
+    assert len(one_more.runs) == 1
+    changed = one_more.with_changes([*map(a_base_file, range(2, 100)), logs[7]], [logs[8].name])
     assert changed.runs == ()
-    assert changed.file_count == 30_000
+    assert changed.file_count == 20_000 + 99 - 1
+    assert changed.group(a_base_file(50).file_id) == (a_base_file(50),)
+    assert len(changed.group("g")) == 19_999
 
 
 def test_names_that_no_file_can_have_take_nothing_away() -> None:
