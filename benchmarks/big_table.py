@@ -89,6 +89,7 @@ class BigTable:
         self._meta = TableMetaClient.open(LocalStorage(str(path)))
         self._times = map(_instant_time, count())
         self._stat = _stat_form()
+        self._newest: dict[str, dict[str, str]] = {}  # of what was updated: id → name
 
     @classmethod
     def create(cls, path: Path, shape: Shape, version: int = VERSION) -> BigTable:
@@ -113,14 +114,23 @@ class BigTable:
         """Return the ids of the groups that a partition was made with."""
         return list(islice(_file_ids(partition), self.shape.groups))
 
-    def update(self, partitions: Sequence[str], groups: int) -> None:
-        """Commit a new base file for some groups of each of some partitions."""
+    def update(self, partitions: Sequence[str], groups: int, *, with_files: bool = True) -> None:
+        """Commit a new base file for some groups of each of some partitions.
+
+        Args:
+            partitions: Which.
+            groups: How many of each.
+            with_files: Whether the files are made: who follows the timeline doesn't miss them.
+        """
         instant = next(self._times)
         stats = {}
         for partition in partitions:
-            newest = self._newest_files(partition)
+            newest = self._newest.get(partition) or self._newest_files(partition)
             ids = self.file_ids(partition)[:groups]
-            stats[partition] = self._write(instant, partition, ids, [newest[id_] for id_ in ids])
+            before = [newest[id_] for id_ in ids]
+            stats[partition] = self._write(instant, partition, ids, before, with_files=with_files)
+            names = (stat["path"].rpartition("/")[2] for stat in stats[partition])
+            self._newest[partition] = newest | dict(zip(ids, names, strict=True))
         self._commit(instant, stats, "UPSERT")
 
     def insert(self, partition: str) -> str:

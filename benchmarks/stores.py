@@ -262,7 +262,7 @@ def _syncs(bench: Bench, version: int, told: str) -> Iterator[Figure]:
             for partitions, groups in spreads:
                 cpu_s = dict.fromkeys(servers, 0.0)
                 for _ in range(COMMITS):
-                    big.update(big.partitions[:partitions], groups)
+                    big.update(big.partitions[:partitions], groups, with_files=False)
                     for kind, server in servers.items():
                         cost = server.cost([_refresh(big)], "POST", until_idle=True)
                         cpu_s[kind] += cost.cpu_s
