@@ -43,6 +43,8 @@ _Shape = tuple[int | None, ...]
 """What the steps over a record returned."""
 _SHAPES_READ: Final = 4
 _SHAPES_SEEN: Final = 64
+_REPLACED_AFTER: Final = 250
+"""So many records of a shape replace one that is read fast: texts grow as writers go on."""
 _LONGEST: Final = 1024
 
 
@@ -65,7 +67,7 @@ def _record_reader(
     schema: Mapping[str, Any], wanted: Collection[str], read: Callable[[Any], Reader]
 ) -> Reader:
     steps = list(_steps(schema, wanted, read))
-    seen: set[_Shape] = set()
+    seen: dict[_Shape, int] = {}
     # Replaced, never changed, as many threads read: of two that replace it one is forgotten.
     readers: tuple[Callable[[Cursor], dict[str, Any] | None], ...] = ()
 
@@ -80,11 +82,15 @@ def _record_reader(
                 return known
         found: dict[str, Any] = {}
         shape = tuple([step.move(cursor, found) for step in steps])
-        if shape in seen:
-            if len(in_turn) < _SHAPES_READ and _is_simple(shape):
-                readers = (*in_turn, _shape_reader(steps, shape))
-        elif len(seen) < _SHAPES_SEEN:
-            seen.add(shape)
+        times = seen.get(shape, 0) + 1
+        due = 2 if len(in_turn) < _SHAPES_READ else _REPLACED_AFTER
+        is_due = times >= due and _is_simple(shape)
+        if is_due or len(seen) == _SHAPES_SEEN:
+            seen.clear()
+        if is_due:
+            readers = (_shape_reader(steps, shape), *in_turn[: _SHAPES_READ - 1])
+        else:
+            seen[shape] = times
         return found
 
     return record

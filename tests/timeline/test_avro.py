@@ -157,6 +157,24 @@ def test_texts_of_a_shape_are_read_anew() -> None:
         assert read(cursor) == {"text": text, "large": large, "other": None}
 
 
+def test_shapes_that_come_later_are_read_fast_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+    make = _avro_sparse._shape_reader
+
+    def counted(steps: object, shape: object) -> object:
+        made.append(shape)
+        return make(steps, shape)
+
+    monkeypatch.setattr(_avro_sparse, "_shape_reader", counted)
+    read = _avro_sparse.reader_of(json.loads(OPTIONAL), {"Optional": {"text"}})
+    empty = dict.fromkeys(field["name"] for field in json.loads(OPTIONAL)["fields"])
+    for length in (*range(8), *range(8)):
+        data = avro.write_record(OPTIONAL, empty | {"text": "x" * length})
+        for _ in range(300):
+            assert read(_avro.Cursor(data)) == {"text": "x" * length}
+    assert len(made) == len(set(made)) + 8 == 16, "each once, and again after others"
+
+
 def check_wanted(schema: str, name: str, record: dict, fields: set) -> None:
     data = avro.write_record(schema, record)
     read = _avro_sparse.reader_of(json.loads(schema), {name: fields})
