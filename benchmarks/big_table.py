@@ -11,7 +11,7 @@ import json
 import os
 import random
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from itertools import count, islice
@@ -129,8 +129,7 @@ class BigTable:
             ids = self.file_ids(partition)[:groups]
             before = [newest[id_] for id_ in ids]
             stats[partition] = self._write(instant, partition, ids, before, with_files=with_files)
-            names = (stat["path"].rpartition("/")[2] for stat in stats[partition])
-            self._newest[partition] = newest | dict(zip(ids, names, strict=True))
+            self._newest[partition] = newest | dict(zip(ids, _names(stats[partition]), strict=True))
         self._commit(instant, stats, "UPSERT")
 
     def insert(self, partition: str) -> str:
@@ -171,7 +170,7 @@ class BigTable:
                 stats[partition] = self._write(
                     instant, partition, ids[partition], before, with_files=with_files
                 )
-                names[partition] = [stat["path"].rpartition("/")[2] for stat in stats[partition]]
+                names[partition] = [*_names(stats[partition])]
             self._commit(instant, stats, "UPSERT" if number else "INSERT")
 
     def _make_partition(self, partition: str, instant: str) -> None:
@@ -232,6 +231,11 @@ class BigTable:
         """Return the newest base file of each group."""
         names = [n for n in os.listdir(self.path / partition) if n.endswith(".parquet")]
         return {_file_id_of(name): name for name in sorted(names, key=_instant_of)}
+
+
+def _names(stats: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the file names of write stats."""
+    return (stat["path"].rpartition("/")[2] for stat in stats)
 
 
 def _day(number: int) -> str:

@@ -55,7 +55,6 @@ class PartitionChange:
 
 
 NO_CHANGE: Final = PartitionChange()
-_NO_NAMES: Final[frozenset[str]] = frozenset()
 
 _PLANNED_AS: Final = {
     "CLUSTER": CLUSTERING,
@@ -254,8 +253,8 @@ def _written(
 ) -> PartitionChange:
     added = PackedFiles.named(partition, ((name, size, 0) for name, size, _ in files), extensions)
     grown = {name for name, _, has_grown in files if has_grown}
-    extended = frozenset(file.name for file in added if file.name in grown) if grown else _NO_NAMES
-    return PartitionChange(added, extended)
+    extended = (file.name for file in added if file.name in grown) if grown else ()
+    return PartitionChange(added, frozenset(extended))
 
 
 def _of_clean(metadata: CleanMetadata) -> Delta:

@@ -260,8 +260,6 @@ class PartitionVersion:
             return False
         return _all_groups(self) == _all_groups(other)
 
-    __hash__ = None  # type: ignore[assignment]  # it would have to read all rows
-
 
 def _all_groups(version: PartitionVersion) -> list[bytes]:
     return [data[start:end] for data, bounds in version.read() for start, end in bounds]

@@ -93,7 +93,7 @@ class CommitFiles:
             found = files[partition] = []
             for stat in stats:
                 size, offset = stat.file_size_in_bytes, stat.log_offset
-                found += _files_of(stat.path, size, offset, stat.cdc_stats)
+                _add_stat(found, stat.path, size, offset, stat.cdc_stats)
         return cls(replace(metadata, partition_to_write_stats={}), files)
 
     @property
@@ -156,26 +156,27 @@ def _add_files(files: list[WrittenFile], stats: Any) -> None:
         if type(stat) is not dict:
             raise ValueError(f"{type(stat).__name__} where a write stat belongs")
         get = stat.get
-        path, size, offset = get("path"), _length(get("fileSizeInBytes")), get("logOffset")
-        cdc = get("cdcStats")
-        if path and not (offset or cdc):  # as nearly all are: what ``_files_of`` says, sooner
-            files.append((_name(path), size, False))
-        else:
-            files += _files_of(path, size, offset and _length(offset), cdc)
+        size, offset = _length(get("fileSizeInBytes")), get("logOffset")
+        _add_stat(files, get("path"), size, offset and _length(offset), get("cdcStats"))
 
 
-def _files_of(
-    path: str | None, size: int, offset: int | None, cdc: Mapping[str, Any] | None
-) -> Iterable[WrittenFile]:
-    """Return the files that a write stat names.
+def _add_stat(
+    files: list[WrittenFile],
+    path: str | None,
+    size: int,
+    offset: int | None,
+    cdc: Mapping[str, Any] | None,
+) -> None:
+    """Add the files that a write stat names.
 
     What an append says is how much was written, and where in the log that begins.
     """
-    files = ((_name(path), size + (offset or 0), bool(offset)),) if path else ()
-    if not cdc:
-        return files
-    logs = ((_name(path), _length(size), False) for path, size in cdc.items() if size is not None)
-    return (*files, *logs)
+    if path:
+        files.append((_name(path), size + (offset or 0), bool(offset)))
+    if cdc:
+        files += (
+            (_name(log), _length(size), False) for log, size in cdc.items() if size is not None
+        )
 
 
 def written_files(

@@ -174,6 +174,20 @@ few_ghosts = st.sampled_from([*[1] * 12, *[2] * 12, 2**40, UNKNOWN_SIZE])
 fewer = st.lists(files_of_few_groups(few_ghosts), max_size=3)
 
 
+def change(held: dict[str, DataFile], added: list[DataFile], removed: list[str]) -> None:
+    """Do to files by name what a change does to a version."""
+    for file in {file.name: file for file in added}.values():
+        old = held.get(file.name)
+        is_ghost = old is None or old.size == UNKNOWN_SIZE
+        says_more = file.size != UNKNOWN_SIZE and (
+            file.mtime_ms or (old is not None and file.size != old.size)
+        )
+        if is_ghost or says_more:
+            held[file.name] = file
+    for name in removed:
+        held.pop(name, None)
+
+
 @given(few, st.lists(few, max_size=4), st.data())
 def test_changes_of_groups_give_what_packing_anew_gives(
     before: list[DataFile], commits: list[list[DataFile]], data: st.DataObject
@@ -182,16 +196,7 @@ def test_changes_of_groups_give_what_packing_anew_gives(
     held = {file.name: file for file in version.files()}
     for added in commits:
         removed = data.draw(st.lists(st.sampled_from(sorted(held)), max_size=2)) if held else []
-        for file in {file.name: file for file in added}.values():
-            old = held.get(file.name)
-            is_ghost = old is None or old.size == UNKNOWN_SIZE
-            says_more = file.size != UNKNOWN_SIZE and (
-                file.mtime_ms or (old is not None and file.size != old.size)
-            )
-            if is_ghost or says_more:
-                held[file.name] = file
-        for name in removed:
-            held.pop(name, None)
+        change(held, added, removed)
         version = version.with_changes(added, removed)
         assert version == PartitionVersion.of("p", held.values())
 
@@ -267,14 +272,15 @@ def a_base_file(number: int, time: str = "20260101000000000", size: int = 10_000
 def test_changes_of_one_group_make_one_chunk_of_many_anew() -> None:
     version = PartitionVersion.of("p", map(a_base_file, range(5000)))
     changed = version
-    for number in range(RUNS + 1):
-        changed = changed.with_changes([a_base_file(2500, f"2026010100000001{number}")])
+    added = [a_base_file(2500, f"2026010100000001{number}") for number in range(RUNS + 1)]
+    for file in added:
+        changed = changed.with_changes([file])
     assert changed.runs == ()
     assert len(version.chunks) > 20
     assert len(set(changed.chunks) - set(version.chunks)) <= 2  # a full chunk is cut in two
     assert len(changed.group(a_base_file(2500).file_id)) == RUNS + 2
     again = changed.with_changes((), [a_base_file(n).name for n in range(5000)])
-    assert again.file_count == RUNS + 1
+    assert [f.name for f in again.files()] == [f.name for f in added]
 
 
 def many_files() -> PartitionVersion:
@@ -300,16 +306,7 @@ def test_runs_give_what_packing_anew_gives(
         before, had = version, dict(held)
         names = st.sampled_from(sorted(held))
         removed = data.draw(st.lists(names, min_size=removals, max_size=removals))
-        for file in {file.name: file for file in added}.values():
-            old = held.get(file.name)
-            is_ghost = old is None or old.size == UNKNOWN_SIZE
-            says_more = file.size != UNKNOWN_SIZE and (
-                file.mtime_ms or (old is not None and file.size != old.size)
-            )
-            if is_ghost or says_more:
-                held[file.name] = file
-        for name in removed:
-            held.pop(name, None)
+        change(held, added, removed)
         version = version.with_changes(added, removed)
         anew = PartitionVersion.of("p", held.values())
         assert list(version.files()) == list(anew.files())
