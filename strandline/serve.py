@@ -12,7 +12,6 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -46,8 +45,9 @@ from strandline.service.log_format import escaped, event, log_to
 from strandline.service.options import PartsOptions, ServerOptions
 from strandline.service.server import ServiceServer
 from strandline.service.tls import server_context
+from strandline.setting import shortened
 from strandline.setting_sources import ServeSettings
-from timeline.errors import ConfigError, StoreError
+from timeline.errors import ConfigError, StoreError, StrandlineError
 from timeline.storage.open import require_driver
 from timeline.table_id import TableId
 
@@ -101,9 +101,9 @@ def serve(child: bool, **given: Any) -> None:
         formatter = log_to(sys.stderr, told.get(LOG_LEVEL), told.get(LOG_FORMAT))
         parts = Parts(parts_options)
     except ConfigError as exc:
-        raise click.UsageError(escaped(str(exc))) from exc
+        raise click.UsageError(_in_a_line(exc)) from exc
     except StoreError as exc:
-        raise click.ClickException(escaped(str(exc))) from exc
+        raise click.ClickException(_in_a_line(exc)) from exc
     _run(told, parts, options, formatter)
 
 
@@ -116,7 +116,7 @@ def _run(
     try:
         server = ServiceServer(parts, options)
     except ConfigError as exc:
-        raise click.ClickException(escaped(str(exc))) from exc
+        raise click.ClickException(_in_a_line(exc)) from exc
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: server.stop())
 
@@ -130,6 +130,11 @@ def _run(
     sys.stderr.flush()
     # A request stuck in storage has a thread that the interpreter would wait for.
     os._exit(0)
+
+
+def _in_a_line(error: StrandlineError) -> str:
+    """Return what is refused as one line, cut in its middle if a path or a host makes it long."""
+    return shortened(escaped(str(error)))
 
 
 def _given(given: Mapping[str, Any]) -> dict[str, str | tuple[str, ...]]:
@@ -164,7 +169,7 @@ def _checked_roots(told: ServeSettings) -> tuple[str, ...]:
         table_id = TableId.of(root)
         if table_id.family != "file":
             require_driver(root, key)
-        elif not Path(table_id.path).is_dir():
+        elif not os.path.isdir(table_id.path):  # a name too long is none, too
             raise ConfigError(f"{key} {root}: no such directory")
     return roots
 

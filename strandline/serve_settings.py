@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from strandline import config
-from strandline.setting import Setting
-from timeline.errors import ConfigError
+from strandline.setting import Setting, refusal
 
 ROOTS: Final = Setting(
     "strandline.serve.roots",
@@ -102,6 +101,7 @@ class Flag:
         metavar: What stands for the value in the help; empty: the flag has none and means true.
         words: What the flag calls the setting's values, if other than these.
         factor: The flag's unit, in that of the setting.
+        unit: What the flag's unit is called, where it isn't the setting's.
         repeated: Whether the setting is a list; text of it has commas between.
         about: Takes the place of the setting's ``doc``.
     """
@@ -111,6 +111,7 @@ class Flag:
     metavar: str
     words: Mapping[str, str] | None = None
     factor: int = 1
+    unit: str = ""
     repeated: bool = False
     about: str = ""
 
@@ -143,11 +144,12 @@ class Flag:
         if self.words:
             if said.lower() not in self.words:
                 allowed = ", ".join(self.words)
-                raise ConfigError(f"{self.name} is {said!r}; allowed: {allowed}")
+                raise refusal(self.name, repr(said), f"; allowed: {allowed}")
             return self.words[said.lower()]
         if self.factor > 1:
             if not re.fullmatch("[0-9]{1,12}", said) or int(said) < 1:
-                raise ConfigError(f"{self.name} is {said!r}; allowed: integer, 1 or more")
+                why = f"; allowed: integer in {self.unit}, 1 or more"
+                raise refusal(self.name, repr(said), why)
             return str(int(said) * self.factor)
         return said
 
@@ -187,6 +189,7 @@ FLAGS: Final[tuple[Flag, ...]] = (
         (config.MEMORY_BYTES,),
         "MIB",
         factor=1 << 20,
+        unit="MiB",
         about="What answers, old snapshots and packed files may take in memory, in MiB.",
     ),
     Flag("--storage-options", (STORAGE_OPTIONS,), "JSON"),

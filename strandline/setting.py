@@ -28,6 +28,9 @@ _TYPE_NAMES: Final[Mapping[type[object], str]] = {
     float: "number",
     str: "text",
 }
+REFUSAL_CHARACTERS: Final = 250
+"""Longest text about a setting that is refused, which belongs on one line of a terminal or log."""
+_CUT: Final = "..."
 _SECRET_WORDS: Final = ("token", "secret", "password", "credential", "access.key")
 
 
@@ -104,7 +107,7 @@ class Setting(Generic[T]):
 
     def _refusal(self, text: str, called: str) -> ConfigError:
         shown = "***" if self.is_secret else repr(text)
-        return ConfigError(f"{called or self.name} is {shown}; allowed: {self.describe_allowed()}")
+        return refusal(called or self.name, shown, f"; allowed: {self.describe_allowed()}")
 
     def describe_allowed(self) -> str:
         """Return in words what the setting may be."""
@@ -114,9 +117,9 @@ class Setting(Generic[T]):
             return "true, false"
         words = f"{self.type_name} in {self.unit}" if self.unit else self.type_name
         if self.minimum is not None and self.maximum is not None:
-            return f"{words}, {self.minimum:g} to {self.maximum:g}"
+            return f"{words}, {self.minimum:.12g} to {self.maximum:.12g}"
         if self.minimum is not None:
-            return f"{words}, {self.minimum:g} or more"
+            return f"{words}, {self.minimum:.12g} or more"
         return words
 
 
@@ -130,6 +133,30 @@ def _convert(text: str, kind: type[object]) -> bool | int | float | str:
     if kind is int:
         return int(text)
     return float(text) if kind is float else text
+
+
+def shortened(text: str, characters: int = REFUSAL_CHARACTERS) -> str:
+    """Return a text of at most so many characters, cut in its middle if it is longer.
+
+    The ends say what it is about and what is wrong: a flag and a reason, a file and a name in it.
+    """
+    if len(text) <= characters:
+        return text
+    kept = characters - len(_CUT)
+    return f"{text[: kept - kept // 2]}{_CUT}{text[len(text) - kept // 2 :]}"
+
+
+def refusal(called: str, shown: str, why: str) -> ConfigError:
+    """Return the refusal of a setting, in ``REFUSAL_CHARACTERS``.
+
+    Args:
+        called: What whoever gave it calls the setting; cut if it leaves no room for the value.
+        shown: The value, as it may be shown; cut if the rest leaves less room.
+        why: What follows; never cut.
+    """
+    room = REFUSAL_CHARACTERS - len(" is ") - len(why)
+    value = shortened(shown, max(room - len(called), min(len(shown), room // 2)))
+    return ConfigError(f"{shortened(called, room - len(value))} is {value}{why}")
 
 
 def as_text(value: object) -> str:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
 from strandline.serve_settings import CONFIG, FLAGS
-from strandline.setting import Setting, Settings, masked
+from strandline.setting import Setting, Settings, masked, refusal
 from timeline.errors import ConfigError
 from timeline.properties import parse_properties
 
@@ -86,7 +86,7 @@ class ServeSettings:
             for part in one.parts:
                 one.setting.parse(part, one.key)
                 if "\0" in part:
-                    raise ConfigError(f"{one.key} holds a NUL; allowed: text without one")
+                    raise refusal(one.key, "text with a NUL", "; allowed: text without one")
             said[one.setting.name] = one
         return cls(said)
 
@@ -164,5 +164,5 @@ def _parts(setting: Setting[Any], text: str) -> tuple[str, ...]:
 def _unknown(where: str, name: str, text: str, known: tuple[str, ...]) -> ConfigError:
     near = difflib.get_close_matches(name, known, 1, 0.6)
     meant = f" (did you mean {near[0]}?)" if near else ""
-    value = masked(name, repr(text))
-    return ConfigError(f"{where} is {value}, and no setting{meant}; allowed: {', '.join(known)}")
+    why = f", and no setting{meant}; allowed: those in docs/reference.md"
+    return refusal(where, masked(name, repr(text)), why)

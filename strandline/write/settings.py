@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from strandline.clean.policy import CLEAN_SETTINGS
 from strandline.config import SERVICE_SETTINGS
-from strandline.setting import Setting, Settings
+from strandline.setting import Setting, Settings, shortened
 from strandline.write.base_file import CODECS, BaseFileSettings
 from timeline.errors import ConfigError
 
@@ -337,6 +337,10 @@ _FIXED: Final[tuple[tuple[Setting[bool], bool], ...]] = (
 """Switches that this release can't turn the other way."""
 
 
+_SHOWN: Final = 40
+"""Longest value that is shown in full where two are refused together."""
+
+
 def parse_options(options: Mapping[str, object]) -> Settings:
     """Read a write client's options.
 
@@ -387,7 +391,8 @@ def _by_one_name(options: Mapping[str, object]) -> dict[str, object]:
         main = ALIASES.get(name, name)
         if main in named and str(named[main]) != str(value):
             raise ConfigError(
-                f"{came_as[main]} is {named[main]!r} and {name} is {value!r}; they mean one thing"
+                f"{came_as[main]} is {shortened(repr(named[main]), _SHOWN)} and {name} is"
+                f" {shortened(repr(value), _SHOWN)}; they mean one thing"
             )
         named[main] = value
         came_as[main] = name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,6 +20,7 @@ from strandline.serve_settings import (
     SERVE_SETTINGS,
     STORAGE_OPTIONS,
 )
+from strandline.setting import REFUSAL_CHARACTERS, Setting
 from strandline.setting_sources import ServeSettings, variable
 from timeline.errors import ConfigError
 
@@ -149,9 +151,43 @@ def test_whatever_a_file_holds_it_is_refused_in_a_sentence_or_understood(
     assert not said or str(config) in said
 
 
+@pytest.mark.parametrize(
+    "setting",
+    [s for s in SERVICE_SETTINGS + SERVE_SETTINGS if s.allowed or not isinstance(s.default, str)],
+    ids=lambda setting: setting.name,
+)
+@pytest.mark.parametrize("text", ["x" * 5_000, "é\x00" * 5_000])
+def test_a_refusal_is_short_whatever_was_given_and_says_all_that_is_allowed(
+    setting: Setting[Any], text: str
+) -> None:
+    """What was given is cut, not what is allowed."""
+    with pytest.raises(ConfigError) as caught:
+        setting.parse(text)
+    said = str(caught.value)
+    assert len(said) <= REFUSAL_CHARACTERS == 250
+    assert said.startswith(f"{setting.name} is ")
+    assert said.endswith(f"; allowed: {setting.describe_allowed()}")
+    assert len(refusal(Path(), {}, {"STRANDLINE_" + text: text})) <= REFUSAL_CHARACTERS
+
+
+def test_what_is_no_setting_is_refused_without_naming_all_that_are(tmp_path: Path) -> None:
+    said = refusal(tmp_path, {}, {"STRANDLINE_SERVE_PROT": "1"})
+    assert said == (
+        "the variable STRANDLINE_SERVE_PROT is '1', and no setting (did you mean"
+        " STRANDLINE_SERVE_PORT?); allowed: those in docs/reference.md"
+    )
+
+
+def test_a_number_that_must_be_large_is_shown_in_full() -> None:
+    with pytest.raises(ConfigError, match=r"allowed: integer in bytes, 1048576 or more$"):
+        MEMORY_BYTES.parse("7")
+
+
 def test_a_nul_is_in_no_setting(tmp_path: Path) -> None:
     said = refusal(tmp_path, {}, {}, "strandline.serve.token.file=/run/\\u0000")
-    assert said.endswith("strandline.serve.token.file holds a NUL; allowed: text without one")
+    assert said.endswith(
+        "strandline.serve.token.file is text with a NUL; allowed: text without one"
+    )
 
 
 def test_flags_have_words_and_units_of_their_own(tmp_path: Path) -> None:

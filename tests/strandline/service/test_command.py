@@ -22,7 +22,8 @@ from click.testing import CliRunner, Result
 
 from executor_proxy.http import HttpSession
 from strandline.__main__ import main
-from strandline.serve_settings import FLAGS
+from strandline.serve_settings import FLAGS, Flag
+from strandline.setting import REFUSAL_CHARACTERS
 from tests.kit import golden
 from tests.kit.serve_process import environment
 
@@ -63,8 +64,8 @@ def own_logging() -> Iterator[None]:
         (["--root", "/", "--no-token", "--storage", "rocksdb"], "rocksdb needs a store directory"),
         (["--root", "/", "--no-token", "--store-dir", "/x"], "memory keeps no files"),
         (["--root", "/", "--no-token", "--tls-key", "/x"], "a TLS certificate and its key are"),
-        (["--memory", "0"], "--memory is '0'; allowed: integer, 1 or more"),
-        (["--memory", "1e3"], "--memory is '1e3'; allowed: integer, 1 or more"),
+        (["--memory", "0"], "--memory is '0'; allowed: integer in MiB, 1 or more"),
+        (["--memory", "10GB"], "--memory is '10GB'; allowed: integer in MiB, 1 or more"),
         (["--storage", "tape"], "--storage is 'tape'; allowed: memory, spillable, rocksdb"),
         (["--port", "70000"], "--port is '70000'; allowed: integer, 0 to 65535"),
         (["--port", "7\n8"], r"--port is '7\n8'; allowed: integer, 0 to 65535"),
@@ -89,6 +90,17 @@ def test_bad_usage_is_refused_in_one_line_with_exit_code_2(arguments: list[str],
     assert result.stderr.startswith("Error: ")
     assert result.stderr.count("\n") == 1
     assert said in result.stderr
+
+
+@pytest.mark.parametrize("flag", FLAGS, ids=lambda flag: flag.name)
+def test_a_refusal_fits_a_line_of_a_terminal_whatever_was_given(flag: Flag) -> None:
+    """Also a path, a host or a network, whose refusals say what the system says of them."""
+    admitted = () if flag.name in ("--token-file", "--no-token-from") else ("--no-token",)
+    given = (flag.name, "/x\n" * 2_000) if flag.metavar else ("--root", "y" * 5_000)
+    result = run("--root", "/", "--port", "0", *admitted, *given)
+    assert result.exit_code in (1, 2)
+    assert len(result.stderr) <= len("Error: \n") + REFUSAL_CHARACTERS
+    assert result.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(

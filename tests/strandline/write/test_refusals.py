@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from strandline.setting import REFUSAL_CHARACTERS
 from strandline.write.client import WriteClient
 from strandline.write.engine import LocalEngine
 from tests.kit import reader
@@ -295,6 +296,12 @@ def test_two_names_of_one_setting_that_disagree(tmp_path):
     with pytest.raises(ConfigError, match=r"precombine\.field is 'name'; they mean one thing"):
         client(tmp_path, datasource__write__precombine__field="name")
     client(tmp_path, datasource__write__precombine__field="ts").close()
+
+
+def test_two_names_of_one_setting_are_refused_in_a_line_whatever_they_say(tmp_path):
+    with pytest.raises(ConfigError) as caught:
+        client(tmp_path, datasource__write__precombine__field="n" * 5_000)
+    assert len(str(caught.value)) <= REFUSAL_CHARACTERS
 
 
 def test_merge_modes_that_disagree(tmp_path):
