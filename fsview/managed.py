@@ -136,7 +136,8 @@ class ViewManager:
         if not any(_is_below(table_id, root) for root in roots):
             allowed = ", ".join(sorted(map(str, roots))) or "none"
             raise RootNotAllowedError(
-                f"base path {base_path!r} is outside the roots served: {allowed}"
+                f"base path {base_path!r} is outside the roots served",
+                detail=f"it means {_spelled(table_id)}; the roots are: {allowed}",
             )
         return table_id
 

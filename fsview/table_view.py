@@ -26,10 +26,13 @@ from timeline.clock import Clock, SystemClock
 from timeline.errors import StoreError, ViewBehindError
 from timeline.instant import DELTA_COMMIT, LOG_COMPACTION, Instant
 from timeline.storage.base import Storage
+from timeline.timeline import Timeline
 
 RETAINED_SNAPSHOTS: Final = 256
 """For clients that are behind: a job that is so many commits long is answered without a read."""
 _HASH_CHARACTERS: Final = 64
+_TOLD_INSTANTS: Final = 100
+"""The newest of a timeline, which a client that isn't known is told."""
 
 
 class TableView:
@@ -122,11 +125,7 @@ class TableView:
                     last_instant, timeline_hash
                 ) or follower.history.without_last_clean(timeline_hash)
         if found is None:
-            told = ", ".join(map(str, follower.newest().timeline))
-            raise ViewBehindError(
-                f"Last known instant from client was {last_instant} but server has the following "
-                f"timeline [{told}]"
-            )
+            raise _behind(last_instant, follower.newest().timeline)
         return LocalView(self, found)
 
     def held(self, last_instant: str, timeline_hash: str) -> Snapshot | None:
@@ -256,3 +255,15 @@ class TableView:
             "packed_bytes": sum(version.size_bytes for version in versions),
             "counters": self._metrics.as_json(table=str(self.table_id)),
         }
+
+
+def _behind(last_instant: str, timeline: Timeline) -> ViewBehindError:
+    """Return the refusal of a client in Java's words, in which a long timeline is cut short."""
+    said = last_instant[:_HASH_CHARACTERS]
+    told = ", ".join(map(str, timeline.instants[-_TOLD_INSTANTS:]))
+    more = len(timeline) > _TOLD_INSTANTS
+    return ViewBehindError(
+        f"Last known instant from client was {said}{'...' if said != last_instant else ''} but"
+        f" server has the following timeline [{told}]"
+        + (f", the newest {_TOLD_INSTANTS} of {len(timeline)} instants" if more else "")
+    )

@@ -67,6 +67,13 @@ def test_errors_pickle_with_message_and_hint(kind: type[StrandlineError]) -> Non
     assert (again.message, again.hint, str(again)) == (error.message, error.hint, str(error))
 
 
+def test_what_is_for_the_log_is_in_the_text_and_not_in_the_message() -> None:
+    error = StrandlineError("outside", hint="ask for a root", detail="/a leads to /b")
+    assert (error.message, str(error)) == ("outside", "outside (ask for a root; /a leads to /b)")
+    again = pickle.loads(pickle.dumps(StrandlineError("outside", detail="/a")))
+    assert (again.message, str(again)) == ("outside", "outside (/a)")
+
+
 def test_hint_follows_the_message() -> None:
     error = StrandlineError("no such table", hint="check the path")
     assert (error.message, str(error)) == ("no such table", "no such table (check the path)")

@@ -45,23 +45,27 @@ class StrandlineError(Exception):
 
     Attributes:
         hint: What the reader can do about it, or ``None``.
+        detail: What only whoever runs this process may know (its paths, where links lead), or
+            ``None``: it is in the error's text, which is logged, and never on the wire.
     """
 
     code: ClassVar[str] = "strandline"
     status: ClassVar[int] = 500
     retryable: ClassVar[bool] = False
 
-    def __init__(self, message: str, *, hint: str | None = None) -> None:
+    def __init__(self, message: str, *, hint: str | None = None, detail: str | None = None) -> None:
         super().__init__(message)
         self.hint = hint
+        self.detail = detail
 
     @property
     def message(self) -> str:
-        """The sentence without the hint."""
+        """The sentence without hint and detail."""
         return str(self.args[0])
 
     def __str__(self) -> str:
-        return self.message if self.hint is None else f"{self.message} ({self.hint})"
+        more = "; ".join(part for part in (self.hint, self.detail) if part is not None)
+        return f"{self.message} ({more})" if more else self.message
 
 
 class ConfigError(StrandlineError, ValueError):

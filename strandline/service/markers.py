@@ -242,7 +242,9 @@ def _guard_of(place: _Place) -> Guard:
     def check() -> None:
         if resolved(str(real)) != real:
             raise RootNotAllowedError(
-                f"{real} lies behind a symbolic link; markers are kept in real directories only"
+                f"the marker directory of {place.instant} lies behind a symbolic link; markers are"
+                " kept in real directories only",
+                detail=str(real),
             )
 
     return check

@@ -14,6 +14,7 @@ from fsview.managed import ViewManager, open_view, resolved
 from fsview.metrics import Metrics
 from fsview.table_view import TableView
 from tests.kit import golden
+from tests.kit.small_table import SmallTable
 from tests.kit.stepping import SteppingStorage
 from tests.kit.stores import OTHER_KINDS, stores_of
 from tests.kit.view_model import ModelTable
@@ -142,6 +143,21 @@ def test_an_unknown_hash_costs_one_sync_and_then_is_refused_as_java_does() -> No
     )
     calls = table.storage.calls.snapshot()
     assert calls["list", "sync"] == 1
+
+
+def test_a_refusal_tells_a_long_timeline_by_its_newest_hundred_instants() -> None:
+    """A body of 100,000 instants was 5.9 MB, for each client that isn't known."""
+    table = SmallTable()
+    for _ in range(120):
+        table.write(("p", "a"))
+    with pytest.raises(ViewBehindError) as caught:
+        TableView(table.storage).at("1", "no such hash")
+    view = open_view(table.storage)
+    newest = ", ".join(map(str, view.timeline.instants[-100:]))
+    assert caught.value.message == (
+        "Last known instant from client was 1 but server has the following timeline "
+        f"[{newest}], the newest 100 of {len(view.timeline)} instants"
+    )
 
 
 def test_a_last_instant_that_is_not_on_the_timeline_is_refused() -> None:

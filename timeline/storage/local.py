@@ -192,7 +192,7 @@ class LocalStorage(Storage):
             real = os.path.realpath(full)
             if not self._admits(real):
                 raise RootNotAllowedError(
-                    f"{full} leads to {real}, which is outside the roots served"
+                    f"{path!r} leads outside the roots served", detail=f"{full} leads to {real}"
                 )
         return full
 

@@ -100,6 +100,12 @@ def test_a_hash_that_is_none_is_not_remembered(client: AppClient, base: Path) ->
     assert body.startswith(b"Last known instant from client was 1 but server has")
 
 
+def test_a_last_instant_of_any_length_is_not_said_back(client: AppClient, base: Path) -> None:
+    status, body = client.ask("GET", LATEST, {"basepath": str(base), "lastinstantts": "1" * 9_000})
+    assert status == 400
+    assert body.startswith(b"Last known instant from client was " + b"1" * 64 + b"... but server")
+
+
 def test_a_table_is_not_looked_for_in_the_working_directory(
     client: AppClient, base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,6 +126,33 @@ def test_a_partition_that_a_link_leads_out_to_is_refused(client: AppClient, base
         assert b"outside the roots" in body
     finally:
         (base / "link").unlink()
+
+
+@pytest.mark.parametrize("accept", ["", "application/json"])
+def test_a_refusal_names_neither_roots_nor_where_links_lead(tmp_path: Path, accept: str) -> None:
+    """Who asks may not be meant to know; the error's text, for the log, has them."""
+    lake, hidden = tmp_path / "lake", tmp_path / "hidden"
+    base = golden.build("cow_basic_v9", 0, lake / "t")
+    golden.build("cow_basic_v9", 0, hidden / "t")
+    instant = base / ".hoodie" / ".temp" / "20260101000000000"
+    instant.parent.mkdir(exist_ok=True)
+    for link in (lake / "link", base / "link", instant):
+        link.symlink_to(hidden / "t")
+    markers = "/v1/hoodie/marker/all"
+    parts = parts_of(str(lake))
+    for path, asked, named in (
+        (LATEST, {"basepath": f"{lake}/link"}, f"{lake}/link"),
+        (LATEST, {"basepath": "/etc"}, "/etc"),
+        (LATEST, params(base, partition="link"), "link"),
+        (markers, {"markerdirpath": f"{lake}/link/.hoodie/.temp/{instant.name}"}, f"{lake}/link"),
+        (markers, {"markerdirpath": str(instant)}, instant.name),
+    ):
+        response = AppClient(parts).request("GET", path, asked, {"Accept": accept})
+        assert response.status_code == 403, asked
+        said = response.get_data(as_text=True)
+        assert named in said
+        assert str(tmp_path) not in said.replace(named, ""), asked
+    parts.close()
 
 
 def test_many_invented_partitions_and_instants_cost_what_they_are_long(
