@@ -18,10 +18,12 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from fsview.store.base import Handle, Rows, Store, StoredChunk
+from fsview.store.rocks_compaction import Compactions
 from fsview.store.rocks_database import RocksDatabase
 from fsview.store.rocks_engine import RocksEngine
 from fsview.store.rocks_error import RocksError
@@ -45,9 +47,6 @@ from timeline.table_id import TableId
 
 logger = logging.getLogger(__name__)
 
-# Files may come to so much more than after the last compaction before there is another.
-_GARBAGE_FACTOR: Final = 2
-_GARBAGE_BYTES: Final = 32 << 20
 _SWEPT_AT_ONCE: Final = 1000
 
 
@@ -122,7 +121,6 @@ class RocksStore(Store):
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._state = State()
-        self._compacting = False
         database = self._opened(engine)
         self._database: RocksDatabase | None = database
         self._finalizer = weakref.finalize(self, _close, database, self._pid)
@@ -133,7 +131,9 @@ class RocksStore(Store):
             self._finalizer()
             raise
         self._first = self._next = self._state.next_handle  # of this process
-        self._compacted_bytes = self._state.compacted_bytes
+        self._compactions = Compactions(
+            database, place.name, self._state.compacted_bytes, partial(_not_compacted, place)
+        )
 
     def _opened(self, engine: RocksEngine) -> RocksDatabase:
         create = self._place.make()
@@ -283,7 +283,7 @@ class RocksStore(Store):
             changes.append((blob_key(handle), None))
             changes.append((handle_key(handle), None))
         blobs = max(0, self._state.blobs + came - len(gone))
-        state = State(self._state.step + 1, self._next, blobs, self._compacted_bytes)
+        state = State(self._state.step + 1, self._next, blobs, self._compactions.left_bytes)
         changes.append((self._state.key, None))
         changes.append((state.key, state.to_bytes()))
         try:
@@ -293,7 +293,7 @@ class RocksStore(Store):
             raise self._failed("nothing was kept", exc) from exc
         self._state = state
         self._rows = None
-        self._compact_if_due(database)
+        self._compactions.start_if_due()
 
     def _drained(self) -> list[Handle]:
         """Take what was forgotten up to now."""
@@ -301,26 +301,6 @@ class RocksStore(Store):
         while self.forgotten:
             forgotten.append(self.forgotten.popleft())
         return forgotten
-
-    def _compact_if_due(self, database: RocksDatabase) -> None:
-        """Start a compaction if files have grown a lot since the last; with the lock held."""
-        limit = self._compacted_bytes * (1 + _GARBAGE_FACTOR) + _GARBAGE_BYTES
-        if self._compacting or database.disk_bytes() <= limit:
-            return
-        self._compacting = True
-        name = f"compaction of {self._place.name}"
-        threading.Thread(target=self._compact, args=(database,), name=name, daemon=True).start()
-
-    def _compact(self, database: RocksDatabase) -> None:
-        try:
-            database.compact()
-            size = database.disk_bytes()
-        except RocksError as exc:
-            logger.debug("%s isn't compacted: %s", self._place.path, exc)  # closed meanwhile
-            return
-        with self._lock:
-            self._compacted_bytes = size
-            self._compacting = False
 
     def _open_one(self) -> RocksDatabase:
         database = self._database
@@ -339,11 +319,19 @@ class RocksStore(Store):
         return _UnusableError(str(exc)) if exc.corrupt else self._failed("it can't be opened", exc)
 
     def _failed(self, what: str, exc: RocksError) -> StoreError:
-        """Return the store's error for one of RocksDB's; remember what is damaged."""
-        message = f"the store {self._place.path}: {what}: {exc}"
-        if exc.corrupt:
-            self._place.doubt(message)
-        return StoreFullError(message) if exc.full else StoreError(message)
+        return _failed(self._place, what, exc)
+
+
+def _failed(place: StorePlace, what: str, exc: RocksError) -> StoreError:
+    """Return the store's error for one of RocksDB's; remember what is damaged."""
+    message = f"the store {place.path}: {what}: {exc}"
+    if exc.corrupt:
+        place.doubt(message)
+    return StoreFullError(message) if exc.full else StoreError(message)
+
+
+def _not_compacted(place: StorePlace, exc: RocksError) -> None:
+    logger.warning("%s", _failed(place, "it isn't compacted", exc))
 
 
 def _close(database: RocksDatabase, pid: int) -> None:
