@@ -391,6 +391,8 @@ class TimelineFollower:
 
     def _reach_back(self, last_instant: str, timeline_hash: str) -> None:
         history = self.history
+        if history.meant(last_instant, timeline_hash) is not None:
+            return  # since this caller looked, another has found it
         question = self._questions.of(last_instant, timeline_hash)
         if question.is_refused(history.newest):
             return

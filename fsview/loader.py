@@ -180,7 +180,8 @@ class PartitionLoader:
 
     def _discover(self) -> None:
         """Find every partition and fill in those not loaded."""
-        self._fill(self._searched)
+        if self._follower.newest().files.known is None:  # nobody has since this caller looked
+            self._fill(self._searched)
 
     def _read_all(self, ahead: int) -> bool:
         """Fill in the whole table from metadata if that pays; return whether all is known now.

@@ -179,23 +179,30 @@ class ViewManager:
         return freed
 
     def _opened(self, table_id: TableId) -> TableView:
+        """Open a table; run by one caller at a time for each table."""
+        with self._lock:
+            table = self._tables.get(table_id)
+        if table is not None:  # since this caller looked, another has opened it
+            return table
         storage = self._storage(table_id)
         if self.stores.lasts:  # nothing is left behind for what is no table
             read_table_config(storage)
-        table = TableView(
-            storage,
-            metrics=self._metrics,
-            clock=self._clock,
-            retained_snapshots=self._retained,
-            store=self.stores.open(table_id),
-        )
+        store = self.stores.open(table_id)
         try:
+            table = TableView(
+                storage,
+                metrics=self._metrics,
+                clock=self._clock,
+                retained_snapshots=self._retained,
+                store=store,
+            )
             table.newest()
         except BaseException:
-            table.close()
+            store.close()
             raise
         with self._lock:
-            return self._tables.setdefault(table_id, table)
+            self._tables[table_id] = table
+        return table
 
 
 def resolved(base_path: str) -> TableId:

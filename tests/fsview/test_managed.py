@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,14 +18,16 @@ from fsview.table_view import TableView
 from tests.kit import golden
 from tests.kit.small_table import SmallTable
 from tests.kit.stepping import SteppingStorage
-from tests.kit.stores import OTHER_KINDS, stores_of
+from tests.kit.stores import ALL_KINDS, OTHER_KINDS, stores_of
 from tests.kit.view_model import ModelTable
 from timeline.errors import (
     InputError,
     RootNotAllowedError,
+    StorageUnavailableError,
     TableNotFoundError,
     ViewBehindError,
 )
+from timeline.storage.base import Storage
 from timeline.timeline import Timeline
 
 
@@ -290,6 +294,60 @@ def test_what_is_no_table_leaves_nothing_in_the_store_directory(kind: str, tmp_p
     with pytest.raises(TableNotFoundError):
         manager.view(str(tmp_path / "nothing"))
     assert sorted(store.iterdir()) == before
+    manager.close()
+
+
+@pytest.fixture
+def many_switches() -> Iterator[None]:
+    """Have threads take turns as often as they can."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(usual)
+
+
+@pytest.mark.usefixtures("many_switches")
+def test_a_table_that_many_ask_for_first_is_opened_once() -> None:
+    """Whoever looked before it was open, and leads after that, finds it open (#12)."""
+    model = ModelTable(9)
+    model.complete(model.begin([("a", "f1-0")]))
+    for _ in range(200):
+        opened: list[str] = []
+        begin = threading.Barrier(8, timeout=10)
+
+        def opener(path: str, _options: object, opened: list[str] = opened) -> Storage:
+            opened.append(path)
+            return model.storage
+
+        manager = ViewManager(["/memory"], opener=opener)
+
+        def ask(begin: threading.Barrier = begin, manager: ViewManager = manager) -> TableView:
+            begin.wait()
+            return manager.view("/memory/t")
+
+        with ThreadPoolExecutor(8) as pool:
+            found = {future.result(10) for future in [pool.submit(ask) for _ in range(8)]}
+        assert len(found) == len(opened) == 1
+
+
+@pytest.mark.parametrize("kind", ALL_KINDS)
+def test_a_table_that_could_not_be_opened_can_be_tried_again(kind: str, tmp_path: Path) -> None:
+    """Its store is given back, also by RocksDB, which opens none twice."""
+    model = ModelTable(9)
+    model.complete(model.begin([("a", "f1-0")]))
+
+    def fail(kind: str, path: str) -> None:
+        if kind == "list":
+            raise StorageUnavailableError(f"{path}: injected")
+
+    stores = stores_of(kind, tmp_path)
+    manager = ViewManager(["/memory"], opener=lambda *_: model.storage, stores=stores)
+    model.storage.fail.append(fail)
+    for _ in range(2):
+        with pytest.raises(StorageUnavailableError, match="injected"):
+            manager.view("/memory/t")
+    model.storage.fail.clear()
+    assert manager.view("/memory/t").newest().latest_base_files("a")
     manager.close()
 
 
