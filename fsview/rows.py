@@ -9,10 +9,11 @@ Row, big-endian::
     mtime        u48   ms since the epoch (u32 high, u16 low)       │ (33 for a log)
     write token  3 u32 task, stage, attempt                         │
     version      u16   logs only                                    ┘
-    size u64, mtime u64, name u16 + bytes                             raw row, any name
+    size u64, mtime i64, name u16 + bytes                             raw row, any name
 
-A name is packed by pattern only when the pattern gives exactly that name back; every other name is
-kept raw, so packing loses nothing. A *ghost* is a file that metadata names but whose record nobody
+A name is packed by pattern only when the pattern gives exactly that name back and its numbers fit;
+every other file is kept raw, so packing loses nothing: a modification time may be before 1970, as
+Hudi's is a ``long``. A *ghost* is a file that metadata names but whose record nobody
 holds: its size reads ``UNKNOWN_SIZE``, and an answer that would show it must not be given
 (``fsview.local``). A *removed* row takes the file of its name away; there are none but in what
 changes a group (``fsview.packed_files``).
@@ -53,7 +54,10 @@ _EXTENSION_CODES: Final = {extension: code for code, extension in enumerate(_EXT
 
 _BASE_ROW: Final = Struct(">BQIIHIII")
 _LOG_ROW: Final = Struct(">BQIIHIIIH")
-_RAW_ROW: Final = Struct(">BQQH")
+_RAW_ROW: Final = Struct(">BQqH")
+_LEAST_LONG: Final = -(1 << 63)
+_GREATEST_LONG: Final = (1 << 63) - 1
+"""What Java's ``long`` can say; a storage that says more means as much as there is."""
 _U16: Final = Struct(">H")
 HEAD_BYTES: Final = 9
 """Flags and instant, with which a patterned row begins."""
@@ -451,7 +455,9 @@ def _pack_raw(file: DataFile) -> bytes:
     name = file.name.encode("utf-8", "surrogateescape")
     size, flags = _size_and_flag(file.size)
     flags |= _RAW | (_LOG if isinstance(file, LogFile) else 0)
-    return _RAW_ROW.pack(flags, size, file.mtime_ms, len(name)) + name
+    size = min(size, _GREATEST_LONG)
+    mtime = max(_LEAST_LONG, min(file.mtime_ms, _GREATEST_LONG))
+    return _RAW_ROW.pack(flags, size, mtime, len(name)) + name
 
 
 def _file_of_name(

@@ -27,6 +27,9 @@ MAX_AHEAD_MS: Final = 2 * 60 * 60 * 1000
 
 _EPOCH: Final = datetime(1970, 1, 1)  # wall time: the zone is the caller's
 _ONE_MS: Final = timedelta(milliseconds=1)
+_EARLIEST_MS: Final = (datetime(1, 1, 2) - _EPOCH) // _ONE_MS
+_LATEST_MS: Final = (datetime(9999, 12, 31) - _EPOCH) // _ONE_MS
+"""What 17 digits can say in every zone."""
 
 
 class Clock(Protocol):
@@ -82,9 +85,9 @@ def format_instant_time(ms: int, zone: str) -> str:
         zone: ``"UTC"`` or ``"LOCAL"``.
 
     Returns:
-        17 digits, ``yyyyMMddHHmmssSSS``.
+        17 digits, ``yyyyMMddHHmmssSSS``; of a time that they can't say, the nearest that they can.
     """
-    return _to_text(_wall_time(ms, zone))
+    return _to_text(_wall_time(max(_EARLIEST_MS, min(ms, _LATEST_MS)), zone))
 
 
 def parse_instant_time(text: str, zone: str) -> int:

@@ -46,8 +46,8 @@ numbers = st.integers(0, 2**33)
 tokens = st.one_of(
     st.builds("{}-{}-{}".format, numbers, numbers, numbers), st.sampled_from(["0-1", "00-1-2", "x"])
 )
-sizes = st.one_of(st.integers(0, 2**40), st.just(UNKNOWN_SIZE))
-mtimes = st.one_of(st.just(0), st.integers(0, 2**47), st.integers(2**48, 2**60))
+sizes = st.one_of(st.integers(0, 2**40), st.integers(0, 2**63 - 1), st.just(UNKNOWN_SIZE))
+mtimes = st.one_of(st.just(0), st.integers(0, 2**47), st.integers(-(2**63), 2**63 - 1))
 
 
 @st.composite
@@ -79,6 +79,14 @@ many = st.lists(files, max_size=30, unique_by=lambda file: file.name)
 def test_a_row_is_read_back_as_it_was(file: DataFile) -> None:
     row = pack_row(file)
     assert list(unpack_rows("p", file.file_id, b"xx" + row, 2, 2 + len(row))) == [file]
+
+
+@pytest.mark.parametrize("mtime", [-(2**63) - 1, -(2**80), 2**63, 2**80])
+def test_a_time_beyond_javas_longs_is_the_last_there_is(mtime: int) -> None:
+    """No file has such a time; a storage that says so must not take its partition away (#12)."""
+    listing = [FileInfo("f_0-1-2_20240101000000000.parquet", 2**80, mtime)]
+    (file,) = PartitionVersion.of_listing("p", listing, (".parquet",)).files()
+    assert (file.size, file.mtime_ms) == (2**63 - 1, max(-(2**63), min(mtime, 2**63 - 1)))
 
 
 @given(file_ids)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from fsview.rebuilt import differences_from_rebuilt
+from fsview.wire import PathForms, base_file_dto
 from tests.conformance.view_suite import replay, servers, told
 from tests.fsview.subject import LocalClient
 from tests.fsview.test_follow import IN_FLIGHT, UNSAID_SIZES, data_folders
 from tests.kit import golden
 from tests.kit.stepping import SteppingStorage
-from tests.kit.stores import OTHER_KINDS, Restarted
+from tests.kit.stores import ALL_KINDS, OTHER_KINDS, Restarted
+from timeline.storage.local import LocalStorage
 
 SCENARIOS = [
     pytest.param(name, marks=() if name == "rollback_mor_v9" else pytest.mark.property)
@@ -50,3 +53,21 @@ def test_every_store_answers_as_recorded_with_restarts_between_any_two_steps(
     if scenario not in UNSAID_SIZES:
         assert set(data_folders(storage.listed).values()) == {1}
     assert service.metrics.get("reloads") == 0
+
+
+@pytest.mark.parametrize("kind", ALL_KINDS)
+def test_a_file_modified_before_1970_is_said_as_it_is(kind: str, tmp_path: Path) -> None:
+    """Hudi says a modification time as a Java ``long``, which may be negative (#12)."""
+    base = golden.build("cow_basic_v9", 7, tmp_path / "t")
+    partition = "2024-01-01"
+    modified = -1_500
+    for path in (base / partition).iterdir():
+        os.utime(path, ns=(0, modified * 1_000_000))
+    service = Restarted(kind, tmp_path / "store", LocalStorage(str(base)))
+    for _ in range(2):
+        files = service.view.newest().latest_base_files(partition)
+        assert {file.mtime_ms for file in files} == {modified}
+        service.restart()
+    dto = base_file_dto(files[0], PathForms.of(str(base)))
+    assert dto["fileStatus"]["modificationTime"] == modified
+    service.close()

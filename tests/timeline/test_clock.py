@@ -40,6 +40,14 @@ def test_local() -> None:
     assert parse_instant_time("20261121090616345", "LOCAL") == NOW
 
 
+@pytest.mark.parametrize("zone", ["UTC", "LOCAL"])
+def test_a_time_that_digits_cannot_say_is_the_nearest_that_they_can(zone: str) -> None:
+    """Version 6 takes it from a file's modification time, which may be anything (#12)."""
+    assert format_instant_time(-1, "UTC") == "19691231235959999"
+    assert format_instant_time(-(2**63), zone)[:4] == "0001"
+    assert format_instant_time(2**63 - 1, zone)[:4] == "9999"
+
+
 def test_fourteen_digits_are_the_end_of_their_second() -> None:
     assert parse_instant_time("20261121080616", "UTC") == NOW // 1000 * 1000 + 999
 
