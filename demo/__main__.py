@@ -40,7 +40,8 @@ from demo.feed import DAYS, Batch, FeedError, Landing, arrow, batches, flights
 from demo.prove import prove
 from demo.record import BatchRecord, Proof, RunRecord
 from demo.replay import replay
-from demo.report import Report, show, write
+from demo.report import Report, show
+from demo.report_files import write
 from demo.run import JobFailedError, Plan, run
 from demo.spark import NoJavaError, java_home
 

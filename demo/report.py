@@ -2,18 +2,16 @@
 
 ``Report`` holds both runs and their proofs, and says in ``failures`` what is wrong with them. It is
 shown on the terminal here, drawn by ``demo.chart`` and put on one HTML page by ``demo.page``; all
-three say the same numbers, which come from the methods of this module. ``write`` also keeps the
-numbers as ``metrics.json``, from which ``read`` makes the report again.
+three say the same numbers, which come from the methods of this module. ``demo.report_files`` writes
+them, and reads the numbers again.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console, Group, RenderableType
@@ -164,25 +162,6 @@ def summary(report: Report) -> str:
 def show(report: Report, console: Console) -> None:
     """Print the report on the terminal."""
     console.print(Group(*_parts(report)))
-
-
-def write(report: Report, folder: Path) -> list[Path]:
-    """Write the report's files and return their paths, the page first."""
-    # Drawing is slow to import, and the terminal doesn't need it.
-    from demo.chart import draw  # noqa: PLC0415
-    from demo.page import page  # noqa: PLC0415
-
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / name for name in ("report.html", "report.png", "metrics.json")]
-    paths[0].write_text(page(report), "utf-8")
-    draw(report, paths[1])
-    paths[2].write_text(json.dumps(report.as_json(), indent=1) + "\n", "utf-8")
-    return paths
-
-
-def read(folder: Path) -> Report:
-    """Return the report that ``write`` wrote into ``folder``."""
-    return Report.from_json(json.loads((folder / "metrics.json").read_text("utf-8")))
 
 
 def _parts(report: Report) -> Iterator[RenderableType]:

@@ -11,7 +11,8 @@ import pytest
 from rich.console import Console
 
 from demo.record import BatchRecord, Proof, RunRecord, percentile
-from demo.report import Report, read, show, summary, write
+from demo.report import Report, show, summary
+from demo.report_files import read, write
 
 RECORDED = Path(__file__).with_name("recorded.json")
 

@@ -1,4 +1,4 @@
-"""Makes docs/reference.md from the code: ``python -m tests.kit.reference > docs/reference.md``.
+"""Makes docs/reference.md from the code: ``python -m tests.kit.reference --write``.
 
 Commands come from click, routes from the running app's own map, settings from the tables of
 settings, so the document can't say what the code doesn't. ``tests/test_docs.py`` fails when it is
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -25,10 +26,11 @@ from strandline.service.options import PartsOptions
 from strandline.setting import Setting
 from strandline.write.settings import ALIASES, WRITE_SETTINGS
 
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference.md"
 HEAD = """\
 # Reference: commands, settings, routes
 
-Made from the code by `python -m tests.kit.reference`; edit the docstrings and tables there instead.
+Made from the code by `python -m tests.kit.reference --write`; edit the docstrings and tables there.
 """
 SETTINGS = """\
 ## Settings
@@ -162,5 +164,19 @@ def _routes() -> Iterator[str]:
     yield _table(("route", "what"), ((f"`{route}`", what) for route, what in OTHER_ROUTES.items()))
 
 
-if __name__ == "__main__":
+def main(arguments: Sequence[str]) -> int:
+    """Print the document; with ``--write`` write it, once all of it is made."""
+    if arguments == ["--write"]:
+        made = reference()
+        DOCUMENT.write_text(made, "utf-8")
+        print(f"written: {DOCUMENT}")
+        return 0
+    if arguments:
+        print("usage: python -m tests.kit.reference [--write]", file=sys.stderr)
+        return 2
     sys.stdout.write(reference())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

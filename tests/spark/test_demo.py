@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from demo.__main__ import main
-from demo.report import read
+from demo.report_files import read
 from strandline import Table
 
 ROOT = Path(__file__).resolve().parents[2]
