@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from executor_proxy.asking import AskingView, ask_view
 from executor_proxy.report import LOCAL, SERVICE, LookupReport
 from fsview.view import FileSystemView
 from timeline.errors import (
@@ -57,8 +56,8 @@ DEFAULT_RETRY: Final = Retry()
 NO_RETRY: Final = Retry(times=0)
 
 
-class PriorityView(AskingView):
-    """Two views of one table as one; implements ``fsview.view.FileSystemView``.
+class PriorityView(FileSystemView):
+    """Two views of one table as one.
 
     ``sync`` goes back to the service. Its lock guards the choice between the two.
 
@@ -113,7 +112,7 @@ class PriorityView(AskingView):
         if local is not None:
             local.close()
 
-    def _ask(self, name: str, **arguments: Any) -> Any:
+    def ask(self, name: str, **arguments: Any) -> Any:
         """Ask the service, or one's own view.
 
         Raises:
@@ -132,19 +131,19 @@ class PriorityView(AskingView):
                     self._give_up(error)
             sources.append(LOCAL)
             make = self._make_newest if name == "sync" else self._make_local
-            return ask_view(self._local_view(make), name, arguments)
+            return self._local_view(make).ask(name, **arguments)
 
     def _ask_remote(self, name: str, arguments: dict[str, Any]) -> Any:
         """Ask the service, again after a wait where it was the connection that failed."""
         for wait_s in self._retry.waits(self._jitter):
             try:
-                return ask_view(self._remote, name, arguments)
+                return self._remote.ask(name, **arguments)
             except ServiceUnreachableError as error:
                 logger.info("trying again in %.2f s: %s", wait_s, error)
             self._wait(wait_s)
             if self._given_up:
                 break  # another thread came to the end of its tries
-        return ask_view(self._remote, name, arguments)
+        return self._remote.ask(name, **arguments)
 
     def _give_up(self, error: StrandlineError) -> None:
         """Turn to one's own view for good; say so once."""

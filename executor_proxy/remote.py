@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from executor_proxy.asking import AskingView
 from executor_proxy.http import HttpSession
 from fsview.routes import BASE_PATH, BY_NAME, LAST_INSTANT, TIMELINE_HASH, Route
+from fsview.view import FileSystemView
 from fsview.wire import PathForms
 from timeline.errors import ViewBehindError
 from timeline.instant import Instant
@@ -31,8 +31,8 @@ class _Pin:
     timeline: Timeline | None
 
 
-class RemoteView(AskingView):
-    """The view of one table as the service has it; implements ``fsview.view.FileSystemView``.
+class RemoteView(FileSystemView):
+    """The view of one table as the service has it.
 
     Safe to use from several threads: its one piece of state, the pin, is swapped whole.
 
@@ -69,7 +69,7 @@ class RemoteView(AskingView):
     def close(self) -> None:
         """Do nothing: connections outlive the views that use them."""
 
-    def _ask(self, name: str, **arguments: Any) -> Any:
+    def ask(self, name: str, **arguments: Any) -> Any:
         """Ask the service; the view's own timeline it knows, or asks for once.
 
         Raises:

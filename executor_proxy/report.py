@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from executor_proxy.asking import AskingView, ask_view
 from fsview.view import FileSystemView
 from timeline.storage.base import StorageCalls
 
@@ -94,7 +93,7 @@ def _counts(rows: Iterable[tuple[str, str, int]]) -> dict[tuple[str, str], int]:
     return {(kind, cause): n for kind, cause, n in rows}
 
 
-class ReportedView(AskingView):
+class ReportedView(FileSystemView):
     """A view whose look-ups are put on record; for one thread.
 
     It is opened by the first look-up, which so takes as long as its caller waits: opening a view of
@@ -114,11 +113,12 @@ class ReportedView(AskingView):
         self._report = report
         self._view: FileSystemView | None = None
 
-    def _ask(self, name: str, **arguments: Any) -> Any:
+    def ask(self, name: str, **arguments: Any) -> Any:
+        """Ask the view behind, which is opened for the first question."""
         with self._report.timed(name, self._source):
             if self._view is None:
                 self._view = self._open_view()
-            return ask_view(self._view, name, arguments)
+            return self._view.ask(name, **arguments)
 
     def close(self) -> None:
         """Close the view behind, if it was opened."""

@@ -7,12 +7,12 @@ all views of it share (``fsview.table_view``); reading what is loaded takes no l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
+from itertools import chain
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from fsview import direct, query
+from fsview import direct
 from fsview.model import (
     BaseFile,
     ClusteringOperation,
@@ -21,10 +21,11 @@ from fsview.model import (
     FileSlice,
     LogFile,
 )
-from fsview.packed import PartitionVersion
 from fsview.query import InstantSet
+from fsview.query_table import QUERIES, Scope
 from fsview.rows import UNKNOWN_SIZE
 from fsview.snapshot import Snapshot
+from fsview.view import FileSystemView
 from fsview.wire import PathForms
 from timeline.errors import StoreError, ViewBehindError
 from timeline.instant import Instant
@@ -33,44 +34,11 @@ from timeline.timeline import Timeline
 if TYPE_CHECKING:
     from fsview.table_view import TableView
 
-P = ParamSpec("P")
 T = TypeVar("T")
-Query = Callable[Concatenate[Snapshot, PartitionVersion, P], T]
 
 
-@dataclass(frozen=True, slots=True)
-class TableWide:
-    """What a query of the whole table asks of each partition.
-
-    Attributes:
-        asked: The query of one partition.
-        loaded_only: Whether only the partitions count that count as loaded, as in Hudi.
-        more: Arguments that the view's method doesn't have.
-    """
-
-    asked: Callable[..., tuple[Any, ...]]
-    loaded_only: bool
-    more: Mapping[str, Any] = field(default_factory=dict)
-
-
-TABLE_WIDE: Final[Mapping[str, TableWide]] = {
-    "all_latest_base_files": TableWide(query.latest_base_files, loaded_only=True),
-    "all_latest_base_files_before_or_on": TableWide(
-        query.latest_base_files_before_or_on, loaded_only=False
-    ),
-    "latest_base_files_in_range": TableWide(query.latest_base_files_in_range, loaded_only=True),
-    "all_latest_file_slices_before_or_on": TableWide(
-        query.latest_file_slices_before_or_on,
-        loaded_only=False,
-        more={"include_pending_compaction": True},
-    ),
-    "latest_file_slices_in_range": TableWide(query.latest_file_slices_in_range, loaded_only=True),
-}
-"""The view's method → what it asks."""
-
-
-class LocalView:
-    """The files of a table at one instant; implements ``fsview.view.FileSystemView``.
+class LocalView(FileSystemView):
+    """The files of a table at one instant.
 
     Attributes:
         table: The table, shared by its views.
@@ -81,147 +49,22 @@ class LocalView:
         self.table = table
         self.snapshot = snapshot
 
-    # Base files.
+    def ask(self, name: str, **arguments: Any) -> Any:
+        """See ``FileSystemView``: run the method's query of ``QUERIES``, or the method itself.
 
-    def latest_base_files(self, partition: str) -> tuple[BaseFile, ...]:
-        """See ``FileSystemView``."""
-        return self._ask(partition, query.latest_base_files)
-
-    def latest_base_file(self, partition: str, file_id: str) -> BaseFile | None:
-        """See ``FileSystemView``."""
-        return self._ask(partition, query.latest_base_file, file_id)
-
-    def all_latest_base_files(self) -> tuple[BaseFile, ...]:
-        """See ``FileSystemView``."""
-        return _chained(self.in_parts("all_latest_base_files"))
-
-    def latest_base_files_before_or_on(
-        self, partition: str, max_instant: str
-    ) -> tuple[BaseFile, ...]:
-        """See ``FileSystemView``."""
-        return self._ask(partition, query.latest_base_files_before_or_on, max_instant)
-
-    def all_latest_base_files_before_or_on(
-        self, max_instant: str
-    ) -> Mapping[str, tuple[BaseFile, ...]]:
-        """See ``FileSystemView``."""
-        return dict(self.in_parts("all_latest_base_files_before_or_on", max_instant=max_instant))
-
-    def base_file_on(self, partition: str, instant: str, file_id: str) -> BaseFile | None:
-        """See ``FileSystemView``."""
-        return self._ask(partition, query.base_file_on, instant, file_id)
-
-    def all_base_files(self, partition: str) -> tuple[BaseFile, ...]:
-        """See ``FileSystemView``."""
-        return self._ask(partition, query.all_base_files)
-
-    def latest_base_files_in_range(self, instants: Collection[str]) -> tuple[BaseFile, ...]:
-        """See ``FileSystemView``."""
-        return _chained(self.in_parts("latest_base_files_in_range", instants=instants))
-
-    # Slices.
-
-    def latest_file_slices(self, partition: str) -> tuple[FileSlice, ...]:
-        """See ``FileSystemView``."""
-        return self._ask(partition, query.latest_file_slices)
-
-    def latest_file_slices_stateless(self, partition: str) -> tuple[FileSlice, ...]:
-        """See ``FileSystemView``; the partition doesn't count as loaded for it."""
-        return self._ask_stateless(partition, query.latest_file_slices)
-
-    def latest_file_slice(self, partition: str, file_id: str) -> FileSlice | None:
-        """See ``FileSystemView``."""
-        return self._ask(partition, query.latest_file_slice, file_id)
-
-    def latest_file_slices_including_inflight(self, partition: str) -> tuple[FileSlice, ...]:
-        """See ``FileSystemView``."""
-        return self._ask(partition, query.latest_file_slices_including_inflight)
-
-    def latest_uncompacted_file_slices(self, partition: str) -> tuple[FileSlice, ...]:
-        """See ``FileSystemView``."""
-        return self._ask(partition, query.latest_uncompacted_file_slices)
-
-    def latest_file_slices_before_or_on(
-        self, partition: str, max_instant: str, include_pending_compaction: bool
-    ) -> tuple[FileSlice, ...]:
-        """See ``FileSystemView``."""
-        return self._ask(
-            partition,
-            query.latest_file_slices_before_or_on,
-            max_instant,
-            include_pending_compaction,
-        )
-
-    def all_latest_file_slices_before_or_on(
-        self, max_instant: str
-    ) -> Mapping[str, tuple[FileSlice, ...]]:
-        """See ``FileSystemView``."""
-        return dict(self.in_parts("all_latest_file_slices_before_or_on", max_instant=max_instant))
-
-    def latest_merged_file_slices_before_or_on(
-        self, partition: str, max_instant: str
-    ) -> tuple[FileSlice, ...]:
-        """See ``FileSystemView``."""
-        return self._ask(partition, query.latest_merged_file_slices_before_or_on, max_instant)
-
-    def latest_merged_file_slice_before_or_on(
-        self, partition: str, max_instant: str, file_id: str
-    ) -> FileSlice | None:
-        """See ``FileSystemView``."""
-        return self._ask(
-            partition, query.latest_merged_file_slice_before_or_on, max_instant, file_id
-        )
-
-    def latest_merged_file_slices_before_or_on_including_inflight(
-        self, partition: str, max_instant: str, current_instant: str
-    ) -> tuple[FileSlice, ...]:
-        """See ``FileSystemView``."""
-        return self._ask(
-            partition,
-            query.latest_merged_file_slices_before_or_on_including_inflight,
-            max_instant,
-            current_instant,
-        )
-
-    def latest_file_slices_in_range(self, instants: Collection[str]) -> tuple[FileSlice, ...]:
-        """See ``FileSystemView``."""
-        return _chained(self.in_parts("latest_file_slices_in_range", instants=instants))
-
-    def all_file_slices(self, partition: str) -> tuple[FileSlice, ...]:
-        """See ``FileSystemView``."""
-        return self._ask(partition, query.all_file_slices)
-
-    # Groups.
-
-    def all_file_groups(self, partition: str) -> tuple[FileGroup, ...]:
-        """See ``FileSystemView``."""
-        return self._ask(partition, query.all_file_groups)
-
-    def all_file_groups_stateless(self, partition: str) -> tuple[FileGroup, ...]:
-        """See ``FileSystemView``; the partition doesn't count as loaded for it."""
-        return self._ask_stateless(partition, query.all_file_groups)
-
-    def replaced_file_groups_before_or_on(
-        self, max_instant: str, partition: str
-    ) -> tuple[FileGroup, ...]:
-        """See ``FileSystemView``."""
-        return self._ask_replaced(partition, lambda time: time <= max_instant)
-
-    def replaced_file_groups_before(
-        self, max_instant: str, partition: str
-    ) -> tuple[FileGroup, ...]:
-        """See ``FileSystemView``."""
-        return self._ask_replaced(partition, lambda time: time < max_instant)
-
-    def replaced_file_groups_after_or_on(
-        self, min_instant: str, partition: str
-    ) -> tuple[FileGroup, ...]:
-        """See ``FileSystemView``."""
-        return self._ask_replaced(partition, lambda time: time >= min_instant)
-
-    def all_replaced_file_groups(self, partition: str) -> tuple[FileGroup, ...]:
-        """See ``FileSystemView``."""
-        return self._ask_replaced(partition, lambda _: True)
+        Raises:
+            ViewBehindError: What it asks for can't be known at this instant any more.
+        """
+        found = QUERIES.get(name)
+        if found is None:
+            return self.timeline if name == "timeline" else getattr(self, name)(**arguments)
+        if found.scope is Scope.TABLE:
+            return dict(self.in_parts(name, **arguments))
+        if found.scope is Scope.LOADED:
+            return tuple(chain.from_iterable(part for _, part in self.in_parts(name, **arguments)))
+        if found.scope is Scope.REPLACED and not self._replaces_in(arguments["partition"]):
+            return ()
+        return self._of_partition(found.scope, found.function, **arguments)
 
     # Pending operations.
 
@@ -272,9 +115,7 @@ class LocalView:
             paths=paths,
             plain_only=plain_only,
         )
-        if name.endswith("_stateless"):
-            return self._ask_stateless(partition, asked)
-        return self._ask(partition, asked)
+        return self._of_partition(QUERIES[name].scope, asked, partition)
 
     # The view itself.
 
@@ -311,48 +152,52 @@ class LocalView:
 
     # How it asks.
 
-    def _ask(self, partition: str, asked: Query[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Answer for one partition, which counts as loaded from now on."""
+    def _of_partition(
+        self, scope: Scope, function: Callable[..., T], partition: str, **arguments: Any
+    ) -> T:
+        """Answer for one partition, which counts as loaded from now on if the scope says so."""
         name = _without_slash(partition)
-        answer = self._answer(name, asked, *args, **kwargs)
-        if name in self.snapshot.files.versions or self.table.holds(name):
+        answer = self._answer(name, function, **arguments)
+        if scope is not Scope.STATELESS and (
+            name in self.snapshot.files.versions or self.table.holds(name)
+        ):
             self.table.mark_loaded((name,))
         return answer
 
-    def _ask_stateless(self, partition: str, asked: Query[[], T]) -> T:
-        return self._answer(_without_slash(partition), asked)
-
-    def _ask_replaced(self, partition: str, keep: Callable[[str], bool]) -> tuple[FileGroup, ...]:
-        name = _without_slash(partition)
-        if not self.snapshot.replaced.get(name):
-            return ()
-        return self._ask(name, query.replaced_file_groups, keep)
+    def _replaces_in(self, partition: str) -> bool:
+        return bool(self.snapshot.replaced.get(_without_slash(partition)))
 
     def in_parts(self, name: str, **arguments: Any) -> Iterator[tuple[str, tuple[Any, ...]]]:
         """Yield what a table-wide query answers, a partition at a time, in order.
 
         Args:
-            name: A key of ``TABLE_WIDE``.
-            arguments: Of the view's method of that name.
+            name: A method whose query is table-wide.
+            arguments: The method's.
 
         Raises:
             ViewBehindError: As the method; maybe after the first parts.
         """
-        wide = TABLE_WIDE[name]
+        wide = QUERIES[name]
         if "instants" in arguments:
             arguments["instants"] = InstantSet.of(arguments["instants"])
-        if wide.loaded_only:
+        if wide.scope is Scope.LOADED:
             partitions = self.table.loaded_partitions()
         else:
             partitions = self.table.load_all(self.snapshot)
             self.table.mark_loaded(partitions)
         for partition in partitions:
-            yield partition, self._answer(partition, wide.asked, **arguments, **wide.more)
+            yield partition, self._answer(partition, wide.function, **arguments, **wide.more)
 
-    def _answer(self, partition: str, asked: Query[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def _answer(self, partition: str, function: Callable[..., T], **arguments: Any) -> T:
+        """Run a query of one partition, loaded if need be.
+
+        Raises:
+            StoreError: Its files can't be read back; the table is loaded anew the next time.
+            ViewBehindError: The answer would show a file that was removed since.
+        """
         version = self.table.version(self.snapshot, partition)
         try:
-            answer = asked(self.snapshot, version, *args, **kwargs)
+            answer = function(self.snapshot, version, **arguments)
         except StoreError as exc:
             self.table.lost(version, exc)
             raise
@@ -363,7 +208,7 @@ class LocalView:
             return answer
         newest = self.table.newest_if_only_cleaned(self.snapshot)
         if newest is not None:
-            return LocalView(self.table, newest)._answer(partition, asked, *args, **kwargs)
+            return LocalView(self.table, newest)._answer(partition, function, **arguments)
         raise ViewBehindError(
             f"the answer at {self.last_instant()} names {ghost.path}, which was removed since",
             hint="sync and ask again",
@@ -372,11 +217,6 @@ class LocalView:
 
 def _without_slash(partition: str) -> str:
     return partition[:-1] if partition.endswith("/") else partition
-
-
-def _chained(parts: Iterable[tuple[str, tuple[T, ...]]]) -> tuple[T, ...]:
-    """Return the answers of all partitions as one."""
-    return tuple(found for _, answer in parts for found in answer)
 
 
 def _files_in(answer: Any) -> Iterable[BaseFile | LogFile]:

@@ -201,15 +201,30 @@ def all_file_groups(s: Snapshot, v: PartitionVersion) -> tuple[FileGroup, ...]:
     return tuple(_file_group(s, group) for group in _live(s, v))
 
 
-def replaced_file_groups(
-    s: Snapshot, v: PartitionVersion, keep: Callable[[str], bool]
+def replaced_file_groups_before_or_on(
+    s: Snapshot, v: PartitionVersion, max_instant: str
 ) -> tuple[FileGroup, ...]:
-    """The replaced groups whose replacing instant's requested time ``keep`` is true for."""
-    return tuple(
-        _file_group(s, group)
-        for group in raw_groups(s, v)
-        if group.replaced_at is not None and keep(group.replaced_at)
-    )
+    """Return the groups replaced at ``max_instant`` or before."""
+    return _replaced(s, v, lambda time: time <= max_instant)
+
+
+def replaced_file_groups_before(
+    s: Snapshot, v: PartitionVersion, max_instant: str
+) -> tuple[FileGroup, ...]:
+    """Return the groups replaced before ``max_instant``."""
+    return _replaced(s, v, lambda time: time < max_instant)
+
+
+def replaced_file_groups_after_or_on(
+    s: Snapshot, v: PartitionVersion, min_instant: str
+) -> tuple[FileGroup, ...]:
+    """Return the groups replaced at ``min_instant`` or after."""
+    return _replaced(s, v, lambda time: time >= min_instant)
+
+
+def all_replaced_file_groups(s: Snapshot, v: PartitionVersion) -> tuple[FileGroup, ...]:
+    """Return all replaced groups that still have files."""
+    return _replaced(s, v, lambda _: True)
 
 
 # What the above are made of.
@@ -317,6 +332,17 @@ def _merged(
         sorted({*before.log_files, *newest.log_files}, key=lambda log: log.order, reverse=True)
     )
     return replace(before, log_files=logs)
+
+
+def _replaced(
+    s: Snapshot, v: PartitionVersion, keep: Callable[[str], bool]
+) -> tuple[FileGroup, ...]:
+    """Return the replaced groups whose replacing instant's requested time ``keep`` is true for."""
+    return tuple(
+        _file_group(s, group)
+        for group in raw_groups(s, v)
+        if group.replaced_at is not None and keep(group.replaced_at)
+    )
 
 
 def _file_group(s: Snapshot, group: RawGroup) -> FileGroup:

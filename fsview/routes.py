@@ -113,7 +113,7 @@ class Route:
         arguments = self.arguments(params)
         if self.ask is not None:
             return self.ask(view, **arguments)
-        return getattr(view, self.name)(**arguments)
+        return view.ask(self.name, **arguments)
 
     def encode(self, answer: Any, paths: PathForms) -> bytes:
         """Return the body that says ``answer`` to a caller who spells the base path so."""

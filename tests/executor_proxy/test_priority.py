@@ -7,9 +7,9 @@ import threading
 
 import pytest
 
-from executor_proxy.asking import AskingView
 from executor_proxy.priority import NO_RETRY, PriorityView, Retry
 from executor_proxy.report import LookupReport, ReportedView
+from fsview.view import FileSystemView
 from timeline.errors import (
     BadAnswerError,
     CorruptMetadataError,
@@ -26,7 +26,7 @@ from timeline.errors import (
 UNREACHABLE = ServiceUnreachableError("nobody there")
 
 
-class Scripted(AskingView):
+class Scripted(FileSystemView):
     """Answers its name, or raises the next error of its script."""
 
     def __init__(self, name: str, *script: Exception | None) -> None:
@@ -35,7 +35,7 @@ class Scripted(AskingView):
         self.asked: list[str] = []
         self.closed = 0
 
-    def _ask(self, name, **arguments):
+    def ask(self, name, **arguments):
         self.asked.append(name)
         error = self.script.pop(0) if self.script else None
         if error is not None:
@@ -164,9 +164,9 @@ def test_several_threads_give_up_once():
     gate = threading.Barrier(8)
 
     class Slow(Scripted):
-        def _ask(self, name, **arguments):
+        def ask(self, name, **arguments):
             gate.wait()
-            return super()._ask(name, **arguments)
+            return super().ask(name, **arguments)
 
     subject = Priority(Slow("remote", *errors))
     threads = [
