@@ -134,7 +134,9 @@ def read_news(
             return Reload(cause)
         reader.archived = frozenset(_missed(old.active, gone))
         difference = difference.and_completed(reader.archived)
-        metadata |= {instant: reader.read(instant) for instant in reader.archived}
+        # In order, as an archive has them.
+        in_order = sorted(reader.archived, key=lambda instant: instant.sort_key)
+        metadata |= {instant: reader.read(instant) for instant in in_order}
         undoes = _times_undone(client, metadata)
     undone, lost = _undone(difference, active, undoes, keys), _lost(difference)
     for cause, instants in (("archived-unseen", reader.archived), ("empty-metadata", metadata)):

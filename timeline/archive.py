@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, Final, Protocol, TypeVar
 
@@ -52,6 +54,13 @@ _COLUMNS: Final[Mapping[str, tuple[type, ...]]] = {
 }
 """The columns of a history file and what they hold."""
 
+_CONTENT: Final = ("instantTime", "action", "metadata", "plan")
+
+HELD_BYTES: Final = 32 << 20
+"""So much is held of what archived instants said, while several of them are read."""
+
+_Row = Mapping[str, Any]
+
 
 class ArchivedTimeline(Protocol):
     """The instants of a table's archive and what their files said."""
@@ -83,11 +92,19 @@ def read_archived_timeline(storage: Storage, config: TableConfig) -> ArchivedTim
 
 
 class HistoryArchive:
-    """The archived instants of a table of version 8 or later, read when asked for."""
+    """The archived instants of a table of version 8 or later, as of one look; for one thread.
 
-    def __init__(self, storage: Storage, folder: str) -> None:
+    The manifest is read once, and again only when a file that it names has gone. What instants said
+    is held by row groups, the least recently used given up first, so that each file is opened once
+    for instants that are read in order.
+    """
+
+    def __init__(self, storage: Storage, folder: str, *, held_bytes: int = HELD_BYTES) -> None:
+        """Read nothing yet; ``held_bytes`` bounds what is held of the files' contents."""
         self._storage = storage
         self._folder = folder
+        self._names: list[str] | None = None
+        self._groups = _RowGroups(held_bytes)
 
     @cached_property
     def timeline(self) -> Timeline:
@@ -118,52 +135,80 @@ class HistoryArchive:
         return codec.decode(kind, self._bytes(instant, "plan"), source=self._source(instant))
 
     def _bytes(self, instant: Instant, column: str) -> bytes:
-        time = instant.requested_time
-        for row in self._rows(("instantTime", "action", column), time, f"{time}~"):
-            if (row["instantTime"], row["action"]) == (time, completed_action(instant.action)):
-                return row[column] or b""
-        raise InstantNotFoundError(f"{instant} is not in {self._source(instant)}")
+        time, action = instant.requested_time, completed_action(instant.action)
+
+        def find() -> _Row | None:
+            for name in self._files(time, f"{time}~"):
+                row = self._groups.find(name, time, action)
+                if row is None and self._groups.is_missing(name, time):
+                    self._load(name, time)
+                    row = self._groups.find(name, time, action)
+                if row is not None:
+                    return row
+            return None
+
+        row = self._again_while_files_vanish(find)
+        if row is None:
+            raise InstantNotFoundError(f"{instant} is not in {self._source(instant)}")
+        return row[column] or b""
 
     def _source(self, instant: Instant) -> str:
         return f"{self._storage.base_path}/{self._folder}, instant {instant.requested_time}"
 
-    def _rows(self, columns: Iterable[str], start: str, end: str) -> list[dict[str, Any]]:
+    def _rows(self, columns: Sequence[str], start: str, end: str) -> list[_Row]:
         """Return the rows of the files that may hold instants of [start, end)."""
-        wanted = list(columns)
 
-        def read() -> list[dict[str, Any]]:
-            rows: list[dict[str, Any]] = []
-            for name in self._files():
-                match = _FILE.fullmatch(name)
-                if match is None or (match[1] < end and match[2] >= start):
-                    rows += self._read_file(name, wanted)
+        def read() -> list[_Row]:
+            rows: list[_Row] = []
+            for name in self._files(start, end):
+                with self._opened(name) as file:
+                    rows += _checked(file.read(columns, use_threads=False), columns)
             return rows
 
-        return _again_while_files_vanish(read, f"{self._storage.base_path}/{self._folder}")
+        return self._again_while_files_vanish(read)
 
-    def _read_file(self, name: str, columns: list[str]) -> list[dict[str, Any]]:
+    def _load(self, name: str, time: str) -> None:
+        """Hold the row groups of a file that may have an instant of this time."""
+        with self._opened(name) as file:
+            self._groups.note(name, _bounds(file.metadata))
+            for number in self._groups.numbers(name, time):
+                table = file.read_row_group(number, list(_CONTENT), use_threads=False)
+                self._groups.hold(name, number, _checked(table, _CONTENT), table.nbytes)
+
+    @contextmanager
+    def _opened(self, name: str) -> Iterator[pq.ParquetFile]:
+        """Open a history file, and name it in what reading it meets."""
         path = f"{self._folder}/{name}"
         full = f"{self._storage.base_path}/{path}"
         try:
             with self._storage.open_input(path) as file:
-                table = pq.read_table(file, columns=columns, use_threads=False)
-            found: list[dict[str, Any]] = table.to_pylist()
-        except (pa.ArrowException, MemoryError, OSError, ValueError) as exc:
+                yield pq.ParquetFile(file)
+        except (pa.ArrowException, MemoryError, OSError, TypeError, ValueError) as exc:
             if isinstance(exc, OSError) and exc.errno is not None:
                 raise StorageUnavailableError(f"{full}: {exc.strerror or exc}") from exc
             # Arrow says of damaged pages and lengths what it says of a disk or a full memory.
             raise CorruptMetadataError(f"{full} is no history file: {exc}") from exc
-        types = [(name, _COLUMNS[name]) for name in columns]
-        for row in found:
-            for name, allowed in types:
-                if not isinstance(row.get(name), allowed):
-                    raise CorruptMetadataError(
-                        f"{full} is no history file: its {name} is {row.get(name)!r:.80}"
-                    )
-        return found
 
-    def _files(self) -> list[str]:
-        """Return the names of the files that count."""
+    def _files(self, start: str, end: str) -> list[str]:
+        """Return the names of the files that count and may hold instants of [start, end)."""
+        if self._names is None:
+            self._names = self._manifest()
+        return [name for name in self._names if _may_hold(name, start, end)]
+
+    def _again_while_files_vanish(self, read: Callable[[], T]) -> T:
+        missing: PathNotFoundError | None = None
+        for _ in range(_ATTEMPTS):
+            try:
+                return read()
+            except PathNotFoundError as exc:  # merged into another since the manifest was read
+                missing, self._names = exc, None
+        folder = f"{self._storage.base_path}/{self._folder}"
+        raise CorruptMetadataError(
+            f"{folder} names a file that isn't there: {missing}"
+        ) from missing
+
+    def _manifest(self) -> list[str]:
+        """Read the names of the files that count."""
         version = self._version()
         if version is None:
             return []
@@ -192,11 +237,82 @@ class HistoryArchive:
         return max((int(match[1]) for match in names if match is not None), default=None)
 
 
-def _again_while_files_vanish(read: Callable[[], T], folder: str) -> T:
-    missing: PathNotFoundError | None = None
-    for _ in range(_ATTEMPTS):
-        try:
-            return read()
-        except PathNotFoundError as exc:  # merged into another since the manifest was read
-            missing = exc
-    raise CorruptMetadataError(f"{folder} names a file that isn't there: {missing}") from missing
+class _RowGroups:
+    """Row groups of history files, the most recently used within a bound.
+
+    One is held in any case, however large.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._bounds: dict[str, Sequence[tuple[str, str]]] = {}
+        self._held: OrderedDict[tuple[str, int], tuple[Mapping[tuple[str, str], _Row], int]] = (
+            OrderedDict()
+        )
+
+    def note(self, name: str, bounds: Sequence[tuple[str, str]]) -> None:
+        """Take it that a file's row groups have instants within these times."""
+        self._bounds[name] = bounds
+
+    def numbers(self, name: str, time: str) -> list[int]:
+        """Return which row groups of a file may have an instant of this time."""
+        bounds = self._bounds.get(name, ())
+        return [number for number, (first, last) in enumerate(bounds) if first <= time <= last]
+
+    def is_missing(self, name: str, time: str) -> bool:
+        """Whether something of a file isn't held that may have an instant of this time."""
+        if name not in self._bounds:
+            return True
+        return any((name, number) not in self._held for number in self.numbers(name, time))
+
+    def hold(self, name: str, number: int, rows: Iterable[_Row], size: int) -> None:
+        """Hold a row group, and give up others if need be."""
+        by_key = {(row["instantTime"], row["action"]): row for row in rows}
+        self._held[name, number] = by_key, size
+        self._held.move_to_end((name, number))
+        while len(self._held) > 1 and sum(s for _, s in self._held.values()) > self._limit_bytes:
+            self._held.popitem(last=False)
+
+    def find(self, name: str, time: str, action: str) -> _Row | None:
+        """Return the row of an instant if it is held."""
+        for number in self.numbers(name, time):
+            held = self._held.get((name, number))
+            if held is not None and (time, action) in held[0]:
+                self._held.move_to_end((name, number))
+                return held[0][time, action]
+        return None
+
+
+def _may_hold(name: str, start: str, end: str) -> bool:
+    """Whether a file of this name may hold instants of [start, end)."""
+    match = _FILE.fullmatch(name)
+    return match is None or (match[1] < end and match[2] >= start)
+
+
+def _bounds(metadata: pq.FileMetaData) -> list[tuple[str, str]]:
+    """Return the first and last time that each row group may have."""
+    names = [metadata.schema.column(at).path for at in range(metadata.num_columns)]
+    at = names.index("instantTime") if "instantTime" in names else -1
+    found = []
+    for number in range(metadata.num_row_groups):
+        said = None if at < 0 else metadata.row_group(number).column(at).statistics
+        if said is not None and said.has_min_max and isinstance(said.min, str):
+            found.append((said.min, said.max))
+        else:
+            found.append(("", "~"))
+    return found
+
+
+def _checked(table: pa.Table, columns: Iterable[str]) -> list[_Row]:
+    """Return the rows of a table.
+
+    Raises:
+        TypeError: They aren't what a history file has in these columns.
+    """
+    found: list[_Row] = table.to_pylist()
+    types = [(name, _COLUMNS[name]) for name in columns]
+    for row in found:
+        for name, allowed in types:
+            if not isinstance(row.get(name), allowed):
+                raise TypeError(f"its {name} is {row.get(name)!r:.80}")
+    return found

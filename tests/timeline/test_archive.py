@@ -6,7 +6,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.kit import golden
-from timeline.archive import ArchivedTimeline, HistoryArchive, read_archived_timeline
+from timeline.archive import (
+    HELD_BYTES,
+    ArchivedTimeline,
+    HistoryArchive,
+    read_archived_timeline,
+)
 from timeline.archive_log import LogArchive
 from timeline.codec import encode
 from timeline.errors import CorruptMetadataError, InstantNotFoundError, UnsupportedTableError
@@ -104,6 +109,67 @@ def test_only_files_that_may_hold_the_time_are_read(
 ) -> None:
     history.completion_times("25", "99")
     assert storage.calls.snapshot()["read", "timeline"] == 3  # pointer, manifest, one file
+
+
+def many_rows(count: int) -> list[dict]:
+    """Commits and cleans in turn, each telling its own time."""
+    rows = []
+    for at in range(count):
+        time = f"{at:03d}"
+        if at % 2:
+            clean = CleanMetadata(start_clean_time=time)
+            rows.append(row(time, "clean", encode(clean, 9), encode(PLAN, 9)))
+        else:
+            rows.append(row(time, "commit", encode(CommitMetadata(operation_type=time), 9)))
+    return rows
+
+
+def said(archive: HistoryArchive, instant: Instant) -> str | None:
+    """What an archived instant says of its time."""
+    found = archive.read(instant)
+    if isinstance(found, CleanMetadata):
+        assert archive.read_plan(instant) == PLAN
+        return found.start_clean_time
+    assert isinstance(found, CommitMetadata)
+    return found.operation_type
+
+
+def test_each_file_is_opened_once_for_all_that_archived_instants_say(storage: LocalStorage) -> None:
+    """However many instants are read in order, with their plans (#12)."""
+    rows = many_rows(28)
+    names = [
+        write_file(storage, "000_019_1.parquet", rows[:20]),
+        *(write_file(storage, f"{at:03d}_{at:03d}_0.parquet", [rows[at]]) for at in range(20, 28)),
+    ]
+    write_manifest(storage, 1, names)
+    point_to(storage, "1")
+    archive = HistoryArchive(storage.for_cause("timeline"), HISTORY)
+    assert len(archive.timeline) == len(rows)
+    before = storage.calls.snapshot()["read", "timeline"]
+    assert before == 2 + len(names)  # pointer and manifest
+    for instant in archive.timeline:
+        assert said(archive, instant) == instant.requested_time
+    assert storage.calls.snapshot()["read", "timeline"] - before == len(names)
+
+
+@pytest.mark.parametrize("held_bytes", [0, HELD_BYTES])
+def test_what_instants_said_is_held_by_row_groups_within_a_bound(
+    storage: LocalStorage, held_bytes: int
+) -> None:
+    rows = many_rows(40)
+    with storage.create_stream(f"{HISTORY}/000_039_2.parquet") as file:
+        table = pa.Table.from_pylist(rows, schema=SCHEMA)
+        pq.write_table(table, file, row_group_size=10)
+    write_manifest(storage, 1, ["000_039_2.parquet"])
+    point_to(storage, "1")
+    archive = HistoryArchive(storage.for_cause("timeline"), HISTORY, held_bytes=held_bytes)
+    forth = list(archive.timeline)
+    before = storage.calls.snapshot()["read", "timeline"]
+    for instant in (*forth, *reversed(forth)):
+        assert said(archive, instant) == instant.requested_time
+    groups = 4
+    opened = 2 * groups - 1 if held_bytes == 0 else groups
+    assert storage.calls.snapshot()["read", "timeline"] - before == opened
 
 
 @pytest.mark.parametrize("pointer", [None, "", "rubbish"])
