@@ -47,7 +47,9 @@ EMBED_REUSE: Final = Setting(
 EMBED_THREADS: Final = Setting(
     "hoodie.embed.timeline.server.threads",
     -1,
-    "Threads for requests that aren't answered from ready bytes; -1 chooses 16.",
+    "Threads for requests that aren't answered from ready bytes; -1 chooses 16. A table that is"
+    " alone may take all, beside others it leaves 4 free, and one without a thread gets one of 16"
+    " more.",
     "service",
     unit="threads",
     minimum=-1,

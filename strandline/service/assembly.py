@@ -55,6 +55,7 @@ class Parts:
         self._told: Counter[HotCount] = Counter()
         self._settings = options.shown
         self.connections: Callable[[], Mapping[str, int]] = dict
+        self.threads: Callable[[], Mapping[str, Any]] = dict
         self.metrics = Metrics()
         self.views = ViewManager(
             options.roots,
@@ -99,6 +100,7 @@ class Parts:
             "ready": self.readiness.status(),
             "requests": dict(sorted(requests.items())),
             "connections": dict(self.connections()),
+            "threads": dict(self.threads()),
             "ready_answers": self.answers.kept.status(),
             "markers": self.markers.status(),
             "store": self.views.stores.status(),

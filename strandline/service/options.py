@@ -111,7 +111,7 @@ class ServerOptions:
     Attributes:
         host: Address to bind; only this one.
         port: 0 takes a free one.
-        threads: For what isn't answered on the loop.
+        threads: For what isn't answered on the loop; most that a table has.
         grace_s: How long answers in flight may take at the end.
         keep_alive_s: How long an idle connection is kept.
         limits: What one client may take.

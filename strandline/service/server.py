@@ -4,7 +4,8 @@ A request takes the first way that fits:
 
 1. the protocol answers it from ready bytes (``strandline.service.hot``);
 2. the creation of a marker waits on the loop for its flush: many may wait, and no thread does;
-3. everything else goes to the Flask app on ``threads`` threads (``strandline.service.wsgi``).
+3. everything else goes to the Flask app on threads (``strandline.service.wsgi``), which tables
+   share so that one whose storage hangs keeps none from another.
 
 The socket is bound before the loop starts, so a port in use is an error of ``bind`` and port 0
 has its number at once. ``run`` blocks until ``stop``: from then on nobody new is admitted, and
@@ -135,6 +136,7 @@ class ServiceServer:
             self.options.keep_alive_s,
         )
         self.parts.connections = reception.status
+        self.parts.threads = lambda: wsgi.threads.status(loop.time())
         listener = await loop.create_server(
             protocol_for(reception),
             sock=self._listener,

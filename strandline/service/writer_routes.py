@@ -15,11 +15,11 @@ from strandline.service.replies import Reply
 
 PARTITION_INDEX: Final = "/v1/hoodie/partitioner/getpartitionindex"
 INSTANT_STATES: Final = "/v1/hoodie/instantstate"
+STATES_DIRECTORY: Final = "instantstatedirpath"
 
 _BUCKETS: Final = "numbuckets"
 _PARTITIONS: Final = "partitionnum"
 _PATH: Final = "partitionpath"
-_DIRECTORY: Final = "instantstatedirpath"
 
 
 def add_writer_routes(add: Add, partitioner: RemotePartitioner, states: InstantStates) -> None:
@@ -34,7 +34,7 @@ def add_writer_routes(add: Add, partitioner: RemotePartitioner, states: InstantS
         return json_body(partitioner.index(asked))
 
     def directory() -> str:
-        return required(parameters(), _DIRECTORY)
+        return required(parameters(), STATES_DIRECTORY)
 
     def refresh() -> Reply:
         states.refresh(directory())

@@ -4,7 +4,8 @@ Nearly all answers are whole: made, measured, then sent. So a request is handed 
 what it needs and comes back finished, and a thread that outlives the service has nobody to write
 to. (``a2wsgi``, which streams all, takes three hand-overs more.) An answer whose length isn't known
 comes in parts: the loop takes each from a thread and sends it before it asks for the next. Bodies
-of requests aren't read: all parameters are in the query.
+of requests aren't read: all parameters are in the query. Who gets a thread when they are scarce is
+decided by tables (``strandline.service.thread_shares``).
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ import logging
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 from strandline.service.admission import NOTHING
+from strandline.service.asked_table import asked_table
 from strandline.service.replies import Reply
+from strandline.service.thread_shares import ThreadShares
 
 logger = logging.getLogger(__name__)
 
@@ -53,29 +55,33 @@ class _Answer:
 
 
 class WsgiBridge:
-    """An ASGI application that runs a WSGI one on ``threads`` threads."""
+    """An ASGI application that runs a WSGI one on threads.
+
+    Attributes:
+        threads: Who gets one.
+    """
 
     def __init__(self, app: WsgiApp, threads: int) -> None:
         self._app = app
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="requests")
+        self.threads = ThreadShares(threads)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         environ = _environ(scope)
-        loop = asyncio.get_running_loop()
+        table = asked_table(scope["path"], scope["query_string"])
         left = threading.Event()
         environ[LEFT] = left.is_set
         try:
             # Cancelled (the client has left, or the service ends) it gives back its place in the
             # queue; what has begun is told.
-            answer = await loop.run_in_executor(self._pool, self._run, environ)
+            answer = await self.threads.run(table, self._run, environ)
         except asyncio.CancelledError:
             left.set()
             raise
         if answer.rest is None:
             await send_whole(answer.status, answer.headers, answer.body, send)
         else:
-            await self._send_parts(answer, answer.rest, send)
+            await self._send_parts(table, answer, answer.rest, send)
 
     def _run(self, environ: dict[str, Any]) -> _Answer:
         answer = _Answer()
@@ -86,13 +92,14 @@ class WsgiBridge:
             answer.rest = iter(body)
         return answer
 
-    async def _send_parts(self, answer: _Answer, parts: Iterator[bytes], send: Send) -> None:
+    async def _send_parts(
+        self, table: str, answer: _Answer, parts: Iterator[bytes], send: Send
+    ) -> None:
         """Send parts as they are made; an error breaks the connection off."""
-        loop = asyncio.get_running_loop()
         start = {"type": "http.response.start", "status": answer.status, "headers": answer.headers}
         await send(start)
         try:
-            while part := await loop.run_in_executor(self._pool, next, parts, b""):
+            while part := await self.threads.run(table, next, parts, b""):
                 await send({"type": "http.response.body", "body": part, "more_body": True})
         except Exception as error:  # noqa: BLE001 - the boundary of a request, which has begun
             # Who returns with the answer not ended has the connection closed.
@@ -102,7 +109,7 @@ class WsgiBridge:
 
     def close(self) -> None:
         """Start nothing new; what runs may go on, but nobody waits for it."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self.threads.close()
 
 
 async def send_reply(reply: Reply, send: Send) -> None:

@@ -451,6 +451,8 @@ def test_a_client_that_leaves_is_forgotten_with_all_it_asked(
         while server.parts.connections()["open"]:
             pass
         go.set()
+        while server.parts.threads()["taken"]:
+            pass
         assert other.ask("GET", "/v1/strandline/status", {})[0] == 200
         # Of 22 requests one had been begun.
         assert sum(asked(server).values()) == 1

@@ -150,7 +150,7 @@ def test_a_table_is_not_gone_through_for_who_has_left(
 
 
 def test_a_request_is_told_that_its_client_has_left() -> None:
-    began, gone = threading.Event(), threading.Event()
+    began, gone, ended = threading.Event(), threading.Event(), threading.Event()
     told: list[bool] = []
 
     def app(environ: dict[str, Any], start: Callable[..., Any]) -> list[bytes]:
@@ -158,6 +158,7 @@ def test_a_request_is_told_that_its_client_has_left() -> None:
         began.set()
         assert gone.wait(20)
         told.append(environ[LEFT]())
+        ended.set()
         start("200 OK", [("content-length", "0")])
         return []
 
@@ -170,7 +171,8 @@ def test_a_request_is_told_that_its_client_has_left() -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
         gone.set()
-        await asyncio.to_thread(bridge._pool.shutdown)
+        assert await asyncio.to_thread(ended.wait, 20)
+        bridge.close()
 
     asyncio.run(leave())
     assert told == [False, True]
