@@ -11,20 +11,14 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import click
 
 from fsview.store.heap import share_heap
-from fsview.store.open import KINDS, StoreOptions
-from strandline.config import (
-    ADMIT_NETWORKS,
-    MEMORY_BYTES,
-    ROCKSDB_DIR,
-    SPILL_DIR,
-    STORAGE_TYPE,
-)
+from fsview.store.open import StoreOptions
+from strandline.config import ADMIT_NETWORKS, SPILL_DIR
 from strandline.serve_settings import (
     FLAGS,
     HOST,
@@ -47,6 +41,7 @@ from strandline.service.server import ServiceServer
 from strandline.service.tls import server_context
 from strandline.setting import shortened
 from strandline.setting_sources import ServeSettings
+from strandline.store_settings import store_options
 from timeline.errors import ConfigError, StoreError, StrandlineError
 from timeline.storage.open import require_driver
 from timeline.table_id import TableId
@@ -54,7 +49,6 @@ from timeline.table_id import TableId
 logger = logging.getLogger(__name__)
 
 Command = TypeVar("Command", bound=click.Command)
-_KINDS: Mapping[str, str] = {kind.kind: name for name, kind in KINDS.items()}
 
 
 class SettingOption(click.Option):
@@ -190,14 +184,9 @@ def _token(told: ServeSettings) -> str | None:
 
 
 def _store(told: ServeSettings) -> StoreOptions:
-    kind = _KINDS.get(told.get(STORAGE_TYPE), "memory")
-    directories: Mapping[str, Callable[[], str]] = {
-        "spillable": lambda: told.get(SPILL_DIR),
-        "rocksdb": lambda: told.get(ROCKSDB_DIR),
-        # Somebody thinks that it is kept: the flag is refused, not ignored.
-        "memory": lambda: told.get(SPILL_DIR) if told.source(SPILL_DIR) == "flag" else "",
-    }
-    return StoreOptions(kind, directories[kind]() or None, told.get(MEMORY_BYTES))
+    """Return where views are kept; a directory is refused where no files are, not ignored."""
+    directory = told.get(SPILL_DIR) if told.source(SPILL_DIR) == "flag" else ""
+    return store_options(told.values, directory=directory or None)
 
 
 def _storage_options(told: ServeSettings) -> dict[str, Any] | None:

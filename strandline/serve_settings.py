@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from strandline import config
 from strandline.setting import Setting, refusal
+from strandline.store_settings import TYPES
 
 ROOTS: Final = Setting(
     "strandline.serve.roots",
@@ -169,12 +170,8 @@ FLAGS: Final[tuple[Flag, ...]] = (
     Flag(
         "--storage",
         (config.STORAGE_TYPE,),
-        "[memory|spillable|rocksdb]",
-        words={
-            "memory": "MEMORY",
-            "spillable": "SPILLABLE_DISK",
-            "rocksdb": "EMBEDDED_KV_STORE",
-        },
+        f"[{'|'.join(TYPES)}]",
+        words=TYPES,
         about="Where views are kept: memory, memory and a file (spillable), or RocksDB (rocksdb),"
         " from which a restart goes on.",
     ),

@@ -28,31 +28,24 @@ from types import TracebackType
 from typing import Any, ClassVar, Protocol
 
 from executor_proxy.http import HttpSession
-from fsview.store.open import KINDS, StoreOptions
+from fsview.store.open import StoreOptions
 from strandline.config import (
     EMBED_PORT,
     EMBED_REUSE,
-    MEMORY_BYTES,
-    ROCKSDB_DIR,
     SERVICE_SETTINGS,
-    SPILL_DIR,
-    STORAGE_TYPE,
     TLS_CA,
 )
 from strandline.service.admission import new_token
 from strandline.service.child_process import ChildProcess
 from strandline.service.options import Birth, PartsOptions, ServerOptions
-from strandline.setting import Setting, Settings
+from strandline.setting import Settings
+from strandline.store_settings import STORE_SETTINGS, store_options
 from timeline.errors import ConfigError, ServiceUnreachableError
 from timeline.table_id import TableId
 
 logger = logging.getLogger(__name__)
 
 STATUS: str = "/v1/strandline/status"
-
-
-_STORE_SETTINGS: tuple[Setting[Any], ...] = (STORAGE_TYPE, SPILL_DIR, ROCKSDB_DIR, MEMORY_BYTES)
-_KINDS: Mapping[str, str] = {kind.kind: name for name, kind in KINDS.items()}
 
 
 class Runner(Protocol):
@@ -118,7 +111,12 @@ class TimelineService:
                 tuple(map(_absolute, roots)),
                 self._token or None,
                 storage_options=storage_options,
-                store=_store_options(settings, storage, store_dir),
+                store=store_options(
+                    settings,
+                    storage=storage,
+                    directory=store_dir,
+                    rocksdb_default=_own_directory(),
+                ),
                 shown=settings.shown(SERVICE_SETTINGS),
             ),
             ServerOptions.of(settings, host, port),
@@ -174,7 +172,7 @@ class TimelineService:
         with cls._shared_lock:
             service = cls._shared.get(key)
             if service is not None and service.is_running and settings.get(EMBED_REUSE):
-                if any(settings.is_set(setting) for setting in _STORE_SETTINGS):
+                if any(settings.is_set(setting) for setting in STORE_SETTINGS):
                     service._warn_of_another(made._birth.parts.store)
                 service.add_root(root)
             else:
@@ -300,14 +298,7 @@ def _abandon_all() -> None:
 os.register_at_fork(after_in_child=_abandon_all)
 
 
-def _store_options(settings: Settings, storage: str | None, directory: str | None) -> StoreOptions:
-    """Return where views are kept: what was said, else what the settings say."""
-    kind = _KINDS.get(settings.get(STORAGE_TYPE), "memory") if storage is None else storage.lower()
-    if directory is None and kind == "spillable":
-        directory = settings.get(SPILL_DIR) or None
-    if directory is None and kind == "rocksdb":
-        user = os.getuid() if hasattr(os, "getuid") else "user"
-        directory = settings.get(ROCKSDB_DIR) or os.path.join(
-            tempfile.gettempdir(), f"strandline-{user}"
-        )
-    return StoreOptions(kind, directory, settings.get(MEMORY_BYTES))
+def _own_directory() -> str:
+    """Return where a user's services keep RocksDB's files if nothing says it."""
+    user = os.getuid() if hasattr(os, "getuid") else "user"
+    return os.path.join(tempfile.gettempdir(), f"strandline-{user}")
