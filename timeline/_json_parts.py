@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from timeline.codec import loads
+from timeline.json_text import loads
 
 _STRING: Final = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
 _TOKEN: Final = re.compile(_STRING + rb'|[\[{\]}]|[^\s"\[\]{},:]+', re.DOTALL)

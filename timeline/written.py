@@ -16,8 +16,9 @@ from typing import Any, Final
 
 from timeline import _shapes, avro
 from timeline._json_parts import JsonCursor
-from timeline.codec import COMMIT_RECORDS, WRITE_STATS, loads
+from timeline.codec import COMMIT_RECORDS, WRITE_STATS
 from timeline.errors import CorruptMetadataError
+from timeline.json_text import loads
 from timeline.metadata import NULL_COMMIT, CommitMetadata
 
 BATCH_BYTES: Final = 1 << 20
