@@ -33,7 +33,7 @@ from timeline import _shapes, avro, metadata
 from timeline import instant as actions
 from timeline.errors import CorruptMetadataError, UnsupportedTableError
 from timeline.instant import State
-from timeline.json_text import loads
+from timeline.json_text import bounded_loads
 from timeline.metadata import CommitMetadata, InstantMetadata, WriteStat
 
 T = TypeVar("T")
@@ -161,7 +161,7 @@ def encode(value: InstantMetadata, table_version: int, *, replace: bool = False)
 
 def _record_of(kind: type, data: bytes) -> Any:
     if kind is CommitMetadata and not data.startswith(avro.MAGIC):
-        record = loads(data)
+        record = bounded_loads(data)
         if isinstance(record, dict) and WRITE_STATS not in record:
             raise ValueError(f"it has no {WRITE_STATS}")
         return record

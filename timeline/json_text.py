@@ -45,3 +45,24 @@ dumps: Final = _dumps
 
 loads: Final = _loads
 """Parses JSON in UTF-8; what isn't any is a ``ValueError``."""
+
+UNCHECKED_BYTES: Final = 4 << 20
+BYTES_PER_VALUE: Final = 4
+"""How many bytes a value of a larger text takes at least, on average: a text of empty lists would
+be thirty times its size in memory. Commit metadata has ten or more for each."""
+
+
+def bounded_loads(text: bytes) -> Any:
+    """Return the value of a JSON text that others wrote.
+
+    Raises:
+        ValueError: It isn't JSON, or would be far more in memory than it is as text.
+    """
+    if len(text) > UNCHECKED_BYTES:
+        # Each value begins a list or an object, or follows a comma; texts may have these, too.
+        values = text.count(b",") + text.count(b"[") + text.count(b"{")
+        if values * BYTES_PER_VALUE > len(text):
+            raise ValueError(
+                f"{values} values in {len(text)} bytes; allowed: one for each {BYTES_PER_VALUE}"
+            )
+    return loads(text)
