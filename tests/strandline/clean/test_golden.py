@@ -100,6 +100,20 @@ def named(plan: CleanerPlan) -> dict[str, set[str]]:
     }
 
 
+def done_in(said: CleanMetadata) -> dict[str, tuple]:
+    """Return what a clean says of each partition, without the order of files."""
+    return {
+        partition: (
+            cleaned.partition_path,
+            cleaned.policy,
+            set(cleaned.delete_path_patterns),
+            set(cleaned.success_delete_files),
+            cleaned.failed_delete_files,
+        )
+        for partition, cleaned in said.partition_metadata.items()
+    }
+
+
 ALL = [clean for scenario in COW for clean in cleans(scenario)]
 
 
@@ -147,25 +161,7 @@ def test_what_is_done_and_recorded_is_hudis(clean):
     assert said.total_files_deleted == clean.done.total_files_deleted
     assert said.version == clean.done.version
     assert said.extra_metadata == clean.done.extra_metadata
-    assert {
-        partition: (
-            cleaned.partition_path,
-            cleaned.policy,
-            set(cleaned.delete_path_patterns),
-            set(cleaned.success_delete_files),
-            cleaned.failed_delete_files,
-        )
-        for partition, cleaned in said.partition_metadata.items()
-    } == {
-        partition: (
-            cleaned.partition_path,
-            cleaned.policy,
-            set(cleaned.delete_path_patterns),
-            set(cleaned.success_delete_files),
-            cleaned.failed_delete_files,
-        )
-        for partition, cleaned in clean.done.partition_metadata.items()
-    }
+    assert done_in(said) == done_in(clean.done)
     after = {
         entry.path
         for entry in golden.listing(clean.scenario, clean.step)

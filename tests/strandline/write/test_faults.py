@@ -8,10 +8,9 @@ the next write, the same one again, must end with the rows as after and nothing 
 
 from __future__ import annotations
 
-import itertools
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,13 +18,11 @@ import pytest
 
 from strandline.write.engine import LocalEngine
 from tests.kit import reader
+from tests.kit.distinct_faults import distinct_calls
 from tests.strandline.write.tables import client, row, table
 from timeline.errors import StrandlineError
 from timeline.storage.faults import Crash, Effect, Fault, FaultyStorage
 from timeline.storage.local import LocalStorage
-
-READS = frozenset({"list", "stat", "read", "open_input"})
-STREAM = frozenset({"create_stream", "write", "close"})
 
 
 @dataclass(frozen=True)
@@ -106,29 +103,14 @@ def _faulty(base, at, effect):
     return FaultyStorage(LocalStorage(str(base)), [Fault(at, effect)])
 
 
-def _calls(log, effect) -> Iterator[int]:
-    """Yield the calls, counted from 1, at which an effect is one that no other run has.
-
-    A read that fails after it was made is as one that fails before. A crash at a read is as one at
-    the next call that changes something; it has a middle in a stream and in the deletion of a tree
-    only, and one after a call is one before the next. Of a file's many writes the first, the
-    second, one in the middle and the last are taken.
-    """
-    at = 0
-    for (kind, _), run in itertools.groupby(log):
-        numbers = [at := at + 1 for _ in run]
-        if kind == "write":
-            numbers = sorted({numbers[len(numbers) // 2], numbers[-1]})
-        if effect in (Effect.ERROR_AFTER, Effect.CRASH_BEFORE) and kind in READS:
-            continue
-        if effect is Effect.CRASH_TORN and kind not in STREAM | {"delete_tree"}:
-            continue
-        if effect is Effect.CRASH_AFTER and at != len(log):
-            continue
-        yield from numbers
+FAULTS = [
+    pytest.param(name, effect, id=f"{name}-{effect.value}")
+    for name, scenario in SCENARIOS.items()
+    for effect in scenario.effects
+]
 
 
-@pytest.fixture(scope="module", params=SCENARIOS)
+@pytest.fixture(scope="module")
 def prepared(request, memory):
     """(scenario, the table as it was, rows before, rows after, storage calls)."""
     scenario = SCENARIOS[request.param]
@@ -148,12 +130,12 @@ def prepared(request, memory):
     return scenario, before, rows_before, rows_after, storage.log
 
 
-@pytest.mark.parametrize("effect", list(Effect), ids=lambda effect: effect.value)
+@pytest.mark.parametrize(("prepared", "effect"), FAULTS, indirect=["prepared"])
 def test_readers_see_before_or_after_and_the_next_write_repairs(prepared, effect, memory):
     scenario, before, rows_before, rows_after, log = prepared
-    if effect not in scenario.effects:
-        return
-    for at in _calls(log, effect):
+    calls = list(distinct_calls(log, effect))
+    assert calls
+    for at in calls:
         base = memory / str(at)
         if before.exists():
             shutil.copytree(before, base)
