@@ -33,7 +33,6 @@ def test_partitions_without_files_are_seen_by_who_follows(tmp_path: Path) -> Non
 @pytest.mark.property  # it starts several services
 @pytest.mark.parametrize("part", ["restart", "cold"])
 def test_a_part_is_measured_without_java(tmp_path: Path, part: str) -> None:
-    pytest.importorskip("rocksdict")
     found = figures_of(tmp_path, part)
     assert found
     assert all(figure.ours and not figure.java for figure in found.values())
