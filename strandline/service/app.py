@@ -42,8 +42,6 @@ STATUS: Final = "/v1/strandline/status"
 
 OPEN_PATHS: Final = frozenset({GREETING, HEALTH, f"{HEALTH}/"})
 """Asked by who has no token: probes. They name roots that are away, and nothing of any table."""
-PROBING: Final = frozenset({"GET", "HEAD"})
-"""Methods of probes."""
 
 Status = Callable[[], Mapping[str, Any]]
 

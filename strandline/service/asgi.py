@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from strandline.service.admission import Admission
-from strandline.service.app import GREETING, OPEN_PATHS, PROBING, greeting, health
+from strandline.service.app import GREETING, OPEN_PATHS, greeting, health
 from strandline.service.marker_creation import MarkerCreation
 from strandline.service.marker_routes import CREATE_MARKER
 from strandline.service.markers import MarkerService
@@ -22,6 +22,7 @@ from strandline.service.wsgi import Receive, Scope, Send, send_reply
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _CREATE_PATHS: Final = frozenset({CREATE_MARKER, f"{CREATE_MARKER}/"})
+_PROBING: Final = frozenset({"GET", "HEAD"})
 
 
 class ServiceApp:
@@ -42,7 +43,9 @@ class ServiceApp:
         """Answer one request."""
         if scope["type"] == "http" and scope["path"] in _CREATE_PATHS and scope["method"] == "POST":
             await self._creation.answer(scope, send)
-        elif scope["type"] == "http" and scope["path"] in OPEN_PATHS and scope["method"] in PROBING:
+        elif (
+            scope["type"] == "http" and scope["path"] in OPEN_PATHS and scope["method"] in _PROBING
+        ):
             await send_reply(await self._probed(scope["path"]), send)
         else:
             await self._rest(scope, receive, send)

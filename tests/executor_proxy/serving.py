@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fsview.table_view import TableView
+from tests.executor_proxy.scripted_server import Reply, Request, ScriptedServer
 from tests.fsview.subject import LocalClient
-from tests.kit.scripted_server import Reply, Request, ScriptedServer
 
 
 def server_of(table: TableView, base_path: str | None = None) -> ScriptedServer:

@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from executor_proxy.http import HttpSession
-from tests.kit.scripted_server import Hang, Raw, Reply, Request, ScriptedServer
+from tests.executor_proxy.scripted_server import Hang, Raw, Reply, Request, ScriptedServer
 from timeline.errors import (
     BadAnswerError,
     ConfigError,

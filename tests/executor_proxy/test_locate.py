@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import pickle
 import socket
-from pathlib import Path
 
 import pytest
 
@@ -21,13 +20,6 @@ from timeline.errors import ConfigError, ServiceUnreachableError, ViewBehindErro
 from timeline.storage.local import LocalStorage
 
 A, B = ("p=1", "a-0"), ("p=2", "b-0")
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> SmallTable:
-    found = SmallTable(LocalStorage(str(tmp_path / "t")))
-    found.write(A, B)
-    return found
 
 
 @pytest.fixture

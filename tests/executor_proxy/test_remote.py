@@ -15,9 +15,9 @@ from fsview.routes import BY_PATH
 from fsview.table_view import TableView
 from fsview.wire import PathForms
 from tests.conformance.view_suite import ViewSuite, servers
+from tests.executor_proxy.scripted_server import Reply, ScriptedServer
 from tests.executor_proxy.serving import server_of
 from tests.kit import golden
-from tests.kit.scripted_server import Reply, ScriptedServer
 from tests.kit.small_table import SmallTable
 from timeline.errors import BadAnswerError, StrandlineError, ViewBehindError
 

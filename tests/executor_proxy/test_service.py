@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -15,13 +14,6 @@ from timeline.errors import RemoteFailureError, RootNotAllowedError
 from timeline.storage.local import LocalStorage
 
 A, B = ("p=1", "a-0"), ("p=2", "b-0")
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> SmallTable:
-    found = SmallTable(LocalStorage(str(tmp_path / "t")))
-    found.write(A, B)
-    return found
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, event, settings
 from hypothesis.stateful import invariant
 
 from tests.fsview import test_machine
-from tests.kit.wide_table import listed, read, sizes
+from tests.fsview.wide_table import listed, read, sizes
 
 
 class BootstrapMachine(test_machine.TableMachine):

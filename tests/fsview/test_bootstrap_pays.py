@@ -12,12 +12,11 @@ from fsview.bootstrap import LEAST_CALLS, MOST_AT_ONCE, Bootstrap, listing_cost,
 from fsview.build import snapshot_of
 from fsview.metrics import Metrics
 from fsview.table_view import TableView
-from tests.kit.memory_storage import MemoryStorage
-from tests.kit.view_model import ModelTable
-from tests.kit.wide_table import (
+from tests.fsview.wide_table import (
     WIDE,
     archived,
     assert_as_listed,
+    assert_every_call_of_a_load_may_fail,
     cleaned,
     data_lists,
     listed,
@@ -26,10 +25,11 @@ from tests.kit.wide_table import (
     small_table,
     wide_table,
 )
-from timeline.errors import StorageUnavailableError
+from tests.kit.memory_storage import MemoryStorage
+from tests.kit.view_model import ModelTable
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import FileInfo
-from timeline.storage.faults import Effect, Fault, FaultyStorage
+from timeline.storage.faults import Effect
 
 
 def test_a_megabyte_costs_a_call_as_do_a_thousand_entries() -> None:
@@ -181,26 +181,9 @@ def test_threads_that_come_together_share_one_reading() -> None:
 def test_every_call_may_fail_and_the_next_request_works(version: int, effect: Effect) -> None:
     table = wide_table(version)
     cleaned(table)
-    faulty = FaultyStorage(table.storage)
-    view = TableView(faulty)
-    view.newest()
-    start = len(faulty.log)
-    view.newest().load_all_partitions()
-    needed = len(faulty.log) - start
-    assert needed >= 8
-    expected = listed(table.storage)
-    for nth in range(start + 1, start + needed + 1):
-        metrics = Metrics()
-        view = TableView(FaultyStorage(table.storage, [Fault(nth, effect)]), metrics=metrics)
-        before = view.newest().snapshot
-        with pytest.raises(StorageUnavailableError, match="injected"):
-            view.newest().load_all_partitions()
-        assert view.newest().snapshot is before
-        assert (len(before.files.versions), before.files.known) == (0, None)
-        view.newest().load_all_partitions()
-        versions = view.newest().snapshot.files.versions
-        assert {p: sizes(versions[p]) for p in versions} == expected
-        assert loads(metrics) == (0, len(WIDE))
+    assert_every_call_of_a_load_may_fail(
+        table, effect, lambda metrics: loads(metrics) == (0, len(WIDE))
+    )
 
 
 def meanwhile(table: ModelTable, event: Callable[[], object]) -> TableView:

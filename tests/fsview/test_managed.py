@@ -17,8 +17,8 @@ from fsview.metrics import Metrics
 from fsview.table_view import TableView
 from tests.kit import golden
 from tests.kit.small_table import SmallTable
-from tests.kit.stepping import SteppingStorage
 from tests.kit.stores import ALL_KINDS, OTHER_KINDS, stores_of
+from tests.kit.troubled_storage import TroubledStorage
 from tests.kit.view_model import ModelTable
 from timeline.errors import (
     InputError,
@@ -119,7 +119,7 @@ def test_a_view_needs_no_manager(lake: Path) -> None:
 
 
 def test_a_held_snapshot_answers_without_a_storage_call() -> None:
-    storage = SteppingStorage("cow_basic_v9")
+    storage = TroubledStorage("cow_basic_v9")
     table = TableView(storage)
     pinned = []
     for step in range(4):
@@ -236,7 +236,7 @@ def test_commits_between_two_syncs_each_have_a_snapshot() -> None:
 
 
 def test_clearing_the_loaded_partitions_forgets_no_file() -> None:
-    storage = SteppingStorage("cow_basic_v9")
+    storage = TroubledStorage("cow_basic_v9")
     view = TableView(storage).newest()
     view.load_partitions(["2024-01-01/"])
     assert {file.partition for file in view.all_latest_base_files()} == {"2024-01-01"}

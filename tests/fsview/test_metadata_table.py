@@ -14,11 +14,8 @@ from fsview.bootstrap import Loaded, uncertainty
 from fsview.build import snapshot_of
 from fsview.files_slice import FILES, FOLDER, NotInStepError, look
 from fsview.snapshot import Snapshot
-from fsview.table_view import TableView
-from tests.conformance.view_suite import replay, servers, told
-from tests.fsview.subject import LocalClient
-from tests.kit import golden
-from tests.kit.metadata_table import (
+from tests.conformance.view_suite import servers
+from tests.fsview.metadata_table import (
     BEGINNING,
     GROUP,
     MetadataTable,
@@ -26,8 +23,10 @@ from tests.kit.metadata_table import (
     delete_block,
     hfile_content,
 )
+from tests.fsview.subject import assert_answers_as_recorded
+from tests.fsview.wide_table import cleaned, delete_partition, listed, sizes, small_table
+from tests.kit import golden
 from tests.kit.view_model import ModelTable
-from tests.kit.wide_table import cleaned, delete_partition, listed, sizes, small_table
 from timeline.errors import CorruptMetadataError, PathNotFoundError
 from timeline.instant import (
     COMMIT,
@@ -121,17 +120,8 @@ def test_the_metadata_table_says_what_a_listing_says(scenario: str, step: int) -
 def test_tables_read_from_it_answer_as_recorded(scenario: str) -> None:
     (server,) = servers(scenario)
     for step in golden.recorded_steps(scenario, server):
-        storage = golden.GoldenStorage(scenario, step)
-        table = TableView(storage)
-        loaded = read(storage)
-        files = table.newest().snapshot.files
-        files.versions.update(loaded.versions)
-        files.known = loaded.known
-        client = LocalClient(table)
-        recording = golden.recording(scenario, step, server, base=client.base_path)
-        found = replay(client, recording, f"{scenario}/{step:02d}", times=False)
-        assert not found, told(found)
-        assert ("list", "lookup") not in storage.calls.snapshot()
+        loaded = read(golden.GoldenStorage(scenario, step))
+        assert_answers_as_recorded(loaded, scenario, server, step)
 
 
 # What a metadata table may have gone through.

@@ -20,13 +20,12 @@ from fsview.build import snapshot_of
 from fsview.files_slice import FILES, FOLDER
 from fsview.metrics import Metrics
 from fsview.table_view import TableView
-from tests.kit import golden
-from tests.kit.metadata_table import MetadataTable
-from tests.kit.view_model import ModelTable
-from tests.kit.wide_table import (
+from tests.fsview.metadata_table import MetadataTable
+from tests.fsview.wide_table import (
     WIDE,
     archived,
     assert_as_listed,
+    assert_every_call_of_a_load_may_fail,
     cleaned,
     data_lists,
     listed,
@@ -34,10 +33,11 @@ from tests.kit.wide_table import (
     sizes,
     wide_table,
 )
-from timeline.errors import StorageUnavailableError
+from tests.kit import golden
+from tests.kit.view_model import ModelTable
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import FileInfo
-from timeline.storage.faults import Effect, Fault, FaultyStorage
+from timeline.storage.faults import Effect
 
 VERSIONS = pytest.mark.parametrize("version", [6, 9])
 
@@ -251,24 +251,11 @@ def test_a_file_that_is_deleted_meanwhile_is_looked_for_again() -> None:
 @VERSIONS
 def test_every_call_may_fail_and_the_next_request_works(version: int, effect: Effect) -> None:
     table, _ = kept(version)
-    faulty = FaultyStorage(table.storage)
-    view = TableView(faulty)
-    view.newest()
-    start = len(faulty.log)
-    view.newest().load_all_partitions()
-    needed = len(faulty.log) - start
-    assert needed >= 8
-    expected = listed(table.storage)
-    for nth in range(start + 1, start + needed + 1):
-        metrics = Metrics()
-        view = TableView(FaultyStorage(table.storage, [Fault(nth, effect)]), metrics=metrics)
-        view.newest()
-        with pytest.raises(StorageUnavailableError, match="injected"):
-            view.newest().load_all_partitions()
-        view.newest().load_all_partitions()
-        versions = view.newest().snapshot.files.versions
-        assert {p: sizes(versions[p]) for p in versions} == expected
-        assert (loads(metrics)[0], from_table(metrics)) == (0, len(WIDE) + 1)
+
+    def loaded(metrics: Metrics) -> bool:
+        return (loads(metrics)[0], from_table(metrics)) == (0, len(WIDE) + 1)
+
+    assert_every_call_of_a_load_may_fail(table, effect, loaded)
 
 
 @VERSIONS

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from fsview.table_view import TableView
-from tests.kit.view_model import ModelTable
-from tests.kit.wide_table import (
+from tests.fsview.wide_table import (
     assert_as_listed,
     data_lists,
     delete_partition,
     small_table,
     wide_table,
 )
+from tests.kit.view_model import ModelTable
 
 
 @pytest.mark.parametrize("wide", [True, False])

@@ -14,7 +14,7 @@ from tests.conformance.view_suite import canonical, servers, without_times
 from tests.fsview.subject import LocalClient
 from tests.fsview.test_follow import IN_FLIGHT, not_as_rebuilt
 from tests.kit import golden, planned
-from tests.kit.stepping import SteppingStorage
+from tests.kit.troubled_storage import TroubledStorage
 from timeline.errors import ViewBehindError
 from timeline.meta_client import TableMetaClient
 
@@ -24,7 +24,7 @@ RAW = ("filegroups/", "inflight/")
 
 def loaded_then(scenario: str, steps: Iterable[int]) -> Iterator[TableView]:
     """Yield a table at each step that was followed from the first, everything loaded throughout."""
-    storage = SteppingStorage(scenario)
+    storage = TroubledStorage(scenario)
     table = TableView(storage)
     at = 0
     for step in steps:
@@ -39,7 +39,7 @@ def loaded_then(scenario: str, steps: Iterable[int]) -> Iterator[TableView]:
 def loaded_late(scenario: str, steps: Iterable[int]) -> Iterator[TableView]:
     """Yield a table at each step that was followed from the first, nothing loaded until then."""
     for step in steps:
-        storage = SteppingStorage(scenario)
+        storage = TroubledStorage(scenario)
         table = TableView(storage)
         for at in range(step + 1):
             storage.step(at)

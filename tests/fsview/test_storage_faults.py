@@ -15,8 +15,8 @@ import pytest
 
 from fsview.table_view import TableView
 from tests.kit import golden
+from tests.kit.products import ALL, Product
 from tests.kit.troubled_storage import (
-    FEW,
     IN_FLIGHT,
     TroubledStorage,
     answers,
@@ -29,11 +29,9 @@ from tests.kit.troubled_storage import (
 from timeline.errors import StorageUnavailableError
 from timeline.storage.faults import Effect
 
-EFFECTS = (Effect.ERROR_BEFORE, Effect.ERROR_AFTER)
-SCENARIOS = [
-    pytest.param(name, marks=() if name in FEW else pytest.mark.property)
-    for name in golden.scenarios()
-]
+SYNCS = {"sync, before": Effect.ERROR_BEFORE, "sync, after": Effect.ERROR_AFTER}
+STARTS = {"start, before": Effect.ERROR_BEFORE, "start, after": Effect.ERROR_AFTER}
+FAULTS = Product(dict.fromkeys((*SYNCS, *STARTS, "away"), ALL), least=180)
 
 
 def failed_at_every_call(
@@ -59,9 +57,8 @@ def failed_at_every_call(
     raise AssertionError("unreachable")
 
 
-@pytest.mark.parametrize("effect", EFFECTS)
-@pytest.mark.parametrize("scenario", SCENARIOS)
-def test_every_call_of_a_sync_may_fail(scenario: str, effect: Effect) -> None:
+@pytest.mark.parametrize(("fault", "scenario"), FAULTS.params(*SYNCS))
+def test_every_call_of_a_sync_may_fail(fault: str, scenario: str) -> None:
     first, *later = steps_of(scenario)
     storage = TroubledStorage(scenario, first)
     table = loaded(storage, scenario)
@@ -78,17 +75,14 @@ def test_every_call_of_a_sync_may_fail(scenario: str, effect: Effect) -> None:
                 assert table.newest().snapshot is held
                 raise
 
-        failures += failed_at_every_call(storage, effect, sync_or_same)
+        failures += failed_at_every_call(storage, SYNCS[fault], sync_or_same)
         assert not changed_since(answers(held, scenario), said)
         assert answers(table.newest(), scenario) == expected(scenario, step)
     assert failures >= 2 * len(later)  # the timeline, and mostly an instant
 
 
-@pytest.mark.parametrize("effect", EFFECTS)
-@pytest.mark.parametrize("scenario", SCENARIOS)
-def test_every_call_of_a_start_a_discovery_and_a_load_may_fail(
-    scenario: str, effect: Effect
-) -> None:
+@pytest.mark.parametrize(("fault", "scenario"), FAULTS.params(*STARTS))
+def test_every_call_of_a_start_a_discovery_and_a_load_may_fail(fault: str, scenario: str) -> None:
     partition = partitions_of(scenario)[0]
     for step in golden.steps(scenario):
         storage = TroubledStorage(scenario, step)
@@ -98,13 +92,13 @@ def test_every_call_of_a_start_a_discovery_and_a_load_may_fail(
             lambda view=table: view.newest().all_file_slices(partition),
             lambda view=table: view.newest().load_all_partitions(),
         )
-        failures = [failed_at_every_call(storage, effect, work) for work in works]
+        failures = [failed_at_every_call(storage, STARTS[fault], work) for work in works]
         assert sum(failures) >= 4, failures
         if step not in IN_FLIGHT.get(scenario, ()):
             assert answers(table.newest(), scenario) == expected(scenario, step)
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("scenario", FAULTS.scenarios("away"))
 def test_while_the_storage_is_away_what_is_held_is_answered(scenario: str) -> None:
     """Nobody who asks for what is held waits for the storage, or learns that it is away."""
     first, second, *_ = steps_of(scenario)

@@ -19,8 +19,8 @@ from fsview.metrics import Metrics
 from fsview.rebuilt import differences_from_rebuilt
 from fsview.store.set_aside import StorePlace
 from fsview.table_view import TableView
+from tests.fsview.lasting_store import Kept, LastingStore
 from tests.fsview.store.test_rocksdb_faults import CASES, DAMAGES
-from tests.kit.lasting_store import Kept, LastingStore
 from tests.kit.memory_storage import MemoryStorage
 from tests.kit.model import upgrading, writes
 from tests.kit.model.table import ModelTable

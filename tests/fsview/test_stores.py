@@ -13,23 +13,20 @@ from tests.conformance.view_suite import replay, servers, told
 from tests.fsview.subject import LocalClient
 from tests.fsview.test_follow import IN_FLIGHT, UNSAID_SIZES, data_folders
 from tests.kit import golden
-from tests.kit.stepping import SteppingStorage
+from tests.kit.products import ALL, Product
 from tests.kit.stores import ALL_KINDS, OTHER_KINDS, Restarted
+from tests.kit.troubled_storage import TroubledStorage
 from timeline.storage.local import LocalStorage
 
-SCENARIOS = [
-    pytest.param(name, marks=() if name == "rollback_mor_v9" else pytest.mark.property)
-    for name in golden.scenarios()
-]
+STORES = Product(dict.fromkeys(OTHER_KINDS, ALL), least=70)
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
-@pytest.mark.parametrize("kind", OTHER_KINDS)
+@pytest.mark.parametrize(("kind", "scenario"), STORES.params(*OTHER_KINDS))
 def test_every_store_answers_as_recorded_with_restarts_between_any_two_steps(
     kind: str, scenario: str, tmp_path: Path
 ) -> None:
     """What doesn't last is loaded anew by each service; what lasts is never listed again."""
-    storage = SteppingStorage(scenario)
+    storage = TroubledStorage(scenario)
     service = Restarted(kind, tmp_path, storage)
     (server,) = servers(scenario)
     recorded = golden.recorded_steps(scenario, server)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from fsview.strays import STRAYS
 from fsview.table_view import TableView
+from tests.fsview.wide_table import small_table
 from tests.kit.stores import Restarted
-from tests.kit.wide_table import small_table
 
 
 def invented(start: int, count: int) -> list[str]:

@@ -15,7 +15,7 @@ import pytest
 
 from fsview.local import LocalView
 from fsview.table_view import TableView
-from tests.kit import golden
+from tests.kit.products import ALL, Product
 from tests.kit.troubled_storage import (
     ROLLED_BACK,
     UNCOMMITTED,
@@ -32,11 +32,11 @@ from timeline.storage.faults import Effect
 
 READERS = 6
 PATIENCE_S = 60.0
-SCENARIOS = [
-    pytest.param(name, marks=() if name == "replace_mor_v9" else pytest.mark.property)
-    for name in golden.scenarios()
-    if name != "big_cow_v6" and name not in ROLLED_BACK  # the former: many partitions of one kind
-]
+# Of big_cow_v6 there are many partitions of one kind.
+FAULTS = Product(
+    {"threads": [name for name in ALL if name != "big_cow_v6" and name not in ROLLED_BACK]},
+    least=30,
+)
 Answers = dict[str, object]
 
 
@@ -127,7 +127,7 @@ def client_of(view: LocalView) -> tuple[str, str]:
     return ("0" if timeline.last is None else timeline.last.requested_time), timeline.hash
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("scenario", FAULTS.scenarios("threads"))
 def test_every_answer_is_of_a_state_that_was(scenario: str) -> None:
     first, *later = [n for n in steps_of(scenario) if n not in UNCOMMITTED.get(scenario, ())]
     storage = TroubledStorage(scenario, first)

@@ -1,13 +1,14 @@
 """Golden tables in trouble: files damaged or gone, calls that fail, a writer that doesn't wait.
 
-``TroubledStorage`` shows one golden step at a time, as ``SteppingStorage`` does, with some files
-replaced by damage, and lets a test act before each call: to fail, to move on to another step, to
-take a file away. ``answers`` is what a view says of a whole table, in a form that compares.
+``TroubledStorage`` shows one golden step at a time, with some files replaced by damage, and lets a
+test act before each call: to fail, to move on to another step, to take a file away. ``answers`` is
+what a view says of a whole table, in a form that compares.
 """
 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -46,9 +47,6 @@ it."""
 ROLLED_BACK = dict.fromkeys(("rollback_mor_v6", "rollback_mor_v6_h0150"), ((4, 5),))
 """Where a completed delta commit is rolled back: a view that was opened before and lists after
 lacks its logs, though nobody who asks for that instant gets such a view any more."""
-
-FEW = ("replace_cow_v6", "rollback_mor_v9", "savepoint_mor_v6")
-"""Scenarios that together have every action; for the tests that run on every change."""
 
 LATEST = "99991231235959999"
 
@@ -130,6 +128,11 @@ class TroubledStorage(ReadOnlyStorage):
     def log(self) -> list[tuple[str, str]]:
         """(kind, path) of every call so far."""
         return self._state.log
+
+    @property
+    def listed(self) -> Counter[str]:
+        """How often each directory was listed."""
+        return Counter(path for kind, path in self.log if kind == "list")
 
     def step(self, step: int) -> None:
         """Show another step from now on."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.kit.hudi import Hudi, hudi_session
+from tests.oracle.hudi import Hudi, hudi_session
 
 
 @pytest.fixture(scope="session")

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from tests.kit.driver_log import driver_log
-from tests.kit.hudi import HUDI, HUDI_0, Hudi, Rows, hudi_session
-from tests.kit.walk import AVRO, COPY_ON_WRITE, MERGE_ON_READ, NAME, REFUSE_COMMIT, SCHEMA
+from tests.oracle.driver_log import driver_log
+from tests.oracle.hudi import HUDI, HUDI_0, Hudi, Rows, hudi_session
+from tests.oracle.walk import AVRO, COPY_ON_WRITE, MERGE_ON_READ, NAME, REFUSE_COMMIT, SCHEMA
 from timeline.instant import WRITE_ACTIONS
 from timeline.meta_client import TableMetaClient
 from timeline.storage.local import LocalStorage

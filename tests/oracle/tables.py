@@ -15,7 +15,7 @@ from fsview.local import LocalView
 from fsview.table_view import TableView
 from strandline import WriteClient
 from strandline.write.engine import LocalEngine
-from tests.kit.hudi import Rows, rows_of
+from tests.oracle.hudi import Rows, rows_of
 from timeline.storage.faults import Crash, Effect, Fault, FaultyStorage
 from timeline.storage.open import open_storage
 

@@ -11,12 +11,12 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.kit.hudi import Hudi, hudi_session
-from tests.kit.java_view import JavaView
-from tests.kit.random_walk import Walker
-from tests.kit.walk import Walk
-from tests.kit.watcher import Watcher
+from tests.oracle.hudi import Hudi, hudi_session
+from tests.oracle.java_view import JavaView
+from tests.oracle.random_walk import Walker
+from tests.oracle.walk import Walk
 from tests.oracle.walks import ANSWERED, REFUSED, WALKS
+from tests.oracle.watcher import Watcher
 from timeline.errors import StrandlineError
 
 

@@ -14,7 +14,7 @@ from strandline.write.bloom import BloomFilter
 from strandline.write.merge import MergeRules, merge
 from strandline.write.schema import PARTITION_PATH, RECORD_KEY, arrow_to_avro
 from tests.kit.all_types import ALL_TYPES, FULL_ROW
-from tests.kit.hudi import Hudi
+from tests.oracle.hudi import Hudi
 from timeline.storage.local import LocalStorage
 
 pytestmark = pytest.mark.oracle

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.kit.hudi import Hudi, Rows, merged, rows_of
+from tests.oracle.hudi import Hudi, Rows, merged, rows_of
 from tests.oracle.tables import (
     die_before_completion,
     our_rows,

@@ -20,11 +20,8 @@ import pytest
 
 from fsview.routes import BY_NAME
 from fsview.table_view import TableView
-from tests.kit.driver_log import driver_log, fallbacks
-from tests.kit.hudi import HUDI, HUDI_0, Hudi
-from tests.kit.recording_relay import OK, Exchange, RecordingRelay, asked
 from tests.kit.serve_process import ServeProcess
-from tests.kit.walk import MERGE_ON_READ
+from tests.oracle.driver_log import driver_log, fallbacks
 from tests.oracle.drop_in import (
     BESIDE,
     CITIES,
@@ -40,6 +37,9 @@ from tests.oracle.drop_in import (
     write_beside,
     written_beside,
 )
+from tests.oracle.hudi import HUDI, HUDI_0, Hudi
+from tests.oracle.recording_relay import OK, Exchange, RecordingRelay, asked
+from tests.oracle.walk import MERGE_ON_READ
 from timeline.instant import ROLLBACK
 from timeline.storage.open import open_storage
 

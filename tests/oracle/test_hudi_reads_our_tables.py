@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.kit.hudi import Hudi, merged, rows_of
+from tests.oracle.hudi import Hudi, merged, rows_of
 from tests.oracle.tables import die_before_completion, our_rows, ours, rides, view_of, writer
 from timeline.meta_client import TableMetaClient
 from timeline.storage.open import open_storage

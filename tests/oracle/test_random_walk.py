@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.kit.hudi import HUDI, HUDI_0, Hudi
-from tests.kit.walk import Walk
+from tests.oracle.hudi import HUDI, HUDI_0, Hudi
+from tests.oracle.walk import Walk
 from tests.oracle.walks import ANSWERED, MOVING, WALKS
 
 if TYPE_CHECKING:
-    from tests.kit.watcher import Watcher
+    from tests.oracle.watcher import Watcher
 
 Take = Callable[[Hudi, Walk, Path], tuple["Watcher", Counter[str]]]
 

@@ -10,7 +10,7 @@ import pytest
 
 from demo.feed import KEY, SCHEMA, arrow, batches, flights
 from demo.replay import replay
-from tests.kit.hudi import Hudi, Rows, rows_of
+from tests.oracle.hudi import Hudi, Rows, rows_of
 
 ROOT = Path(__file__).parents[2]
 DAYS = 3

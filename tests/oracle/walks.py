@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.kit.hudi import HUDI, HUDI_0
-from tests.kit.walk import BUCKETS, CHANGE_DATA, COPY_ON_WRITE, MERGE_ON_READ, Walk
+from tests.oracle.hudi import HUDI, HUDI_0
+from tests.oracle.walk import BUCKETS, CHANGE_DATA, COPY_ON_WRITE, MERGE_ON_READ, Walk
 
 WALKS: Final = {
     HUDI: (

@@ -13,7 +13,7 @@ import pytest
 from strandline.table import Table
 from strandline.write.client import WriteClient
 from tests.kit import reader
-from tests.kit.once import DIE, RAISE, OnceFaulty
+from tests.spark.once import DIE, RAISE, OnceFaulty
 from timeline.errors import ConfigError, InputError, StorageUnavailableError
 
 pytestmark = pytest.mark.spark

@@ -20,7 +20,7 @@ from fsview.store.extents import UNIT_BYTES
 from fsview.store.spill_index import BLOB_OVERHEAD_BYTES, resident_cost
 from fsview.store.spillable import SpillableStore, SpillArea
 from tests.conformance.store_suite import OpenStore, StoreMachine, StoreSuite, blobs, content
-from tests.kit.blob_file import FaultyFile
+from tests.fsview.store.blob_file import FaultyFile
 from timeline.errors import StoreError, StoreFullError
 
 T = TypeVar("T")

@@ -10,9 +10,9 @@ from fsview.build import base_extensions
 from fsview.delta import delta_of
 from fsview.files_slice import FILES, FOLDER
 from fsview.from_commits import to_read
+from tests.fsview.wide_table import listed
 from tests.kit.hfile import hfile, log_block
 from tests.kit.view_model import ModelTable
-from tests.kit.wide_table import listed
 from timeline import avro
 from timeline.instant import CLEAN, COMMIT, COMPACTION, DELTA_COMMIT, Instant, State
 from timeline.layout import layout_of

@@ -22,14 +22,14 @@ from typing import Any
 
 from fsview.local import LocalView
 from fsview.metrics import Metrics
+from fsview.rebuilt import differences_from_rebuilt
 from fsview.routes import BY_NAME, ROUTES
 from fsview.table_view import TableView
 from fsview.wire import PathForms
 from tests.conformance.view_suite import canonical, without_times
 from tests.kit import planned
-from tests.kit.differences import as_release_0, groups_of, told, without_log_compactions
-from tests.kit.java_view import ONLY_SINCE_1, Answers, Client, JavaView, Question
-from tests.kit.rebuilt import missing_from_rebuilt
+from tests.oracle.differences import as_release_0, groups_of, told, without_log_compactions
+from tests.oracle.java_view import ONLY_SINCE_1, Answers, Client, JavaView, Question
 from timeline.errors import StrandlineError, ViewBehindError
 from timeline.instant import LOG_COMPACTION
 from timeline.meta_client import TableMetaClient
@@ -128,8 +128,11 @@ class Watcher:
             found.append(
                 f"partitions: Hudi has {client.partitions}, the followed view {partitions}"
             )
-        differing, unnamed = missing_from_rebuilt(self.table, WatchedStorage(str(self._path)))
-        found += differing
+        view = self.table.newest()
+        view.load_all_partitions()
+        rebuilt = differences_from_rebuilt(view.snapshot, WatchedStorage(str(self._path)))
+        found += [str(difference) for difference in rebuilt.found]
+        unnamed = set(rebuilt.unnamed)
         unexplained = unnamed - set(in_flight_files(self._path, unnamed))
         if unexplained:
             found.append(f"no instant and no marker names {sorted(unexplained)}")

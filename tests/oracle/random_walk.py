@@ -20,9 +20,9 @@ import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 
-from tests.kit.hudi import Hudi
-from tests.kit.java_view import meta_client
-from tests.kit.walk import (
+from tests.oracle.hudi import Hudi
+from tests.oracle.java_view import meta_client
+from tests.oracle.walk import (
     AVRO,
     FOR_ALL,
     KEYS,

@@ -15,7 +15,7 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 
 from fsview.routes import BY_NAME
-from tests.kit.hudi import Hudi
+from tests.oracle.hudi import Hudi
 
 BASE_FILES, SLICES, TIMELINE = "BaseFileHandler", "FileSliceHandler", "TimelineHandler"
 

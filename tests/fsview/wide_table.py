@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
+
 from fsview.bootstrap import LEAST_CALLS, METADATA, Loaded, hindrance
 from fsview.build import base_extensions, discover_partitions, snapshot_of
 from fsview.from_commits import is_archived, read_table
@@ -9,10 +13,12 @@ from fsview.metrics import Metrics
 from fsview.packed import PartitionVersion
 from fsview.table_view import TableView
 from tests.kit.view_model import ModelTable
+from timeline.errors import StorageUnavailableError
 from timeline.instant import CLEAN
 from timeline.meta_client import TableMetaClient
 from timeline.metadata import CleanerPlan, CleanFileInfo, CleanMetadata, CleanPartitionMetadata
 from timeline.storage.base import Storage
+from timeline.storage.faults import Effect, Fault, FaultyStorage
 
 WIDE = [f"p{number:02d}" for number in range(LEAST_CALLS + 6)]
 """Partitions of a table that is dear to list."""
@@ -102,3 +108,35 @@ def assert_as_listed(view: TableView, table: ModelTable) -> None:
     there = listed(table.storage)
     assert {p: sizes(view.version(snapshot, p)) for p in there} == there
     assert snapshot.files.known == there.keys()
+
+
+def assert_every_call_of_a_load_may_fail(
+    table: ModelTable, effect: Effect, loaded: Callable[[Metrics], bool]
+) -> None:
+    """Fail each call of a load of everything in turn: nothing is held, and the next load works.
+
+    Args:
+        table: The table.
+        effect: How a call fails.
+        loaded: Whether everything came from where it should, by the counters.
+    """
+    faulty = FaultyStorage(table.storage)
+    view = TableView(faulty)
+    view.newest()
+    start = len(faulty.log)
+    view.newest().load_all_partitions()
+    needed = len(faulty.log) - start
+    assert needed >= 8
+    expected = listed(table.storage)
+    for nth in range(start + 1, start + needed + 1):
+        metrics = Metrics()
+        view = TableView(FaultyStorage(table.storage, [Fault(nth, effect)]), metrics=metrics)
+        before = view.newest().snapshot
+        with pytest.raises(StorageUnavailableError, match="injected"):
+            view.newest().load_all_partitions()
+        assert view.newest().snapshot is before
+        assert (len(before.files.versions), before.files.known) == (0, None)
+        view.newest().load_all_partitions()
+        versions = view.newest().snapshot.files.versions
+        assert {p: sizes(versions[p]) for p in versions} == expected
+        assert loaded(metrics)

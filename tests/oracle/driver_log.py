@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.kit.hudi import Hudi
+from tests.oracle.hudi import Hudi
 
 PACKAGE = "org.apache.hudi"
 

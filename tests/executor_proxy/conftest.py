@@ -1,0 +1,18 @@
+"""What the tests of the proxy share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.kit.small_table import SmallTable
+from timeline.storage.local import LocalStorage
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> SmallTable:
+    """Return a table of one commit to two partitions."""
+    found = SmallTable(LocalStorage(str(tmp_path / "t")))
+    found.write(("p=1", "a-0"), ("p=2", "b-0"))
+    return found

@@ -1,0 +1,85 @@
+"""Products of golden tables and faults: which cases run on every change, and which in `tox -e all`.
+
+Of a product the pairwise few run on every change: each scenario at least once, and each fault with
+every table type and every table version that it can happen in. They are chosen greedily, by nothing
+but the names. `tox -e quick` runs each fault once, on the scenarios in ``TELLING``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+
+import pytest
+
+from tests.kit import golden
+
+ALL = golden.scenarios()
+TELLING = ("replace_cow_v6", "rollback_mor_v9", "savepoint_mor_v6")
+"""Scenarios that together have every action."""
+
+Case = tuple[str, str]
+"""(fault, scenario)"""
+
+
+class Product:
+    """Faults, each with the scenarios in which it happens.
+
+    Attributes:
+        cases: Of the whole product.
+        quick: Those that `tox -e quick` runs.
+        few: Those that run on every change, ``quick`` among them.
+    """
+
+    def __init__(self, faults: Mapping[str, Collection[str]], *, least: int) -> None:
+        """Make the cases.
+
+        Args:
+            faults: Fault → scenarios in which something happens; no other is a test.
+            least: How many cases there must be, so that a product can't go empty unnoticed.
+        """
+        self.cases = [(fault, name) for fault, names in faults.items() for name in sorted(names)]
+        assert len(self.cases) >= least, f"{len(self.cases)} cases, not {least} or more"
+        self.quick = frozenset(
+            (fault, next(name for name in TELLING[at % 3 :] + TELLING if name in names))
+            for at, (fault, names) in enumerate(faults.items())
+        )
+        self.few = self.quick.union(_pairwise(self.cases, self.quick))
+
+    def params(self, *faults: str) -> list[pytest.ParameterSet]:
+        """Return the parameters (fault, scenario) of some faults, each case with its mark."""
+        return [
+            pytest.param(*case, marks=self._marks(case), id="-".join(case))
+            for case in self.cases
+            if case[0] in faults
+        ]
+
+    def scenarios(self, fault: str) -> list[pytest.ParameterSet]:
+        """Return the scenarios of one fault, each with its mark."""
+        return [
+            pytest.param(case[1], marks=self._marks(case), id=case[1])
+            for case in self.cases
+            if case[0] == fault
+        ]
+
+    def _marks(self, case: Case) -> tuple[pytest.MarkDecorator, ...]:
+        if case not in self.few:
+            return (pytest.mark.product,)
+        return () if case in self.quick else (pytest.mark.property,)
+
+
+def _pairwise(cases: Collection[Case], chosen: Collection[Case]) -> Iterator[Case]:
+    """Yield cases until all is covered: always the one that covers most, of equals the first."""
+    left = set().union(*map(_covered, cases)).difference(*map(_covered, chosen))
+    while left:
+        case = max(cases, key=lambda case: len(left & _covered(case)))
+        left -= _covered(case)
+        yield case
+
+
+def _covered(case: Case) -> set[tuple[str, str]]:
+    """Return what a case covers: its scenario; its fault with the table's type and version."""
+    fault, scenario = case
+    told = re.search(r"(?:^|_)(cow|mor)_(?:\w+_)?(v\d+(?:_h\d+)?)$", scenario)
+    assert told, f"the name of scenario {scenario} has no table type and version"
+    return {("scenario", scenario), (fault, told[1]), (fault, told[2])}
