@@ -255,6 +255,10 @@ class History:
         way = self.way(snapshot)
         return None if way is None else [link.step for link in way[1:] if link.step is not None]
 
+    def links_since(self, snapshots: Iterable[Snapshot]) -> int:
+        """Return how many links there are from the oldest of some snapshots on to the newest."""
+        return max((len(self.way(snapshot) or ()) for snapshot in snapshots), default=0)
+
     def unclear_since(self, snapshot: Snapshot) -> frozenset[str]:
         """Return the partitions of which a listing made at a kept snapshot is worth nothing now."""
         since = (self.way(snapshot) or ())[1:]
