@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
-from tests.kit.wide_table import assert_as_listed
 
 from fsview.metrics import Metrics
 from fsview.table_view import TableView
+from tests.fsview.wide_table import assert_as_listed
 from tests.kit.view_model import ModelTable
 from timeline.instant import CLEAN, State
 
