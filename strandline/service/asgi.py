@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from strandline.service.admission import Admission
-from strandline.service.app import GREETING, OPEN_PATHS, greeting, health
+from strandline.service.app import greeting, health
 from strandline.service.marker_creation import MarkerCreation
-from strandline.service.marker_routes import CREATE_MARKER
 from strandline.service.markers import MarkerService
+from strandline.service.paths import CREATE_MARKER, GREETING, OPEN_PATHS
 from strandline.service.readiness import Readiness
 from strandline.service.replies import Reply
 from strandline.service.wsgi import Receive, Scope, Send, send_reply
@@ -31,11 +30,10 @@ class ServiceApp:
     def __init__(
         self,
         markers: MarkerService,
-        admission: Admission,
         readiness: Readiness,
         rest: Application,
     ) -> None:
-        self._creation = MarkerCreation(markers, admission)
+        self._creation = MarkerCreation(markers)
         self._readiness = readiness
         self._rest = rest
 

@@ -14,10 +14,9 @@ from typing import Final
 
 from fsview.routes import BASE_PATH, REFRESH_OFF, ROUTES, Route
 from fsview.table_view import TableView
-from strandline.service.admission import Admission
 from strandline.service.answers import TARGET_BYTES, Answers, is_of_group
 from strandline.service.query_text import unquoted
-from strandline.service.reception import Headers
+from strandline.service.reception import Fields
 from strandline.service.replies import accepts_gzip
 from timeline.errors import StrandlineError
 
@@ -43,31 +42,21 @@ class HotPath:
         counts: Requests answered here, by table and route; only grows.
     """
 
-    def __init__(self, answers: Answers, admission: Admission) -> None:
+    def __init__(self, answers: Answers) -> None:
         self._answers = answers
-        self._admission = admission
         self._routes = _hot_routes()
         self.counts: Counter[HotCount] = Counter()
 
-    def respond(self, target: bytes, headers: Headers, *, free: bool) -> bytes | None:
+    def respond(self, target: bytes, fields: Fields) -> bytes | None:
         """Return the whole response to a GET of ``target``, or ``None``.
 
         Args:
             target: Path and query.
-            headers: Names in lower case.
-            free: Whether the peer may read without the token.
+            fields: The headers of a request that is admitted.
         """
         path, _, query = target.partition(b"?")
         route = self._routes.get(path)
         if route is None or len(query) > TARGET_BYTES:
-            return None
-        authorization = accepted = None
-        for name, value in headers:
-            if name == b"authorization":
-                authorization = value
-            elif name == b"accept-encoding":
-                accepted = value
-        if not (free or self._admission.bears_token(authorization)):
             return None
         params = _read_again(query)
         if params is None:
@@ -76,6 +65,7 @@ class HotPath:
         if table is None:
             return None
         try:
+            accepted = fields.get(b"accept-encoding")
             zipped = accepted is not None and _gzip(accepted)
             response = self._answers.ready(route, params, table, zipped=zipped)
         except StrandlineError:

@@ -22,12 +22,10 @@ import struct
 from collections import deque
 from collections.abc import Callable
 from typing import Final, cast
-from urllib.parse import unquote
 
-import httptools
-
-from strandline.service.admission import NOTHING, Right
+from strandline.service.admission import EVERYTHING, NOTHING
 from strandline.service.exchange import Exchange
+from strandline.service.head_rules import check_admitted, checked_fields, path_of
 from strandline.service.incoming import SLICE_BYTES, Incoming, RefusedError
 from strandline.service.limits import LINGER_S, PARAMETERS
 from strandline.service.reception import Headers, Reception
@@ -51,12 +49,12 @@ class ServiceProtocol(asyncio.Protocol):
         "_deaf",
         "_feeding",
         "_free",
+        "_has_all",
         "_incoming",
         "_last_words",
         "_leaving_since",
         "_paused",
         "_queue",
-        "_reads_free",
         "_reception",
         "_scheme",
         "_server",
@@ -71,7 +69,7 @@ class ServiceProtocol(asyncio.Protocol):
         self._incoming = Incoming(reception, self)
         self._transport: asyncio.Transport = cast("asyncio.Transport", None)
         self._free = NOTHING
-        self._reads_free = False
+        self._has_all = False
         self._server: tuple[str, int] | None = None
         self._scheme = "http"
         self._queue: deque[Exchange] = deque()
@@ -93,12 +91,13 @@ class ServiceProtocol(asyncio.Protocol):
         there_is_room = reception.enter(self)
         self._incoming.since = reception.now
         if not there_is_room:
-            self._refuse(503, f"the service has {reception.room} connections, no more may come")
+            message = f"the service has {reception.room} connections, no more may come"
+            self._refuse(RefusedError(503, message))
             return
         peer = transport.get_extra_info("peername")
         here = transport.get_extra_info("sockname")
         self._free = reception.admission.free_to(peer[0] if isinstance(peer, tuple) else None)
-        self._reads_free = Right.READS in self._free
+        self._has_all = self._free == EVERYTHING
         self._server = (here[0], here[1]) if isinstance(here, tuple) else None
         if transport.get_extra_info("sslcontext"):
             self._scheme = "https"
@@ -163,22 +162,26 @@ class ServiceProtocol(asyncio.Protocol):
             self._incoming.feed(data)
         except RefusedError as refused:
             if not self._deaf:
-                self._refuse(refused.status, refused.message)
+                self._refuse(refused)
 
     def take(self, target: bytes, headers: Headers) -> None:
         """Answer now if the answer is ready; else go the long way."""
         if self._deaf:
             raise RefusedError(400, "request after the last one")
-        incoming = self._incoming
+        incoming, admission = self._incoming, self._reception.admission
+        method, version = incoming.parser.get_method(), incoming.parser.get_http_version()
+        fields = checked_fields(headers, method, version)
+        if not (self._has_all or admission.bears_token(fields.get(b"authorization"))):
+            check_admitted(admission, self._free, target, fields, method)
         if (
             self._current is None
             and incoming.keeps
             and not self._paused
-            and incoming.parser.get_method() == b"GET"
-            and incoming.parser.get_http_version() == "1.1"
+            and method == b"GET"
+            and version == "1.1"
             and not self._transport.is_closing()
         ):
-            response = self._reception.hot.respond(target, headers, free=self._reads_free)
+            response = self._reception.hot.respond(target, fields)
             if response is not None:
                 self._transport.write(response)
                 return
@@ -195,14 +198,9 @@ class ServiceProtocol(asyncio.Protocol):
         for name, value in headers:
             if name == b"content-length" and int(value) > limit:
                 raise RefusedError(413, f"body of more than {limit} bytes")
-        raw_path, _, query = target.partition(b"?")
+        query = target.partition(b"?")[2]
         if query.count(b"&") >= PARAMETERS:
             raise RefusedError(400, f"more than {PARAMETERS} parameters")
-        try:
-            # Absolute targets have their path found; the parser's offsets have 16 bits.
-            path = httptools.parse_url(raw_path).path.decode("ascii")
-        except (httptools.HttpParserInvalidURLError, AttributeError):
-            raise RefusedError(400, "request target that is no path") from None
         parser, keeps = self._incoming.parser, self._incoming.keeps
         scope = {
             "type": "http",
@@ -211,7 +209,7 @@ class ServiceProtocol(asyncio.Protocol):
             "server": self._server,
             "scheme": self._scheme,
             "method": parser.get_method().decode("ascii"),
-            "path": unquote(path) if "%" in path else path,
+            "path": path_of(target),
             "query_string": query,
             "headers": headers,
             "free": self._free,
@@ -270,11 +268,10 @@ class ServiceProtocol(asyncio.Protocol):
 
     # The end.
 
-    def _refuse(self, status: int, message: str) -> None:
+    def _refuse(self, refused: RefusedError) -> None:
         """Say why no more is taken, after what was asked before; then end."""
-        self._reception.counts[f"refused_{status}"] += 1
-        reply = failure(status, message)
-        words = reply.head()[:-2] + b"connection: close\r\n\r\n" + reply.body
+        self._reception.counts[f"refused_{refused.status}"] += 1
+        words = refused.words or failure(refused.status, refused.message).last_words()
         # A body too long, or too late, of a request that has its answer: nothing is added to that.
         incoming = self._incoming
         self._last_words = b"" if incoming.receiving and incoming.taken else words
@@ -344,7 +341,8 @@ class ServiceProtocol(asyncio.Protocol):
             if self._backlog:
                 incoming.since = now  # it is we who don't read
             elif now - incoming.since > reception.limits.request_s:
-                self._refuse(408, f"no whole request in {reception.limits.request_s:g} seconds")
+                message = f"no whole request in {reception.limits.request_s:g} seconds"
+                self._refuse(RefusedError(408, message))
         elif self._current is None and not self._deaf:
             allowed = reception.keep_alive_s if incoming.used else reception.limits.request_s
             if now - incoming.since > allowed:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Mapping
 from typing import Final, Protocol
 
 from strandline.service.admission import Admission
@@ -19,6 +20,8 @@ from strandline.service.limits import LINGER_S, Limits, possible_connections
 logger = logging.getLogger(__name__)
 
 Headers = list[tuple[bytes, bytes]]
+Fields = Mapping[bytes, bytes]
+"""Headers by name in lower case; of several of one name the last."""
 
 _LOOKS: Final = 8
 """Looks in the time of the shortest limit."""
@@ -32,11 +35,11 @@ _REFUSED_AT_A_TIME: Final = 128
 class HotAnswers(Protocol):
     """Whoever has ready answers."""
 
-    def respond(self, target: bytes, headers: Headers, *, free: bool) -> bytes | None:
+    def respond(self, target: bytes, fields: Fields) -> bytes | None:
         """Return the whole response to a GET, or ``None`` when it must go the long way.
 
-        Runs on the server's loop: no I/O, no waiting, well under a millisecond. ``free`` says
-        whether the peer may read without the token.
+        Runs on the server's loop: no I/O, no waiting, well under a millisecond. The request is
+        admitted.
         """
 
 

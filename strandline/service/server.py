@@ -129,7 +129,7 @@ class ServiceServer:
         self, loop: asyncio.AbstractEventLoop, wsgi: WsgiBridge, started: Callable[[], None]
     ) -> None:
         reception = Reception(
-            ServiceApp(self.parts.markers, self.parts.admission, self.parts.readiness, wsgi),
+            ServiceApp(self.parts.markers, self.parts.readiness, wsgi),
             self.hot or self.parts.hot,
             self.parts.admission,
             self.options.limits,

@@ -218,6 +218,7 @@ HEADERS: Final = [
     "Expect: something",
     "Host: other:99999",
     "If-None-Match: *",
+    "Origin: https://example.com",
     "Range: bytes=0-0",
     "Referer: \x80\xff",
     "X-Forwarded-For: 127.0.0.1",
@@ -327,12 +328,14 @@ class Asked:
         to_head: Whether its answer has no body.
         last: Whether the server ends the connection after it.
         right: What it is answered, if that is known.
+        refused: The status that a rule of heads gives it, whatever it asks for.
     """
 
     data: bytes
     to_head: bool = False
     last: bool = False
     right: bytes | None = None
+    refused: int | None = None
 
 
 @st.composite
@@ -387,7 +390,15 @@ def requests(draw: Any, live: Live) -> Asked:
         data = head + chunks + b"0\r\n\r\n"
     if draw(chance(0.05)):
         data, last = data.replace(b" HTTP/1.1\r\n", b" HTTP/1.0\r\n", 1), True
-    return Asked(data, method == "HEAD", last)
+    return Asked(data, method == "HEAD", last, refused=refusal(method, lines, token))
+
+
+def refusal(method: str, lines: list[str], token: str | None) -> int | None:
+    """Return the status of a request with these header lines, with which ``request`` sends Host."""
+    names = [line.partition(":")[0] for line in lines]
+    if "Host" in names or ("Authorization" in names and token is not None):
+        return 400
+    return 403 if method == "POST" and "Origin" in names else None
 
 
 @st.composite
@@ -406,12 +417,14 @@ def ask_in_a_row(live: Live, asked: list[Asked]) -> None:
     with RawConnection(live.server.port) as connection:
         connection.socket.sendall(b"".join(one.data for one in asked))
         for one in asked:
-            answer = connection.answer(to_head=one.to_head)
+            # A refusal by a rule of heads has its body also to HEAD: the connection ends with it.
+            answer = connection.answer(to_head=one.to_head and not one.refused)
             assert answer is not None, "the connection has ended"
             live.check(answer)
             if one.right is not None:
                 assert (answer.status, answer.body) == (200, one.right)
-            if one.last:
+            assert one.refused in (None, answer.status), answer
+            if one.last or one.refused or answer.status == 401:
                 assert answer.headers.get("connection") == "close", answer
                 assert connection.rest() == b""
                 break

@@ -26,7 +26,7 @@ from strandline.service import limits as module
 from strandline.service.limits import RESERVED_FILES, Limits
 from strandline.service.options import Birth, PartsOptions, ServerOptions
 from strandline.service.protocol import protocol_for
-from strandline.service.reception import Headers, Reception
+from strandline.service.reception import Fields, Reception
 from strandline.service.server import ServiceServer
 from strandline.service.wsgi import Scope, Send
 from strandline.setting import Settings
@@ -304,7 +304,7 @@ class BigAnswers:
     def __init__(self) -> None:
         self.given = 0
 
-    def respond(self, target: bytes, headers: Headers, *, free: bool) -> bytes | None:
+    def respond(self, target: bytes, fields: Fields) -> bytes | None:
         if target != b"/big":
             return None
         self.given += 1
@@ -499,6 +499,7 @@ def test_a_child_hears_of_limits_and_networks(tmp_path: Path) -> None:
         with RawConnection(int(service.url.rpartition(":")[2])) as raw:
             assert raw.ask(request("/v1/strandline/status")).status == 200
             assert raw.ask(request("/v1/hoodie/marker/all")).status == 401
+        with RawConnection(int(service.url.rpartition(":")[2])) as raw:
             assert raw.ask(request("/", *(f"X-{n}: y" for n in range(30)))).status == 431
         assert service.status()["connections"]["refused_431"] == 1
 

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.service.admission import Admission
 from strandline.service.loop_answers import LoopAnswer, LoopAnswers
 from strandline.service.marker_creation import MarkerCreation, read_parameters
 from strandline.service.markers import MarkerService
@@ -114,7 +113,7 @@ def test_a_table_that_hangs_keeps_no_other_from_its_first_marker(tmp_path: Path)
         properties.parent.mkdir(parents=True)
         properties.touch()
     markers = MarkerService(table_of)
-    creation = MarkerCreation(markers, Admission(None))
+    creation = MarkerCreation(markers)
     statuses: list[int] = []
 
     async def send(message: MutableMapping[str, Any]) -> None:

@@ -18,8 +18,8 @@ from executor_proxy.http import HttpSession
 from executor_proxy.locate import ViewLocation, connect
 from strandline import TimelineService
 from strandline.config import SERVICE_SETTINGS, TLS_CA, TLS_CERTIFICATE, TLS_KEY
-from strandline.service.app import STATUS
 from strandline.service.limits import Limits
+from strandline.service.paths import STATUS
 from strandline.service.server import ServiceServer
 from strandline.service.tls import server_context
 from strandline.setting import Settings
