@@ -21,7 +21,8 @@ from fsview.model import BaseFile, FileSlice
 from fsview.packed import PartitionVersion, alone
 from fsview.rows import BASE_BYTES, HEAD_BYTES, base_tail, is_plain, read_head, unpack_id
 from fsview.snapshot import Snapshot
-from fsview.wire import PathForms, base_file_dto, dumps, encoded, file_slice_dto
+from fsview.wire import PathForms, base_file_dto, encoded, file_slice_dto
+from timeline.json_text import dumps
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,10 @@ Source: Hudi 1.2.0 ``org.apache.hudi.common.table.timeline.dto``.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import import_module
 from typing import Any, Final
 
 from fsview.file_names import parse_base_name, parse_log_file
@@ -43,21 +41,6 @@ _NOT_IN_URI: Final = re.compile(
 )
 """Characters that ``java.net.URI`` encodes in a path; it leaves other letters of any script as they
 are."""
-
-
-def _json_functions() -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
-    # An executor may have no orjson; the standard library gives the same text, more slowly.
-    try:
-        orjson = import_module("orjson")
-    except ImportError:
-        return (
-            lambda value: json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(),
-            json.loads,
-        )
-    return orjson.dumps, orjson.loads
-
-
-dumps, loads = _json_functions()
 
 
 @dataclass(frozen=True, slots=True)

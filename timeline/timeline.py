@@ -9,9 +9,12 @@ Source: Hudi 1.2.0 ``BaseHoodieTimeline``, ``ActiveTimelineV1``/``V2``, ``Timeli
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
+from operator import attrgetter
 
 from timeline.instant import (
     COMPACTION,
@@ -119,6 +122,20 @@ class Timeline:
     def contains_time(self, requested_time: str) -> bool:
         """Whether some instant was requested at this time."""
         return requested_time in self._by_time
+
+    def completion_time(self, requested_time: str) -> str | None:
+        """Return when the first completed instant of a time completed, by halving.
+
+        ``None`` if there is none; the requested time where that isn't said.
+        """
+        instants = self.instants
+        at = bisect_left(instants, requested_time, key=attrgetter("requested_time"))
+        for instant in islice(instants, at, None):
+            if instant.requested_time != requested_time:
+                break
+            if instant.is_completed:
+                return instant.completion_time or requested_time
+        return None
 
     def contains_or_before_start(self, requested_time: str) -> bool:
         """Whether an instant is here, or before the timeline's start: archived, so committed.

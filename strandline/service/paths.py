@@ -12,3 +12,5 @@ CREATE_MARKER: Final = f"{MARKERS}/create"
 
 OPEN_PATHS: Final = frozenset({GREETING, HEALTH, f"{HEALTH}/"})
 """Asked by who has no token: probes. They name roots that are away, and nothing of any table."""
+PROBING: Final = frozenset({"GET", "HEAD"})
+"""Methods of probes."""

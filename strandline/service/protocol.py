@@ -28,7 +28,8 @@ from strandline.service.exchange import Exchange
 from strandline.service.head_rules import check_admitted, checked_fields, path_of
 from strandline.service.incoming import SLICE_BYTES, Incoming, RefusedError
 from strandline.service.limits import LINGER_S, PARAMETERS
-from strandline.service.reception import Headers, Reception
+from strandline.service.paths import OPEN_PATHS, PROBING
+from strandline.service.reception import Guest, Headers, Reception
 from strandline.service.replies import failure
 
 _NO_LINGER: Final = struct.pack("ii", 1, 0)
@@ -41,18 +42,21 @@ class ServiceProtocol(asyncio.Protocol):
     ``_backlog`` has come and isn't parsed; ``_deaf``: what comes is thrown away. ``_current`` is
     being answered, ``_queue`` waits for that, and ``_last_words`` for both. ``_leaving_since`` is
     when the connection was ended, and ``_unsent_since`` when the client last took something.
+    ``_only_probes``: there was no room for it, and it may ask nothing else.
     """
 
     __slots__ = (
         "_backlog",
         "_current",
         "_deaf",
+        "_enter",
         "_feeding",
         "_free",
         "_has_all",
         "_incoming",
         "_last_words",
         "_leaving_since",
+        "_only_probes",
         "_paused",
         "_queue",
         "_reception",
@@ -64,8 +68,9 @@ class ServiceProtocol(asyncio.Protocol):
         "_waiters",
     )
 
-    def __init__(self, reception: Reception) -> None:
+    def __init__(self, reception: Reception, enter: Callable[[Guest], bool]) -> None:
         self._reception = reception
+        self._enter = enter
         self._incoming = Incoming(reception, self)
         self._transport: asyncio.Transport = cast("asyncio.Transport", None)
         self._free = NOTHING
@@ -75,7 +80,7 @@ class ServiceProtocol(asyncio.Protocol):
         self._queue: deque[Exchange] = deque()
         self._current: Exchange | None = None
         self._backlog = _EMPTY
-        self._deaf = self._paused = self._feeding = False
+        self._deaf = self._paused = self._feeding = self._only_probes = False
         self._last_words: bytes | None = None
         self._leaving_since: float | None = None
         self._waiters: list[asyncio.Future[None]] = []
@@ -85,15 +90,11 @@ class ServiceProtocol(asyncio.Protocol):
     # The transport calls these.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Come in, or hear that there is no room."""
+        """Come in; where there is no room, only to ask what probes ask."""
         reception = self._reception
         self._transport = cast("asyncio.Transport", transport)
-        there_is_room = reception.enter(self)
+        self._only_probes = not self._enter(self)
         self._incoming.since = reception.now
-        if not there_is_room:
-            message = f"the service has {reception.room} connections, no more may come"
-            self._refuse(RefusedError(503, message))
-            return
         peer = transport.get_extra_info("peername")
         here = transport.get_extra_info("sockname")
         self._free = reception.admission.free_to(peer[0] if isinstance(peer, tuple) else None)
@@ -177,6 +178,7 @@ class ServiceProtocol(asyncio.Protocol):
             self._current is None
             and incoming.keeps
             and not self._paused
+            and not self._only_probes
             and method == b"GET"
             and version == "1.1"
             and not self._transport.is_closing()
@@ -201,20 +203,25 @@ class ServiceProtocol(asyncio.Protocol):
         query = target.partition(b"?")[2]
         if query.count(b"&") >= PARAMETERS:
             raise RefusedError(400, f"more than {PARAMETERS} parameters")
-        parser, keeps = self._incoming.parser, self._incoming.keeps
+        parser, path = self._incoming.parser, path_of(target)
+        method = parser.get_method().decode("ascii")
+        if self._only_probes:
+            if path not in OPEN_PATHS or method not in PROBING:
+                raise self._no_room()
+            self._incoming.keeps = False
         scope = {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},
             "http_version": parser.get_http_version(),
             "server": self._server,
             "scheme": self._scheme,
-            "method": parser.get_method().decode("ascii"),
-            "path": path_of(target),
+            "method": method,
+            "path": path,
             "query_string": query,
             "headers": headers,
             "free": self._free,
         }
-        self._queue.append(Exchange(self, scope, keep_alive=keeps))
+        self._queue.append(Exchange(self, scope, keep_alive=self._incoming.keeps))
         if self._current is None:
             self._next()
 
@@ -268,6 +275,12 @@ class ServiceProtocol(asyncio.Protocol):
 
     # The end.
 
+    def _no_room(self) -> RefusedError:
+        self._reception.counts["refused"] += 1
+        return RefusedError(
+            503, f"the service has {self._reception.room} connections, no more may come"
+        )
+
     def _refuse(self, refused: RefusedError) -> None:
         """Say why no more is taken, after what was asked before; then end."""
         self._reception.counts[f"refused_{refused.status}"] += 1
@@ -319,6 +332,18 @@ class ServiceProtocol(asyncio.Protocol):
             taken.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
         transport.abort()
 
+    @property
+    def waits_since(self) -> float | None:
+        """Since when it waits for its client to ask something; ``None``: it doesn't."""
+        is_busy = (
+            self._current is not None
+            or self._queue
+            or self._backlog
+            or self._transport.is_closing()
+            or self._transport.get_write_buffer_size()
+        )
+        return None if is_busy else self._incoming.since
+
     def look(self, now: float) -> None:
         """End the connection if it is overdue."""
         reception, transport, incoming = self._reception, self._transport, self._incoming
@@ -337,6 +362,9 @@ class ServiceProtocol(asyncio.Protocol):
         if self._leaving_since is not None:
             if now - self._leaving_since > LINGER_S:
                 self.cut_off()
+        elif self._only_probes and not self._deaf and self._current is None:
+            if now - incoming.since > LINGER_S:
+                self._refuse(self._no_room())
         elif incoming.receiving:
             if self._backlog:
                 incoming.since = now  # it is we who don't read
@@ -352,4 +380,4 @@ class ServiceProtocol(asyncio.Protocol):
 
 def protocol_for(reception: Reception) -> Callable[[], ServiceProtocol]:
     """Return what makes a connection's protocol."""
-    return lambda: ServiceProtocol(reception)
+    return lambda: ServiceProtocol(reception, reception.enter)

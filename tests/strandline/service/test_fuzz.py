@@ -27,6 +27,7 @@ from strandline.service.options import ConflictOptions, PartsOptions, ServerOpti
 from strandline.service.server import ServiceServer
 from tests.kit import golden
 from tests.kit.live_service import TOKEN, running
+from tests.kit.marker_name import marker_name
 from tests.kit.raw_http import Answer, RawConnection, request, take
 from tests.kit.touched import Touched, watched
 from timeline.storage.local import LocalStorage
@@ -290,6 +291,9 @@ def mostly(some: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     return chance(0.2).flatmap(lambda odd: anything if odd else some)
 
 
+ODD_NAMES = ["../x", "a\nb", "", "n" * 5000, "a.marker.CREATE", f"p/.f_{OLDER}.log.1.marker.CREATE"]
+
+
 def values(place: Place) -> dict[str, st.SearchStrategy[str]]:
     """Return, by parameter, what is worth trying, in the form in which it is in a query string."""
     temps = [f"{base}/.hoodie/.temp" for base in place.base_paths]
@@ -297,7 +301,7 @@ def values(place: Place) -> dict[str, st.SearchStrategy[str]]:
     odd = st.tuples(st.sampled_from(temps), st.sampled_from(instants)).map("/".join)
     sound = [f"{base}/.hoodie/.temp/{i}" for base in place.tables for i in (INSTANT, OLDER)]
     directories = st.one_of(st.sampled_from(sound), odd, st.sampled_from(place.base_paths))
-    names = st.integers(0, 50).map("2024-01-01/f{}.parquet.marker.CREATE".format)
+    names = st.builds(marker_name, st.sampled_from([INSTANT, OLDER]), st.integers(0, 50))
     said: dict[str, st.SearchStrategy[str]] = {
         "basepath": st.sampled_from(place.base_paths),
         "partition": st.sampled_from(PARTITIONS),
@@ -305,7 +309,7 @@ def values(place: Place) -> dict[str, st.SearchStrategy[str]]:
         "partitions": st.sampled_from(JSON_LISTS),
         "markerdirpath": directories,
         "instantstatedirpath": directories,
-        "markername": st.one_of(names, st.sampled_from(["../x", "a\nb", "", "n" * 5000])),
+        "markername": st.one_of(names, st.sampled_from(ODD_NAMES)),
         "numbuckets": st.sampled_from(NUMBERS),
         "partitionnum": st.sampled_from(NUMBERS),
         "instants": st.sampled_from([INSTANT, ",", ",".join([INSTANT] * 2000), ""]),

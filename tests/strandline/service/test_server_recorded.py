@@ -25,7 +25,7 @@ from tests.kit.golden_services import WAYS, GoldenLake, InPlace, Service, runnin
 from tests.kit.live_service import HttpClient
 from tests.strandline.service.test_errors_recorded import BETTER, check_answer
 from tests.strandline.service.test_instant_states import check_conversation
-from tests.strandline.service.test_markers import answer, check_tree, meant
+from tests.strandline.service.test_markers import REFUSED, answer, check_tree, meant
 
 REFRESHED = [name for name in golden.server_names() if name.startswith("refresh_")]
 CLEANED = [name for name in REFRESHED if "cleanonly" in name]
@@ -73,7 +73,7 @@ def test_odd_requests_are_answered_as_recorded_or_better(
 def test_markers_and_partitioner_answer_as_recorded(
     service: Service, lake: GoldenLake, release: str
 ) -> None:
-    """But for Java's faults: nameless markers, and commas in files."""
+    """But for Java's faults: ``REFUSED``, and commas in files."""
     base = lake.root / f"markers-{release}"
     shutil.rmtree(base, ignore_errors=True)
     golden.build("cow_basic_v9", 1, base)
@@ -90,7 +90,7 @@ def test_markers_and_partitioner_answer_as_recorded(
     with service.client() as client:
         for exchange in recorded:
             status, body = client.ask(exchange.method, exchange.path, exchange.params)
-            if exchange.phase == "create without name" or not exchange.params:
+            if exchange.phase in REFUSED or not exchange.params:
                 assert status == 400, exchange
             elif release == "0.15.0" and exchange.path == PARTITION_INDEX:
                 assert (status, exchange.status) == (200, 404)
