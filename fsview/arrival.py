@@ -17,13 +17,13 @@ its files, or a write whose files were listed in flight is gone and nothing says
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from fsview.bootstrap import Loaded
 from fsview.build import base_extensions
-from fsview.delta import ghosts_of
+from fsview.delta import with_ghosts
 from fsview.history import History, known_after
 from fsview.packed import PartitionVersion
 from fsview.snapshot import Snapshot
@@ -85,9 +85,9 @@ def arrived(history: History, found: Found) -> Arrived | None:
             continue
         after = history.brought_forward(version, before)
         if after is not None:
-            after = _followed(
-                _with_ghosts(after, found), since, logs=found.looked.logs_by_completion
-            )
+            ghosts = found.ghosts.get(partition, ())
+            after = with_ghosts(after, ghosts, base_extensions(found.looked.config))
+            after = _followed(after, since, logs=found.looked.logs_by_completion)
         if partition in unclear:
             again[partition] = INSTANT_VANISHED
         elif after is None:
@@ -108,14 +108,6 @@ def _given_up(history: History, found: Found) -> frozenset[str]:
     seen = (found.start, found.looked, *(link.snapshot for link in history.way(found.start) or ()))
     pended = (i for snapshot in seen for i in snapshot.active if not i.is_completed)
     return frozenset(i.requested_time for i in pended if key_of(i) not in there)
-
-
-def _with_ghosts(version: PartitionVersion, found: Found) -> PartitionVersion:
-    names: Collection[str] = found.ghosts.get(version.partition, ())
-    if not names:
-        return version
-    extensions = base_extensions(found.looked.config)
-    return version.with_changes(ghosts_of(version.partition, names, extensions))
 
 
 def _followed(

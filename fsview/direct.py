@@ -243,7 +243,7 @@ class _Reader:
         """Read what some rows begin with."""
         s = self._snapshot
         instant, extension = read_head(key)
-        shown: bool | None = s.is_committed(instant)
+        shown: bool | None = s.is_visible(instant)
         if self._as_of is not None and instant > self._as_of:
             shown = False
         elif shown and (

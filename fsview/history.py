@@ -224,9 +224,12 @@ class History:
                 for i in snapshot.timeline
             )
 
-        return self._of(
+        history = self._of(
             tuple(replace(link, barred=link.barred or bars(link.snapshot)) for link in self.links)
         )
+        # A branch may lead to a snapshot whose files the newest, which isn't barred, has, too.
+        branches = tuple(branch for branch in history.branches if not bars(branch.start))
+        return replace(history, branches=branches)
 
     # From one snapshot to another.
 

@@ -128,7 +128,7 @@ class PartitionLoader:
     def _was_there(self, snapshot: Snapshot, partition: str) -> bool:
         """Whether a partition that was written since was there at an older snapshot."""
         files = self.version(snapshot, partition).files()
-        if any(snapshot.is_committed(file.instant) for file in files):
+        if any(snapshot.completion.is_completed(file.instant) for file in files):
             return True
         # Empty then, or not made yet: its own file says which instant made it.
         made = read_partition_metadata(self._follower.storage.for_cause("past"), partition)
@@ -271,6 +271,8 @@ class PartitionLoader:
                     return
                 looked = follower.sync()
                 ghosts = removals_under_way(follower.client_for("lookup"), looked.active)
+                if ghosts is None:
+                    continue
                 there = self._arrive(Found(start, loaded, looked, ghosts), nothing)
             if there is None:
                 wanted = find
@@ -321,7 +323,7 @@ class PartitionLoader:
         unfinished = {time: set(listed) for time, listed in follower.unfinished.items()}
         for version in versions:
             for instant in version.instants():
-                if not newest.is_committed(instant):
+                if not newest.completion.is_completed(instant):
                     unfinished.setdefault(instant, set()).add(version.partition)
         files = newest.files.versions.fork()
         files.update({version.partition: version for version in versions})

@@ -32,8 +32,11 @@ from timeline.table_config import TableConfig
 from timeline.table_id import TableId
 from timeline.timeline import Timeline
 
-FORMAT: Final = 2
-"""Of the rows and of the packed chunks; what another one wrote isn't read."""
+FORMAT: Final = 3
+"""Of the rows and of the packed chunks; what another one wrote isn't read.
+
+Format 2 didn't say which partitions were listed while a compaction was in flight.
+"""
 
 _RECORD: Final = "snapshot"
 _PARTITION: Final = "p/"

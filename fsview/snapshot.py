@@ -110,9 +110,13 @@ class Snapshot:
         """Whether logs may lie there that no instant names and whose names don't say whose."""
         return not self.logs_by_completion and self.config.table_type == MERGE_ON_READ
 
-    def is_committed(self, base_instant: str) -> bool:
-        """Whether a slice that begins at ``base_instant`` is visible to readers."""
-        known = self._committed.get(base_instant)
+    def is_visible(self, base_instant: str) -> bool:
+        """Whether readers see a slice that begins at ``base_instant``.
+
+        One that begins at a pending compaction they do see: what was written on top of it is
+        committed. Whether its own file is, ``completion`` says.
+        """
+        known = self._visible.get(base_instant)
         if known is None:
             last = self.write_timeline.last
             known = (
@@ -120,11 +124,11 @@ class Snapshot:
                 and base_instant <= last.requested_time
                 and self.write_timeline.contains_or_before_start(base_instant)
             )
-            self._committed[base_instant] = known
+            self._visible[base_instant] = known
         return known
 
     @cached_property
-    def _committed(self) -> dict[str, bool]:
+    def _visible(self) -> dict[str, bool]:
         # Few instants write many files, and the answer never changes for a snapshot.
         return {}
 
