@@ -210,7 +210,7 @@ class TimelineFollower:
                 self._outdate(self.history.newest)
             self.saved.save_anew(snapshot, must_list=self.must_list)
             self._client, self._properties = client, properties
-            self._history = History(kept).extended((Link(snapshot, anew=True),), self._retained)
+            self._swap(History(kept).extended((Link(snapshot, anew=True),), self._retained))
             self.unfinished.clear()
             if not kept:
                 self._suspect = None
@@ -238,7 +238,7 @@ class TimelineFollower:
             self._client, self._properties = client, properties
             self.unfinished.update(resumed.unfinished)
             self.must_list = resumed.must_list
-            history = self._history = History((Link(snapshot, anew=True),))
+            self._swap(history := History((Link(snapshot, anew=True),)))
         self.count("partition_loads", len(snapshot.files.versions), source="record")
         self._follow(history)
         return True
@@ -268,7 +268,7 @@ class TimelineFollower:
         """Bring the history up to the timeline as it is now."""
         client = self.client_for("sync")
         old = history.newest
-        active = client.active_timeline()
+        active = client.active_timeline().sharing(old.active)
         if active == old.active:
             return
         properties = self._stat_properties("sync")
@@ -321,6 +321,8 @@ class TimelineFollower:
                 links = list(walked(first, news.steps, completion, self._leftovers, kept=kept))
                 walked_to = links[-1].snapshot if links else first
                 last = settled(walked_to, news.active, completion(news.active), news.replaced)
+                walked_to.hash_like(self.history.newest)
+                last.hash_like(walked_to)
                 left, ended = self._left_behind(news, last)
             except StoreError as exc:
                 self.distrust(exc)
@@ -346,7 +348,7 @@ class TimelineFollower:
             else:
                 history = history.extended((Link(last, unclear=frozenset(unlisted)),), kept)
             self._client = client
-            self._history = history.barring(news.undone, news.lost)
+            self._swap(history.barring(news.undone, news.lost))
             for time in ended:
                 self.unfinished.pop(time, None)
         for cause, count in dropped.items():
@@ -366,7 +368,7 @@ class TimelineFollower:
             history = self._history
             if history is None or len(history.links) <= max(1, self._links_in_use(history)):
                 return None
-            self._history = history.without_oldest()
+            self._swap(history.without_oldest())
         finally:
             self.lock.release()
         freed = _superseded(*history.links[:2])
@@ -396,6 +398,10 @@ class TimelineFollower:
         written = (s.instant for s in news.steps if s.delta.writes)
         ended = frozenset(i.requested_time for i in (*news.given_up, *written))
         return {"instant-vanished": frozenset(left)}, ended
+
+    def _swap(self, history: History) -> None:
+        """Show another history; with the lock held."""
+        self._history = history.indexed()
 
     # The past.
 
@@ -443,7 +449,7 @@ class TimelineFollower:
             return False
         with self.lock:
             if self.history.leads_from(branch.onto):
-                self._history = self.history.with_branch(branch, self._retained)
+                self._swap(self.history.with_branch(branch, self._retained))
         return True
 
 

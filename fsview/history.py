@@ -139,11 +139,22 @@ class History:
     def _by_hash(self) -> dict[str, Snapshot]:
         branched = (branch.start for branch in self.branches)
         kept = (link.snapshot for link in self.links if not link.barred)
-        return {
-            timeline_hash: snapshot
-            for snapshot in (*branched, *kept)
-            for timeline_hash in snapshot.hashes
-        }
+        found: dict[str, Snapshot] = {}
+        before: Snapshot | None = None
+        for snapshot in (*branched, *kept):
+            if before is not None:
+                snapshot.hash_like(before)
+            before = snapshot
+            found.update(dict.fromkeys(snapshot.hashes, snapshot))
+        return found
+
+    def indexed(self) -> History:
+        """Return this history with its snapshots' hashes made, by whoever publishes it.
+
+        Who asks for a snapshot then finds it in one step, on the event loop, too.
+        """
+        assert self._by_hash is not None
+        return self
 
     def meant(self, last_instant: str, timeline_hash: str) -> Snapshot | None:
         """Return the snapshot that a client means, ``None`` when it isn't kept.

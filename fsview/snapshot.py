@@ -88,7 +88,7 @@ class Snapshot:
     @cached_property
     def client_timeline(self) -> Timeline:
         """What Hudi's clients hash: the same without pending log compactions."""
-        return self.active.client_timeline()
+        return self.timeline.client_timeline()
 
     @cached_property
     def write_timeline(self) -> Timeline:
@@ -99,6 +99,11 @@ class Snapshot:
     def hashes(self) -> tuple[str, str]:
         """The server's and the client's timeline hash; a client may send either."""
         return self.timeline.hash, self.client_timeline.hash
+
+    def hash_like(self, before: Snapshot) -> None:
+        """Hash anew only where the timelines differ from those of a snapshot that was hashed."""
+        self.timeline.hash_like(before.timeline)
+        self.client_timeline.hash_like(before.client_timeline)
 
     @property
     def logs_by_completion(self) -> bool:
