@@ -59,13 +59,10 @@ class PathForms:
     plain: str
 
     @classmethod
-    @lru_cache(maxsize=1024)
     def of(cls, base_path: str) -> PathForms:
         """Return the forms of a base path with or without scheme and trailing slash."""
-        plain = _plain(base_path).rstrip("/")
-        if plain.startswith("/") or not plain:
-            return cls(f"file:{plain}", f"file://{encoded(plain)}", plain)
-        return cls(plain, encoded(plain), plain)
+        # A client chooses how to spell it; what is remembered must not grow large by that.
+        return _forms_again(base_path) if len(base_path) <= _REMEMBERED else _forms(base_path)
 
     def split(self, path: str) -> tuple[str, str]:
         """Return (partition, file name) of a path in an answer.
@@ -78,6 +75,18 @@ class PathForms:
             raise BadAnswerError(f"the answer names {path!r}, which is not below {self.text!r}")
         partition, _, name = below[len(self.plain) + 1 :].rpartition("/")
         return partition, name
+
+
+def _forms(base_path: str) -> PathForms:
+    plain = _plain(base_path).rstrip("/")
+    if plain.startswith("/") or not plain:
+        return PathForms(f"file:{plain}", f"file://{encoded(plain)}", plain)
+    return PathForms(plain, encoded(plain), plain)
+
+
+_REMEMBERED: Final = 512
+"""The longest base path of which the forms are remembered, in characters."""
+_forms_again = lru_cache(maxsize=1024)(_forms)
 
 
 def _plain(path: str) -> str:

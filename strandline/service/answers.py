@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from sys import getsizeof
 from typing import Any, Final, TypeVar
 
 from fsview.direct import NEWEST
@@ -42,6 +43,9 @@ from timeline.errors import InputError
 
 T = TypeVar("T")
 
+AnswerKey = tuple[Any, ...]
+"""What tells apart the answers that one version of a partition gives: texts, numbers, ``None``."""
+
 REQUESTS: Final = "requests"
 """The counter of requests, by table, route and way (computed or ready)."""
 
@@ -49,14 +53,19 @@ TARGET_BYTES: Final = 4096
 """The longest query that ready answers are looked up for."""
 
 _SPELLINGS: Final = 1024
+_SPELLED_CHARACTERS: Final = 1024
+"""Longer spellings of base paths aren't remembered: a thousand would take memory nobody counts."""
 _ON_LOOP_BYTES: Final = 12 * 1024
 """Partitions whose packed files take more aren't answered on the loop: a hundred groups of three
 files take so much, and 0.3 ms."""
 _LARGEST: Final = 8
 """An answer that takes more than one in so many parts of the budget isn't kept, and of the whole
 table is sent as it is made."""
+_GROUP_ON_LOOP_BYTES: Final = 2 * 1024
+"""Groups whose packed files take more aren't answered on the loop: sixty logs take so much, and
+0.4 ms."""
 _ENTRY_BYTES: Final = 512
-"""What a kept answer costs beyond its bytes: keys, dictionary slots, objects."""
+"""What a kept answer costs beyond its bytes and its key's: dictionary slots, objects."""
 
 
 class Kept:
@@ -71,16 +80,19 @@ class Kept:
         self._budget = budget
         account.evict = self._evict
         self._lock = threading.Lock()
-        self._order: deque[tuple[dict[Any, Any], Hashable, int]] = deque()
+        self._order: deque[tuple[dict[Any, Any], AnswerKey, int]] = deque()
 
     @property
     def largest(self) -> int:
         """Bytes of the largest answer that is kept, or held whole while it is sent."""
         return self._budget.limit_bytes // _LARGEST
 
-    def put(self, answers: dict[Any, Any], key: Hashable, response: bytes) -> None:
-        """Keep a whole response; the oldest ones go when the budget is exceeded."""
-        size = len(response) + _ENTRY_BYTES
+    def put(self, answers: dict[Any, Any], key: AnswerKey, response: bytes) -> None:
+        """Keep a whole response; the oldest ones go when the budget is exceeded.
+
+        Its key is counted with it: a client chooses what is in it, and may choose it long.
+        """
+        size = len(response) + _ENTRY_BYTES + sum(map(getsizeof, key))
         if size > self.largest:
             return
         with self._lock:
@@ -125,9 +137,10 @@ class Answers:
     def _table(self, base_path: str) -> TableView:
         """Return the table that a base path means, which may look at the file system (links)."""
         table = self._views.view(base_path)
-        if len(self._tables) >= _SPELLINGS and base_path not in self._tables:
-            self._tables = {}  # in one step: the loop reads beside
-        self._tables[base_path] = table
+        if len(base_path) <= _SPELLED_CHARACTERS:
+            if len(self._tables) >= _SPELLINGS and base_path not in self._tables:
+                self._tables = {}  # in one step: the loop reads beside
+            self._tables[base_path] = table
         return table
 
     def reply(
@@ -167,7 +180,8 @@ class Answers:
             return success(pretty(body), zipped=zipped and self._gzip)
         reply = success(body, zipped=zipped and self._gzip)
         version = _version(view.snapshot, params)
-        if route.hot and version is not None and _is_short(params):
+        may_be_asked_again = (route.hot or is_of_group(route)) and _is_short(params)
+        if may_be_asked_again and version is not None:
             self.kept.put(version.answers, _key(view.snapshot, route, params, zipped), whole(reply))
         return reply
 
@@ -217,6 +231,9 @@ class Answers:
         self, view: LocalView, version: PartitionVersion, route: Route, params: Mapping[str, str]
     ) -> bytes | None:
         if is_of_group(route):
+            file_id = route.arguments(params)["file_id"]
+            if version.group_bytes(file_id) > _GROUP_ON_LOOP_BYTES:
+                return None
             return self._body(view, route, params)
         if route.name not in NEWEST or version.size_bytes > _ON_LOOP_BYTES:
             return None
@@ -260,7 +277,7 @@ def whole(reply: Reply) -> bytes:
     return reply.head() + reply.body
 
 
-def _key(snapshot: Snapshot, route: Route, params: Mapping[str, str], zipped: bool) -> Hashable:
+def _key(snapshot: Snapshot, route: Route, params: Mapping[str, str], zipped: bool) -> AnswerKey:
     """Return what tells apart the answers that one version of a partition gives."""
     return (
         route.name,

@@ -15,7 +15,7 @@ from strandline.service.handling import json_body, reply_to, required
 from strandline.service.loop_answers import LoopAnswers
 from strandline.service.marker_routes import EARLY_CONFLICTS, MARKER_DIRECTORY, MARKER_NAME
 from strandline.service.markers import MarkerService
-from strandline.service.query_text import unquoted
+from strandline.service.query_text import REMEMBERED_BYTES, unquoted
 from strandline.service.replies import Reply
 from strandline.service.wsgi import RawHeaders, Scope, Send, send_reply, send_whole
 from timeline.errors import InputError
@@ -82,7 +82,8 @@ def read_parameters(query: bytes) -> dict[str, str]:
         for pair in query.split(b"&"):
             name, _, value = pair.partition(b"=")
             if name == _DIRECTORY:
-                params.setdefault(MARKER_DIRECTORY, _unquoted_again(value))
+                again = _unquoted_again if len(value) <= REMEMBERED_BYTES else unquoted
+                params.setdefault(MARKER_DIRECTORY, again(value))
             elif name.isalpha():
                 params.setdefault(name.decode("ascii"), unquoted(value))
             else:
