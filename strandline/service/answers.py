@@ -17,6 +17,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from sys import getsizeof
 from typing import Any, Final, TypeVar
 
@@ -48,6 +49,10 @@ AnswerKey = tuple[Any, ...]
 
 REQUESTS: Final = "requests"
 """The counter of requests, by table, route and way (computed or ready)."""
+
+AS_OF_INSTANT: Final = "strandline-last-instant"
+AS_OF_HASH: Final = "strandline-timeline-hash"
+"""Headers of answers to who says no timeline; what they say may be asked for again."""
 
 TARGET_BYTES: Final = 4096
 """The longest query that ready answers are looked up for."""
@@ -171,9 +176,24 @@ class Answers:
         table = self._table(base_path)
         self._metrics.add(REQUESTS, table=str(table.table_id), route=route.name, way="computed")
         view = self._view_for(table, route, params)
+        reply = self._reply(view, route, params, zipped, indented, has_left)
+        if route.synced and TIMELINE_HASH not in params:
+            return replace(reply, headers={**reply.headers, **_as_of(view.snapshot)})
+        return reply
+
+    def _reply(
+        self,
+        view: LocalView,
+        route: Route,
+        params: Mapping[str, str],
+        zipped: bool,
+        indented: bool,
+        has_left: Callable[[], bool],
+    ) -> Reply:
         if route.part_to_dto is not None and not indented:
             parts = view.in_parts(route.name, **route.arguments(params))
-            said = route.encode_parts(_while_wanted(parts, has_left), PathForms.of(base_path))
+            paths = PathForms.of(params[BASE_PATH])
+            said = route.encode_parts(_while_wanted(parts, has_left), paths)
             return streamed(said, self.kept.largest, zipped=zipped and self._gzip)
         body = self._body(view, route, params)
         if indented:
@@ -196,7 +216,9 @@ class Answers:
     def _view_for(self, table: TableView, route: Route, params: Mapping[str, str]) -> LocalView:
         if not route.synced or params.get(REFRESH_OFF, "").lower() == "true":
             return table.newest()
-        return table.at(params.get(LAST_INSTANT, NO_INSTANT), params.get(TIMELINE_HASH, ""))
+        if TIMELINE_HASH not in params:  # somebody with curl; Hudi's clients always send one
+            return table.sync()
+        return table.at(params.get(LAST_INSTANT, NO_INSTANT), params[TIMELINE_HASH])
 
     def ready(
         self, route: Route, params: Mapping[str, str], table: TableView, *, zipped: bool
@@ -206,7 +228,10 @@ class Answers:
         What isn't made yet is made here when the snapshot and the partition are held and it takes
         less than to hand the request on: of one file group, or of a partition with few files.
         """
-        snapshot = table.held(params.get(LAST_INSTANT, NO_INSTANT), params.get(TIMELINE_HASH, ""))
+        timeline_hash = params.get(TIMELINE_HASH)
+        if timeline_hash is None:  # the newest state, for which storage is looked at
+            return None
+        snapshot = table.held(params.get(LAST_INSTANT, NO_INSTANT), timeline_hash)
         if snapshot is None:
             return None
         version = _version(snapshot, params)
@@ -261,6 +286,13 @@ def _version(snapshot: Snapshot, params: Mapping[str, str]) -> PartitionVersion 
     """
     version = snapshot.files.versions.get(_partition(params))
     return None if version is None or version.has_ghosts else version
+
+
+def _as_of(snapshot: Snapshot) -> dict[str, str]:
+    """Return headers that say which timeline an answer is of, as a client would send it."""
+    timeline = snapshot.client_timeline
+    last = NO_INSTANT if timeline.last is None else timeline.last.requested_time
+    return {AS_OF_INSTANT: last, AS_OF_HASH: timeline.hash}
 
 
 def _partition(params: Mapping[str, str]) -> str:
