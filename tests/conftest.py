@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 ROOT = Path(__file__).parent
 
-# Tables of version 6 are in the zone of the machine, by Hudi's default; the recorded ones in UTC.
-os.environ["TZ"] = "UTC"
-time.tzset()
-
-# Checks against models and faults at every step: `tox -e quick` leaves them out.
+# Checks against models, faults at every step, services in processes of their own: `tox -e quick`
+# leaves them out, and what Hypothesis tries.
 LONG = {
+    "benchmarks/test_markers.py",
     "benchmarks/test_stores.py",
     "benchmarks/test_view.py",
+    "fsview/store/test_rocksdb_faults.py",
     "fsview/test_follow.py",
     "fsview/test_machine.py",
     "fsview/test_pinned.py",
+    "fsview/test_store_faults.py",
     "fsview/test_stores_machine.py",
     "strandline/clean/test_model.py",
+    "strandline/service/test_golden_http.py",
+    "strandline/service/test_service_faults.py",
+    "strandline/service/test_timeline_service.py",
     "strandline/write/test_embedded.py",
     "strandline/write/test_faults.py",
+}
+LONG_TESTS = {
+    "strandline/service/test_manifests.py::test_the_command_starts_and_is_ready",
+    "strandline/service/test_protocol.py::test_both_ways_answer_the_same_bytes",
+    "strandline/service/test_pinned_http.py::test_a_client_from_before_a_hundred_commits_costs_nothing",
+    "strandline/service/test_tls.py::test_an_embedded_service_speaks_https",
 }
 
 # Everybody else's warnings are errors (``filterwarnings`` in pyproject.toml).
@@ -48,9 +55,18 @@ settings.register_profile("untimed", deadline=None, suppress_health_check=[Healt
 settings.load_profile("untimed")
 
 
+def is_long(item: pytest.Item) -> bool:
+    if not isinstance(item, pytest.Function) or not item.path.is_relative_to(ROOT):
+        return False
+    file = item.path.relative_to(ROOT).as_posix()
+    return (
+        file in LONG or f"{file}::{item.originalname}" in LONG_TESTS or is_hypothesis_test(item.obj)
+    )
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.is_relative_to(ROOT) and item.path.relative_to(ROOT).as_posix() in LONG:
+        if is_long(item):
             item.add_marker(pytest.mark.property)
         if item.get_closest_marker("spark") or item.get_closest_marker("oracle"):
             for ignored in OF_PYSPARK:

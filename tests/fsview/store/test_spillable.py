@@ -556,6 +556,7 @@ class SpillMachine(StoreMachine):
         return self.made.area.status()["failure"] is not None
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("limit", [5_000, 60_000])
 def test_random_steps_on_a_disk_that_fails(limit: int) -> None:
     run_state_machine_as_test(

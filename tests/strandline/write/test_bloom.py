@@ -40,6 +40,7 @@ def test_real_files_filters_come_out_byte_for_byte():
         assert filled(file["keys"], 50).to_base64() == file["filter"], file["file"]
 
 
+@pytest.mark.property
 @pytest.mark.parametrize(
     ("kind", "entries", "rate", "most", "sha256"),
     [
