@@ -21,8 +21,7 @@ from fsview.model import BaseFile, FileSlice
 from fsview.packed import PartitionVersion, alone
 from fsview.rows import BASE_BYTES, HEAD_BYTES, base_tail, is_plain, read_head, unpack_id
 from fsview.snapshot import Snapshot
-from fsview.wire import PathForms, base_file_dto, encoded, file_slice_dto
-from timeline.json_text import dumps
+from fsview.wire import PathForms, base_file_dto, dumps, encoded, file_slice_dto
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +242,7 @@ class _Reader:
         """Read what some rows begin with."""
         s = self._snapshot
         instant, extension = read_head(key)
-        shown: bool | None = s.is_visible(instant)
+        shown: bool | None = s.is_committed(instant)
         if self._as_of is not None and instant > self._as_of:
             shown = False
         elif shown and (

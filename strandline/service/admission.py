@@ -19,7 +19,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from strandline.service.paths import MARKERS, OPEN_PATHS
 from timeline.errors import ConfigError
 
 _SCHEME: Final = b"bearer "
@@ -41,13 +40,6 @@ class Right(enum.Flag):
 NOTHING: Final = Right(0)
 EVERYTHING: Final = Right.READS | Right.MARKERS
 _RIGHTS: Final = {"reads": Right.READS, "markers": Right.MARKERS, "all": EVERYTHING}
-
-
-def right_for(path: str) -> Right:
-    """Return what a request of a path does: nothing that needs a right, if a probe's."""
-    if path in OPEN_PATHS:
-        return NOTHING
-    return Right.MARKERS if path.startswith(f"{MARKERS}/") else Right.READS
 
 
 def new_token() -> str:
@@ -167,8 +159,8 @@ class Admission:
         """Whether a request may pass.
 
         Args:
-            wanted: What it does; everybody may do nothing.
+            wanted: What it does.
             free: What its peer may do without the token.
             authorization: The header's value.
         """
-        return wanted & free == wanted or self.is_open or self.bears_token(authorization)
+        return self.is_open or bool(wanted & free) or self.bears_token(authorization)

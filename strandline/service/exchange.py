@@ -87,7 +87,8 @@ class Exchange:
         self._begun = True
         self.keep_alive = False
         reply = failure(status, message)
-        self._outlet.write(reply.last_words(with_body=self.scope["method"] != "HEAD"))
+        head = reply.head()[:-2] + _CLOSE + b"\r\n"
+        self._outlet.write(head if self.scope["method"] == "HEAD" else head + reply.body)
         self._done = True
 
     async def _receive(self) -> Message:

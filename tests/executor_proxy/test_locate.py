@@ -99,7 +99,7 @@ def test_a_dead_service_is_replaced_by_a_listing_at_the_same_instant(table, nowh
     view = sent(location(table, nowhere)).open(report)
     found = paths(view.latest_base_files("p=1")) + paths(view.latest_base_files("p=2"))
     assert set(found) == table.model.read_at("9")
-    assert not set(found) & set(pending.files.values())
+    assert not set(found) & pending.paths
     assert [each.source for each in report.lookups] == ["local", "local"]
     assert len(report.fallbacks) == 1
     assert "ServiceUnreachableError" in report.fallbacks[0]

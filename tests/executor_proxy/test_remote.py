@@ -52,6 +52,7 @@ class RemoteClient:
         return 200, route.encode(answer, PathForms.of(self.base_path))
 
 
+@pytest.mark.property
 class TestRecordings(ViewSuite):
     """Through the wire and back into values nothing is lost."""
 
@@ -85,7 +86,7 @@ def test_what_is_asked_and_what_comes_back():
         assert view.latest_base_file("p=1", "nobody") is None
         assert view.latest_file_slices("nowhere") == ()
         assert [f.path for f in view.all_base_files("p=1")] == [
-            path for _, path in reversed(table.model.versions[A])
+            file.path for file in table.model.versions("p=1")["a-0"]
         ]
         everything = view.all_latest_file_slices_before_or_on(time)
         assert list(everything) == ["p=1", "p=2"]

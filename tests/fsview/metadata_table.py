@@ -12,7 +12,7 @@ from fsview.files_slice import FILES, FOLDER
 from fsview.from_commits import to_read
 from tests.fsview.wide_table import listed
 from tests.kit.hfile import hfile, log_block
-from tests.kit.view_model import ModelTable
+from tests.kit.small_table import SmallTable
 from timeline import avro
 from timeline.instant import CLEAN, COMMIT, COMPACTION, DELTA_COMMIT, Instant, State
 from timeline.layout import layout_of
@@ -69,7 +69,7 @@ SCHEMA_TEXT = json.dumps(
 class MetadataTable:
     """The metadata table of one table; made from a listing, then told of each instant."""
 
-    def __init__(self, table: ModelTable) -> None:
+    def __init__(self, table: SmallTable) -> None:
         self.table = table
         self.storage = table.storage
         properties = {**table.meta.config.properties, METADATA_PARTITIONS: FILES}

@@ -20,7 +20,7 @@ from tests.fsview.wide_table import (
     small_table,
 )
 from tests.kit import golden
-from tests.kit.view_model import ModelTable
+from tests.kit.small_table import SmallTable
 from timeline import codec
 from timeline.instant import CLEAN, COMMIT, DELTA_COMMIT, REPLACE_COMMIT
 from timeline.metadata import (
@@ -73,6 +73,7 @@ def readable_steps(scenario: str) -> tuple[int, ...]:
     )
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("scenario", golden.scenarios())
 def test_golden_tables_are_read_until_something_is_missing(scenario: str) -> None:
     assert readable_steps(scenario) == steps_said(scenario)
@@ -94,6 +95,7 @@ def test_metadata_says_what_a_listing_says(scenario: str) -> None:
         assert loaded.known == there.keys()
 
 
+@pytest.mark.property
 @pytest.mark.parametrize(("scenario", "server", "step"), RECORDED)
 def test_tables_read_from_metadata_answer_as_recorded(
     scenario: str, server: str, step: int
@@ -116,7 +118,7 @@ def is_as_listed(storage: Storage) -> bool:
     return found == there and loaded.known == there.keys()
 
 
-def rewritten(table: ModelTable, change: Callable[[WriteStat], WriteStat]) -> None:
+def rewritten(table: SmallTable, change: Callable[[WriteStat], WriteStat]) -> None:
     """Change the stats of the last completed commit."""
     instant = table.meta.active_timeline().completed()[-1]
     path = table.meta.path_of(instant)
@@ -126,7 +128,7 @@ def rewritten(table: ModelTable, change: Callable[[WriteStat], WriteStat]) -> No
     table.storage.files[path] = data, table.storage.files[path][1]
 
 
-def requested(table: ModelTable, action: str) -> None:
+def requested(table: SmallTable, action: str) -> None:
     """Put a requested instant on the timeline, without a plan."""
     table.meta.create_requested(action, table.tick())
 
@@ -146,41 +148,41 @@ def requested(table: ModelTable, action: str) -> None:
     ],
 )
 def test_tables_of_which_all_is_said_can_be_read(
-    version: int, change: Callable[[ModelTable], object]
+    version: int, change: Callable[[SmallTable], object]
 ) -> None:
     table = small_table(version)
     change(table)
     assert is_as_listed(table.storage)
 
 
-def rolled_back(table: ModelTable) -> None:
+def rolled_back(table: SmallTable) -> None:
     table.roll_back(table.begin([("a", "f1-0")]))
 
 
-def bootstrapped(table: ModelTable) -> None:
+def bootstrapped(table: SmallTable) -> None:
     found = {**table.meta.config.properties, "hoodie.bootstrap.base.path": "/elsewhere"}
     write_table_config(table.storage, replace(table.meta.config, properties=found), create=False)
 
 
-def began_as_a_bootstrap(table: ModelTable) -> None:
+def began_as_a_bootstrap(table: SmallTable) -> None:
     time = "00000000000002"
     asked = table.meta.create_requested(COMMIT, time)
     running = table.meta.transition_to_inflight(asked)
     table.meta.complete(running, CommitMetadata(), table.tick())
 
 
-def emptied(table: ModelTable) -> None:
+def emptied(table: SmallTable) -> None:
     path = table.meta.path_of(table.meta.active_timeline().completed()[-1])
     table.storage.files[path] = b"", table.storage.files[path][1]
 
 
-def cut_off(table: ModelTable) -> None:
+def cut_off(table: SmallTable) -> None:
     path = table.meta.path_of(table.meta.active_timeline().completed()[-1])
     data, time = table.storage.files[path]
     table.storage.files[path] = data[:-30], time
 
 
-def cleaned_in_part(table: ModelTable) -> None:
+def cleaned_in_part(table: SmallTable) -> None:
     cleaned(table)
     path = table.meta.path_of(table.meta.active_timeline().completed()[-1])
     done = codec.decode(CleanMetadata, table.storage.files[path][0])
@@ -225,7 +227,7 @@ def cleaned_in_part(table: ModelTable) -> None:
     ],
 )
 def test_tables_of_which_something_is_not_said_are_listed(
-    version: int, change: Callable[[ModelTable], object]
+    version: int, change: Callable[[SmallTable], object]
 ) -> None:
     table = small_table(version)
     change(table)
@@ -233,7 +235,7 @@ def test_tables_of_which_something_is_not_said_are_listed(
 
 
 def test_a_table_without_any_write_is_listed() -> None:
-    assert read(ModelTable(9).storage) is None
+    assert read(SmallTable().storage) is None
 
 
 def test_a_partition_of_which_no_file_is_named_may_not_be_there() -> None:

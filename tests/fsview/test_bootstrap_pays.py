@@ -26,7 +26,7 @@ from tests.fsview.wide_table import (
     wide_table,
 )
 from tests.kit.memory_storage import MemoryStorage
-from tests.kit.view_model import ModelTable
+from tests.kit.small_table import SmallTable
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import FileInfo
 from timeline.storage.faults import Effect
@@ -186,7 +186,7 @@ def test_every_call_may_fail_and_the_next_request_works(version: int, effect: Ef
     )
 
 
-def meanwhile(table: ModelTable, event: Callable[[], object]) -> TableView:
+def meanwhile(table: SmallTable, event: Callable[[], object]) -> TableView:
     """Load a whole table; when its first commit is read, something happens."""
     happened: list[str] = []
     first = table.meta.path_of(table.meta.active_timeline()[0])

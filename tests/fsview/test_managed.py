@@ -19,7 +19,6 @@ from tests.kit import golden
 from tests.kit.small_table import SmallTable
 from tests.kit.stores import ALL_KINDS, OTHER_KINDS, stores_of
 from tests.kit.troubled_storage import TroubledStorage
-from tests.kit.view_model import ModelTable
 from timeline.errors import (
     InputError,
     RootNotAllowedError,
@@ -182,7 +181,7 @@ def test_a_client_that_has_not_seen_the_table_sees_it_empty() -> None:
 
 
 def test_a_clean_at_the_end_may_be_unknown_to_a_client() -> None:
-    table = ModelTable(9)
+    table = SmallTable()
     for _ in range(4):
         table.complete(table.begin([("a", "f1-0")]))
     before = TableView(table.storage).newest()
@@ -195,7 +194,7 @@ def test_a_clean_at_the_end_may_be_unknown_to_a_client() -> None:
 
 
 def test_snapshots_beyond_the_bound_are_forgotten_oldest_first() -> None:
-    table = ModelTable(9)
+    table = SmallTable()
     metrics = Metrics()
     view = TableView(table.storage, retained_snapshots=3, metrics=metrics)
     pinned = []
@@ -218,7 +217,7 @@ def test_snapshots_beyond_the_bound_are_forgotten_oldest_first() -> None:
 
 
 def test_commits_between_two_syncs_each_have_a_snapshot() -> None:
-    table = ModelTable(9)
+    table = SmallTable()
     table.complete(table.begin([("a", "f1-0")]))
     view = TableView(table.storage)
     view.newest().load_partitions(["a"])
@@ -260,7 +259,7 @@ def test_as_many_snapshots_are_kept_as_were_asked_for(tmp_path: Path) -> None:
 
 def test_requests_for_a_new_instant_share_a_sync() -> None:
     """At most one sync runs and one waits, however many ask."""
-    table = ModelTable(9)
+    table = SmallTable()
     table.complete(table.begin([("a", "f1-0")]))
     view = TableView(table.storage)
     view.newest()
@@ -309,7 +308,7 @@ def many_switches() -> Iterator[None]:
 @pytest.mark.usefixtures("many_switches")
 def test_a_table_that_many_ask_for_first_is_opened_once() -> None:
     """Whoever looked before it was open, and leads after that, finds it open (#12)."""
-    model = ModelTable(9)
+    model = SmallTable()
     model.complete(model.begin([("a", "f1-0")]))
     for _ in range(200):
         opened: list[str] = []
@@ -333,7 +332,7 @@ def test_a_table_that_many_ask_for_first_is_opened_once() -> None:
 @pytest.mark.parametrize("kind", ALL_KINDS)
 def test_a_table_that_could_not_be_opened_can_be_tried_again(kind: str, tmp_path: Path) -> None:
     """Its store is given back, also by RocksDB, which opens none twice."""
-    model = ModelTable(9)
+    model = SmallTable()
     model.complete(model.begin([("a", "f1-0")]))
 
     def fail(kind: str, path: str) -> None:

@@ -26,7 +26,7 @@ from tests.fsview.metadata_table import (
 from tests.fsview.subject import assert_answers_as_recorded
 from tests.fsview.wide_table import cleaned, delete_partition, listed, sizes, small_table
 from tests.kit import golden
-from tests.kit.view_model import ModelTable
+from tests.kit.small_table import SmallTable
 from timeline.errors import CorruptMetadataError, PathNotFoundError
 from timeline.instant import (
     COMMIT,
@@ -77,13 +77,13 @@ def files_of(loaded: Loaded) -> dict[str, dict[str, int]]:
     return {partition: sizes(version) for partition, version in loaded.versions.items()}
 
 
-def refused(table: ModelTable, reason: str, snapshot: Snapshot | None = None) -> None:
+def refused(table: SmallTable, reason: str, snapshot: Snapshot | None = None) -> None:
     with pytest.raises(NotInStepError) as error:
         read(table.storage, snapshot)
     assert error.value.reason == reason
 
 
-def kept(version: int = 9) -> tuple[ModelTable, MetadataTable]:
+def kept(version: int = 9) -> tuple[SmallTable, MetadataTable]:
     """Return a table with a metadata table that was told of two commits."""
     table = small_table(version)
     metadata = MetadataTable(table)
@@ -93,7 +93,7 @@ def kept(version: int = 9) -> tuple[ModelTable, MetadataTable]:
     return table, metadata
 
 
-def commit(table: ModelTable) -> None:
+def commit(table: SmallTable) -> None:
     table.complete(table.begin([("a", "f1-0"), ("b", "f2-0")]))
 
 
@@ -127,7 +127,7 @@ def test_tables_read_from_it_answer_as_recorded(scenario: str) -> None:
 # What a metadata table may have gone through.
 
 
-def dropped(table: ModelTable, metadata: MetadataTable) -> None:
+def dropped(table: SmallTable, metadata: MetadataTable) -> None:
     table.complete(table.begin([], [("c", "f3-0")]))
     gone = [path for path in table.storage.files if path.startswith("c/")]
     names = {path.rpartition("/")[2] for path in gone if path.endswith(".parquet")}
@@ -137,13 +137,13 @@ def dropped(table: ModelTable, metadata: MetadataTable) -> None:
     metadata.follow()
 
 
-def compacted(table: ModelTable, metadata: MetadataTable) -> None:
+def compacted(table: SmallTable, metadata: MetadataTable) -> None:
     metadata.compact()
     commit(table)
     metadata.follow()
 
 
-def indexed(table: ModelTable, metadata: MetadataTable) -> None:
+def indexed(table: SmallTable, metadata: MetadataTable) -> None:
     """An index was built: an instant of both timelines that touches no file of the table."""
     time = table.tick()
     running = table.meta.transition_to_inflight(table.meta.create_requested(INDEXING, time))
@@ -152,14 +152,14 @@ def indexed(table: ModelTable, metadata: MetadataTable) -> None:
     compacted(table, metadata)
 
 
-def half_compacted(table: ModelTable, metadata: MetadataTable) -> None:
+def half_compacted(table: SmallTable, metadata: MetadataTable) -> None:
     """A compaction has written its base file and isn't completed; logs already belong to it."""
     metadata.compact(complete=False)
     commit(table)
     metadata.follow()
 
 
-def archived_there(table: ModelTable, metadata: MetadataTable) -> None:
+def archived_there(table: SmallTable, metadata: MetadataTable) -> None:
     """What was merged is archived, the beginning and the compaction too."""
     for _ in range(2):
         metadata.compact()
@@ -172,7 +172,7 @@ def archived_there(table: ModelTable, metadata: MetadataTable) -> None:
             del table.storage.files[path]
 
 
-def archived_here(table: ModelTable, metadata: MetadataTable) -> None:
+def archived_here(table: SmallTable, metadata: MetadataTable) -> None:
     compacted(table, metadata)
     first = table.meta.active_timeline()[0].requested_time
     for path in [path for path in table.storage.files if f"/{first}" in path]:
@@ -180,27 +180,27 @@ def archived_here(table: ModelTable, metadata: MetadataTable) -> None:
             del table.storage.files[path]
 
 
-def failed_there(table: ModelTable, metadata: MetadataTable) -> None:
+def failed_there(table: SmallTable, metadata: MetadataTable) -> None:
     """A write was told there and never completed here; one hasn't completed even there."""
     files = [("a", {"nobody's_0-1-1_20990101000000000.parquet": 7})]
     metadata.add(table.tick(), files)
     metadata.add(table.tick(), files, complete=False)
 
 
-def newest(table: ModelTable, metadata: MetadataTable) -> tuple[str, list[tuple[str, Files]]]:
+def newest(table: SmallTable, metadata: MetadataTable) -> tuple[str, list[tuple[str, Files]]]:
     """Return time and records of the newest completed instant."""
     instant = table.meta.active_timeline().completed()[-1]
     return instant.requested_time, metadata.records_of(instant)
 
 
-def avro_logged(table: ModelTable, metadata: MetadataTable) -> None:
+def avro_logged(table: SmallTable, metadata: MetadataTable) -> None:
     commit(table)
     time, records = newest(table, metadata)
     metadata.write_log(time, AVRO_DATA, avro_block(records))
     metadata.complete(time)
 
 
-def deleted_and_written_again(table: ModelTable, metadata: MetadataTable) -> None:
+def deleted_and_written_again(table: SmallTable, metadata: MetadataTable) -> None:
     """A delete block takes a whole record away, whatever was in the base file and before it."""
     commit(table)
     time, records = newest(table, metadata)
@@ -209,7 +209,7 @@ def deleted_and_written_again(table: ModelTable, metadata: MetadataTable) -> Non
     metadata.add(time, [record for record in records if record[0] != "a"])
 
 
-def appended(table: ModelTable, metadata: MetadataTable) -> None:
+def appended(table: SmallTable, metadata: MetadataTable) -> None:
     """Of a file that is said twice the greater size counts, whichever comes last."""
     commit(table)
     time, records = newest(table, metadata)
@@ -241,7 +241,7 @@ def appended(table: ModelTable, metadata: MetadataTable) -> None:
     ],
 )
 def test_a_metadata_table_in_step_says_what_a_listing_says(
-    version: int, change: Callable[[ModelTable, MetadataTable], object]
+    version: int, change: Callable[[SmallTable, MetadataTable], object]
 ) -> None:
     table, metadata = kept(version)
     change(table, metadata)
@@ -266,11 +266,11 @@ def test_a_command_voids_what_came_before_it(again: bool) -> None:
 # Out of step.
 
 
-def not_told_last(table: ModelTable, metadata: MetadataTable) -> None:
+def not_told_last(table: SmallTable, metadata: MetadataTable) -> None:
     commit(table)
 
 
-def not_told_between(table: ModelTable, metadata: MetadataTable) -> None:
+def not_told_between(table: SmallTable, metadata: MetadataTable) -> None:
     commit(table)
     time, _ = newest(table, metadata)
     metadata.told[time] = []
@@ -278,67 +278,67 @@ def not_told_between(table: ModelTable, metadata: MetadataTable) -> None:
     metadata.follow()
 
 
-def told_in_part(table: ModelTable, metadata: MetadataTable) -> None:
+def told_in_part(table: SmallTable, metadata: MetadataTable) -> None:
     """The instant is there, its log isn't."""
     (path,) = [path for path in metadata.files() if path.endswith("_0-1-3")]
     del table.storage.files[path]
 
 
-def not_completed_there(table: ModelTable, metadata: MetadataTable) -> None:
+def not_completed_there(table: SmallTable, metadata: MetadataTable) -> None:
     commit(table)
     time, records = newest(table, metadata)
     metadata.add(time, records, complete=False)
     metadata.put_instant(Instant(time, DELTA_COMMIT, State.INFLIGHT))
 
 
-def cleaned_unsaid(table: ModelTable, metadata: MetadataTable) -> None:
+def cleaned_unsaid(table: SmallTable, metadata: MetadataTable) -> None:
     cleaned(table)
 
 
-def no_base(table: ModelTable, metadata: MetadataTable) -> None:
+def no_base(table: SmallTable, metadata: MetadataTable) -> None:
     del table.storage.files[next(path for path in metadata.files() if path.endswith(".hfile"))]
 
 
-def no_timeline(table: ModelTable, metadata: MetadataTable) -> None:
+def no_timeline(table: SmallTable, metadata: MetadataTable) -> None:
     folder = f"{FOLDER}/{metadata.layout.folder}/"
     for path in [path for path in table.storage.files if path.startswith(folder)]:
         del table.storage.files[path]
 
 
-def not_there(table: ModelTable, metadata: MetadataTable) -> None:
+def not_there(table: SmallTable, metadata: MetadataTable) -> None:
     table.storage.delete_tree(FOLDER)
 
 
-def undone_there(table: ModelTable, metadata: MetadataTable) -> None:
+def undone_there(table: SmallTable, metadata: MetadataTable) -> None:
     metadata.put_instant(Instant(table.tick(), ROLLBACK, State.INFLIGHT))
 
 
-def logs_compacted(table: ModelTable, metadata: MetadataTable) -> None:
+def logs_compacted(table: SmallTable, metadata: MetadataTable) -> None:
     metadata.put_instant(Instant(table.tick(), LOG_COMPACTION, State.REQUESTED))
 
 
-def other_group(table: ModelTable, metadata: MetadataTable) -> None:
+def other_group(table: SmallTable, metadata: MetadataTable) -> None:
     metadata.put(f"files-0001-0_0-1-1_{BEGINNING}.hfile", b"")
 
 
-def other_command(table: ModelTable, metadata: MetadataTable) -> None:
+def other_command(table: SmallTable, metadata: MetadataTable) -> None:
     time = max(metadata.told)
     metadata.write_log(time, COMMAND, b"")
 
 
-def unheard_of(table: ModelTable, metadata: MetadataTable) -> None:
+def unheard_of(table: SmallTable, metadata: MetadataTable) -> None:
     """A block of an instant that the table had never, between two that it had."""
     time = str(int(min(metadata.told)) + 1)
     assert time < max(metadata.told)
     metadata.add(time, [("a", {"x": 1})])
 
 
-def unheard_of_and_merged(table: ModelTable, metadata: MetadataTable) -> None:
+def unheard_of_and_merged(table: SmallTable, metadata: MetadataTable) -> None:
     unheard_of(table, metadata)
     metadata.compact()
 
 
-def no_partition(table: ModelTable, metadata: MetadataTable) -> None:
+def no_partition(table: SmallTable, metadata: MetadataTable) -> None:
     commit(table)
     time, records = newest(table, metadata)
     name = f"f9-0_0-1-1_{time}.parquet"
@@ -367,7 +367,7 @@ def no_partition(table: ModelTable, metadata: MetadataTable) -> None:
     ],
 )
 def test_a_metadata_table_out_of_step_is_not_used(
-    version: int, change: Callable[[ModelTable, MetadataTable], object], reason: str
+    version: int, change: Callable[[SmallTable, MetadataTable], object], reason: str
 ) -> None:
     table, metadata = kept(version)
     change(table, metadata)
@@ -471,7 +471,7 @@ def test_it_is_used_if_it_was_told_of_everything(
     refused(table, "behind")
 
 
-def happen(table: ModelTable, metadata: MetadataTable, event: str) -> None:
+def happen(table: SmallTable, metadata: MetadataTable, event: str) -> None:
     """Let something happen to a table whose metadata table is kept, or to that."""
     if event == "commit":
         commit(table)
@@ -492,7 +492,7 @@ def happen(table: ModelTable, metadata: MetadataTable, event: str) -> None:
     metadata.follow()
 
 
-def archive_oldest(table: ModelTable, metadata: MetadataTable) -> None:
+def archive_oldest(table: SmallTable, metadata: MetadataTable) -> None:
     """Archive the oldest write, if the metadata table has merged it."""
     first = table.meta.active_timeline()[0].requested_time
     if first < metadata.merged != BEGINNING and len(table.meta.active_timeline()) > 3:
@@ -500,7 +500,7 @@ def archive_oldest(table: ModelTable, metadata: MetadataTable) -> None:
             del table.storage.files[path]
 
 
-def archive_merged(table: ModelTable, metadata: MetadataTable) -> None:
+def archive_merged(table: SmallTable, metadata: MetadataTable) -> None:
     """Archive what the metadata table has merged, of its own timeline."""
     folder = f"{FOLDER}/{metadata.layout.folder}/"
     for time in (BEGINNING, *metadata.told):

@@ -34,7 +34,7 @@ from tests.fsview.wide_table import (
     wide_table,
 )
 from tests.kit import golden
-from tests.kit.view_model import ModelTable
+from tests.kit.small_table import SmallTable
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import FileInfo
 from timeline.storage.faults import Effect
@@ -42,7 +42,7 @@ from timeline.storage.faults import Effect
 VERSIONS = pytest.mark.parametrize("version", [6, 9])
 
 
-def kept(version: int = 9, *, archive: bool = True) -> tuple[ModelTable, MetadataTable]:
+def kept(version: int = 9, *, archive: bool = True) -> tuple[SmallTable, MetadataTable]:
     """Return a table of many partitions with a metadata table; commits alone don't say all."""
     table = wide_table(version)
     metadata = MetadataTable(table)
@@ -53,7 +53,7 @@ def kept(version: int = 9, *, archive: bool = True) -> tuple[ModelTable, Metadat
     return table, metadata
 
 
-def load_all(table: ModelTable) -> tuple[TableView, Metrics]:
+def load_all(table: SmallTable) -> tuple[TableView, Metrics]:
     metrics = Metrics()
     view = TableView(table.storage, metrics=metrics)
     view.newest().load_all_partitions()
@@ -177,23 +177,23 @@ def test_an_archived_table_whose_logs_are_not_named_is_listed() -> None:
 # What fails.
 
 
-def behind(table: ModelTable, metadata: MetadataTable) -> None:
+def behind(table: SmallTable, metadata: MetadataTable) -> None:
     table.complete(table.begin([("p00", "p00-0")]))
 
 
-def damaged(table: ModelTable, metadata: MetadataTable) -> None:
+def damaged(table: SmallTable, metadata: MetadataTable) -> None:
     path = next(path for path in metadata.files() if path.endswith(".hfile"))
     data, time = table.storage.files[path]
     table.storage.files[path] = data[:60] + b"x" + data[61:], time
 
 
-def cut_off(table: ModelTable, metadata: MetadataTable) -> None:
+def cut_off(table: SmallTable, metadata: MetadataTable) -> None:
     path = next(path for path in metadata.files() if ".log." in path)
     data, time = table.storage.files[path]
     table.storage.files[path] = data[:-9], time
 
 
-def missing(table: ModelTable, metadata: MetadataTable) -> None:
+def missing(table: SmallTable, metadata: MetadataTable) -> None:
     table.storage.delete_tree(FOLDER)
 
 
@@ -204,7 +204,7 @@ def missing(table: ModelTable, metadata: MetadataTable) -> None:
 )
 def test_without_its_metadata_table_a_table_is_listed(
     version: int,
-    change: Callable[[ModelTable, MetadataTable], None],
+    change: Callable[[SmallTable, MetadataTable], None],
     reason: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -21,8 +21,8 @@ from fsview.routes import ROUTES
 from fsview.table_view import TableView
 from fsview.wire import PathForms
 from tests.kit import golden
+from tests.kit.small_table import SmallTable
 from tests.kit.troubled_storage import answers, changed, cuts, expected, foreign
-from tests.kit.view_model import ModelTable
 from timeline.errors import (
     CorruptMetadataError,
     InstantNotFoundError,
@@ -45,9 +45,9 @@ from timeline.storage.local import LocalStorage
 from timeline.table_config import CONFIG_PATH
 
 
-def a_table(version: int) -> tuple[ModelTable, TableView, Metrics]:
+def a_table(version: int) -> tuple[SmallTable, TableView, Metrics]:
     """Return a table with two commits in partitions a and b, and a view that has both loaded."""
-    table = ModelTable(version)
+    table = SmallTable(version=version)
     for _ in range(2):
         table.complete(table.begin([("a", "f1-0"), ("b", "f2-0")]))
     metrics = Metrics()
@@ -60,8 +60,8 @@ def names(view: LocalView, partition: str) -> list[str]:
     return [file.name for file in view.latest_base_files(partition)]
 
 
-def truth(table: ModelTable, partition: str) -> list[str]:
-    return [name for name, _ in table.truth.latest(partition).values()]
+def truth(table: SmallTable, partition: str) -> list[str]:
+    return [name for name, _ in table.model.latest(partition).values()]
 
 
 @contextmanager
@@ -74,7 +74,7 @@ def perhaps_refused(name: str) -> Iterator[None]:
             raise
 
 
-def without(table: ModelTable, gone: Callable[[str], bool]) -> dict[str, tuple[bytes, int]]:
+def without(table: SmallTable, gone: Callable[[str], bool]) -> dict[str, tuple[bytes, int]]:
     """Take files away; return them."""
     files = table.storage.files
     return {path: files.pop(path) for path in list(files) if gone(path)}
@@ -348,7 +348,7 @@ def test_a_commit_of_odd_files_is_followed_or_refused(odd: str) -> None:
                 assert route.encode(route.answer(view.newest(), params), PathForms.of("/t"))
 
 
-def completed_path(table: ModelTable) -> str:
+def completed_path(table: SmallTable) -> str:
     return table.meta.path_of(table.meta.active_timeline().completed()[-1])
 
 

@@ -12,7 +12,7 @@ from tests.fsview.wide_table import (
     small_table,
     wide_table,
 )
-from tests.kit.view_model import ModelTable
+from tests.kit.small_table import SmallTable
 
 
 @pytest.mark.parametrize("wide", [True, False])
@@ -42,7 +42,7 @@ def test_a_partition_is_listed_if_a_write_that_failed_had_begun_it() -> None:
     assert data_lists(table.storage) == before + 1
 
 
-def delete_b(table: ModelTable) -> None:
+def delete_b(table: SmallTable) -> None:
     """Replace what is in a partition, and let a clean delete it."""
     table.complete(table.begin([], [("b", "f2-0")]))
     gone = [path for path in table.storage.files if path.startswith("b/")]

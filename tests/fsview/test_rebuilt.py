@@ -17,8 +17,9 @@ from tests.fsview.test_follow import IN_FLIGHT, UNSAID_SIZES
 from tests.kit import golden
 from tests.kit.memory_storage import MemoryStorage
 from tests.kit.products import ALL, Product
+from tests.kit.small_model import DataFile
+from tests.kit.small_table import SmallTable
 from tests.kit.troubled_storage import TroubledStorage
-from tests.kit.view_model import DataFile, ModelTable
 from timeline.errors import StorageUnavailableError, ViewBehindError
 from timeline.instant import CLEAN, DELTA_COMMIT, RESTORE, ROLLBACK, State
 from timeline.metadata import CleanerPlan, InstantInfo, RestorePlan, RollbackPlan
@@ -27,15 +28,15 @@ VERSIONS = pytest.mark.parametrize("version", [6, 9])
 RACES = Product({"at every call": ALL, "at one call": ALL}, least=70)
 
 
-def a_table(version: int = 9) -> ModelTable:
+def a_table(version: int = 9) -> SmallTable:
     """Return a table with two commits in two partitions."""
-    table = ModelTable(version)
+    table = SmallTable(version=version)
     for _ in range(2):
         table.complete(table.begin([("a", "f1-0"), ("a", "f2-0"), ("b", "f3-0")]))
     return table
 
 
-def opened(table: ModelTable, metrics: Metrics | None = None) -> TableView:
+def opened(table: SmallTable, metrics: Metrics | None = None) -> TableView:
     """Return a view of a table with everything loaded."""
     view = TableView(table.storage, metrics=metrics)
     view.newest().load_all_partitions()
@@ -47,9 +48,9 @@ def put(storage: MemoryStorage, path: str, size: int) -> None:
     storage.files[path] = (b"x" * size, 0)
 
 
-def newest_file(table: ModelTable, partition: str = "a", file_id: str = "f1-0") -> DataFile:
+def newest_file(table: SmallTable, partition: str = "a", file_id: str = "f1-0") -> DataFile:
     """Return the last committed file of a group."""
-    return table.truth.versions(partition)[file_id][0]
+    return table.model.versions(partition)[file_id][0]
 
 
 def told(checked: Checked) -> list[str]:
@@ -60,6 +61,7 @@ def told(checked: Checked) -> list[str]:
 # No false alarm.
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("scenario", golden.scenarios())
 def test_after_every_step_of_a_real_table_all_is_equal(scenario: str) -> None:
     storage = TroubledStorage(scenario)
@@ -153,7 +155,7 @@ def moving(storage: MemoryStorage, acts: Iterable[Callable[[], object]]) -> Iter
         one()
 
 
-def a_busy_writer(table: ModelTable) -> Iterator[Callable[[], Any]]:
+def a_busy_writer(table: SmallTable) -> Iterator[Callable[[], Any]]:
     """Yield what a writer and a cleaner do, one short act after another."""
     while True:
         write = table.begin([("a", "f1-0"), ("b", "f3-0")], leftover=True)
@@ -168,6 +170,7 @@ def a_busy_writer(table: ModelTable) -> Iterator[Callable[[], Any]]:
         yield lambda: table.complete(table.begin([("b", "o1-0")]))
 
 
+@pytest.mark.property
 @VERSIONS
 def test_a_writer_and_a_cleaner_at_work_make_no_difference(version: int) -> None:
     """One act before every call: files that come and go before an instant says so."""
@@ -259,19 +262,19 @@ def test_what_can_be_no_path_has_no_files_and_is_not_held(partition: str) -> Non
 # What differs is found, and right after a reload.
 
 
-def deleted(table: ModelTable) -> str:
+def deleted(table: SmallTable) -> str:
     file = newest_file(table)
     del table.storage.files[file.path]
     return f"partition 'a': {file.name} is held and isn't there"
 
 
-def grown(table: ModelTable) -> str:
+def grown(table: SmallTable) -> str:
     file = newest_file(table)
     put(table.storage, file.path, file.size + 7)
     return f"partition 'a': {file.name} is held with {file.size} bytes and has {file.size + 7}"
 
 
-def added(table: ModelTable) -> str:
+def added(table: SmallTable) -> str:
     name = f"new-0_0-1-0_{newest_file(table).instant}.parquet"
     put(table.storage, f"a/{name}", 5)
     return f"partition 'a': {name} of 5 bytes is there and isn't held"
@@ -280,7 +283,7 @@ def added(table: ModelTable) -> str:
 @VERSIONS
 @pytest.mark.parametrize("damage", [deleted, grown, added])
 def test_a_file_changed_behind_the_table_is_found_and_right_after_a_reload(
-    version: int, damage: Callable[[ModelTable], str]
+    version: int, damage: Callable[[SmallTable], str]
 ) -> None:
     table = a_table(version)
     metrics = Metrics()
@@ -487,7 +490,7 @@ def test_a_check_books_its_calls_and_syncs_only_for_news() -> None:
 
 
 def test_a_large_partition_is_compared_in_slices_that_may_break_off() -> None:
-    table = ModelTable(9)
+    table = SmallTable()
     count = 2 * SLICE + 1
     table.complete(table.begin([("a", f"f{n}-0") for n in range(count)]))
     view = opened(table)

@@ -8,7 +8,6 @@ from fsview.local import LocalView
 from fsview.metrics import Metrics
 from fsview.table_view import TableView
 from tests.kit.small_table import SmallTable
-from tests.kit.view_model import ModelTable
 from timeline.errors import StorageUnavailableError, ViewBehindError
 from timeline.table_config import read_table_config, write_table_config
 
@@ -24,13 +23,13 @@ def names(view: LocalView, partition: str) -> list[str]:
     return [file.name for file in view.latest_base_files(partition)]
 
 
-def truth(table: ModelTable, partition: str) -> list[str]:
-    return [name for name, _ in table.truth.latest(partition).values()]
+def truth(table: SmallTable, partition: str) -> list[str]:
+    return [name for name, _ in table.model.latest(partition).values()]
 
 
-def a_table(version: int = 9) -> tuple[ModelTable, TableView, Metrics]:
+def a_table(version: int = 9) -> tuple[SmallTable, TableView, Metrics]:
     """Return a table with one commit in partitions a and b, and a view that has both loaded."""
-    table = ModelTable(version)
+    table = SmallTable(version=version)
     table.complete(table.begin([("a", "f1-0"), ("b", "f2-0")]))
     metrics = Metrics()
     view = TableView(table.storage, metrics=metrics)
@@ -45,7 +44,7 @@ def test_a_write_that_is_gone_costs_a_listing_of_what_it_had_written() -> None:
     table.complete(table.begin([("a", "f1-0")]))
     after = view.sync()
     gone = pin(after)
-    last = table.truth.committed.popitem()[1]
+    last = table.model.committed.popitem()[1]
     for path in [path for path in table.storage.files if last.instant.requested_time in path]:
         del table.storage.files[path]
     view.sync()
@@ -110,7 +109,7 @@ def test_nobody_goes_on_from_a_first_write_that_was_rolled_back() -> None:
     """It is older than all that is left, as archived writes are."""
     table, view, metrics = a_table()
     client = pin(view.newest())
-    (write,) = table.truth.committed.values()
+    (write,) = table.model.committed.values()
     table.uncomplete(write)
     table.roll_back(table.pending[0])
     table.complete(table.begin([("a", "f1-0")]))

@@ -24,7 +24,8 @@ from tests.fsview.store.test_rocksdb_faults import CASES, DAMAGES
 from tests.kit.memory_storage import MemoryStorage
 from tests.kit.model import upgrading, writes
 from tests.kit.model.table import ModelTable
-from tests.kit.small_table import Group, Pending, SmallTable
+from tests.kit.small_model import Group, Write
+from tests.kit.small_table import SmallTable
 from tests.kit.stores import Restarted
 from timeline.errors import (
     StorageUnavailableError,
@@ -83,7 +84,7 @@ def in_steps(table: SmallTable, kept: Kept, asked: Callable[[TableView], None]) 
     asked(view)
     view = opened(table, kept)
     asked(view)
-    table.roll_back(pending)
+    table.take_back(pending)
     table.write(("d", "d1"), replaces=[("d", "d0")])
     asked(view)
 
@@ -281,7 +282,7 @@ class Written:
         self._table = SmallTable(self.storage)
         self._table.write(*EVERYWHERE)
         self._order = random.Random(seed)
-        self._pending: list[Pending] = []
+        self._pending: list[Write] = []
 
     def move(self) -> str | None:
         """Do something; return the requested time of what completed."""
@@ -295,7 +296,7 @@ class Written:
         if what < 0.35 and self._pending:
             return table.complete(self._pending.pop(0))
         if what < 0.45 and self._pending:
-            table.roll_back(self._pending.pop(0))
+            table.take_back(self._pending.pop(0))
             return None
         return table.write(*groups, (f"new{order.randrange(5)}", "n"))
 

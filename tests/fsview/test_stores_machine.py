@@ -122,9 +122,7 @@ class StoredMachine(TableMachine):
         """End a service, and begin another that is asked at once or later."""
         running = self.services()
         service = running[number % len(running)]
-        # What is nothing isn't remembered.
-        versions = service.view.newest().snapshot.files.versions
-        held = [p for p in service.view.held_partitions() if not versions[p].is_empty]
+        held = service.view.held_partitions()
         before = service.listed_or_loaded_anew()
         if service is self.watcher:
             self.held.clear()  # views end with their service

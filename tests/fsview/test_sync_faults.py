@@ -10,7 +10,7 @@ import pytest
 from fsview.metrics import Metrics
 from fsview.table_view import TableView
 from tests.kit.memory_storage import MemoryStorage
-from tests.kit.view_model import ModelTable
+from tests.kit.small_table import SmallTable
 from timeline.errors import (
     CorruptMetadataError,
     InstantNotFoundError,
@@ -22,9 +22,9 @@ from timeline.instant import Instant
 from timeline.storage.faults import Effect, Fault, FaultyStorage
 
 
-def a_table(version: int = 9) -> ModelTable:
+def a_table(version: int = 9) -> SmallTable:
     """Return a table with one commit in two partitions."""
-    table = ModelTable(version)
+    table = SmallTable(version=version)
     table.complete(table.begin([("a", "f1-0"), ("b", "f2-0")]))
     return table
 
@@ -34,7 +34,7 @@ def names(table: TableView, partition: str = "a") -> list[str]:
     return [file.name for file in table.newest().latest_base_files(partition)]
 
 
-def completed_path(table: ModelTable, nth: int = -1) -> str:
+def completed_path(table: SmallTable, nth: int = -1) -> str:
     """Return the path of the file of the nth completed instant."""
     return table.meta.path_of(table.meta.active_timeline().completed()[nth])
 
@@ -98,7 +98,7 @@ def test_every_call_of_a_sync_may_fail_and_the_next_one_catches_up() -> None:
         for effect in (Effect.ERROR_BEFORE, Effect.ERROR_AFTER):
             table.complete(table.begin([("a", "f1-0")]))
             table.finish_clean(*table.begin_clean(table.to_clean()))
-            expected = table.truth.latest("a")
+            expected = table.model.latest("a")
             before = view.newest().snapshot
             broken = TableView(FaultyStorage(table.storage, [Fault(nth, effect)]))
             with pytest.raises(StorageUnavailableError, match="injected"):
@@ -132,7 +132,7 @@ def test_a_sync_that_fails_in_the_middle_shows_nothing_of_what_it_read() -> None
         assert view.newest().snapshot is snapshot
         assert names(view) == before
     view.sync()
-    assert names(view) == [name for name, _ in table.truth.latest("a").values()]
+    assert names(view) == [name for name, _ in table.model.latest("a").values()]
 
 
 def test_an_instant_that_vanishes_after_the_listing_is_looked_for_anew() -> None:
@@ -150,7 +150,7 @@ def test_an_instant_that_vanishes_after_the_listing_is_looked_for_anew() -> None
 
     with failing(table.storage, vanish):
         view.sync()
-    assert names(view) == [name for name, _ in table.truth.latest("a").values()]
+    assert names(view) == [name for name, _ in table.model.latest("a").values()]
 
 
 def test_an_instant_that_stays_unreadable_is_named() -> None:
@@ -201,7 +201,7 @@ def test_a_writer_that_commits_between_the_listings_is_seen() -> None:
     with failing(table.storage, race):
         held = pinned.latest_base_files("a")
     assert [file.instant for file in held] == [pinned.timeline[0].requested_time]
-    assert names(view) == [name for name, _ in table.truth.latest("a").values()]
+    assert names(view) == [name for name, _ in table.model.latest("a").values()]
     assert names(view) != [file.name for file in held]
 
 
@@ -227,7 +227,7 @@ def test_when_only_cleans_came_since_the_newest_answers() -> None:
     view = TableView(table.storage)
     pinned = view.sync()
     table.finish_clean(*table.begin_clean(table.to_clean()))
-    assert [file.name for file in pinned.all_base_files("a")] == table.truth.all_names("a")
+    assert [file.name for file in pinned.all_base_files("a")] == table.model.all_names("a")
 
 
 def test_no_table_is_said_so() -> None:
@@ -235,13 +235,13 @@ def test_no_table_is_said_so() -> None:
         TableView(MemoryStorage()).newest()
 
 
-def emptied(table: ModelTable) -> None:
+def emptied(table: SmallTable) -> None:
     """Delete every instant."""
     for path in [path for path in table.storage.files if path.startswith(".hoodie/timeline")]:
         del table.storage.files[path]
 
 
-def without_an_instant(table: ModelTable) -> None:
+def without_an_instant(table: SmallTable) -> None:
     """Delete a completed write by hand."""
     first, second = (table.meta.active_timeline()[n] for n in (0, 1))
     assert first.requested_time < second.requested_time
@@ -258,7 +258,7 @@ def without_an_instant(table: ModelTable) -> None:
     ],
 )
 def test_what_cannot_be_followed_is_loaded_anew_and_counted(
-    change: Callable[[ModelTable], None], cause: str
+    change: Callable[[SmallTable], None], cause: str
 ) -> None:
     table = a_table()
     table.complete(table.begin([("a", "f1-0")]))
@@ -283,13 +283,13 @@ def test_a_table_written_anew_at_its_path_is_loaded_anew() -> None:
     view = TableView(table.storage, metrics=metrics)
     names(view)
     table.clock.advance(86_400_000)
-    other = ModelTable(9)
+    other = SmallTable()
     other.clock.advance(86_400_000)
     other.complete(other.begin([("a", "g1-0")]))
     table.storage.files.clear()
     table.storage.files.update(other.storage.files)
     view.sync()
-    assert names(view) == [name for name, _ in other.truth.latest("a").values()]
+    assert names(view) == [name for name, _ in other.model.latest("a").values()]
     assert metrics.get("reloads", cause="table-replaced") == 1
 
 
@@ -300,12 +300,12 @@ def test_while_a_clean_runs_what_it_may_have_deleted_is_not_answered() -> None:
         table.complete(table.begin([("a", "f1-0")]))
     clean = table.begin_clean(table.to_clean())
     view = TableView(table.storage).newest()
-    assert [name for name, _ in table.truth.latest("a").values()] == [
+    assert [name for name, _ in table.model.latest("a").values()] == [
         file.name for file in view.latest_base_files("a")
     ]
     with pytest.raises(ViewBehindError, match="was removed since"):
         view.all_base_files("a")
     table.finish_clean(*clean)
     view.sync()
-    assert [file.name for file in view.all_base_files("a")] == table.truth.all_names("a")
+    assert [file.name for file in view.all_base_files("a")] == table.model.all_names("a")
     assert view.table.storage.calls.snapshot()["list", "lookup"] == 1

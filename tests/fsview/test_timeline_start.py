@@ -6,17 +6,18 @@ import pytest
 
 from fsview.metrics import Metrics
 from fsview.table_view import TableView
-from tests.kit.view_model import ModelTable, Write
+from tests.kit.small_model import Write
+from tests.kit.small_table import SmallTable
 from timeline.instant import Instant, State
 
 
-def commit(table: ModelTable) -> Write:
+def commit(table: SmallTable) -> Write:
     write = table.begin([("a", "f1-0")])
     table.complete(write)
     return write
 
 
-def followed(table: ModelTable) -> tuple[TableView, Metrics]:
+def followed(table: SmallTable) -> tuple[TableView, Metrics]:
     metrics = Metrics()
     view = TableView(table.storage, metrics=metrics)
     view.newest().load_partitions(["a"])
@@ -29,13 +30,13 @@ def nothing_was_loaded_anew(metrics: Metrics) -> bool:
 
 @pytest.mark.parametrize("version", [6, 9])
 def test_a_write_archived_from_behind_a_rollback_is_not_a_lost_one(version: int) -> None:
-    table = ModelTable(version)
+    table = SmallTable(version=version)
     commit(table)
     failed = table.begin([("a", "f1-0")])
     table.roll_back(failed)
     writes = [commit(table) for _ in range(4)]
     view, metrics = followed(table)
-    first = min(table.truth.committed)
+    first = min(table.model.committed)
     for time in (first, writes[0].instant.requested_time):
         found = table.meta.active_timeline().find(time)
         assert found is not None
@@ -56,7 +57,7 @@ def test_a_write_archived_from_behind_a_rollback_is_not_a_lost_one(version: int)
 
 @pytest.mark.parametrize("version", [6, 9])
 def test_a_table_whose_only_write_is_rolled_back_is_the_same_table(version: int) -> None:
-    table = ModelTable(version)
+    table = SmallTable(version=version)
     only = commit(table)
     view, metrics = followed(table)
     table.uncomplete(only)

@@ -12,7 +12,7 @@ from fsview.from_commits import is_archived, read_table
 from fsview.metrics import Metrics
 from fsview.packed import PartitionVersion
 from fsview.table_view import TableView
-from tests.kit.view_model import ModelTable
+from tests.kit.small_table import SmallTable
 from timeline.errors import StorageUnavailableError
 from timeline.instant import CLEAN
 from timeline.meta_client import TableMetaClient
@@ -24,33 +24,33 @@ WIDE = [f"p{number:02d}" for number in range(LEAST_CALLS + 6)]
 """Partitions of a table that is dear to list."""
 
 
-def wide_table(version: int = 9) -> ModelTable:
+def wide_table(version: int = 9) -> SmallTable:
     """Return a table of many partitions, written by two commits."""
-    table = ModelTable(version)
+    table = SmallTable(version=version)
     table.complete(table.begin([(partition, f"{partition}-0") for partition in WIDE]))
     table.complete(table.begin([("p00", "p00-0"), ("p01", "p01-0")]))
     return table
 
 
-def small_table(version: int = 9) -> ModelTable:
+def small_table(version: int = 9) -> SmallTable:
     """Return a table of three commits in two partitions."""
-    table = ModelTable(version)
+    table = SmallTable(version=version)
     for _ in range(3):
         table.complete(table.begin([("a", "f1-0"), ("b", "f2-0")]))
     return table
 
 
-def cleaned(table: ModelTable) -> None:
+def cleaned(table: SmallTable) -> None:
     """Run a clean."""
     table.finish_clean(*table.begin_clean(table.to_clean()))
 
 
-def archived(table: ModelTable) -> None:
+def archived(table: SmallTable) -> None:
     """Put a file into the archive."""
     table.storage.create(f"{table.meta.layout.archive_folder}/anything", b"")
 
 
-def delete_partition(table: ModelTable, partition: str, files: tuple[str, ...]) -> None:
+def delete_partition(table: SmallTable, partition: str, files: tuple[str, ...]) -> None:
     """Write a clean that deleted a partition with its last files."""
     paths = tuple(CleanFileInfo(f"file:{table.storage.base_path}/{partition}/{f}") for f in files)
     plan = CleanerPlan(
@@ -102,7 +102,7 @@ def data_lists(storage: Storage) -> int:
     return storage.calls.snapshot().get(("list", "lookup"), 0)
 
 
-def assert_as_listed(view: TableView, table: ModelTable) -> None:
+def assert_as_listed(view: TableView, table: SmallTable) -> None:
     """Compare the newest view of a table with what lies there."""
     snapshot = view.sync().snapshot
     there = listed(table.storage)
@@ -111,7 +111,7 @@ def assert_as_listed(view: TableView, table: ModelTable) -> None:
 
 
 def assert_every_call_of_a_load_may_fail(
-    table: ModelTable, effect: Effect, loaded: Callable[[Metrics], bool]
+    table: SmallTable, effect: Effect, loaded: Callable[[Metrics], bool]
 ) -> None:
     """Fail each call of a load of everything in turn: nothing is held, and the next load works.
 

@@ -1,20 +1,29 @@
-"""A copy-on-write table with files of a few bytes, written step by step through the meta client.
+"""A copy-on-write table with files of a few bytes, done to as Hudi's writers and cleaners do.
 
-It keeps a model beside the storage, made from what was done and not from what lies there: which
-files each group has, and when it was replaced.
+``SmallTable`` takes the steps in which they do it, and keeps beside the storage a naive model of
+what a reader must see. Nothing of ``fsview`` is used here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
 from tests.kit.memory_storage import MemoryStorage
+from tests.kit.small_model import DataFile, Group, Model, Write
 from timeline.clock import ManualClock, TimeGenerator
-from timeline.instant import COMMIT, REPLACE_COMMIT, SAVEPOINT, Instant, State
+from timeline.instant import CLEAN, COMMIT, REPLACE_COMMIT, ROLLBACK, SAVEPOINT, Instant, State
 from timeline.meta_client import TableMetaClient
 from timeline.metadata import (
+    CleanerPlan,
+    CleanFileInfo,
+    CleanMetadata,
+    CleanPartitionMetadata,
     CommitMetadata,
+    InstantInfo,
+    RollbackMetadata,
+    RollbackPartitionMetadata,
+    RollbackPlan,
+    RollbackRequest,
     SavepointMetadata,
     SavepointPartitionMetadata,
     WriteStat,
@@ -23,61 +32,9 @@ from timeline.partition_metadata import write_partition_metadata
 from timeline.storage.base import Storage
 from timeline.table_config import TableConfig, write_table_config
 
-Group = tuple[str, str]
-
-
-@dataclass
-class Pending:
-    """A write under way."""
-
-    instant: Instant
-    groups: list[Group]
-    replaces: list[Group]
-    files: dict[Group, str]
-
-
-@dataclass
-class Model:
-    """What was committed: group → [(requested time, file path)], oldest first; and the rest."""
-
-    versions: dict[Group, list[tuple[str, str]]] = field(default_factory=dict)
-    replaced: dict[Group, str] = field(default_factory=dict)
-    saved: dict[str, set[str]] = field(default_factory=dict)
-    writes: list[str] = field(default_factory=list)
-
-    def read_at(self, time: str) -> set[str]:
-        """Return the files that a reader whose last instant is ``time`` reads."""
-        found = set()
-        for group, versions in self.versions.items():
-            if self.replaced.get(group, "~") <= time:
-                continue
-            old_enough = [path for instant, path in versions if instant <= time]
-            found.update(old_enough[-1:])
-        return found
-
-    def to_keep(self, earliest: str) -> set[str]:
-        """Return the files that a full clean back to ``earliest`` leaves."""
-        keep = set().union(*self.saved.values())
-        for group, versions in self.versions.items():
-            if self.replaced.get(group, "~") < earliest:
-                continue
-            before = [version for version in versions if version[0] < earliest]
-            keep.update(path for _, path in before[-1:])
-            keep.update(path for instant, path in versions if instant >= earliest)
-        return keep
-
-    def may_stay(self, earliest: str) -> set[str]:
-        """Return the files of groups replaced since ``earliest``: no clean looks into these."""
-        return {
-            path
-            for group, versions in self.versions.items()
-            if self.replaced.get(group, "") >= earliest
-            for _, path in versions
-        }
-
 
 class SmallTable:
-    """One table on one storage; ``clock`` moves a second with every instant."""
+    """One table on one storage; every instant takes a second."""
 
     def __init__(
         self, storage: Storage | None = None, *, version: int = 9, partitioned: bool = True
@@ -95,80 +52,181 @@ class SmallTable:
         self.meta = TableMetaClient.open(self.storage)
         self.times = TimeGenerator(self.clock, wait=lambda seconds: None)
         self.model = Model()
+        self.pending: list[Write] = []
+        self._counter = 0
 
     def tick(self) -> str:
         """Return the next time."""
         self.clock.advance(1000)
         return self.times.next()
 
+    # Writes.
+
     def begin(
-        self, groups: Iterable[Group], *, replaces: Iterable[Group] = (), inflight: bool = True
-    ) -> Pending:
+        self,
+        groups: Iterable[Group],
+        replaces: Iterable[Group] = (),
+        *,
+        leftover: bool = False,
+        inflight: bool = True,
+    ) -> Write:
         """Start a write: its files are there, its instant is pending."""
         replaces = list(replaces)
-        action = REPLACE_COMMIT if replaces else COMMIT
         time = self.tick()
-        instant = self.meta.create_requested(action, time)
+        instant = self.meta.create_requested(REPLACE_COMMIT if replaces else COMMIT, time)
         if inflight:
             instant = self.meta.transition_to_inflight(instant)
-        files = {}
+        write = Write(instant, [], [], replaces)
         for partition, file_id in groups:
             write_partition_metadata(self.storage, partition, time)
+            self._counter += 1
             name = f"{file_id}_0-0-0_{time}.parquet"
-            path = f"{partition}/{name}" if partition else name
-            with self.storage.create_stream(path) as stream:
-                stream.write(time.encode())
-            files[partition, file_id] = path
-        return Pending(instant, list(files), replaces, files)
+            file = DataFile(partition, file_id, time, name, self._counter % 50 + 1)
+            self.storage.create(file.path, b"x" * file.size)
+            write.files.append(file)
+            if leftover:
+                again = file.path.replace("_0-0-0_", "_0-1-0_")
+                self.storage.create(again, b"again")
+                write.leftovers.append(again)
+        self.pending.append(write)
+        return write
 
-    def complete(self, pending: Pending) -> str:
-        """Commit a write that was begun; return its requested time."""
-        time = pending.instant.requested_time
-        stats: dict[str, list[WriteStat]] = {}
-        for group in pending.groups:
-            partition, file_id = group
-            before = self.model.versions.get(group)
-            stats.setdefault(partition, []).append(
-                WriteStat(
-                    file_id=file_id,
-                    path=pending.files[group],
-                    prev_commit=before[-1][0] if before else "null",
-                    partition_path=partition,
-                    file_size_in_bytes=len(time),
-                    num_writes=1,
-                )
+    def complete(self, write: Write) -> str:
+        """Delete what tasks left over, then complete; return the requested time."""
+        for path in write.leftovers:
+            self.storage.delete(path)
+        before = self.model.groups()
+        stats: dict[str, tuple[WriteStat, ...]] = {}
+        for file in write.files:
+            stat = WriteStat(
+                file_id=file.file_id,
+                path=file.path,
+                prev_commit=before[file.group][0].instant if file.group in before else "null",
+                partition_path=file.partition,
+                file_size_in_bytes=file.size,
+                num_writes=1,
             )
-        gone: dict[str, list[str]] = {}
-        for partition, file_id in pending.replaces:
-            gone.setdefault(partition, []).append(file_id)
+            stats[file.partition] = (*stats.get(file.partition, ()), stat)
+        replaced: dict[str, tuple[str, ...]] = {}
+        for partition, file_id in write.replaces:
+            replaced[partition] = (*replaced.get(partition, ()), file_id)
         metadata = CommitMetadata(
-            {partition: tuple(found) for partition, found in stats.items()},
-            operation_type="INSERT_OVERWRITE" if gone else "UPSERT",
-            partition_to_replace_file_ids={p: tuple(ids) for p, ids in gone.items()},
+            stats,
+            operation_type="INSERT_OVERWRITE" if replaced else "UPSERT",
+            partition_to_replace_file_ids=replaced,
         )
-        self.meta.complete(pending.instant, metadata, self.tick())
-        for group in pending.groups:
-            self.model.versions.setdefault(group, []).append((time, pending.files[group]))
-            self.model.versions[group].sort()
-        self.model.replaced.update(dict.fromkeys(pending.replaces, time))
-        self.model.writes.append(time)
-        self.model.writes.sort()
+        self.meta.complete(write.instant, metadata, self.tick())
+        self.pending.remove(write)
+        time = write.instant.requested_time
+        self.model.committed[time] = write
+        self.model.files.update({file.path: file for file in write.files})
         return time
 
     def write(self, *groups: Group, replaces: Iterable[Group] = ()) -> str:
         """Commit one file for each group; return the requested time."""
-        return self.complete(self.begin(groups, replaces=replaces))
+        return self.complete(self.begin(groups, replaces))
 
-    def roll_back(self, pending: Pending) -> None:
+    def take_back(self, write: Write) -> None:
         """Take a write that was begun away, without a trace on the timeline."""
-        for path in pending.files.values():
+        for path in write.paths:
             self.storage.delete(path)
-        instant = pending.instant
-        if instant.state is State.INFLIGHT:
-            self.meta.delete_instant_file(instant)
-        self.meta.delete_instant_file(
-            Instant(instant.requested_time, instant.action, State.REQUESTED)
+        self._delete_instant(write.instant)
+        self.pending.remove(write)
+
+    def _delete_instant(self, pending: Instant) -> None:
+        if pending.state is State.INFLIGHT:
+            self.meta.delete_instant_file(pending)
+        asked = Instant(pending.requested_time, pending.action, State.REQUESTED)
+        self.meta.delete_instant_file(asked)
+
+    def uncomplete(self, write: Write) -> None:
+        """Begin to undo a committed write: it is in flight again."""
+        time = write.instant.requested_time
+        found = self.meta.active_timeline().find(time)
+        assert found is not None
+        self.meta.delete_instant_file(found)
+        del self.model.committed[time]
+        for file in write.files:
+            self.model.files.pop(file.path, None)
+        self.pending.append(write)
+
+    def roll_back(self, write: Write) -> None:
+        """Undo a write in flight: plan, delete its files, its instant, complete."""
+        time = write.instant.requested_time
+        partitions: dict[str, list[str]] = {f.partition: [] for f in write.files}
+        for path in (*(file.path for file in write.files), *write.leftovers):
+            if self.storage.stat(path) is not None:
+                partitions[path.rpartition("/")[0]].append(path)
+        plan = RollbackPlan(
+            InstantInfo(time, write.instant.action),
+            tuple(
+                RollbackRequest(p, files_to_be_deleted=tuple(self._full(path) for path in paths))
+                for p, paths in partitions.items()
+            ),
         )
+        rollback = self.meta.create_requested(ROLLBACK, self.tick(), plan)
+        rollback = self.meta.transition_to_inflight(rollback)
+        for paths in partitions.values():
+            for path in paths:
+                self.storage.delete(path)
+        self._delete_instant(write.instant)
+        done = RollbackMetadata(
+            rollback.requested_time,
+            commits_rollback=(time,),
+            partition_metadata={
+                p: RollbackPartitionMetadata(p, tuple(self._full(path) for path in paths))
+                for p, paths in partitions.items()
+            },
+            instants_rollback=(InstantInfo(time, write.instant.action),),
+        )
+        self.meta.complete(rollback, done, self.tick())
+        self.pending.remove(write)
+
+    def _full(self, path: str) -> str:
+        return f"file:{self.storage.base_path}/{path}"
+
+    # Cleans.
+
+    def to_clean(self) -> list[DataFile]:
+        """Return what a clean may delete: all but the two newest of each group, and replaced
+        groups."""
+        found = []
+        gone = self.model.replaced()
+        newest = max(self.model.committed, default="")
+        for group, files in self.model.groups().items():
+            found += files if gone.get(group, newest) < newest else files[2:]
+        return sorted(found, key=lambda file: file.path)
+
+    def begin_clean(self, files: list[DataFile]) -> tuple[Instant, list[DataFile]]:
+        """Plan a clean of these files and delete the first of them."""
+        paths: dict[str, tuple[CleanFileInfo, ...]] = {}
+        for file in files:
+            info = CleanFileInfo(self._full(file.path))
+            paths[file.partition] = (*paths.get(file.partition, ()), info)
+        plan = CleanerPlan(file_paths_to_be_deleted_per_partition=paths)
+        clean = self.meta.create_requested(CLEAN, self.tick(), plan)
+        clean = self.meta.transition_to_inflight(clean, plan)
+        for file in files[:1]:
+            self.storage.delete(file.path)
+        return clean, files
+
+    def finish_clean(self, clean: Instant, files: list[DataFile]) -> None:
+        """Delete the rest and complete."""
+        names: dict[str, tuple[str, ...]] = {}
+        for file in files:
+            self.storage.delete(file.path)
+            names[file.partition] = (*names.get(file.partition, ()), file.name)
+            self.model.files.pop(file.path, None)
+        done = CleanMetadata(
+            clean.requested_time,
+            partition_metadata={
+                p: CleanPartitionMetadata(p, success_delete_files=found)
+                for p, found in names.items()
+            },
+        )
+        self.meta.complete(clean, done, self.tick())
+
+    # Savepoints.
 
     def savepoint(self, time: str) -> None:
         """Protect what a reader at ``time`` reads."""
@@ -195,6 +253,8 @@ class SmallTable:
         self.meta.delete_instant_file(Instant(time, SAVEPOINT, State.INFLIGHT))
         del self.model.saved[time]
 
+    # What there is.
+
     def data_files(self) -> set[str]:
         """Return the paths of all data files there are."""
         return set(_data_files(self.storage, ""))
@@ -202,9 +262,8 @@ class SmallTable:
     def partitions(self) -> Mapping[str, list[str]]:
         """Return the file ids by partition, replaced ones left out."""
         found: dict[str, list[str]] = {}
-        for group in self.model.versions:
-            if group not in self.model.replaced:
-                found.setdefault(group[0], []).append(group[1])
+        for partition, file_id in self.model.newest():
+            found.setdefault(partition, []).append(file_id)
         return found
 
 

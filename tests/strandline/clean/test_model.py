@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from fsview.table_view import TableView
 from strandline.clean.policy import CleanSettings, earliest_to_retain
 from strandline.clean.run import Cleaner
-from tests.kit.small_table import Pending, SmallTable
+from tests.kit.small_model import Write
+from tests.kit.small_table import SmallTable
 from timeline.errors import StorageUnavailableError
 
 PARTITIONS = ("p=1", "p=2", "p=3")
@@ -41,7 +42,7 @@ class Machine:
         self.table = SmallTable(version=version)
         self.settings = CleanSettings(retained=retained, parallelism=1)
         self.tables = TableView(self.table.storage)
-        self.pending: list[Pending] = []
+        self.pending: list[Write] = []
         self.fresh = 0
         self.restart()
 
@@ -73,7 +74,7 @@ class Machine:
         elif name == "complete" and self.pending:
             table.complete(self.pending.pop(0))
         elif name == "roll back" and self.pending:
-            table.roll_back(self.pending.pop())
+            table.take_back(self.pending.pop())
         elif name == "clean":
             self.clean()
         elif name == "clean badly":
@@ -117,7 +118,7 @@ class Machine:
                 assert model.read_at(time) <= there
         for saved in model.saved.values():
             assert saved <= there
-        under_way = {path for pending in self.pending for path in pending.files.values()}
+        under_way = {path for pending in self.pending for path in pending.paths}
         assert under_way <= there
         # Looking only at what changed since leaves just what looking at everything would.
         if fully:

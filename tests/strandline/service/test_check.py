@@ -22,7 +22,7 @@ from strandline.service.options import CHECK_INTERVAL_S, PartsOptions, ServerOpt
 from strandline.service.server import ServiceServer
 from tests.kit.live_service import TOKEN, HttpClient
 from tests.kit.memory_storage import MemoryStorage
-from tests.kit.view_model import ModelTable
+from tests.kit.small_table import SmallTable
 from timeline.errors import StorageUnavailableError
 from timeline.storage.base import Storage
 
@@ -34,10 +34,10 @@ class Tables:
     """Opens ``/lake/<name>`` as a table of its own with one commit in three partitions."""
 
     def __init__(self) -> None:
-        self.made: dict[str, ModelTable] = {}
+        self.made: dict[str, SmallTable] = {}
 
     def __call__(self, base_path: str, options: Mapping[str, Any] | None) -> Storage:
-        table = ModelTable(9)
+        table = SmallTable()
         table.complete(table.begin([(p, f"f{n}-0") for n, p in enumerate(PARTITIONS)]))
         table.storage.base_path = base_path
         self.made[base_path] = table
@@ -105,9 +105,9 @@ class Lake:
         return {outcome: count for outcome, count in found.items() if count}
 
 
-def grow(table: ModelTable, partition: str) -> int:
+def grow(table: SmallTable, partition: str) -> int:
     """Let a file of a partition grow behind everybody's back; return its size now."""
-    (file,) = table.truth.versions(partition)[f"f{PARTITIONS.index(partition)}-0"]
+    (file,) = table.model.versions(partition)[f"f{PARTITIONS.index(partition)}-0"]
     table.storage.files[file.path] = (b"x" * (file.size + 9), 0)
     return file.size + 9
 

@@ -1,0 +1,132 @@
+"""What a reader must see of a copy-on-write table, from what was done to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from timeline.instant import Instant
+
+Group = tuple[str, str]
+"""(partition, file id)"""
+Shown = dict[str, tuple[str, int]]
+"""File id → (file name, size)."""
+EVER = "~"
+"""Later than every time."""
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """One base file."""
+
+    partition: str
+    file_id: str
+    instant: str
+    name: str
+    size: int
+
+    @property
+    def path(self) -> str:
+        return f"{self.partition}/{self.name}" if self.partition else self.name
+
+    @property
+    def group(self) -> Group:
+        return self.partition, self.file_id
+
+
+@dataclass
+class Write:
+    """A write: its instant, its files, what its tasks left over, the groups that it replaces."""
+
+    instant: Instant
+    files: list[DataFile]
+    leftovers: list[str]
+    replaces: list[Group]
+
+    @property
+    def groups(self) -> list[Group]:
+        return [file.group for file in self.files]
+
+    @property
+    def paths(self) -> set[str]:
+        return {file.path for file in self.files}
+
+
+@dataclass
+class Model:
+    """What a reader must see at some moment.
+
+    Attributes:
+        files: By path, those of committed writes that no clean deleted.
+        committed: By requested time.
+        saved: Time of a savepoint → the paths that it protects.
+    """
+
+    files: dict[str, DataFile] = field(default_factory=dict)
+    committed: dict[str, Write] = field(default_factory=dict)
+    saved: dict[str, set[str]] = field(default_factory=dict)
+
+    @property
+    def writes(self) -> list[str]:
+        """The requested times of the committed writes, oldest first."""
+        return sorted(self.committed)
+
+    def replaced(self) -> dict[Group, str]:
+        """Return when each replaced group was."""
+        found: dict[Group, str] = {}
+        for time in self.writes:
+            found.update(dict.fromkeys(self.committed[time].replaces, time))
+        return found
+
+    def groups(self) -> dict[Group, list[DataFile]]:
+        """Return the committed files of each group, newest first."""
+        found: dict[Group, list[DataFile]] = {}
+        for file in sorted(self.files.values(), key=lambda file: file.instant, reverse=True):
+            if file.instant in self.committed:
+                found.setdefault(file.group, []).append(file)
+        return found
+
+    def versions(self, partition: str) -> dict[str, list[DataFile]]:
+        """Return the committed files of each group of a partition, newest first."""
+        return {group[1]: files for group, files in self.groups().items() if group[0] == partition}
+
+    def newest(self, as_of: str = EVER) -> dict[Group, DataFile]:
+        """Return each live group's newest file, as of a time or now."""
+        gone = self.replaced()
+        found = {}
+        for group, files in self.groups().items():
+            old_enough = [file for file in files if file.instant <= as_of]
+            if old_enough and not gone.get(group, EVER + EVER) <= as_of:
+                found[group] = old_enough[0]
+        return found
+
+    def latest(self, partition: str, as_of: str = EVER) -> Shown:
+        """Return each live group's newest file in a partition, as of a time or now."""
+        return {
+            file.file_id: (file.name, file.size)
+            for file in self.newest(as_of).values()
+            if file.partition == partition
+        }
+
+    def read_at(self, time: str) -> set[str]:
+        """Return the files that a reader whose last instant is ``time`` reads."""
+        return {file.path for file in self.newest(time).values()}
+
+    def all_names(self, partition: str) -> list[str]:
+        """Return every committed file of the live groups, by group, newest first."""
+        live, gone = self.versions(partition), self.replaced()
+        return [f.name for key in sorted(live) if (partition, key) not in gone for f in live[key]]
+
+    def to_keep(self, earliest: str) -> set[str]:
+        """Return the files that a full clean back to ``earliest`` leaves."""
+        keep = set().union(*self.saved.values())
+        gone = self.replaced()
+        for group, files in self.groups().items():
+            if gone.get(group, EVER) >= earliest:
+                keep.update(file.path for file in files if file.instant >= earliest)
+                keep.update([file.path for file in files if file.instant < earliest][:1])
+        return keep
+
+    def may_stay(self, earliest: str) -> set[str]:
+        """Return the files of groups replaced since ``earliest``: no clean looks into these."""
+        gone = self.replaced()
+        return {f.path for f in self.files.values() if gone.get(f.group, "") >= earliest}
