@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from fsview.delta import delta_of, planned_removals
+from fsview.delta import planned_removals
 from fsview.file_names import PARTITION_METADATA, parse_base_name
 from fsview.model import CompactionOperation
 from fsview.snapshot import GroupKey, Snapshot
@@ -24,7 +24,6 @@ from timeline.instant import (
     COMPACTION,
     LOG_COMPACTION,
     REPLACE_COMMIT,
-    RESTORE,
     ROLLBACK,
     Instant,
     State,
@@ -36,7 +35,6 @@ from timeline.metadata import (
     CompactionPlanOperation,
     InstantMetadata,
     RequestedReplaceMetadata,
-    RestorePlan,
 )
 from timeline.storage.base import FileInfo, Storage, checked_path
 from timeline.table_config import META_FOLDER, TableConfig
@@ -263,35 +261,28 @@ def as_requested(client: TableMetaClient, instant: Instant) -> Instant:
     return client.as_found(Instant(instant.requested_time, instant.action, State.REQUESTED))
 
 
-def removals_under_way(client: TableMetaClient, active: Timeline) -> dict[str, frozenset[str]]:
-    """Return partition → names that cleans, rollbacks and restores under way may have removed."""
+def removals_under_way(
+    client: TableMetaClient, active: Timeline
+) -> dict[str, frozenset[str]] | None:
+    """Return partition → names that cleans and rollbacks under way may have removed.
+
+    ``None`` when one has ended, and left the timeline, since that was listed.
+
+    A restore needn't be asked: it takes an instant's completed file away before any data file, so
+    whatever it has removed was committed for nobody by then.
+
+    Cost: one read for each.
+
+    Source: Hudi 1.2.0 ``CopyOnWriteRollbackActionExecutor``, ``MergeOnReadRollbackActionExecutor``.
+    """
     names: dict[str, frozenset[str]] = {}
     for instant in active:
-        if instant.action not in (CLEAN, ROLLBACK, RESTORE) or instant.is_completed:
+        if instant.action not in (CLEAN, ROLLBACK) or instant.is_completed:
             continue
         try:
             plan = client.read_plan(instant)
-        except InstantNotFoundError:  # it has just ended
-            continue
-        for partition, found in _removed_by(client, active, plan).items():
+        except InstantNotFoundError:
+            return None
+        for partition, found in planned_removals(plan).items():
             names[partition] = names.get(partition, frozenset()) | found
-    return names
-
-
-def _removed_by(
-    client: TableMetaClient, active: Timeline, plan: InstantMetadata
-) -> dict[str, frozenset[str]]:
-    """Return partition → names that a plan under way may have removed."""
-    if not isinstance(plan, RestorePlan):
-        return planned_removals(plan)
-    # A restore's plan names instants only; what those wrote is in their metadata.
-    names: dict[str, frozenset[str]] = {}
-    for info in plan.instants_to_rollback:
-        instant = active.find(info.commit_time, info.action)
-        if instant is None or not instant.is_completed:
-            continue  # committed for nobody
-        delta = delta_of(client.read(instant), base_extensions(client.config))
-        for partition, change in delta.partitions.items():
-            added = frozenset(file.name for file in change.added)
-            names[partition] = names.get(partition, frozenset()) | added
     return names

@@ -148,9 +148,8 @@ def taken_back(
     version: PartitionVersion, change: PartitionChange, extensions: Collection[str]
 ) -> PartitionVersion:
     """Return the files before a change, with ghosts for what isn't known any more."""
-    ghosts = ghosts_of(version.partition, change.removed | change.extended, extensions)
-    added = [file.name for file in change.added]
-    return version.with_changes((), added).with_changes(ghosts)
+    before = version.with_changes((), [file.name for file in change.added])
+    return with_ghosts(before, change.removed | change.extended, extensions)
 
 
 def without_leftovers(
@@ -197,9 +196,7 @@ def without_late_logs(
     ]
     if not late:
         return version
-    return version.with_changes((), late).with_changes(
-        ghosts_of(version.partition, late, extensions)
-    )
+    return with_ghosts(version.with_changes((), late), late, extensions)
 
 
 def _is_after(written: str, completed: str) -> bool:
@@ -208,10 +205,14 @@ def _is_after(written: str, completed: str) -> bool:
     return written > completed or same_second
 
 
-def ghosts_of(partition: str, names: Iterable[str], extensions: Collection[str]) -> list[DataFile]:
-    """Return the files of some names, of which only the names are known."""
-    found = (parse_data_file(partition, name, UNKNOWN_SIZE, 0, extensions) for name in names)
-    return [file for file in found if file is not None]
+def with_ghosts(
+    version: PartitionVersion, names: Iterable[str], extensions: Collection[str]
+) -> PartitionVersion:
+    """Return the files with those of some names of which nothing else is known, if they aren't."""
+    found = (
+        parse_data_file(version.partition, name, UNKNOWN_SIZE, 0, extensions) for name in names
+    )
+    return version.with_changes(file for file in found if file is not None)
 
 
 def dated(delta: Delta, mtime_ms: int) -> Delta:

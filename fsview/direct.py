@@ -21,7 +21,8 @@ from fsview.model import BaseFile, FileSlice
 from fsview.packed import PartitionVersion, alone
 from fsview.rows import BASE_BYTES, HEAD_BYTES, base_tail, is_plain, read_head, unpack_id
 from fsview.snapshot import Snapshot
-from fsview.wire import PathForms, base_file_dto, dumps, encoded, file_slice_dto
+from fsview.wire import PathForms, base_file_dto, encoded, file_slice_dto
+from timeline.json_text import dumps
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +243,7 @@ class _Reader:
         """Read what some rows begin with."""
         s = self._snapshot
         instant, extension = read_head(key)
-        shown: bool | None = s.is_committed(instant)
+        shown: bool | None = s.is_visible(instant)
         if self._as_of is not None and instant > self._as_of:
             shown = False
         elif shown and (

@@ -11,7 +11,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
@@ -47,7 +48,8 @@ class TimelineFollower:
     """One table's history; safe to use from several threads.
 
     ``lock`` guards the swap of the history, the filling of ``Snapshot.files``, ``_suspect`` (why
-    the history is not to be trusted) and ``unfinished``, which says for an instant in flight which
+    the history is not to be trusted), ``_loading`` (the snapshots from which loads under way must
+    be brought forward) and ``unfinished``, which says for an instant in flight which
     partitions were listed with files of it; it is held for computation and for the
     store, never while the table's storage is called.
 
@@ -87,6 +89,7 @@ class TimelineFollower:
         self._on_another_table = on_another_table
         self._history: History | None = None
         self._suspect: str | None = None
+        self._loading: dict[object, Snapshot] = {}
         self.must_list = False
         self._client: TableMetaClient | None = None
         self._properties: FileInfo | None = None
@@ -109,6 +112,18 @@ class TimelineFollower:
         """Return the newest snapshot held; the table is read on first use."""
         history = self.held
         return self.sync() if history is None else history.newest
+
+    @contextmanager
+    def loading(self) -> Iterator[Snapshot]:
+        """Give a load the newest snapshot, and keep the way from there for as long as it lasts."""
+        start, load = self.newest(), object()
+        with self.lock:
+            self._loading[load] = start
+        try:
+            yield start
+        finally:
+            with self.lock:
+                del self._loading[load]
 
     def client_for(self, cause: str) -> TableMetaClient:
         """Return the table's client with its storage calls booked under ``cause``."""
@@ -195,7 +210,7 @@ class TimelineFollower:
                 self._outdate(self.history.newest)
             self.saved.save_anew(snapshot, must_list=self.must_list)
             self._client, self._properties = client, properties
-            self._history = History(kept).extended((Link(snapshot, anew=True),), self._retained)
+            self._swap(History(kept).extended((Link(snapshot, anew=True),), self._retained))
             self.unfinished.clear()
             if not kept:
                 self._suspect = None
@@ -223,7 +238,7 @@ class TimelineFollower:
             self._client, self._properties = client, properties
             self.unfinished.update(resumed.unfinished)
             self.must_list = resumed.must_list
-            history = self._history = History((Link(snapshot, anew=True),))
+            self._swap(history := History((Link(snapshot, anew=True),)))
         self.count("partition_loads", len(snapshot.files.versions), source="record")
         self._follow(history)
         return True
@@ -253,7 +268,7 @@ class TimelineFollower:
         """Bring the history up to the timeline as it is now."""
         client = self.client_for("sync")
         old = history.newest
-        active = client.active_timeline()
+        active = client.active_timeline().sharing(old.active)
         if active == old.active:
             return
         properties = self._stat_properties("sync")
@@ -300,10 +315,14 @@ class TimelineFollower:
                 return client.completion_times(active, first.completion)
 
             kept = self._retained
+            if self._loading:  # all from their starts on: a link for each step, one to tidy up
+                kept = max(kept, self._links_in_use(self.history) + len(news.steps) + 1)
             try:
                 links = list(walked(first, news.steps, completion, self._leftovers, kept=kept))
                 walked_to = links[-1].snapshot if links else first
                 last = settled(walked_to, news.active, completion(news.active), news.replaced)
+                walked_to.hash_like(self.history.newest)
+                last.hash_like(walked_to)
                 left, ended = self._left_behind(news, last)
             except StoreError as exc:
                 self.distrust(exc)
@@ -329,7 +348,7 @@ class TimelineFollower:
             else:
                 history = history.extended((Link(last, unclear=frozenset(unlisted)),), kept)
             self._client = client
-            self._history = history.barring(news.undone, news.lost)
+            self._swap(history.barring(news.undone, news.lost))
             for time in ended:
                 self.unfinished.pop(time, None)
         for cause, count in dropped.items():
@@ -340,22 +359,25 @@ class TimelineFollower:
         """Drop the oldest snapshot that is kept for clients that are behind.
 
         Returns:
-            How many bytes nobody needs any more; ``None`` when only the newest is left, or the
-            table is being changed just now.
+            How many bytes nobody needs any more; ``None`` when only those are left that are in
+            use, as the newest is, or the table is being changed just now.
         """
         if not self.lock.acquire(blocking=False):
             return None
         try:
             history = self._history
-            if history is None or len(history.links) < 2:
+            if history is None or len(history.links) <= max(1, self._links_in_use(history)):
                 return None
-            self._history = history.without_oldest()
+            self._swap(history.without_oldest())
         finally:
             self.lock.release()
         freed = _superseded(*history.links[:2])
         del history
         self.saved.store.collect()
         return freed
+
+    def _links_in_use(self, history: History) -> int:
+        return history.links_since(self._loading.values())
 
     def _leftovers(self, step: Step) -> Collection[str]:
         return self.unfinished.get(step.instant.requested_time, ()) if step.delta.writes else ()
@@ -376,6 +398,10 @@ class TimelineFollower:
         written = (s.instant for s in news.steps if s.delta.writes)
         ended = frozenset(i.requested_time for i in (*news.given_up, *written))
         return {"instant-vanished": frozenset(left)}, ended
+
+    def _swap(self, history: History) -> None:
+        """Show another history; with the lock held."""
+        self._history = history.indexed()
 
     # The past.
 
@@ -423,7 +449,7 @@ class TimelineFollower:
             return False
         with self.lock:
             if self.history.leads_from(branch.onto):
-                self._history = self.history.with_branch(branch, self._retained)
+                self._swap(self.history.with_branch(branch, self._retained))
         return True
 
 

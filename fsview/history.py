@@ -139,11 +139,22 @@ class History:
     def _by_hash(self) -> dict[str, Snapshot]:
         branched = (branch.start for branch in self.branches)
         kept = (link.snapshot for link in self.links if not link.barred)
-        return {
-            timeline_hash: snapshot
-            for snapshot in (*branched, *kept)
-            for timeline_hash in snapshot.hashes
-        }
+        found: dict[str, Snapshot] = {}
+        before: Snapshot | None = None
+        for snapshot in (*branched, *kept):
+            if before is not None:
+                snapshot.hash_like(before)
+            before = snapshot
+            found.update(dict.fromkeys(snapshot.hashes, snapshot))
+        return found
+
+    def indexed(self) -> History:
+        """Return this history with its snapshots' hashes made, by whoever publishes it.
+
+        Who asks for a snapshot then finds it in one step, on the event loop, too.
+        """
+        assert self._by_hash is not None
+        return self
 
     def meant(self, last_instant: str, timeline_hash: str) -> Snapshot | None:
         """Return the snapshot that a client means, ``None`` when it isn't kept.
@@ -224,9 +235,12 @@ class History:
                 for i in snapshot.timeline
             )
 
-        return self._of(
+        history = self._of(
             tuple(replace(link, barred=link.barred or bars(link.snapshot)) for link in self.links)
         )
+        # A branch may lead to a snapshot whose files the newest, which isn't barred, has, too.
+        branches = tuple(branch for branch in history.branches if not bars(branch.start))
+        return replace(history, branches=branches)
 
     # From one snapshot to another.
 
@@ -254,6 +268,10 @@ class History:
         """Return the steps from a snapshot to the newest; ``None`` when there is no way."""
         way = self.way(snapshot)
         return None if way is None else [link.step for link in way[1:] if link.step is not None]
+
+    def links_since(self, snapshots: Iterable[Snapshot]) -> int:
+        """Return how many links there are from the oldest of some snapshots on to the newest."""
+        return max((len(self.way(snapshot) or ()) for snapshot in snapshots), default=0)
 
     def unclear_since(self, snapshot: Snapshot) -> frozenset[str]:
         """Return the partitions of which a listing made at a kept snapshot is worth nothing now."""

@@ -5,14 +5,17 @@ A partition is listed, or the whole table read from metadata (``fsview.bootstrap
 Order of things in a load, which its soundness rests on: the files are looked for *before* the
 timeline, so whatever a writer did to a listing is on the timeline by the time it is looked at, as a
 completed instant (applied once more: that changes nothing) or as a pending plan (whose files come
-in as ghosts).
+in as ghosts). What happens after that look is followed (``fsview.arrival``), so that a writer who
+doesn't wait makes nobody list twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
+from functools import partial
 
+from fsview.arrival import Arrived, Found, arrived
 from fsview.bootstrap import Bootstrap, Loaded
 from fsview.build import (
     base_extensions,
@@ -21,9 +24,7 @@ from fsview.build import (
     list_partition,
     removals_under_way,
 )
-from fsview.delta import ghosts_of
 from fsview.follower import ATTEMPTS, TimelineFollower
-from fsview.history import known_after
 from fsview.packed import PartitionVersion
 from fsview.single_flight import Shared, SharedLoads
 from fsview.snapshot import LoadedFiles, Snapshot
@@ -127,7 +128,7 @@ class PartitionLoader:
     def _was_there(self, snapshot: Snapshot, partition: str) -> bool:
         """Whether a partition that was written since was there at an older snapshot."""
         files = self.version(snapshot, partition).files()
-        if any(snapshot.is_committed(file.instant) for file in files):
+        if any(snapshot.completion.is_completed(file.instant) for file in files):
             return True
         # Empty then, or not made yet: its own file says which instant made it.
         made = read_partition_metadata(self._follower.storage.for_cause("past"), partition)
@@ -176,7 +177,7 @@ class PartitionLoader:
         versions = self._follower.newest().files.versions
         missing = [partition for partition in partitions if partition not in versions]
         if missing:
-            self._fill(lambda start: self._listed(start, missing, nothing), nothing)
+            self._fill(partial(self._listed, partitions=missing, nothing=nothing), nothing)
 
     def _discover(self) -> None:
         """Find every partition and fill in those not loaded."""
@@ -198,7 +199,7 @@ class PartitionLoader:
         )
         return follower.newest().files.known is not None
 
-    def _listed(self, start: Snapshot, partitions: Iterable[str], nothing: set[str]) -> Loaded:
+    def _listed(self, start: Snapshot, *, partitions: Iterable[str], nothing: set[str]) -> Loaded:
         """List some partitions; see ``_load``."""
         storage = self._follower.storage.for_cause("lookup")
         extensions = base_extensions(start.config)
@@ -206,7 +207,9 @@ class PartitionLoader:
         for partition in partitions:
             listing = list_partition(storage, partition)
             self._bootstrap.listed(len(listing))
-            if not is_partition(listing):
+            if is_partition(listing):
+                nothing.discard(partition)  # it may have been when it was listed before
+            else:
                 nothing.add(partition)
                 if len(nothing) > STRAYS:
                     continue  # it would be forgotten at once
@@ -244,61 +247,59 @@ class PartitionLoader:
         return Loaded(versions, frozenset(known))
 
     def _fill(
-        self, find: Callable[[Snapshot], Loaded | None], nothing: Collection[str] = ()
+        self, find: Callable[[Snapshot], Loaded | None], nothing: set[str] | None = None
     ) -> None:
         """Find files, sync, and fill the newest snapshot; see the module's docstring for the order.
 
         Args:
             find: Finds them; ``None`` when there is nothing to fill in.
-            nothing: Those found that are no partitions.
+            nothing: Takes those found that are no partitions.
 
         Raises:
             StorageUnavailableError: The table was changed beyond following each time it was listed.
+
+        Cost: beside the search one listing of the timeline, and a listing of each partition that
+            was changed beyond following.
         """
+        nothing = set() if nothing is None else nothing
         follower = self._follower
+        wanted = find
         for _ in range(ATTEMPTS):
-            start = follower.newest()
-            loaded = find(start)
-            if loaded is None:
+            with follower.loading() as start:
+                loaded = wanted(start)
+                if loaded is None:
+                    return
+                looked = follower.sync()
+                ghosts = removals_under_way(follower.client_for("lookup"), looked.active)
+                if ghosts is None:
+                    continue
+                there = self._arrive(Found(start, loaded, looked, ghosts), nothing)
+            if there is None:
+                wanted = find
+                continue
+            follower.count("partition_loads", len(there.versions), source=loaded.source)
+            for cause in there.again.values():
+                follower.count("partition_reloads", cause=cause)
+            if not there.again:
                 return
-            again = len(loaded.versions)  # that are found anew if one can't be brought forward
-            newest = follower.sync()
-            ghosts = removals_under_way(follower.client_for("lookup"), newest.active)
-            with follower.lock:
-                history = follower.history
-                steps = history.steps_since(start)
-                if steps is None or history.newest is not newest:
-                    continue
-                if history.unclear_since(start).intersection(loaded.versions):
-                    follower.count("partition_reloads", again, cause="instant-vanished")
-                    continue
-                held = newest.files.versions
-                missing = [v for p, v in loaded.versions.items() if p not in held]
-                forward = [history.brought_forward(version, steps) for version in missing]
-                found = [version for version in forward if version is not None]
-                if len(found) < len(forward):
-                    follower.count("partition_reloads", again, cause="files-unclear")
-                    continue
-                known = None if loaded.known is None else known_after(loaded.known, steps)
-                filled = [self._with_ghosts(newest, v, ghosts) for v in found]
-                forgotten = self._fill_in(newest, filled, known, nothing)
-            if forgotten:
-                self._on_forgotten(forgotten)
-            follower.count("partition_loads", len(found), source=loaded.source)
-            return
+            wanted = partial(self._listed, partitions=tuple(there.again), nothing=nothing)
         raise StorageUnavailableError(
             f"{follower.table_id} changed {ATTEMPTS} times while its partitions were listed",
             hint="ask again",
         )
 
-    def _with_ghosts(
-        self, newest: Snapshot, version: PartitionVersion, ghosts: Mapping[str, frozenset[str]]
-    ) -> PartitionVersion:
-        names = ghosts.get(version.partition, frozenset())
-        if not names:
-            return version
-        extensions = base_extensions(newest.config)
-        return version.with_changes(ghosts_of(version.partition, names, extensions))
+    def _arrive(self, found: Found, nothing: Collection[str]) -> Arrived | None:
+        """Fill the newest snapshot with what was found; ``None`` when all must be found anew."""
+        follower = self._follower
+        with follower.lock:
+            there = arrived(follower.history, found)
+            if there is None:
+                return None
+            newest = follower.history.newest
+            forgotten = self._fill_in(newest, there.versions, there.known, nothing)
+        if forgotten:
+            self._on_forgotten(forgotten)
+        return there
 
     def _fill_in(
         self,
@@ -322,7 +323,7 @@ class PartitionLoader:
         unfinished = {time: set(listed) for time, listed in follower.unfinished.items()}
         for version in versions:
             for instant in version.instants():
-                if not newest.is_committed(instant):
+                if not newest.completion.is_completed(instant):
                     unfinished.setdefault(instant, set()).add(version.partition)
         files = newest.files.versions.fork()
         files.update({version.partition: version for version in versions})

@@ -21,12 +21,14 @@ from fsview.model import (
     FileSlice,
     LogFile,
 )
+from fsview.packed import PartitionVersion
 from fsview.query import InstantSet
 from fsview.query_table import QUERIES, Scope
 from fsview.rows import UNKNOWN_SIZE
 from fsview.snapshot import Snapshot
 from fsview.view import FileSystemView
 from fsview.wire import PathForms
+from timeline.completion import UnreadArchiveError
 from timeline.errors import StoreError, ViewBehindError
 from timeline.instant import Instant
 from timeline.timeline import Timeline
@@ -195,9 +197,9 @@ class LocalView(FileSystemView):
             StoreError: Its files can't be read back; the table is loaded anew the next time.
             ViewBehindError: The answer would show a file that was removed since.
         """
-        version = self.table.version(self.snapshot, partition)
+        version = self._version(partition)
         try:
-            answer = function(self.snapshot, version, **arguments)
+            answer = self._run(function, version, **arguments)
         except StoreError as exc:
             self.table.lost(version, exc)
             raise
@@ -208,11 +210,46 @@ class LocalView(FileSystemView):
             return answer
         newest = self.table.newest_if_only_cleaned(self.snapshot)
         if newest is not None:
-            return LocalView(self.table, newest)._answer(partition, function, **arguments)
+            return type(self)(self.table, newest)._answer(partition, function, **arguments)
         raise ViewBehindError(
             f"the answer at {self.last_instant()} names {ghost.path}, which was removed since",
             hint="sync and ask again",
         )
+
+    def _version(self, partition: str) -> PartitionVersion:
+        """Return a partition's files, loaded if need be."""
+        return self.table.version(self.snapshot, partition)
+
+    def _run(self, function: Callable[..., T], version: PartitionVersion, **arguments: Any) -> T:
+        """Run a query; what it lacks of the archive is read, and then it is run again."""
+        while True:
+            try:
+                return function(self.snapshot, version, **arguments)
+            except UnreadArchiveError as exc:  # each time an older one
+                self.table.read_archived_times(self.snapshot, version, exc.requested_time)
+
+
+class NotHeldError(Exception):
+    """An answer needs what isn't in memory; only a ``HeldView`` raises it."""
+
+
+class HeldView(LocalView):
+    """A view of what is in memory, for who can't wait: it never reads from the table's storage.
+
+    Only queries of one partition may be asked; where they need more they raise ``NotHeldError``.
+    """
+
+    def _version(self, partition: str) -> PartitionVersion:
+        held = self.snapshot.files.versions.get(partition)
+        if held is None:
+            raise NotHeldError(f"partition {partition!r}")
+        return held
+
+    def _run(self, function: Callable[..., T], version: PartitionVersion, **arguments: Any) -> T:
+        try:
+            return function(self.snapshot, version, **arguments)
+        except UnreadArchiveError as exc:
+            raise NotHeldError(f"the archive back to {exc.requested_time}") from exc
 
 
 def _without_slash(partition: str) -> str:

@@ -143,6 +143,16 @@ class PartitionVersion:
             found.update(unpack_instants(data, bounds))
         return found
 
+    def group_bytes(self, file_id: str) -> int:
+        """Return how many bytes the rows of one group take at most; reads none of them.
+
+        Raises:
+            StoreError: They can't be read back.
+        """
+        parts = (self.chunks[self._chunk_of(file_id)], *self.runs) if self.chunks else ()
+        places = (find(part.read(), file_id) for part in parts)
+        return sum(place[1] - place[0] for place in places if place is not None)
+
     def group(self, file_id: str) -> tuple[DataFile, ...]:
         """Return the files of one group; none when there is no such group."""
         body = None

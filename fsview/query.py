@@ -255,7 +255,7 @@ def _replaced_by(group: RawGroup, time: str) -> bool:
 
 def _slices(s: Snapshot, group: RawGroup) -> Iterator[FileSlice]:
     """Yield the committed slices, newest first."""
-    return (found for found in group.slices if s.is_committed(found.base_instant))
+    return (found for found in group.slices if s.is_visible(found.base_instant))
 
 
 def _bases(s: Snapshot, group: RawGroup) -> Iterator[BaseFile]:

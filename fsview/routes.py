@@ -17,6 +17,7 @@ from typing import Any, Final
 from fsview import wire
 from fsview.wire import PathForms
 from timeline.errors import BadAnswerError, InputError
+from timeline.json_text import dumps, loads
 
 PREFIX: Final = "/v1/hoodie/view"
 
@@ -117,7 +118,7 @@ class Route:
 
     def encode(self, answer: Any, paths: PathForms) -> bytes:
         """Return the body that says ``answer`` to a caller who spells the base path so."""
-        return wire.dumps(self.to_dto(answer, paths))
+        return dumps(self.to_dto(answer, paths))
 
     def encode_parts(self, parts: Iterable[tuple[str, Any]], paths: PathForms) -> Iterator[bytes]:
         """Yield the body that ``encode`` makes of a whole table, a partition at a time.
@@ -130,9 +131,9 @@ class Route:
         first, last = (b"{", b"}") if self.by_partition else (b"[", b"]")
         before = first
         for partition, answer in parts:
-            said = wire.dumps(self.part_to_dto(answer, paths))
+            said = dumps(self.part_to_dto(answer, paths))
             if self.by_partition:
-                yield before + wire.dumps(partition) + b":" + said
+                yield before + dumps(partition) + b":" + said
             elif len(said) > len(b"[]"):
                 yield before + said[1:-1]
             else:
@@ -147,7 +148,7 @@ class Route:
             BadAnswerError: It isn't what this route answers.
         """
         try:
-            return self.from_dto(wire.loads(body), paths)
+            return self.from_dto(loads(body), paths)
         except (KeyError, TypeError, ValueError, AttributeError) as exc:
             said = body[:200].decode("utf-8", "replace")
             raise BadAnswerError(

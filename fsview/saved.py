@@ -16,10 +16,8 @@ only chunks that the newest snapshot in memory holds, so nothing it names is eve
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
-
-import orjson
 
 from fsview.chunk import Chunk
 from fsview.model import CompactionOperation
@@ -29,12 +27,16 @@ from fsview.store.base import Handle, Store
 from timeline.completion import CompletionTimes
 from timeline.errors import StoreError, StrandlineError
 from timeline.instant import Instant, State
+from timeline.json_text import dumps, loads
 from timeline.table_config import TableConfig
 from timeline.table_id import TableId
 from timeline.timeline import Timeline
 
-FORMAT: Final = 2
-"""Of the rows and of the packed chunks; what another one wrote isn't read."""
+FORMAT: Final = 3
+"""Of the rows and of the packed chunks; what another one wrote isn't read.
+
+Format 2 didn't say which partitions were listed while a compaction was in flight.
+"""
 
 _RECORD: Final = "snapshot"
 _PARTITION: Final = "p/"
@@ -223,10 +225,10 @@ class SavedTable:
             "unfinished": {time: sorted(found) for time, found in unfinished.items()},
             "must_list": must_list,
         }
-        return orjson.dumps(said)
+        return dumps(said)
 
     def _resumed_from(self, rows: Mapping[str, bytes]) -> Resumed:
-        said = orjson.loads(rows[_RECORD])
+        said = loads(rows[_RECORD])
         if said["format"] != FORMAT or said["table"] != str(self._table_id):
             raise ValueError(
                 f"format {said['format']} of {said['table']}, expected {FORMAT} of {self._table_id}"
@@ -245,7 +247,7 @@ class SavedTable:
                     known.add(partition)
         if said["all_known"]:
             files.known = frozenset(known)
-        pending = {name: orjson.loads(rows.get(name, b"[]")) for name in _COMPACTIONS}
+        pending = {name: loads(rows.get(name, b"[]")) for name in _COMPACTIONS}
         snapshot = Snapshot(
             config,
             active,
@@ -254,22 +256,22 @@ class SavedTable:
             pending_log_compaction=_operations(pending["logcompaction"]),
             pending_clustering={
                 (partition, file_id): _instant_of_json(instant)
-                for partition, file_id, instant in orjson.loads(rows.get(_CLUSTERING, b"[]"))
+                for partition, file_id, instant in loads(rows.get(_CLUSTERING, b"[]"))
             },
-            replaced={p: dict(g) for p, g in orjson.loads(rows.get(_REPLACED, b"{}")).items()},
+            replaced={p: dict(g) for p, g in loads(rows.get(_REPLACED, b"{}")).items()},
             epoch=said["epoch"],
             files=files,
         )
         if snapshot.timeline.hash != said["hash"]:
             raise ValueError(f"timeline hash {snapshot.timeline.hash}, saved as {said['hash']}")
         partitions = {n.removeprefix(_PARTITION) for n in rows if n.startswith(_PARTITION)}
-        self.outdated = frozenset((t, a) for t, a in orjson.loads(rows.get(_OUTDATED, b"[]")))
+        self.outdated = frozenset((t, a) for t, a in loads(rows.get(_OUTDATED, b"[]")))
         self._written = _Written(self._maps(snapshot), partitions, said["all_known"])
         unfinished = {time: set(found) for time, found in said["unfinished"].items()}
         return Resumed(snapshot, unfinished, said["must_list"])
 
     def _version(self, partition: str, row: bytes) -> tuple[bool, PartitionVersion]:
-        is_known, has_ghosts, chunks, runs = orjson.loads(row)
+        is_known, has_ghosts, chunks, runs = loads(row)
         first_ids = tuple(first_id for *_, first_id in chunks)
         return is_known, PartitionVersion(
             partition, self._chunks(chunks), first_ids, has_ghosts, self._chunks(runs)
@@ -316,17 +318,22 @@ def _version_row(version: PartitionVersion, new: Mapping[int, Handle], *, is_kno
         for chunk, first_id in zip(version.chunks, version.first_ids, strict=True)
     ]
     runs = [(handle(run), run.size) for run in version.runs]
-    return orjson.dumps((is_known, version.has_ghosts, chunks, runs))
+    return dumps((is_known, version.has_ghosts, chunks, runs))
 
 
 def _map_row(name: str, content: Any) -> bytes:
     if name == _REPLACED:
-        return orjson.dumps(content)
+        return dumps(content)
     if name == _OUTDATED:
-        return orjson.dumps(sorted(content))
+        return dumps(sorted(content))
     if name == _CLUSTERING:
-        return orjson.dumps([(*key, _instant_to_json(i)) for key, i in content.items()])
-    return orjson.dumps(list(content.values()))
+        return dumps([(*key, _instant_to_json(i)) for key, i in content.items()])
+    return dumps([_operation_to_json(operation) for operation in content.values()])
+
+
+def _operation_to_json(operation: CompactionOperation) -> dict[str, Any]:
+    # Not ``asdict``, which copies what the fields hold.
+    return {field.name: getattr(operation, field.name) for field in fields(operation)}
 
 
 def _operations(said: list[dict[str, Any]]) -> dict[GroupKey, CompactionOperation]:

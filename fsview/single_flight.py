@@ -4,75 +4,83 @@
 may be newer than the listing of a run that is under way). ``Shared`` is for work that any caller
 may share from the start (opening a table). ``SharedLoads`` is for such work on many things at once
 (loading partitions).
+
+A caller may be interrupted anywhere: Ctrl-C raises ``KeyboardInterrupt`` in the main thread, be it
+waiting or working. That concerns nobody else, so nobody is appointed to lead: who holds a run's
+lock does its work, and waiting for the work is waiting for the lock. Who gets it and finds no
+outcome goes on in place of whoever held it before. CPython releases a plain lock that ``with``
+holds wherever the interrupt comes, which ``threading.Event`` and ``Condition`` can't promise.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Hashable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Collection, Hashable, Iterable
+from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
 
+_NO_NAMES: Final[frozenset[str]] = frozenset()
+
 
 class _Flight(Generic[T]):
-    """One run and its outcome, for those who wait."""
+    """One run and its outcome, for all who want it; the lock is held by who runs it."""
 
     def __init__(self) -> None:
-        self.done = threading.Event()
-        self._result: T | None = None
-        self._error: BaseException | None = None
+        self.lock = threading.Lock()
+        self._outcome: tuple[T] | Exception | None = None
 
-    def fly(self, work: Callable[[], T]) -> None:
-        try:
-            self._result = work()
-        except BaseException as exc:  # noqa: BLE001 - whoever waits raises it
-            self._error = exc
+    @property
+    def is_over(self) -> bool:
+        """Whether there is an outcome, so that who comes now needs another run."""
+        return self._outcome is not None
 
-    def outcome(self) -> T:
-        self.done.wait()
-        if self._error is not None:
-            raise self._error
-        return self._result  # type: ignore[return-value]  # set whenever there is no error
+    def run(self, work: Callable[[], T]) -> T:
+        """Return the outcome of the first call that ends, by this caller or by one before it.
+
+        An error of the work is an outcome; an interrupt isn't, and the next caller works.
+        """
+        with self.lock:
+            if self._outcome is None:
+                try:
+                    self._outcome = (work(),)
+                except Exception as exc:  # noqa: BLE001 - whoever wants the outcome raises it
+                    self._outcome = exc
+        if isinstance(self._outcome, Exception):
+            raise self._outcome
+        return self._outcome[0]
 
 
 class SingleFlight(Generic[T]):
-    """At most one run at a time and one queued; the lock guards which they are.
+    """At most one run at a time and one queued.
 
     A caller gets the outcome of the first run that starts after it came. An error goes to all who
     waited for that run, and to nobody else.
+
+    ``_lock`` guards which run is queued; ``_turn`` is held during a run. They are taken after the
+    lock of the flight, ``_lock`` last.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._running: _Flight[T] | None = None
+        self._turn = threading.Lock()
         self._queued: _Flight[T] | None = None
 
     def run(self, work: Callable[[], T]) -> T:
         """Return what ``work`` returns, run here or by another caller."""
         with self._lock:
             flight = self._queued
-            if flight is not None:
-                before, leads = None, False
-            else:
-                flight, before, leads = _Flight[T](), self._running, True
-                if before is None:
-                    self._running = flight
-                else:
-                    self._queued = flight
-        if not leads:
-            return flight.outcome()
-        if before is not None:
-            before.done.wait()
+            if flight is None or flight.is_over:
+                flight = self._queued = _Flight()
+        return flight.run(lambda: self._in_turn(flight, work))
+
+    def _in_turn(self, flight: _Flight[T], work: Callable[[], T]) -> T:
+        with self._turn:
             # From here on flight counts as started: a caller who comes now must queue behind it.
             with self._lock:
-                self._running, self._queued = flight, None
-        flight.fly(work)
-        with self._lock:
-            if self._running is flight:
-                self._running = None
-        flight.done.set()
-        return flight.outcome()
+                if self._queued is flight:
+                    self._queued = None
+            return work()
 
 
 class Shared(Generic[T]):
@@ -86,28 +94,45 @@ class Shared(Generic[T]):
         """Return what ``work`` for ``key`` returns, run here or by another caller."""
         with self._lock:
             flight = self._flights.get(key)
-            leads = flight is None
-            if flight is None:
-                flight = self._flights[key] = _Flight[T]()
-        if leads:
-            flight.fly(work)
+            if flight is None or flight.is_over:
+                flight = self._flights[key] = _Flight()
+        try:
+            return flight.run(work)
+        finally:
             with self._lock:
-                del self._flights[key]
-            flight.done.set()
-        return flight.outcome()
+                # One that was interrupted stays for those who wait for it, or for the next caller.
+                if flight.is_over and self._flights.get(key) is flight:
+                    del self._flights[key]
+
+
+class _Load:
+    """A load of some names; the lock is held from before it is known until it has ended.
+
+    Attributes:
+        lock: What others wait for.
+        names: What is being loaded; nothing any more once it has ended.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.names = _NO_NAMES
 
 
 class SharedLoads:
-    """At most one run for each name at a time, or one for all names; the lock guards the runs.
+    """At most one run for each name at a time, or one for all names.
 
     Who waited for another's run isn't told how that ended, but looks for what was loaded: the run
-    may have failed for a name that is none of his.
+    may have failed for a name that is none of his, or was interrupted.
+
+    ``_lock`` guards the runs, and is taken after theirs. ``_of_all`` is the newest run for all
+    names; none other begins while it ``_is_alone``.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._flights: dict[str, _Flight[None]] = {}
-        self._of_all: _Flight[None] | None = None
+        self._loads: list[_Load] = []
+        self._of_all: _Flight[None] = _Flight()
+        self._is_alone = False
 
     def run(self, names: Collection[str], load: Callable[[Collection[str]], None]) -> bool:
         """Load some names together, but for those that are being loaded, and wait for all.
@@ -115,38 +140,64 @@ class SharedLoads:
         Returns:
             Whether nothing was left to others.
         """
-        flight = _Flight[None]()
-        with self._lock:
-            if self._of_all is not None:
-                others, mine = {self._of_all}, []
-            else:
-                others = {self._flights[name] for name in names if name in self._flights}
-                mine = [name for name in names if name not in self._flights]
-            self._flights.update(dict.fromkeys(mine, flight))
-        if mine:
-            flight.fly(lambda: load(mine))
-            with self._lock:
-                for name in mine:
-                    del self._flights[name]
-            flight.done.set()
-            flight.outcome()
-        for other in others:
-            other.done.wait()
+        own = _Load()
+        with own.lock:
+            try:
+                others, mine = self._begin(own, names)
+                if mine:
+                    load(mine)
+            finally:
+                own.names = _NO_NAMES  # one store, which no interrupt can split
+        _wait_for(others)
         return not others
+
+    def _begin(self, own: _Load, names: Collection[str]) -> tuple[list[threading.Lock], list[str]]:
+        """Return whom to wait for, and the names left for ``own``, which is known from now on."""
+        with self._lock:
+            if self._is_alone:
+                return [self._of_all.lock], []
+            self._loads = _under_way(self._loads)
+            others, mine = _shared_out(names, self._loads)
+            own.names = frozenset(mine)
+            self._loads.append(own)
+        return others, mine
 
     def run_all(self, load: Callable[[], None]) -> None:
         """Load every name there is, once what is being loaded is done; others wait, or share it."""
         with self._lock:
             flight = self._of_all
-            leads = flight is None
-            if flight is None:
-                flight = self._of_all = _Flight[None]()
-            others = set(self._flights.values()) if leads else set()
-        if leads:
-            for other in others:
-                other.done.wait()
-            flight.fly(load)
+            if flight.is_over:
+                flight = self._of_all = _Flight()
+        flight.run(lambda: self._alone(load))
+
+    def _alone(self, load: Callable[[], None]) -> None:
+        try:
             with self._lock:
-                self._of_all = None
-            flight.done.set()
-        flight.outcome()
+                self._is_alone = True
+                before = _under_way(self._loads)
+            _wait_for(other.lock for other in before)
+            load()
+        finally:
+            self._is_alone = False  # one store, as above
+
+
+def _under_way(loads: Iterable[_Load]) -> list[_Load]:
+    # A function, as CPython 3.13.0 doesn't release a lock whose ``with`` holds such a comprehension
+    # if the interrupt comes there.
+    return [load for load in loads if load.names]
+
+
+def _shared_out(
+    names: Collection[str], loads: Iterable[_Load]
+) -> tuple[list[threading.Lock], list[str]]:
+    """Return the locks of the loads that have some of these names, and the names that none has."""
+    held = {load.lock: load.names for load in loads}  # each read once: a load may end meanwhile
+    others = {lock: theirs for lock, theirs in held.items() if not theirs.isdisjoint(names)}
+    taken = others.values()
+    return list(others), [name for name in names if not any(name in theirs for theirs in taken)]
+
+
+def _wait_for(locks: Iterable[threading.Lock]) -> None:
+    for lock in locks:
+        with lock:
+            pass

@@ -88,7 +88,7 @@ class Snapshot:
     @cached_property
     def client_timeline(self) -> Timeline:
         """What Hudi's clients hash: the same without pending log compactions."""
-        return self.active.client_timeline()
+        return self.timeline.client_timeline()
 
     @cached_property
     def write_timeline(self) -> Timeline:
@@ -100,6 +100,11 @@ class Snapshot:
         """The server's and the client's timeline hash; a client may send either."""
         return self.timeline.hash, self.client_timeline.hash
 
+    def hash_like(self, before: Snapshot) -> None:
+        """Hash anew only where the timelines differ from those of a snapshot that was hashed."""
+        self.timeline.hash_like(before.timeline)
+        self.client_timeline.hash_like(before.client_timeline)
+
     @property
     def logs_by_completion(self) -> bool:
         """Whether completion decides a log's slice; else its name does."""
@@ -110,9 +115,13 @@ class Snapshot:
         """Whether logs may lie there that no instant names and whose names don't say whose."""
         return not self.logs_by_completion and self.config.table_type == MERGE_ON_READ
 
-    def is_committed(self, base_instant: str) -> bool:
-        """Whether a slice that begins at ``base_instant`` is visible to readers."""
-        known = self._committed.get(base_instant)
+    def is_visible(self, base_instant: str) -> bool:
+        """Whether readers see a slice that begins at ``base_instant``.
+
+        One that begins at a pending compaction they do see: what was written on top of it is
+        committed. Whether its own file is, ``completion`` says.
+        """
+        known = self._visible.get(base_instant)
         if known is None:
             last = self.write_timeline.last
             known = (
@@ -120,11 +129,11 @@ class Snapshot:
                 and base_instant <= last.requested_time
                 and self.write_timeline.contains_or_before_start(base_instant)
             )
-            self._committed[base_instant] = known
+            self._visible[base_instant] = known
         return known
 
     @cached_property
-    def _committed(self) -> dict[str, bool]:
+    def _visible(self) -> dict[str, bool]:
         # Few instants write many files, and the answer never changes for a snapshot.
         return {}
 

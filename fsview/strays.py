@@ -9,24 +9,29 @@ again.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from itertools import islice
+from sys import getsizeof
 from typing import Final
 
 from fsview.packed import PartitionVersion
 from timeline.storage.base import checked_path
 
 STRAYS: Final = 8192
-"""How many are remembered."""
+"""How many are remembered at most."""
+STRAY_BYTES: Final = 16 << 20
+"""What those may take that are remembered."""
+_ENTRY_BYTES: Final = 1024
+"""What one takes beside its path: an empty version, and its places in mappings."""
 
 PATH_CHARACTERS: Final = 4096
 """Longest path that is looked for; no file system has longer ones."""
 
 
 class Strays:
-    """The strays of one table, by age; its owner calls it under one lock."""
+    """The strays of one table, by age, with their sizes; its owner calls it under one lock."""
 
     def __init__(self) -> None:
-        self._by_age: dict[str, None] = {}
+        self._by_age: dict[str, int] = {}
+        self._bytes = 0
 
     def __contains__(self, partition: object) -> bool:
         return partition in self._by_age
@@ -38,9 +43,10 @@ class Strays:
     def heed(self, listed: Iterable[str], nothing: Collection[str]) -> None:
         """Take in what a listing found: which paths, and which of these are no partitions."""
         for partition in listed:
-            self._by_age.pop(partition, None)
+            self._bytes -= self._by_age.pop(partition, 0)
             if partition in nothing:
-                self._by_age[partition] = None
+                size = self._by_age[partition] = getsizeof(partition) + _ENTRY_BYTES
+                self._bytes += size
 
     def forget_oldest(self, files: Mapping[str, PartitionVersion]) -> list[str]:
         """Forget the oldest that are too many.
@@ -51,9 +57,13 @@ class Strays:
         Returns:
             Those that are held and have no files to this day.
         """
-        oldest = list(islice(self._by_age, max(len(self._by_age) - STRAYS, 0)))
-        for partition in oldest:
+        oldest = []
+        for partition, size in tuple(self._by_age.items()):
+            if len(self._by_age) <= STRAYS and self._bytes <= STRAY_BYTES:
+                break
+            oldest.append(partition)
             del self._by_age[partition]
+            self._bytes -= size
         return [p for p in oldest if p in files and files[p].is_empty]
 
 

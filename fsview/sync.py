@@ -166,6 +166,8 @@ def steps(
 
 def stepped(timeline: Timeline, *steps: Step) -> Timeline:
     """Return the active timeline after some steps."""
+    if len(steps) == 1:
+        return timeline.with_instant(steps[0].instant)
     moved = {key_of(step.instant): step.instant for step in steps}
     return Timeline.of([*(i for i in timeline if key_of(i) not in moved), *moved.values()])
 
@@ -332,10 +334,12 @@ def settled(
         snapshot.write_timeline.first_non_savepoint_time
         != active.server_timeline().write_timeline().first_non_savepoint_time
     )
-    # A step may have moved an instant on, but none may have left since.
-    left = {key_of(i) for i in active}
-    gone = any(not active.contains(i) for i in snapshot.timeline if i.is_completed) or any(
-        key_of(i) not in left for i in snapshot.timeline
+    # A step may have moved an instant on, but none may have left since. Most are the same objects.
+    same = set(map(id, active))
+    gone = any(
+        not (active.contains(i) if i.is_completed else active.find(i.requested_time, i.action))
+        for i in snapshot.timeline
+        if id(i) not in same
     )
     return replace(
         snapshot,

@@ -135,6 +135,20 @@ class TableView:
 
     # What views ask.
 
+    def read_archived_times(
+        self, snapshot: Snapshot, version: PartitionVersion, requested_time: str
+    ) -> None:
+        """Have completion times read from the archive that a query of a partition needs.
+
+        Args:
+            snapshot: The query's.
+            version: The partition's files: for all of them the archive is read at once.
+            requested_time: Of the instant that the query asked for.
+        """
+        times = (t for t in version.instants() if len(t) == len(requested_time))
+        client = self._follower.client_for("lookup")
+        client.read_archived_times(snapshot.completion, min((requested_time, *times)))
+
     def version(self, snapshot: Snapshot, partition: str) -> PartitionVersion:
         """Return a partition's files at a snapshot, loading them if need be.
 

@@ -12,12 +12,10 @@ Source: Hudi 1.2.0 ``org.apache.hudi.common.table.timeline.dto``.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import import_module
 from typing import Any, Final
 
 from fsview.file_names import parse_base_name, parse_log_file
@@ -45,21 +43,6 @@ _NOT_IN_URI: Final = re.compile(
 are."""
 
 
-def _json_functions() -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
-    # An executor may have no orjson; the standard library gives the same text, more slowly.
-    try:
-        orjson = import_module("orjson")
-    except ImportError:
-        return (
-            lambda value: json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(),
-            json.loads,
-        )
-    return orjson.dumps, orjson.loads
-
-
-dumps, loads = _json_functions()
-
-
 @dataclass(frozen=True, slots=True)
 class PathForms:
     """A base path as its caller spells it, in the forms that answers have; make one with ``of``.
@@ -76,13 +59,10 @@ class PathForms:
     plain: str
 
     @classmethod
-    @lru_cache(maxsize=1024)
     def of(cls, base_path: str) -> PathForms:
         """Return the forms of a base path with or without scheme and trailing slash."""
-        plain = _plain(base_path).rstrip("/")
-        if plain.startswith("/") or not plain:
-            return cls(f"file:{plain}", f"file://{encoded(plain)}", plain)
-        return cls(plain, encoded(plain), plain)
+        # A client chooses how to spell it; what is remembered must not grow large by that.
+        return _forms_again(base_path) if len(base_path) <= _REMEMBERED else _forms(base_path)
 
     def split(self, path: str) -> tuple[str, str]:
         """Return (partition, file name) of a path in an answer.
@@ -95,6 +75,18 @@ class PathForms:
             raise BadAnswerError(f"the answer names {path!r}, which is not below {self.text!r}")
         partition, _, name = below[len(self.plain) + 1 :].rpartition("/")
         return partition, name
+
+
+def _forms(base_path: str) -> PathForms:
+    plain = _plain(base_path).rstrip("/")
+    if plain.startswith("/") or not plain:
+        return PathForms(f"file:{plain}", f"file://{encoded(plain)}", plain)
+    return PathForms(plain, encoded(plain), plain)
+
+
+_REMEMBERED: Final = 512
+"""The longest base path of which the forms are remembered, in characters."""
+_forms_again = lru_cache(maxsize=1024)(_forms)
 
 
 def _plain(path: str) -> str:

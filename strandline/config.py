@@ -180,8 +180,8 @@ WRITE_TIMEOUT: Final = Setting(
 MAX_CONNECTIONS: Final = Setting(
     "strandline.service.connections.max",
     8192,
-    "Most connections at a time, as far as the process may have open files; more are answered with"
-    " 503.",
+    "Most connections at a time, as far as the process may have open files. For one more the"
+    " longest idle ones are closed; where none is idle, it is answered with 503.",
     "service",
     minimum=1,
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +11,10 @@ import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 ROOT = Path(__file__).parent
+
+# Tables of version 6 are in the zone of the machine, by Hudi's default; the recorded ones in UTC.
+os.environ["TZ"] = "UTC"
+time.tzset()
 
 # Checks against models, faults at every step, services in processes of their own: `tox -e quick`
 # leaves them out, and what Hypothesis tries.

@@ -12,6 +12,8 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from timeline._avro_bounds import record_names, values_in
+
 _LONG_BYTES: Final = 10
 """The longest varint of 64 bits."""
 
@@ -21,13 +23,32 @@ Special = Callable[[Mapping[str, Any], Callable[[Any], Reader]], "Reader | None"
 
 
 class Cursor:
-    """A position in bytes."""
+    """A position in bytes.
 
-    __slots__ = ("data", "pos")
+    Attributes:
+        data: The bytes.
+        pos: How many of them were taken.
+        values_left: How many more values they may be decoded to.
+    """
+
+    __slots__ = ("data", "pos", "values_left")
 
     def __init__(self, data: bytes, pos: int = 0) -> None:
         self.data = data
         self.pos = pos
+        self.values_left = values_in(len(data))
+
+    def count(self, values: int) -> None:
+        """Account for values, before they are decoded.
+
+        Raises:
+            ValueError: They are more than so many bytes may be.
+        """
+        self.values_left -= values
+        if self.values_left < 0:
+            raise ValueError(
+                f"more than {values_in(len(self.data))} values in {len(self.data)} bytes"
+            )
 
     def take(self, n: int) -> bytes:
         """Return the next ``n`` bytes.
@@ -67,42 +88,6 @@ def put_long(out: bytearray, value: int) -> None:
         out.append(value & 0x7F | 0x80)
         value >>= 7
     out.append(value)
-
-
-def holds_itself(schema: Any) -> bool:
-    """Return whether a record of this schema may hold another of its kind, to any depth.
-
-    Raises:
-        ValueError: An array's items take no bytes, so that no data bounds how many there are.
-    """
-    return _facts(schema, {})[0]
-
-
-def _facts(schema: Any, named: dict[str, tuple[bool, bool]]) -> tuple[bool, bool]:
-    """Return whether a value may hold itself, and whether it takes no bytes."""
-    if isinstance(schema, list):
-        branches = [_facts(branch, named) for branch in schema]
-        return any(again for again, _ in branches), False
-    kind = schema["type"] if isinstance(schema, dict) else schema
-    if kind == "record":
-        names = _names(schema)
-        named.update(dict.fromkeys(names, (True, False)))  # as whoever names it inside itself
-        fields = [_facts(field["type"], named) for field in schema["fields"]]
-        found = any(again for again, _ in fields), all(empty for _, empty in fields)
-        named.update(dict.fromkeys(names, found))
-        return found
-    if kind == "array":
-        again, empty = _facts(schema["items"], named)
-        if empty:
-            raise ValueError("an array of items without bytes")
-        return again, False
-    if kind == "map":
-        return _facts(schema["values"], named)[0], False
-    if kind == "fixed":
-        return False, not schema["size"]
-    if isinstance(kind, (dict, list)):
-        return _facts(kind, named)
-    return named.get(kind, (False, kind == "null"))
 
 
 def reader_of(schema: Any, special: Special = lambda _, __: None) -> Reader:
@@ -153,10 +138,11 @@ def _record_reader(schema: Mapping[str, Any], named: dict[str, Reader], special:
         return _readers(kind, named, special)
 
     def record(cursor: Cursor) -> dict[str, Any]:
+        cursor.count(len(fields))
         return {name: read(cursor) for name, read in fields}
 
     made = special(schema, read_of)
-    for name in _names(schema):
+    for name in record_names(schema):
         named[name] = made or record
     if made is None:
         fields += [(field["name"], read_of(field["type"])) for field in schema["fields"]]
@@ -167,6 +153,7 @@ def _array_reader(read: Reader) -> Reader:
     def array(cursor: Cursor) -> list[Any]:
         items: list[Any] = []
         while count := _block_count(cursor):
+            cursor.count(count)
             items += [read(cursor) for _ in range(count)]
         return items
 
@@ -177,6 +164,7 @@ def _map_reader(read: Reader) -> Reader:
     def mapping(cursor: Cursor) -> dict[str, Any]:
         items: dict[str, Any] = {}
         while count := _block_count(cursor):
+            cursor.count(2 * count)
             for _ in range(count):
                 key = _read_string(cursor)
                 items[key] = read(cursor)
@@ -253,7 +241,7 @@ def _record_writer(schema: Mapping[str, Any], named: dict[str, Writer]) -> Write
         for name, default, write in fields:
             write(out, value.get(name, default))
 
-    for name in _names(schema):
+    for name in record_names(schema):
         named[name] = record
     fields += [
         (field["name"], field.get("default"), _writers(field["type"], named))
@@ -294,10 +282,3 @@ _WRITERS: Final[Mapping[str, Writer]] = {
     "bytes": _write_bytes,
     "string": lambda out, value: _write_bytes(out, value.encode()),
 }
-
-
-def _names(schema: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names that a record goes by inside its own schema: short and in full."""
-    namespace, name = schema.get("namespace", ""), schema["name"]
-    short = name.rpartition(".")[2]
-    return (name, short, f"{namespace}.{short}" if namespace else short)

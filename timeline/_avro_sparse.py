@@ -70,9 +70,11 @@ def _record_reader(
     seen: dict[_Shape, int] = {}
     # Replaced, never changed, as many threads read: of two that replace it one is forgotten.
     readers: tuple[Callable[[Cursor], dict[str, Any] | None], ...] = ()
+    values = len(wanted)
 
     def record(cursor: Cursor) -> dict[str, Any]:
         nonlocal readers
+        cursor.count(values)
         in_turn = readers
         for at, read_shape in enumerate(in_turn):
             known = read_shape(cursor)

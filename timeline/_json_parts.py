@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from timeline.codec import loads
+from timeline.json_text import bounded_loads
 
 _STRING: Final = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
 _TOKEN: Final = re.compile(_STRING + rb'|[\[{\]}]|[^\s"\[\]{},:]+', re.DOTALL)
@@ -39,7 +39,7 @@ class JsonCursor:
                 raise ValueError(f"no key at offset {self._pos}")
             self._pos = key.end()
             self._take(b":")
-            yield loads(key[0])
+            yield bounded_loads(key[0])
             if self._next() != b",":
                 break
             self._pos += 1
@@ -116,9 +116,9 @@ class JsonCursor:
         raise ValueError(f"the array at offset {self._pos} has no end")
 
     def _items(self, start: int, stop: int) -> list[Any]:
-        items: list[Any] = loads(b"[%b]" % self._data[start:stop])
+        items: list[Any] = bounded_loads(b"[%b]" % self._data[start:stop])
         return items
 
     def _parsed(self, start: int, stop: int) -> Any:
         self._pos = stop
-        return loads(self._data[start:stop])
+        return bounded_loads(self._data[start:stop])

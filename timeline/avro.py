@@ -17,7 +17,7 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Any, Final
 
-from timeline import _avro, _avro_sparse
+from timeline import _avro, _avro_bounds, _avro_sparse
 
 try:
     import fastavro
@@ -58,8 +58,8 @@ def read_container(
         plain: Read in plain Python even where fastavro is there.
 
     Raises:
-        ValueError: It isn't such a file, it ends too early, it is compressed, or its records have
-            another name.
+        ValueError: It isn't such a file, it ends too early, it is compressed, its records have
+            another name, or could have more values than their bytes account for.
     """
     schema, blocks = _blocks(data)
     with _damage_named("a container"):
@@ -104,10 +104,10 @@ def read_record(schema: str, data: bytes, *, plain: bool = False) -> dict[str, A
         plain: Read in plain Python even where fastavro is there.
 
     Raises:
-        ValueError: The bytes end too early.
+        ValueError: The bytes end too early, or could be more values than they account for.
     """
     with _damage_named("a record"):
-        return next(_records(schema, data, 1, plain))
+        return next(_records(checked_schema(schema), data, 1, plain))
 
 
 def write_record(schema: str, record: Mapping[str, Any], *, plain: bool = False) -> bytes:
@@ -128,6 +128,20 @@ def write_record(schema: str, record: Mapping[str, Any], *, plain: bool = False)
         raise ValueError(f"the record doesn't fit its schema: {exc}") from exc
 
 
+def checked_schema(schema: str) -> str:
+    """Return a schema that may be parsed and kept.
+
+    Raises:
+        ValueError: It is longer than ``SCHEMA_CHARACTERS``.
+    """
+    if len(schema) > _avro_bounds.SCHEMA_CHARACTERS:
+        raise ValueError(
+            f"a schema of {len(schema)} characters; allowed: at most"
+            f" {_avro_bounds.SCHEMA_CHARACTERS}"
+        )
+    return schema
+
+
 @lru_cache(maxsize=64)
 def schema_text(name: str) -> str:
     """Return one of Hudi's schemas, as compact JSON text."""
@@ -138,7 +152,19 @@ def schema_text(name: str) -> str:
 @lru_cache(maxsize=64)
 def _parsed(schema: str) -> Any:
     # A schema of its own table of names each: Hudi's releases disagree about records of one name.
-    return fastavro.parse_schema(json.loads(schema), named_schemas={})
+    return fastavro.parse_schema(_bare(json.loads(schema)), named_schemas={})
+
+
+def _bare(schema: Any) -> Any:
+    """Return a schema whose values are what is stored, as the plain readers and writers take them.
+
+    A decimal of 400,000 bytes would take a minute to become a number that nobody looks at.
+    """
+    if isinstance(schema, list):
+        return [_bare(part) for part in schema]
+    if isinstance(schema, dict):
+        return {key: _bare(part) for key, part in schema.items() if key != "logicalType"}
+    return schema
 
 
 @lru_cache(maxsize=64)
@@ -149,17 +175,19 @@ def _plain_reader(schema: str, wanted: _Fields | None) -> _avro.Reader:
 
 
 @lru_cache(maxsize=64)
-def _holds_itself(schema: str) -> bool:
-    return _avro.holds_itself(json.loads(schema))
+def _is_deep(schema: str) -> bool:
+    """Whether only Python may follow values of a schema; refuse one whose values no data bounds."""
+    return _avro_bounds.depth_of(json.loads(schema)) > _avro_bounds.DEPTH
 
 
 def _records(
     schema: str, data: bytes, count: int, plain: bool, wanted: _Fields | None = None
 ) -> Iterator[dict[str, Any]]:
     """Yield so many records of bytes without a container."""
-    # fastavro follows records within records until the process dies; Python stops in time. And it
-    # decodes what isn't wanted, too.
-    if _holds_itself(schema) or fastavro is None or plain or wanted is not None:
+    # fastavro follows records within records until the process dies, holds up all threads while it
+    # decodes, and decodes what isn't wanted, too.
+    is_small = len(data) <= _avro_bounds.COMPILED_BYTES
+    if _is_deep(schema) or not is_small or fastavro is None or plain or wanted is not None:
         read, cursor = _plain_reader(schema, wanted), _avro.Cursor(data)
         yield from (read(cursor) for _ in range(count))
         return
@@ -193,6 +221,7 @@ def _blocks(data: bytes) -> tuple[str, list[tuple[int, bytes]]]:
         raise ValueError(f"codec {codec.decode('latin-1')!r}; supported: 'null'")
     if "avro.schema" not in header:
         raise ValueError("no schema in its header")
+    schema = checked_schema(header["avro.schema"].decode())
     sync = cursor.take(_SYNC_BYTES)
     blocks = []
     while cursor.pos < len(data):
@@ -202,4 +231,4 @@ def _blocks(data: bytes) -> tuple[str, list[tuple[int, bytes]]]:
         blocks.append((count, cursor.take(size)))
         if cursor.take(_SYNC_BYTES) != sync:
             raise ValueError(f"no sync marker at offset {cursor.pos - _SYNC_BYTES}")
-    return header["avro.schema"].decode(), blocks
+    return schema, blocks

@@ -26,14 +26,14 @@ Source: Hudi 1.2.0 ``CommitMetadataSerDeV1``/``V2``, ``TimelineMetadataUtils``; 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from importlib import import_module
+from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
 from timeline import _shapes, avro, metadata
 from timeline import instant as actions
 from timeline.errors import CorruptMetadataError, UnsupportedTableError
 from timeline.instant import State
+from timeline.json_text import bounded_loads
 from timeline.metadata import CommitMetadata, InstantMetadata, WriteStat
 
 T = TypeVar("T")
@@ -78,20 +78,6 @@ _UNKEPT_AVRO: Final[Mapping[str, Any]] = {
 """What Java's record of a write stat has, never null, and ``WriteStat`` has not."""
 _JSON_DELTA_STAT: Final = ("logVersion", "logOffset", "baseFile", "logFiles")
 _JSON_ONLY_WHEN_SET: Final = ("prevBaseFile",)
-
-
-def _json_reader() -> Callable[[bytes], Any]:
-    # An executor may have no orjson; the standard library reads the same, more slowly.
-    try:
-        orjson = import_module("orjson")
-    except ImportError:
-        return json.loads
-    reader: Callable[[bytes], Any] = orjson.loads
-    return reader
-
-
-loads: Final = _json_reader()
-"""Parses JSON; what isn't any is a ``ValueError``."""
 
 
 def plan_type(action: str) -> type[InstantMetadata]:
@@ -175,7 +161,7 @@ def encode(value: InstantMetadata, table_version: int, *, replace: bool = False)
 
 def _record_of(kind: type, data: bytes) -> Any:
     if kind is CommitMetadata and not data.startswith(avro.MAGIC):
-        record = loads(data)
+        record = bounded_loads(data)
         if isinstance(record, dict) and WRITE_STATS not in record:
             raise ValueError(f"it has no {WRITE_STATS}")
         return record

@@ -45,6 +45,11 @@ _GZIP: Final = 1
 _NONE: Final = 2
 """Compressions, by HBase's numbers; others aren't written."""
 
+SMALL_BLOCK_BYTES: Final = 1 << 20
+INFLATION: Final = 100
+"""How many times its size on disk a larger block may have without compression. Names and sizes of
+files shrink to a fifth or so; zeros would to a thousandth."""
+
 _CRC32: Final = 1
 _CHECKSUM_BYTES: Final = 4
 
@@ -194,6 +199,12 @@ class HFile:
             if len(data) != size:
                 raise self._damaged(position, f"a block of {len(data)} bytes; {size} in its header")
             return bytes(data)
+        if size > max(SMALL_BLOCK_BYTES, INFLATION * len(data)):
+            raise self._damaged(
+                position,
+                f"a block of {size} bytes, compressed to {len(data)}; allowed: at most {INFLATION}"
+                f" times as many",
+            )
         unzip = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
         try:
             found = unzip.decompress(data, size + 1)

@@ -10,7 +10,7 @@ Source: Hudi 1.2.0 ``HoodieTableMetaClient``, ``ActiveTimelineV1``/``V2``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final
 
 from timeline import codec
@@ -144,8 +144,15 @@ class TableMetaClient:
             timeline: The timeline.
             before: Those seen from an earlier one, see ``CompletionTimes.of``.
         """
-        version, archived = self.config.version, self._archived_times
-        return CompletionTimes.of(timeline, version, archived, before=before)
+        return CompletionTimes.of(timeline, self.config.version, before=before)
+
+    def read_archived_times(self, times: CompletionTimes, start: str) -> None:
+        """Have the archive's completion times read back to a requested time, unless they were.
+
+        Cost: none if they were; else two reads and one for each file of the history with such
+            instants.
+        """
+        times.read_archive(start, lambda a, b: self.archived_timeline().completion_times(a, b))
 
     def path_of(self, instant: Instant) -> str:
         """Return the path of the file that puts an instant in its state."""
@@ -230,9 +237,6 @@ class TableMetaClient:
 
     def _source(self, instant: Instant) -> str:
         return f"{self.storage.base_path}/{self.path_of(instant)}"
-
-    def _archived_times(self, start: str, end: str) -> Mapping[str, str]:
-        return self.archived_timeline().completion_times(start, end)
 
     # State changes.
 

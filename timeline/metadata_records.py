@@ -139,7 +139,7 @@ def _up_to_the_map(schema: str) -> str:
         ValueError: It isn't the schema of a metadata table's records.
     """
     try:
-        said = json.loads(schema)
+        said = json.loads(avro.checked_schema(schema))
         names = [field["name"] for field in said["fields"]]
         if said["name"].rpartition(".")[2] != _RECORD or not {"key", "type"} <= set(names):
             raise ValueError(f"a schema of {said['name']!r}")

@@ -16,8 +16,9 @@ from typing import Any, Final
 
 from timeline import _shapes, avro
 from timeline._json_parts import JsonCursor
-from timeline.codec import COMMIT_RECORDS, WRITE_STATS, loads
+from timeline.codec import COMMIT_RECORDS, WRITE_STATS
 from timeline.errors import CorruptMetadataError
+from timeline.json_text import bounded_loads
 from timeline.metadata import NULL_COMMIT, CommitMetadata
 
 BATCH_BYTES: Final = 1 << 20
@@ -140,7 +141,7 @@ def commit_files(
 def _whole(data: bytes) -> dict[str, Any]:
     if data.startswith(avro.MAGIC):
         return _avro_record(data, _WANTED_OF_COMMITS)
-    record = loads(data)
+    record = bounded_loads(data)
     if type(record) is not dict or WRITE_STATS not in record:
         raise ValueError(f"it has no {WRITE_STATS}")
     return record

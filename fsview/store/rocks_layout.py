@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Final
 
-import orjson
-
 from fsview.store.base import Handle
+from timeline.json_text import dumps
 from timeline.table_id import TableId
 
 FORMAT: Final = 1
@@ -97,4 +96,4 @@ def row_name(key: bytes) -> str:
 def marker(table_id: TableId) -> bytes:
     """Return what a store of this table is marked with."""
     name = str(table_id).encode("utf-8", "backslashreplace").decode()
-    return orjson.dumps({"format": FORMAT, "table": name})
+    return dumps({"format": FORMAT, "table": name})

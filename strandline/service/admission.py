@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from strandline.service.paths import MARKERS, OPEN_PATHS
 from timeline.errors import ConfigError
 
 _SCHEME: Final = b"bearer "
@@ -40,6 +41,13 @@ class Right(enum.Flag):
 NOTHING: Final = Right(0)
 EVERYTHING: Final = Right.READS | Right.MARKERS
 _RIGHTS: Final = {"reads": Right.READS, "markers": Right.MARKERS, "all": EVERYTHING}
+
+
+def right_for(path: str) -> Right:
+    """Return what a request of a path does: nothing that needs a right, if a probe's."""
+    if path in OPEN_PATHS:
+        return NOTHING
+    return Right.MARKERS if path.startswith(f"{MARKERS}/") else Right.READS
 
 
 def new_token() -> str:
@@ -159,8 +167,8 @@ class Admission:
         """Whether a request may pass.
 
         Args:
-            wanted: What it does.
+            wanted: What it does; everybody may do nothing.
             free: What its peer may do without the token.
             authorization: The header's value.
         """
-        return self.is_open or bool(wanted & free) or self.bears_token(authorization)
+        return wanted & free == wanted or self.is_open or self.bears_token(authorization)

@@ -16,11 +16,13 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from sys import getsizeof
 from typing import Any, Final, TypeVar
 
 from fsview.direct import NEWEST
-from fsview.local import LocalView
+from fsview.local import HeldView, LocalView, NotHeldError
 from fsview.managed import ViewManager
 from fsview.metrics import Metrics
 from fsview.packed import PartitionVersion
@@ -42,21 +44,33 @@ from timeline.errors import InputError
 
 T = TypeVar("T")
 
+AnswerKey = tuple[Any, ...]
+"""What tells apart the answers that one version of a partition gives: texts, numbers, ``None``."""
+
 REQUESTS: Final = "requests"
 """The counter of requests, by table, route and way (computed or ready)."""
+
+AS_OF_INSTANT: Final = "strandline-last-instant"
+AS_OF_HASH: Final = "strandline-timeline-hash"
+"""Headers of answers to who says no timeline; what they say may be asked for again."""
 
 TARGET_BYTES: Final = 4096
 """The longest query that ready answers are looked up for."""
 
 _SPELLINGS: Final = 1024
+_SPELLED_CHARACTERS: Final = 1024
+"""Longer spellings of base paths aren't remembered: a thousand would take memory nobody counts."""
 _ON_LOOP_BYTES: Final = 12 * 1024
 """Partitions whose packed files take more aren't answered on the loop: a hundred groups of three
 files take so much, and 0.3 ms."""
 _LARGEST: Final = 8
 """An answer that takes more than one in so many parts of the budget isn't kept, and of the whole
 table is sent as it is made."""
+_GROUP_ON_LOOP_BYTES: Final = 2 * 1024
+"""Groups whose packed files take more aren't answered on the loop: sixty logs take so much, and
+0.4 ms."""
 _ENTRY_BYTES: Final = 512
-"""What a kept answer costs beyond its bytes: keys, dictionary slots, objects."""
+"""What a kept answer costs beyond its bytes and its key's: dictionary slots, objects."""
 
 
 class Kept:
@@ -71,16 +85,19 @@ class Kept:
         self._budget = budget
         account.evict = self._evict
         self._lock = threading.Lock()
-        self._order: deque[tuple[dict[Any, Any], Hashable, int]] = deque()
+        self._order: deque[tuple[dict[Any, Any], AnswerKey, int]] = deque()
 
     @property
     def largest(self) -> int:
         """Bytes of the largest answer that is kept, or held whole while it is sent."""
         return self._budget.limit_bytes // _LARGEST
 
-    def put(self, answers: dict[Any, Any], key: Hashable, response: bytes) -> None:
-        """Keep a whole response; the oldest ones go when the budget is exceeded."""
-        size = len(response) + _ENTRY_BYTES
+    def put(self, answers: dict[Any, Any], key: AnswerKey, response: bytes) -> None:
+        """Keep a whole response; the oldest ones go when the budget is exceeded.
+
+        Its key is counted with it: a client chooses what is in it, and may choose it long.
+        """
+        size = len(response) + _ENTRY_BYTES + sum(map(getsizeof, key))
         if size > self.largest:
             return
         with self._lock:
@@ -125,9 +142,10 @@ class Answers:
     def _table(self, base_path: str) -> TableView:
         """Return the table that a base path means, which may look at the file system (links)."""
         table = self._views.view(base_path)
-        if len(self._tables) >= _SPELLINGS and base_path not in self._tables:
-            self._tables = {}  # in one step: the loop reads beside
-        self._tables[base_path] = table
+        if len(base_path) <= _SPELLED_CHARACTERS:
+            if len(self._tables) >= _SPELLINGS and base_path not in self._tables:
+                self._tables = {}  # in one step: the loop reads beside
+            self._tables[base_path] = table
         return table
 
     def reply(
@@ -158,16 +176,32 @@ class Answers:
         table = self._table(base_path)
         self._metrics.add(REQUESTS, table=str(table.table_id), route=route.name, way="computed")
         view = self._view_for(table, route, params)
+        reply = self._reply(view, route, params, zipped, indented, has_left)
+        if route.synced and TIMELINE_HASH not in params:
+            return replace(reply, headers={**reply.headers, **_as_of(view.snapshot)})
+        return reply
+
+    def _reply(
+        self,
+        view: LocalView,
+        route: Route,
+        params: Mapping[str, str],
+        zipped: bool,
+        indented: bool,
+        has_left: Callable[[], bool],
+    ) -> Reply:
         if route.part_to_dto is not None and not indented:
             parts = view.in_parts(route.name, **route.arguments(params))
-            said = route.encode_parts(_while_wanted(parts, has_left), PathForms.of(base_path))
+            paths = PathForms.of(params[BASE_PATH])
+            said = route.encode_parts(_while_wanted(parts, has_left), paths)
             return streamed(said, self.kept.largest, zipped=zipped and self._gzip)
         body = self._body(view, route, params)
         if indented:
             return success(pretty(body), zipped=zipped and self._gzip)
         reply = success(body, zipped=zipped and self._gzip)
         version = _version(view.snapshot, params)
-        if route.hot and version is not None and _is_short(params):
+        may_be_asked_again = (route.hot or is_of_group(route)) and _is_short(params)
+        if may_be_asked_again and version is not None:
             self.kept.put(version.answers, _key(view.snapshot, route, params, zipped), whole(reply))
         return reply
 
@@ -182,7 +216,9 @@ class Answers:
     def _view_for(self, table: TableView, route: Route, params: Mapping[str, str]) -> LocalView:
         if not route.synced or params.get(REFRESH_OFF, "").lower() == "true":
             return table.newest()
-        return table.at(params.get(LAST_INSTANT, NO_INSTANT), params.get(TIMELINE_HASH, ""))
+        if TIMELINE_HASH not in params:  # somebody with curl; Hudi's clients always send one
+            return table.sync()
+        return table.at(params.get(LAST_INSTANT, NO_INSTANT), params[TIMELINE_HASH])
 
     def ready(
         self, route: Route, params: Mapping[str, str], table: TableView, *, zipped: bool
@@ -192,7 +228,10 @@ class Answers:
         What isn't made yet is made here when the snapshot and the partition are held and it takes
         less than to hand the request on: of one file group, or of a partition with few files.
         """
-        snapshot = table.held(params.get(LAST_INSTANT, NO_INSTANT), params.get(TIMELINE_HASH, ""))
+        timeline_hash = params.get(TIMELINE_HASH)
+        if timeline_hash is None:  # the newest state, for which storage is looked at
+            return None
+        snapshot = table.held(params.get(LAST_INSTANT, NO_INSTANT), timeline_hash)
         if snapshot is None:
             return None
         version = _version(snapshot, params)
@@ -201,7 +240,10 @@ class Answers:
         key = _key(snapshot, route, params, zipped)
         response: bytes | None = version.answers.get(key)
         if response is None:
-            body = self._made_on_loop(LocalView(table, snapshot), version, route, params)
+            try:
+                body = self._made_on_loop(HeldView(table, snapshot), version, route, params)
+            except NotHeldError:  # a part of the archive, say: the long way reads it
+                return None
             if body is None:
                 return None
             response = whole(success(body, zipped=zipped and self._gzip))
@@ -214,6 +256,9 @@ class Answers:
         self, view: LocalView, version: PartitionVersion, route: Route, params: Mapping[str, str]
     ) -> bytes | None:
         if is_of_group(route):
+            file_id = route.arguments(params)["file_id"]
+            if version.group_bytes(file_id) > _GROUP_ON_LOOP_BYTES:
+                return None
             return self._body(view, route, params)
         if route.name not in NEWEST or version.size_bytes > _ON_LOOP_BYTES:
             return None
@@ -243,6 +288,13 @@ def _version(snapshot: Snapshot, params: Mapping[str, str]) -> PartitionVersion 
     return None if version is None or version.has_ghosts else version
 
 
+def _as_of(snapshot: Snapshot) -> dict[str, str]:
+    """Return headers that say which timeline an answer is of, as a client would send it."""
+    timeline = snapshot.client_timeline
+    last = NO_INSTANT if timeline.last is None else timeline.last.requested_time
+    return {AS_OF_INSTANT: last, AS_OF_HASH: timeline.hash}
+
+
 def _partition(params: Mapping[str, str]) -> str:
     return params.get(PARTITION.name, "").removesuffix("/")
 
@@ -257,7 +309,7 @@ def whole(reply: Reply) -> bytes:
     return reply.head() + reply.body
 
 
-def _key(snapshot: Snapshot, route: Route, params: Mapping[str, str], zipped: bool) -> Hashable:
+def _key(snapshot: Snapshot, route: Route, params: Mapping[str, str], zipped: bool) -> AnswerKey:
     """Return what tells apart the answers that one version of a partition gives."""
     return (
         route.name,

@@ -10,17 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any
 
 from flask import Flask, Response, request
 
-from strandline.service.admission import NOTHING, Admission, Right
+from strandline.service.admission import NOTHING, Admission, right_for
 from strandline.service.answers import Answers
 from strandline.service.handling import Handler, reply_to, shown, unauthorized
 from strandline.service.instant_states import InstantStates
-from strandline.service.marker_routes import MARKERS, add_marker_routes
+from strandline.service.marker_routes import add_marker_routes
 from strandline.service.markers import MarkerService
 from strandline.service.partitioner import RemotePartitioner
+from strandline.service.paths import GREETING, HEALTH, STATUS
 from strandline.service.readiness import Readiness
 from strandline.service.replies import (
     GZIP_BYTES,
@@ -35,13 +36,6 @@ from strandline.service.replies import (
 from strandline.service.view_routes import add_view_routes
 from strandline.service.writer_routes import add_writer_routes
 from strandline.service.wsgi import FREE
-
-GREETING: Final = "/"
-HEALTH: Final = "/healthz"
-STATUS: Final = "/v1/strandline/status"
-
-OPEN_PATHS: Final = frozenset({GREETING, HEALTH, f"{HEALTH}/"})
-"""Asked by who has no token: probes. They name roots that are away, and nothing of any table."""
 
 Status = Callable[[], Mapping[str, Any]]
 
@@ -62,7 +56,7 @@ def create_app(
     Args:
         answers: Answers the view routes.
         markers: Keeps the markers.
-        admission: Who may ask anything but ``OPEN_PATHS``.
+        admission: Who may ask what.
         readiness: Why the service can't serve, if it can't.
         status: What ``/v1/strandline/status`` shows.
         partitioner: Says where buckets begin.
@@ -117,12 +111,11 @@ def health(reasons: Sequence[str]) -> Reply:
 def _add_guard(app: Flask, admission: Admission) -> None:
     @app.before_request
     def admit() -> Response | None:
-        if request.path in OPEN_PATHS:
-            return None
+        # The server has refused it already; this is for the app by itself.
         header = request.headers.get("Authorization")
         bearer = None if header is None else header.encode("latin-1", "replace")
-        wanted = Right.MARKERS if request.path.startswith(f"{MARKERS}/") else Right.READS
-        if admission.admits(wanted, request.environ.get(FREE, NOTHING), bearer):
+        free = request.environ.get(FREE, NOTHING)
+        if admission.admits(right_for(request.path), free, bearer):
             return None
         return _respond(unauthorized(request.headers.get("Accept", "")))
 

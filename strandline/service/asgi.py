@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from strandline.service.admission import Admission
-from strandline.service.app import GREETING, OPEN_PATHS, greeting, health
+from strandline.service.app import greeting, health
 from strandline.service.marker_creation import MarkerCreation
-from strandline.service.marker_routes import CREATE_MARKER
 from strandline.service.markers import MarkerService
+from strandline.service.paths import CREATE_MARKER, GREETING, OPEN_PATHS, PROBING
 from strandline.service.readiness import Readiness
 from strandline.service.replies import Reply
 from strandline.service.wsgi import Receive, Scope, Send, send_reply
@@ -22,7 +21,6 @@ from strandline.service.wsgi import Receive, Scope, Send, send_reply
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _CREATE_PATHS: Final = frozenset({CREATE_MARKER, f"{CREATE_MARKER}/"})
-_PROBING: Final = frozenset({"GET", "HEAD"})
 
 
 class ServiceApp:
@@ -31,11 +29,10 @@ class ServiceApp:
     def __init__(
         self,
         markers: MarkerService,
-        admission: Admission,
         readiness: Readiness,
         rest: Application,
     ) -> None:
-        self._creation = MarkerCreation(markers, admission)
+        self._creation = MarkerCreation(markers)
         self._readiness = readiness
         self._rest = rest
 
@@ -43,9 +40,7 @@ class ServiceApp:
         """Answer one request."""
         if scope["type"] == "http" and scope["path"] in _CREATE_PATHS and scope["method"] == "POST":
             await self._creation.answer(scope, send)
-        elif (
-            scope["type"] == "http" and scope["path"] in OPEN_PATHS and scope["method"] in _PROBING
-        ):
+        elif scope["type"] == "http" and scope["path"] in OPEN_PATHS and scope["method"] in PROBING:
             await send_reply(await self._probed(scope["path"]), send)
         else:
             await self._rest(scope, receive, send)

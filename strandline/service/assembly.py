@@ -75,7 +75,7 @@ class Parts:
         )
         self.readiness = Readiness(Looks(self.views), self._clock)
         self.answers = Answers(self.views, self.metrics, gzip=options.gzip)
-        self.hot = HotPath(self.answers, self.admission)
+        self.hot = HotPath(self.answers)
         self.flask: Flask = create_app(
             self.answers,
             self.markers,

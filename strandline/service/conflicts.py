@@ -27,11 +27,10 @@ from strandline.service.heartbeats import alive
 from strandline.service.marker_files import (
     INSTANT,
     TEMP_FOLDER,
-    FileGroup,
     directory_path,
-    file_group_of,
     read_stored,
 )
+from strandline.service.marker_names import FileGroup, file_group_of
 from strandline.service.options import ConflictOptions
 from timeline.clock import Clock
 from timeline.instant import CLUSTERING, COMPACTION, LOG_COMPACTION, REPLACE_COMMIT, Instant

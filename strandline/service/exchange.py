@@ -87,8 +87,7 @@ class Exchange:
         self._begun = True
         self.keep_alive = False
         reply = failure(status, message)
-        head = reply.head()[:-2] + _CLOSE + b"\r\n"
-        self._outlet.write(head if self.scope["method"] == "HEAD" else head + reply.body)
+        self._outlet.write(reply.last_words(with_body=self.scope["method"] != "HEAD"))
         self._done = True
 
     async def _receive(self) -> Message:

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from http import HTTPStatus
+from typing import Final
 
 from flask import request
 from werkzeug.exceptions import HTTPException
@@ -26,6 +27,8 @@ from strandline.service.replies import (
 from timeline.errors import InputError, StrandlineError
 
 logger = logging.getLogger(__name__)
+
+UNAUTHORIZED: Final = "this service wants its bearer token in Authorization"
 
 Handler = Callable[[], Reply]
 Add = Callable[[str, str, Handler], None]
@@ -76,7 +79,5 @@ def reply_to(error: BaseException, accept: str, path: str) -> Reply:
 
 def unauthorized(accept: str) -> Reply:
     """Return the answer to a request without the service's token."""
-    reply = failure(
-        HTTPStatus.UNAUTHORIZED, "this service wants its bearer token in Authorization", accept
-    )
+    reply = failure(HTTPStatus.UNAUTHORIZED, UNAUTHORIZED, accept)
     return replace(reply, headers={"www-authenticate": "Bearer"})

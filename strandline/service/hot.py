@@ -14,14 +14,15 @@ from typing import Final
 
 from fsview.routes import BASE_PATH, REFRESH_OFF, ROUTES, Route
 from fsview.table_view import TableView
-from strandline.service.admission import Admission
 from strandline.service.answers import TARGET_BYTES, Answers, is_of_group
-from strandline.service.query_text import unquoted
-from strandline.service.reception import Headers
+from strandline.service.query_text import REMEMBERED_BYTES, unquoted
+from strandline.service.reception import Fields
 from strandline.service.replies import accepts_gzip
 from timeline.errors import StrandlineError
 
 _LONG_WAY: Final = frozenset({REFRESH_OFF, "pretty"})
+_REMEMBERED_BYTES: Final = 1024
+"""Longer queries are read each time; those of Hudi's clients have about 300 bytes."""
 
 HotCount = tuple[TableView, str]
 
@@ -43,39 +44,30 @@ class HotPath:
         counts: Requests answered here, by table and route; only grows.
     """
 
-    def __init__(self, answers: Answers, admission: Admission) -> None:
+    def __init__(self, answers: Answers) -> None:
         self._answers = answers
-        self._admission = admission
         self._routes = _hot_routes()
         self.counts: Counter[HotCount] = Counter()
 
-    def respond(self, target: bytes, headers: Headers, *, free: bool) -> bytes | None:
+    def respond(self, target: bytes, fields: Fields) -> bytes | None:
         """Return the whole response to a GET of ``target``, or ``None``.
 
         Args:
             target: Path and query.
-            headers: Names in lower case.
-            free: Whether the peer may read without the token.
+            fields: The headers of a request that is admitted.
         """
         path, _, query = target.partition(b"?")
         route = self._routes.get(path)
         if route is None or len(query) > TARGET_BYTES:
             return None
-        authorization = accepted = None
-        for name, value in headers:
-            if name == b"authorization":
-                authorization = value
-            elif name == b"accept-encoding":
-                accepted = value
-        if not (free or self._admission.bears_token(authorization)):
-            return None
-        params = _read_again(query)
+        params = _read_again(query) if len(query) <= _REMEMBERED_BYTES else read_query(query)
         if params is None:
             return None
         table = self._answers.known_table(params.get(BASE_PATH, ""))
         if table is None:
             return None
         try:
+            accepted = fields.get(b"accept-encoding")
             zipped = accepted is not None and _gzip(accepted)
             response = self._answers.ready(route, params, table, zipped=zipped)
         except StrandlineError:
@@ -90,8 +82,8 @@ def _gzip(accept_encoding: bytes) -> bool:
     return accepts_gzip(accept_encoding.decode("latin-1"))
 
 
-_unquoted_again = lru_cache(maxsize=8192)(unquoted)
-"""``unquoted`` with a memory, for values with escapes."""
+_unquoted_again = lru_cache(maxsize=4096)(unquoted)
+"""``unquoted`` with a memory, for values with escapes, of ``REMEMBERED_BYTES`` at most."""
 
 
 def read_query(query: bytes) -> dict[str, str] | None:
@@ -104,15 +96,18 @@ def read_query(query: bytes) -> dict[str, str] | None:
             if text in _LONG_WAY or b"%" in name or b"+" in name:
                 return None
             if text not in params:
-                params[text] = (
-                    _unquoted_again(value)
-                    if b"%" in value or b"+" in value
-                    else value.decode("ascii")
-                )
+                if b"%" not in value and b"+" not in value:
+                    params[text] = value.decode("ascii")
+                elif len(value) <= REMEMBERED_BYTES:
+                    params[text] = _unquoted_again(value)
+                else:
+                    params[text] = unquoted(value)
     except UnicodeDecodeError:
         return None
     return params
 
 
 _read_again = lru_cache(maxsize=2048)(read_query)
-"""``read_query`` with a memory: tasks of one stage ask the same. Nobody changes what it returns."""
+"""``read_query`` with a memory, of ``_REMEMBERED_BYTES`` at most: tasks of one stage ask the same.
+
+Nobody changes what it returns."""

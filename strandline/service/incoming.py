@@ -32,12 +32,14 @@ class RefusedError(Exception):
     Attributes:
         status: Of the answer.
         message: Its body.
+        words: The whole answer where it is ready; else it is made of status and message.
     """
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, words: bytes = b"") -> None:
         super().__init__(message)
         self.status = status
         self.message = message
+        self.words = words
 
 
 class Taker(Protocol):

@@ -11,12 +11,11 @@ from functools import lru_cache
 from typing import Final
 from urllib.parse import parse_qsl
 
-from strandline.service.admission import NOTHING, Admission, Right
-from strandline.service.handling import json_body, reply_to, required, unauthorized
+from strandline.service.handling import json_body, reply_to, required
 from strandline.service.loop_answers import LoopAnswers
 from strandline.service.marker_routes import EARLY_CONFLICTS, MARKER_DIRECTORY, MARKER_NAME
 from strandline.service.markers import MarkerService
-from strandline.service.query_text import unquoted
+from strandline.service.query_text import REMEMBERED_BYTES, unquoted
 from strandline.service.replies import Reply
 from strandline.service.wsgi import RawHeaders, Scope, Send, send_reply, send_whole
 from timeline.errors import InputError
@@ -29,23 +28,17 @@ _QUERY_BYTES: Final = 32 * 1024
 class MarkerCreation:
     """Answers ``marker/create``; of one loop."""
 
-    def __init__(self, markers: MarkerService, admission: Admission) -> None:
+    def __init__(self, markers: MarkerService) -> None:
         self._markers = markers
-        self._admission = admission
         self._answers: LoopAnswers | None = None
         self._finding: dict[str, asyncio.Future[None]] = {}
 
     async def answer(self, scope: Scope, send: Send) -> None:
         """Answer one request, once its marker is durable."""
-        headers = dict(reversed(scope["headers"]))
-        accept = headers.get(b"accept", b"").decode("latin-1")
-        free = scope.get("free", NOTHING)
-        if not self._admission.admits(Right.MARKERS, free, headers.get(b"authorization")):
-            await send_reply(unauthorized(accept), send)
-            return
         try:
             created = await self._create(scope["query_string"])
         except Exception as exc:  # noqa: BLE001 - the boundary of a request
+            accept = dict(scope["headers"]).get(b"accept", b"").decode("latin-1")
             await send_reply(reply_to(exc, accept, scope["path"]), send)
             return
         await send_whole(200, *_SAID[created], send)
@@ -89,7 +82,8 @@ def read_parameters(query: bytes) -> dict[str, str]:
         for pair in query.split(b"&"):
             name, _, value = pair.partition(b"=")
             if name == _DIRECTORY:
-                params.setdefault(MARKER_DIRECTORY, _unquoted_again(value))
+                again = _unquoted_again if len(value) <= REMEMBERED_BYTES else unquoted
+                params.setdefault(MARKER_DIRECTORY, again(value))
             elif name.isalpha():
                 params.setdefault(name.decode("ascii"), unquoted(value))
             else:

@@ -24,11 +24,11 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from strandline.service.conflict_detector import ConflictWatch
 from strandline.service.marker_files import PREFIX, TYPE, TYPE_FILE, read_stored
+from strandline.service.pending_marker import Check, Created, PendingMarker
 from timeline.clock import Clock
 from timeline.errors import AlreadyExistsError, StorageUnavailableError, TableNotFoundError
 from timeline.storage.base import Storage
@@ -43,32 +43,6 @@ GATHER_MAX_S: Final = 0.05
 
 Guard = Callable[[], None]
 """Raises when the directory may not be touched."""
-
-
-class Created(Protocol):
-    """Who waits for a marker, such as a ``concurrent.futures.Future``; told once, by any thread."""
-
-    def set_running_or_notify_cancel(self) -> bool:
-        """Whether the marker is still wanted."""
-
-    def set_result(self, result: bool, /) -> None:
-        """Hear that the marker is new, or that it isn't."""
-
-    def set_exception(self, exception: BaseException, /) -> None:
-        """Hear why there is no marker."""
-
-
-@dataclass(slots=True)
-class _Pending:
-    """A marker that waits for its flush, and who waits for it.
-
-    Attributes:
-        refusable: Whether who waits takes ``false`` for a conflict.
-    """
-
-    name: str
-    created: Created
-    refusable: bool
 
 
 class MarkerDirectory:
@@ -106,7 +80,7 @@ class MarkerDirectory:
         self._io = threading.Lock()
         self._watch: ConflictWatch | None = None
         self._durable: dict[str, None] = {}
-        self._pending: list[_Pending] = []
+        self._pending: list[PendingMarker] = []
         self._flushing = False
         self._retired = False
         self._type_ms: int | None = None
@@ -115,7 +89,11 @@ class MarkerDirectory:
         self._bytes = 0
 
     def submit(
-        self, name: str, created: Created, watch: Callable[[], ConflictWatch] | None = None
+        self,
+        name: str,
+        created: Created,
+        watch: Callable[[], ConflictWatch] | None = None,
+        check: Check | None = None,
     ) -> bool:
         """Queue a marker; ``created`` hears whether it is new, once it is durable.
 
@@ -123,11 +101,12 @@ class MarkerDirectory:
             name: The marker.
             created: Who waits for it.
             watch: Begins to look for conflicts, if who asks takes ``false`` for one; else ``None``.
+            check: Is asked by the flush whether the marker may be written; ``None``: it may.
 
         Returns:
             False when this object was retired meanwhile: ask for the directory again.
         """
-        pending = _Pending(name, created, watch is not None)
+        pending = PendingMarker(name, created, watch is not None, check)
         with self._lock:
             if self._retired:
                 return False
@@ -246,6 +225,7 @@ class MarkerDirectory:
                     if pending.refusable:
                         pending.created.set_result(False)
                 batch = [pending for pending in batch if not pending.refusable]
+            batch = [pending for pending in batch if pending.admitted()]
             if batch:
                 self._flush(batch)
 
@@ -265,7 +245,7 @@ class MarkerDirectory:
             self._all_came.wait_for(lambda: len(self._pending) >= expected, timeout_s)
         self._expected = 0
 
-    def _flush(self, batch: list[_Pending]) -> None:
+    def _flush(self, batch: list[PendingMarker]) -> None:
         """Make a batch durable, then answer those who wait for it."""
         began_s = self._clock.monotonic()
         fresh: list[str] = []

@@ -1,12 +1,12 @@
-"""Markers as they lie on storage: where, in which files, and what their names say.
+"""Markers as they lie on storage: where, and in which files.
 
 A writer's tasks announce each data file before they write it, so that a rollback knows what a
 write that failed may have left. Markers of one instant lie in ``<base>/.hoodie/.temp/<instant>``:
 
 * ``MARKERS.type`` says ``TIMELINE_SERVER_BASED``; it is there before any other file, and without it
   Hudi takes the directory for one of markers that are files (``DIRECT``) and sees none of these;
-* ``MARKERS<n>`` hold one marker a line, ``[<partition>/]<data file>.marker.<CREATE|MERGE|APPEND>``,
-  UTF-8, each line ended by a newline. Readers take the union of all of them.
+* ``MARKERS<n>`` hold one marker a line (``strandline.service.marker_names``), UTF-8, each line
+  ended by a newline. Readers take the union of all of them.
 
 Source: Hudi 1.2.0 ``MarkerUtils``, ``MarkerBasedRollbackUtils``, ``MarkerOperation``.
 """
@@ -17,6 +17,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from strandline.service.marker_names import UNFIT
 from timeline.errors import InputError, PathNotFoundError
 from timeline.storage.base import Storage
 
@@ -24,7 +25,6 @@ TEMP_FOLDER: Final = ".hoodie/.temp"
 TYPE_FILE: Final = "MARKERS.type"
 TYPE: Final = b"TIMELINE_SERVER_BASED"
 PREFIX: Final = "MARKERS"
-NAME_BYTES: Final = 4096
 DIRECTORY_CHARACTERS: Final = 4096 + 64
 """Longest name of a marker directory: that of a base path, and what follows it."""
 
@@ -34,11 +34,6 @@ INSTANT: Final = re.compile(r"[0-9]{1,32}(?:_[0-9]{1,16})?")
 _DIRECTORY: Final = re.compile(
     rf"(?P<base>.*[^/])/+\.hoodie/\.temp/(?P<instant>{INSTANT.pattern})/*", re.DOTALL
 )
-_UNFIT: Final = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
-"""Control characters, and halves of surrogate pairs, which UTF-8 can't write."""
-
-FileGroup = tuple[str, str]
-"""Partition and file id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +73,6 @@ def read_stored(storage: Storage, path: str) -> StoredMarkers:
     return StoredMarkers(tuple(found), max(numbers, default=-1), TYPE_FILE in names)
 
 
-def file_group_of(marker: str) -> FileGroup:
-    """Return the file group of the data file that a marker announces.
-
-    The file id is what the file's name has before its first ``_``, without a log's leading dot, so
-    that a log and a base file of one group are one; Hudi cuts partition and name together.
-    """
-    partition, _, name = marker.rpartition("/")
-    return partition, name.removeprefix(".").partition("_")[0]
-
-
 def split_directory(directory: str) -> tuple[str, str]:
     """Return the base path and the instant of a marker directory.
 
@@ -95,29 +80,11 @@ def split_directory(directory: str) -> tuple[str, str]:
         InputError: It isn't ``<base>/.hoodie/.temp/<instant>``.
     """
     match = _DIRECTORY.fullmatch(directory) if len(directory) <= DIRECTORY_CHARACTERS else None
-    if match is None or _UNFIT.search(directory):
+    if match is None or UNFIT.search(directory):
         raise InputError(
             f"markerdirpath is {directory[:500]!r}; allowed: <base path>/.hoodie/.temp/<instant>"
         )
     return match["base"], match["instant"]
-
-
-def check_name(name: str) -> None:
-    """Refuse what can't be a line of a marker file or would lead out of the table.
-
-    Raises:
-        InputError: As said.
-    """
-    if (
-        not name
-        or _UNFIT.search(name)
-        or any(part in {"", ".", ".."} for part in name.split("/"))
-        or len(name.encode()) > NAME_BYTES
-    ):
-        raise InputError(
-            f"markername is {name[:200]!r}; allowed: a path under the table's base path"
-            f" of at most {NAME_BYTES} bytes"
-        )
 
 
 def _number(name: str) -> int | None:

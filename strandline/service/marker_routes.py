@@ -10,10 +10,9 @@ from typing import Final
 
 from strandline.service.handling import Add, json_body, parameters, required, shown
 from strandline.service.markers import MarkerService
+from strandline.service.paths import CREATE_MARKER, MARKERS
 from strandline.service.replies import Reply
 
-MARKERS: Final = "/v1/hoodie/marker"
-CREATE_MARKER: Final = f"{MARKERS}/create"
 MARKER_DIRECTORY: Final = "markerdirpath"
 MARKER_NAME: Final = "markername"
 EARLY_CONFLICTS: Final = "basepath"

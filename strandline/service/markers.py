@@ -15,16 +15,21 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from fsview.managed import resolved
 from strandline.service.conflict_detector import ConflictDetector, ConflictWatch
 from strandline.service.conflicts import ConflictCheck
-from strandline.service.marker_directory import Created, Guard, MarkerDirectory
-from strandline.service.marker_files import check_name, directory_path, split_directory
+from strandline.service.marker_directory import Guard, MarkerDirectory
+from strandline.service.marker_files import directory_path, split_directory
+from strandline.service.marker_names import check_name, foreign_file
 from strandline.service.options import ConflictOptions
+from strandline.service.pending_marker import Created
 from timeline.clock import Clock, SystemClock
 from timeline.errors import RootNotAllowedError
+from timeline.instant import CLUSTERING, Instant, State
+from timeline.meta_client import TableMetaClient
 from timeline.storage.base import Storage
 from timeline.table_id import TableId
 
@@ -54,10 +59,16 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A directory, and what begins to look for conflicts in it; ``None``: that is off."""
+    """A directory, and how its markers are looked at.
+
+    Attributes:
+        check_log: Raises unless a marker may name a log of another instant; takes both.
+        watch: Begins to look for conflicts; ``None``: that is off.
+    """
 
     place: _Place
     directory: MarkerDirectory
+    check_log: Callable[[str, str], None]
     watch: Callable[[], ConflictWatch] | None
 
 
@@ -107,7 +118,8 @@ class MarkerService:
             Whether the marker is new, when it is durable; or the storage's error.
 
         Raises:
-            InputError: The directory isn't one for markers, or the name isn't one of a marker.
+            InputError: The directory isn't one for markers, or the name isn't one of a marker that
+                a write of this instant creates.
             RootNotAllowedError: The base path is outside the service's roots, or links lead from
                 it to the directory.
         """
@@ -135,12 +147,14 @@ class MarkerService:
         self, directory: str, name: str, created: Created, *, refusable: bool = False
     ) -> bool:
         """Do as ``submit`` for a directory that is known, else return False; never waits."""
-        check_name(name)
         known = self._spelled.get(directory)
         if known is None:
+            check_name(name, split_directory(directory)[1])
             return False
+        clustering = check_name(name, known.place.instant)
         watch = known.watch if refusable else None
-        return known.directory.submit(name, created, watch)
+        check = None if clustering is None else partial(known.check_log, name, clustering)
+        return known.directory.submit(name, created, watch, check)
 
     def names(self, directory: str) -> tuple[str, ...]:
         """Return the markers of a directory."""
@@ -200,17 +214,18 @@ class MarkerService:
 
     def _made(self, place: _Place, storage: Storage) -> _Known:
         path = directory_path(place.instant)
-        guard, clock = _guard_of(place), self._clock
-        made = MarkerDirectory(storage.for_cause("marker"), path, self._pool, guard, clock)
+        storage, clock = storage.for_cause("marker"), self._clock
+        made = MarkerDirectory(storage, path, self._pool, _guard_of(place), clock)
+        check_log = _log_check_of(place, storage)
         if not self._conflicts.enabled:
-            return _Known(place, made, None)
+            return _Known(place, made, check_log, None)
         options = self._conflicts
 
         def watch() -> ConflictWatch:
             check = ConflictCheck(storage, place.instant, made.announced, options, clock)
             return self._detector.watch(str(place), check)
 
-        return _Known(place, made, watch)
+        return _Known(place, made, check_log, watch)
 
     def _make_room(self) -> None:
         """Give up directories that nobody uses; the caller holds the lock."""
@@ -246,5 +261,25 @@ def _guard_of(place: _Place) -> Guard:
                 " kept in real directories only",
                 detail=str(real),
             )
+
+    return check
+
+
+def _log_check_of(place: _Place, storage: Storage) -> Callable[[str, str], None]:
+    """Return what refuses logs of instants that aren't clusterings of this table.
+
+    Cost: of what it returns, a read and a stat, but once for each clustering.
+    """
+    clusterings: set[str] = set()
+
+    def check(name: str, instant: str) -> None:
+        if instant in clusterings:
+            return
+        client = TableMetaClient.open(storage, cause="marker")
+        plan = client.path_of(Instant(instant, CLUSTERING, State.REQUESTED))
+        # In layout 1 (version 6) markers of logs are APPEND, and Hudi can't roll back others.
+        if client.config.layout_version == 1 or storage.stat(plan) is None:
+            raise foreign_file(name, place.instant)
+        clusterings.add(instant)
 
     return check

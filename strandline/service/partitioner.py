@@ -5,7 +5,7 @@ The writers of a bucket index ask where the buckets of a partition path begin, a
 buckets of several paths spread over all partitions of the job instead of all beginning at 0.
 
 What counts is that all tasks of a job hear the same. So a beginning is never given up once it was
-told; past ``MOST`` paths it is computed from the path alone, and nothing is kept.
+told; past ``MOST_BYTES`` it is computed from the path alone, and nothing is kept.
 
 No table is named in a request, so two tables with the same paths share their beginnings, which
 hurts nobody. Hudi's server keeps one beginning for a path whatever the two numbers are; here a path
@@ -20,15 +20,16 @@ import re
 import threading
 from collections import defaultdict
 from dataclasses import dataclass
+from sys import getsizeof
 from typing import Final
 from zlib import crc32
 
 from timeline.errors import InputError
 
-MOST: Final = 50_000
-"""How many beginnings are remembered."""
-PATH_CHARACTERS: Final = 1024
-"""Paths longer than this aren't remembered."""
+MOST_BYTES: Final = 24 << 20
+"""What the beginnings that are remembered may take: fifty thousand of paths of usual length."""
+_ENTRY_BYTES: Final = 384
+"""What one takes beside its path: objects and a dictionary slot."""
 
 _NUMBER: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
 _LARGEST: Final = 2**31 - 1
@@ -52,7 +53,9 @@ class BucketRange:
 class RemotePartitioner:
     """Where buckets begin; ``_lock`` guards what was told, and what comes next for each width."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self._most_bytes = most_bytes
+        self._bytes = 0
         self._lock = threading.Lock()
         self._told: dict[BucketRange, int] = {}
         self._next: dict[int, int] = defaultdict(int)
@@ -63,8 +66,10 @@ class RemotePartitioner:
             told = self._told.get(asked)
             if told is not None:
                 return told
-            if len(self._told) >= MOST or len(asked.path) > PATH_CHARACTERS:
+            size = getsizeof(asked.path) + _ENTRY_BYTES
+            if self._bytes + size > self._most_bytes:
                 return crc32(asked.path.encode()) % asked.partitions
+            self._bytes += size
             first = self._next[asked.partitions]
             self._told[asked] = first
             self._next[asked.partitions] = (first + asked.buckets) % asked.partitions

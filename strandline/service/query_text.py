@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
 from urllib.parse import unquote_to_bytes
+
+REMEMBERED_BYTES: Final = 512
+"""Longer values are read each time: clients choose them, and what is remembered isn't counted."""
 
 
 def unquoted(text: bytes) -> str:

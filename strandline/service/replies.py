@@ -72,6 +72,11 @@ class Reply:
         ]
         return ("\r\n".join(lines) + "\r\n\r\n").encode("ascii")
 
+    def last_words(self, *, with_body: bool = True) -> bytes:
+        """Return the bytes of a whole answer after which the connection ends."""
+        head = self.head()[:-2] + b"connection: close\r\n\r\n"
+        return head + self.body if with_body else head
+
 
 _GZIP_WBITS: Final = 16 + isal_zlib.MAX_WBITS
 _GZIPPED: Final = {"content-encoding": "gzip"}

@@ -26,6 +26,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from strandline.service.asgi import ServiceApp
+from strandline.service.handshake import TlsListener
 from strandline.service.options import ServerOptions
 from strandline.service.protocol import protocol_for
 from strandline.service.reception import HotAnswers, Reception
@@ -129,7 +130,7 @@ class ServiceServer:
         self, loop: asyncio.AbstractEventLoop, wsgi: WsgiBridge, started: Callable[[], None]
     ) -> None:
         reception = Reception(
-            ServiceApp(self.parts.markers, self.parts.admission, self.parts.readiness, wsgi),
+            ServiceApp(self.parts.markers, self.parts.readiness, wsgi),
             self.hot or self.parts.hot,
             self.parts.admission,
             self.options.limits,
@@ -137,12 +138,10 @@ class ServiceServer:
         )
         self.parts.connections = reception.status
         self.parts.threads = lambda: wsgi.threads.status(loop.time())
-        listener = await loop.create_server(
-            protocol_for(reception),
-            sock=self._listener,
-            backlog=BACKLOG,
-            ssl=self._tls,
-            ssl_handshake_timeout=self.options.limits.handshake_s if self._tls else None,
+        listener = (
+            await loop.create_server(protocol_for(reception), sock=self._listener, backlog=BACKLOG)
+            if self._tls is None
+            else TlsListener(reception, self._listener, self._tls)
         )
         ending = asyncio.Event()
         with self._lock:

@@ -91,10 +91,12 @@ def snapshots(draw: st.DrawFn, partition: str) -> Snapshot:
         (partition, file_id): CompactionOperation(partition, file_id, time, time)
         for file_id, time in draw(groups).items()
     }
+    completion = CompletionTimes.of(timeline, version)
+    completion.read_archive("", lambda *_: {})  # and nothing is there
     return Snapshot(
         TableConfig.create(name="t", version=version),
         timeline,
-        CompletionTimes.of(timeline, version),
+        completion,
         pending_compaction=pending,
         replaced={partition: draw(groups)},
     )

@@ -3,12 +3,13 @@ asked about their past."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
 from hypothesis import HealthCheck, event, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import invariant, rule
+from hypothesis.stateful import invariant, precondition, rule
 
 from fsview.local import LocalView
 from fsview.rebuilt import differences_from_rebuilt, removals_pending
@@ -50,21 +51,40 @@ class TableMachine(ActingMachine):
 
     # Between two calls.
 
-    @rule(partition=partitions, moves=moves, every=st.booleans())
+    @rule(partition=partitions, moves=moves, calls=st.integers(0, 6), every=st.booleans())
     def moves_on_during_a_load(
-        self, partition: str, moves: list[tuple[str, int]], every: bool
+        self, partition: str, moves: list[tuple[str, int]], calls: int, every: bool
     ) -> None:
-        """Load a partition, or all, into another server while the table moves on, after the
-        partition was listed and before the timeline is."""
+        """Load a partition, or all, into another server while the table moves on, so many calls
+        after the partition was listed; at once: before the timeline is."""
+        self.load_while(partition, lambda: self.move_on(moves), calls, every=every)
+
+    @precondition(lambda self: self.restoring)
+    @rule(partition=partitions, calls=st.integers(0, 6), every=st.booleans())
+    def restore_goes_on_during_a_load(self, partition: str, calls: int, every: bool) -> None:
+        self.load_while(partition, lambda: self.restore_goes_on(append=False), calls, every=every)
+
+    @precondition(lambda self: self.table.writes)
+    @rule()
+    def loaded_while_others_write(self) -> None:
+        """Load all into another server, with whatever lies there of writes in flight."""
+        watcher = self.start_service()
+        watcher.view.newest().load_all_partitions()
+        self.late = [*self.late[-1:], watcher]
+
+    def load_while(
+        self, partition: str, then: Callable[[], None], calls: int, *, every: bool
+    ) -> None:
         watcher = self.start_service()
         before, truth = watcher.view.sync(), self.table.truth.copy()
-        watcher.storage.then[partition] = lambda: self.move_on(moves)
+        watcher.storage.then[partition] = then
+        watcher.storage.calls_until_then = calls
         with suppress(ViewBehindError):  # where few snapshots are kept
             if every:
                 before.load_all_partitions()
             else:
                 watcher.view.newest().load_partitions([partition])
-        watcher.storage.then.clear()
+        watcher.storage.nothing_more()
         self.right_or_refused(watcher, before, truth)
         self.late = [*self.late[-1:], watcher]
         self.as_the_model("loaded late", watcher, {partition})
@@ -76,7 +96,7 @@ class TableMachine(ActingMachine):
         watcher = [self.watcher, *self.late][number % (1 + len(self.late))]
         watcher.storage.then[partition] = lambda: self.move_on(moves)
         checked = watcher.view.check(partition)
-        watcher.storage.then.clear()
+        watcher.storage.nothing_more()
         event(f"check: {checked.outcome}")
         assert checked.outcome != "different", str(checked.differences)
 
@@ -213,8 +233,11 @@ class TableMachine(ActingMachine):
             counted = self.watcher.metrics.as_json()
             reloads = self.watcher.metrics.get("reloads", cause="table-upgraded")
             assert reloads <= self.table.versions, counted
-            # A restore deletes rollbacks that were under way when last seen.
-            vanished = self.watcher.metrics.get("reloads", cause="plan-vanished")
+            # A restore deletes rollbacks that were under way when last seen, or were never seen.
+            vanished = sum(
+                self.watcher.metrics.get("reloads", cause=cause)
+                for cause in ("plan-vanished", "instant-vanished")
+            )
             assert not vanished or self.restoring_to, counted
             reloads += vanished
             assert self.watcher.metrics.get("reloads") == reloads, counted

@@ -158,3 +158,21 @@ def test_what_a_rollback_left_is_not_shown_to_older_clients_once_a_restore_delet
     with suppress(ViewBehindError):
         found = view.at(client.last_instant, client.timeline_hash)
         assert shape(found.latest_file_slices("a")) == right
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_who_knows_a_plan_that_is_dropped_is_refused_though_it_was_answered_before(
+    version: int,
+) -> None:
+    """Its timeline was never held, and no file has changed since."""
+    table = a_table(version, "MERGE_ON_READ")
+    writes.complete(table, writes.begin(table, [(GROUP, "log")]))
+    compaction = services.request_compaction(table, [GROUP], logs_only=False)
+    client = Pin.of(table)
+    writes.complete(table, writes.begin(table, [(("b", "b0-0"), "base")]))
+    view, _ = watched(table)
+    assert view.at(client.last_instant, client.timeline_hash)
+    services.drop(table, compaction)
+    view.sync()
+    with pytest.raises(ViewBehindError):
+        view.at(client.last_instant, client.timeline_hash)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 import threading
-from collections.abc import Callable, Collection
+import traceback
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
+from fsview import single_flight
 from fsview.single_flight import Shared, SharedLoads, SingleFlight
 
 PATIENCE_S = 10.0
@@ -151,3 +155,190 @@ def test_an_error_of_a_load_is_for_who_ran_it() -> None:
     loaded: list[str] = []
     assert loads.run(["a"], loaded.extend)
     assert loaded == ["a"]
+
+
+class InterruptedHereError(BaseException):
+    """What a signal raises in the main thread, like Ctrl-C."""
+
+
+@pytest.fixture
+def interrupt() -> Iterator[Callable[[], None]]:
+    """Return what interrupts the main thread once, which runs the test, wherever it waits."""
+    main = threading.get_ident()
+    interrupted = threading.Event()
+
+    def handle(_number: int, _frame: object) -> None:
+        if not interrupted.is_set():
+            interrupted.set()
+            raise InterruptedHereError
+
+    def send() -> None:
+        # A signal that comes just before a thread goes to sleep doesn't wake it.
+        while not interrupted.is_set():
+            signal.pthread_kill(main, signal.SIGUSR1)
+            interrupted.wait(0.001)
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    try:
+        yield send
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+class Aside:
+    """A caller in a thread of its own that no test waits for in vain."""
+
+    def __init__(self, ask: Callable[[], object]) -> None:
+        self._outcome: Future[object] = Future()
+        self._ask = ask
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self._outcome.set_result(self._ask())
+        except BaseException as exc:
+            self._outcome.set_exception(exc)
+
+    def result(self) -> object:
+        return self._outcome.result(PATIENCE_S)
+
+
+def waits_in(function: str) -> int:
+    """Return how many threads are below a function of this name of the module under test."""
+    return sum(
+        any(
+            frame.f_code.co_name == function and frame.f_code.co_filename == single_flight.__file__
+            for frame, _ in traceback.walk_stack(top)
+        )
+        for top in sys._current_frames().values()
+    )
+
+
+def test_who_is_interrupted_in_the_queue_passes_the_lead_to_a_waiter(
+    interrupt: Callable[[], None],
+) -> None:
+    flight: SingleFlight[int] = SingleFlight()
+    work = Work()
+    first = Aside(lambda: flight.run(work))
+    assert work.began.acquire(timeout=PATIENCE_S)
+
+    def join_and_interrupt() -> Aside:
+        wait_until(lambda: waits_in("run") == 2)
+        waiter = Aside(lambda: flight.run(work))
+        wait_until(lambda: waits_in("run") == 3)
+        interrupt()
+        return waiter
+
+    with ThreadPoolExecutor(1) as pool:
+        joined = pool.submit(join_and_interrupt)
+        with pytest.raises(InterruptedHereError):
+            flight.run(work)
+        waiter = joined.result(PATIENCE_S)
+    assert work.runs == 1, "nothing runs beside the first run"
+    work.may_end.release(3)
+    assert first.result() == 1
+    assert waiter.result() == 2
+    assert Aside(lambda: flight.run(work)).result() == 3
+
+
+def test_an_interrupt_of_the_only_one_queued_leaves_nothing_behind(
+    interrupt: Callable[[], None],
+) -> None:
+    flight: SingleFlight[int] = SingleFlight()
+    work = Work()
+    first = Aside(lambda: flight.run(work))
+    assert work.began.acquire(timeout=PATIENCE_S)
+    with ThreadPoolExecutor(1) as pool:
+
+        def interrupt_queued() -> None:
+            wait_until(lambda: waits_in("run") == 2)
+            interrupt()
+
+        pool.submit(interrupt_queued)
+        with pytest.raises(InterruptedHereError):
+            flight.run(work)
+    work.may_end.release(2)
+    assert first.result() == 1
+    assert Aside(lambda: flight.run(work)).result() == 2
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_an_interrupt_of_the_run_itself_is_nobody_elses(
+    interrupt: Callable[[], None], shared: bool
+) -> None:
+    single: SingleFlight[int] = SingleFlight()
+    by_key: Shared[int] = Shared()
+
+    def run(work: Work) -> int:
+        return by_key.run("key", work) if shared else single.run(work)
+
+    mine, others = Work(), Work()
+    others.may_end.release(2)
+
+    def join_and_interrupt() -> list[Aside]:
+        assert mine.began.acquire(timeout=PATIENCE_S)
+        waiters = [Aside(lambda: run(others)) for _ in range(2)]
+        wait_until(lambda: waits_in("run") == 3)
+        interrupt()
+        return waiters
+
+    with ThreadPoolExecutor(1) as pool:
+        joined = pool.submit(join_and_interrupt)
+        with pytest.raises(InterruptedHereError):
+            run(mine)
+        waiters = joined.result(PATIENCE_S)
+    # The second may have come when the first was through.
+    assert {waiter.result() for waiter in waiters} <= {1, 2}
+
+
+def test_who_is_interrupted_before_loading_all_passes_the_lead_to_a_waiter(
+    interrupt: Callable[[], None],
+) -> None:
+    loads, one, late = SharedLoads(), Loading(), Loading()
+    late.may_end.release(2)
+    everything: list[str] = []
+    first = Aside(lambda: loads.run(["a"], one))
+    assert one.began.acquire(timeout=PATIENCE_S)
+
+    def join_and_interrupt() -> Aside:
+        wait_until(lambda: waits_in("run_all") == 1)
+        waiter = Aside(lambda: loads.run_all(lambda: everything.append("all")))
+        wait_until(lambda: waits_in("run_all") == 2)
+        interrupt()
+        return waiter
+
+    with ThreadPoolExecutor(1) as pool:
+        joined = pool.submit(join_and_interrupt)
+        with pytest.raises(InterruptedHereError):
+            loads.run_all(lambda: everything.append("interrupted"))
+        waiter = joined.result(PATIENCE_S)
+    assert everything == [], "all are loaded after what is being loaded"
+    one.may_end.release()
+    assert first.result()
+    waiter.result()
+    assert everything == ["all"]
+    assert Aside(lambda: loads.run(["b"], late)).result()
+    assert Aside(lambda: loads.run_all(lambda: everything.append("again"))).result() is None
+    assert (everything, late.loaded) == (["all", "again"], ["b"])
+
+
+def test_an_interrupt_of_a_load_leaves_its_names_to_others(
+    interrupt: Callable[[], None],
+) -> None:
+    loads, mine = SharedLoads(), Loading()
+    loaded: list[str] = []
+
+    def join_and_interrupt() -> Aside:
+        assert mine.began.acquire(timeout=PATIENCE_S)
+        waiter = Aside(lambda: loads.run(["b", "c"], loaded.extend))
+        wait_until(lambda: loaded == ["c"])
+        interrupt()
+        return waiter
+
+    with ThreadPoolExecutor(1) as pool:
+        joined = pool.submit(join_and_interrupt)
+        with pytest.raises(InterruptedHereError):
+            loads.run(["a", "b"], mine)
+        assert joined.result(PATIENCE_S).result() is False
+    assert Aside(lambda: loads.run(["a", "b"], loaded.extend)).result() is True
+    assert loaded == ["c", "a", "b"]

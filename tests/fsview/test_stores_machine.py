@@ -122,7 +122,9 @@ class StoredMachine(TableMachine):
         """End a service, and begin another that is asked at once or later."""
         running = self.services()
         service = running[number % len(running)]
-        held = service.view.held_partitions()
+        # What is nothing isn't remembered.
+        versions = service.view.newest().snapshot.files.versions
+        held = [p for p in service.view.held_partitions() if not versions[p].is_empty]
         before = service.listed_or_loaded_anew()
         if service is self.watcher:
             self.held.clear()  # views end with their service

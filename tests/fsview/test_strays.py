@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from sys import getsizeof
 
-from fsview.strays import STRAYS
+from fsview.strays import STRAY_BYTES, STRAYS
 from fsview.table_view import TableView
 from tests.fsview.wide_table import small_table
 from tests.kit.stores import Restarted
@@ -111,3 +112,15 @@ def test_a_restart_goes_on_without_them(tmp_path: Path) -> None:
     service.view.sync()
     assert [file.file_id for file in service.view.newest().latest_base_files("new")] == ["n1-0"]
     service.close()
+
+
+def test_long_paths_that_are_nothing_take_no_more_memory_than_short_ones() -> None:
+    table = small_table()
+    view = TableView(table.storage)
+    names = [f"no/{number}{chr(0x1F600) * 4000}" for number in range(3000)]
+    for start in range(0, len(names), 500):
+        view.newest().load_partitions(names[start : start + 500])
+    held = [name for name in view.held_partitions() if name.startswith("no/")]
+    assert 0 < sum(map(getsizeof, held)) < STRAY_BYTES
+    assert set(held) == set(names[-len(held) :])
+    assert len(view.loaded_partitions()) == len(held)

@@ -47,9 +47,11 @@ ROUTES_HEAD = """\
 ## Routes
 
 Every view route takes `basepath`, `lastinstantts` and `timelinehash` in the query string, besides
-what is listed. A route is *hot* when the service answers it from ready bytes without going through
-Flask. With a token every request but `/` and `/healthz` must carry `Authorization: Bearer TOKEN`,
-else the answer is 401. A client whose timeline the service neither holds nor can derive gets 400.
+what is listed; without a `timelinehash` the answer is of the newest state, and its headers
+`Strandline-Last-Instant` and `Strandline-Timeline-Hash` say which that is. A route is *hot* when
+the service answers it from ready bytes without going through Flask. With a token every request but
+`/` and `/healthz` must carry `Authorization: Bearer TOKEN`, else the answer is 401. A client whose
+timeline the service neither holds nor can derive gets 400.
 """
 OTHER_ROUTES = {
     "GET /": "greets, as Hudi's server does; needs no token",

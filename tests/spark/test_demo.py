@@ -12,6 +12,7 @@ import pytest
 from demo.__main__ import main
 from demo.report_files import read
 from strandline import Table
+from tests.kit.interruptible import interruptible
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.spark
@@ -44,14 +45,15 @@ def test_three_days_with_one_killed_batch(tmp_path, capsys):
 
 def test_an_interrupt_leaves_nothing_running(tmp_path):
     command = [sys.executable, "-u", "-m", "demo", "--days", "3", "--path", str(tmp_path / "lake")]
-    demo = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )
+    with interruptible():
+        demo = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+        )
     said = []
     for line in demo.stdout:
         said.append(line)

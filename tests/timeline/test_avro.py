@@ -1,11 +1,14 @@
 import json
 import struct
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from timeline import _avro, _avro_sparse, avro
+from timeline import _avro, _avro_bounds, _avro_sparse, avro
+
+ROOT = Path(__file__).parents[2]
 
 ALL_TYPES = json.dumps(
     {
@@ -245,3 +248,128 @@ def test_numbers_are_ieee() -> None:
         {"type": "record", "name": "R", "fields": [{"name": "x", "type": "double"}]}
     )
     assert avro.write_record(schema, {"x": 0.1}, plain=True) == struct.pack("<d", 0.1)
+
+
+def record_schema(name: str, **fields: object) -> dict:
+    return {
+        "type": "record",
+        "name": name,
+        "fields": [{"name": key, "type": kind} for key, kind in fields.items()],
+    }
+
+
+def doubling(levels: int) -> dict:
+    """Return the schema of a record that holds two of a record that holds two ... of nothing."""
+    schema = record_schema("R0")
+    for n in range(1, levels + 1):
+        schema = record_schema(f"R{n}", a=schema, b=f"R{n - 1}")
+    return schema
+
+
+EMPTY = record_schema("Empty")
+NULLS = record_schema("Nulls", flag="boolean", **{f"n{n}": "null" for n in range(100)})
+UNBOUNDED = {
+    "records of nothing": doubling(50),
+    "under a union": record_schema("T", u=["null", doubling(50)]),
+    "as items": record_schema("T", l={"type": "array", "items": doubling(50)}),
+    "as items with a byte": record_schema(
+        "T", l={"type": "array", "items": record_schema("I", flag="boolean", bomb=doubling(50))}
+    ),
+    "as values of a map": record_schema("T", m={"type": "map", "values": doubling(50)}),
+    "nulls as items": record_schema("T", l={"type": "array", "items": "null"}),
+    "empty records as items": record_schema("T", l={"type": "array", "items": EMPTY}),
+    "nulls beside a byte": record_schema("T", l={"type": "array", "items": NULLS}),
+    "fixed of no bytes": record_schema(
+        "T", l={"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}}
+    ),
+}
+
+
+@pytest.mark.parametrize("way", ["plain", "fastavro", "some fields"])
+@pytest.mark.parametrize("schema", UNBOUNDED.values(), ids=UNBOUNDED)
+def test_values_that_no_bytes_account_for_are_not_decoded(schema: dict, way: str) -> None:
+    """Issue 12, line 18: 2.4 kB of nested empty records stopped all answers for 13.6 s."""
+    ones = b"\x02" * 64  # branch 1 of a union, one item of a list, true
+    wanted = {str(schema["name"]): [field["name"] for field in schema["fields"]]}
+    with pytest.raises(ValueError, match=r"values in \d+ bytes|items without bytes"):
+        avro.read_container(
+            container(schema, ones),
+            plain=way == "plain",
+            wanted=wanted if way == "some fields" else None,
+        )
+    with pytest.raises(ValueError, match=r"values in \d+ bytes|items without bytes"):
+        avro.read_record(json.dumps(schema), ones, plain=way == "plain")
+
+
+@pytest.mark.parametrize("way", ["as it comes", "plain", "some fields"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {"type": "array", "items": record_schema("I", flag="boolean")},
+        {"type": "array", "items": ["null", "long"]},
+        {"type": "map", "values": ["null", "long"]},
+    ],
+    ids=["records", "nulls", "map"],
+)
+def test_a_value_for_each_byte_is_too_much_of_large_data(kind: dict, way: str) -> None:
+    """Issue 12, line 18: fastavro took 15 s and 2 GB for 10 MB of such records."""
+    data = bytearray()
+    _avro.put_long(data, 1_900_000)
+    data += bytes(2_000_001)
+    read = container(record_schema("T", l=kind), bytes(data))
+    wanted = {"T": ["l"], "I": ["flag"]} if way == "some fields" else None
+    with pytest.raises(ValueError, match="more than 1000002 values in 2000005 bytes"):
+        avro.read_container(read, plain=way == "plain", wanted=wanted)
+
+
+def test_all_records_of_hudi_are_within_the_bounds() -> None:
+    names = [path.stem for path in (ROOT / "timeline" / "avsc").glob("*.avsc")]
+    assert len(names) == 16
+    for name in names:
+        text = avro.schema_text(name)
+        assert len(avro.checked_schema(text)) * 8 < _avro_bounds.SCHEMA_CHARACTERS
+        assert _avro_bounds.depth_of(json.loads(text)) < _avro_bounds.DEPTH / 2, name
+
+
+def test_a_chain_of_records_is_not_followed_until_the_process_dies() -> None:
+    """Issue 12, line 18: a compiled reader has no limit of depth but the stack of its thread."""
+    fields = {"f0": EMPTY}
+    for n in range(1, 1500):
+        inner = "Empty" if n == 1 else f"R{n - 1}"
+        fields[f"f{n}"] = ["null", record_schema(f"R{n}", a=inner, n="long")]
+    schema = json.dumps(record_schema("T", **fields, last="R1499"))
+    data = bytes(1500 + 1500)
+    with pytest.raises(ValueError, match="RecursionError"):
+        avro.read_record(schema, data)
+
+
+def test_a_decimal_stays_the_bytes_that_it_is() -> None:
+    """Issue 12, line 18: one of 400,000 bytes took 55 s to become a number."""
+    decimal = {"type": "bytes", "logicalType": "decimal", "precision": 10**9, "scale": 2}
+    schema = json.dumps(record_schema("T", d=decimal))
+    data = avro.write_record(schema, {"d": b"\x7f" * 1000})
+    assert avro.read_record(schema, data) == avro.read_record(schema, data, plain=True)
+    assert avro.read_record(schema, data) == {"d": b"\x7f" * 1000}
+
+
+def test_a_schema_too_long_is_neither_parsed_nor_kept() -> None:
+    schema = record_schema("T", **{f"n{n}": "long" for n in range(10_000)})
+    for read in (
+        lambda: avro.read_container(container(schema, bytes(10_000))),
+        lambda: avro.read_record(json.dumps(schema), bytes(10_000)),
+    ):
+        with pytest.raises(
+            ValueError, match=r"a schema of \d+ characters; allowed: at most 262144"
+        ):
+            read()
+
+
+def container(schema: dict, data: bytes) -> bytes:
+    """Return a container with one record of these bytes."""
+    out = bytearray(avro.MAGIC)
+    header = {"avro.schema": json.dumps(schema).encode(), "avro.codec": b"null"}
+    _avro.writer_of({"type": "map", "values": "bytes"})(out, header)
+    out += bytes(16)
+    _avro.put_long(out, 1)
+    _avro.put_long(out, len(data))
+    return bytes(out + data + bytes(16))

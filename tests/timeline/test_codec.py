@@ -9,9 +9,15 @@ from hypothesis import strategies as st
 
 from tests.kit import golden
 from timeline import avro, metadata
-from timeline.codec import decode, encode, metadata_type, plan_type
+from timeline.codec import (
+    decode,
+    encode,
+    metadata_type,
+    plan_type,
+)
 from timeline.errors import CorruptMetadataError, UnsupportedTableError
 from timeline.instant import State
+from timeline.json_text import UNCHECKED_BYTES, bounded_loads
 from timeline.metadata import (
     CleanMetadata,
     CommitMetadata,
@@ -19,6 +25,7 @@ from timeline.metadata import (
     RequestedReplaceMetadata,
     WriteStat,
 )
+from timeline.written import commit_files
 
 KINDS = typing.get_args(InstantMetadata)
 
@@ -273,3 +280,24 @@ def test_files_that_say_nothing_known() -> None:
             metadata_type("schemacommit", state)
     with pytest.raises(UnsupportedTableError, match="commit"):
         plan_type("commit")
+
+
+@pytest.mark.parametrize("filling", ["[],", "{},", "0,", "[{}],"])
+def test_json_of_nothing_but_values_is_corrupt(filling: str) -> None:
+    """Issue 12, line 18: it would be thirty times its size in memory."""
+    text = b'{"partitionToWriteStats":{},"other":[%b0]}' % (filling.encode() * 2_100_000)
+    for read in (lambda: decode(CommitMetadata, text), lambda: commit_files(text)):
+        with pytest.raises(CorruptMetadataError, match="allowed: one for each 4"):
+            read()
+
+
+def test_large_json_as_writers_lay_it_out_is_dense_by_far_less() -> None:
+    schema = json.dumps({"fields": [{"name": "f", "type": ["null", "long"]}] * 30})
+    stat = WriteStat("f", "p/f_1-0-1_20261121090000001.parquet", file_size_in_bytes=1)
+    commit = CommitMetadata({"p": (stat,) * 12000}, extra_metadata={"schema": schema * 30})
+    text = encode(commit, 6)
+    compact = json.dumps(json.loads(text), separators=(",", ":")).encode()
+    assert len(compact) > UNCHECKED_BYTES
+    for data in (text, compact):
+        assert decode(CommitMetadata, data) == commit
+        bounded_loads(data)

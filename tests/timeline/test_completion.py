@@ -1,6 +1,8 @@
 from collections.abc import Mapping
 
-from timeline.completion import CompletionTimes
+import pytest
+
+from timeline.completion import CompletionTimes, UnreadArchiveError
 from timeline.instant import Instant, State
 from timeline.timeline import Timeline
 
@@ -14,6 +16,8 @@ TIMELINE = Timeline.of(
 
 
 class Archive:
+    """An archive, and what was read of it."""
+
     def __init__(self, times: Mapping[str, str]) -> None:
         self.times = times
         self.asked: list[tuple[str, str]] = []
@@ -22,18 +26,46 @@ class Archive:
         self.asked.append((start, end))
         return {t: c for t, c in self.times.items() if start <= t < end}
 
+    def completion_time(self, times: CompletionTimes, requested_time: str) -> str | None:
+        """Ask, and read where that is needed."""
+        try:
+            return times.completion_time(requested_time)
+        except UnreadArchiveError as exc:
+            times.read_archive(exc.requested_time, self)
+            return times.completion_time(requested_time)
+
 
 def test_version_8_and_later() -> None:
     archive = Archive({"20260101000000000": "20260101000000777", "20251231000000000": "20260101"})
-    times = CompletionTimes.of(TIMELINE, 9, archive)
+    times = CompletionTimes.of(TIMELINE, 9)
     assert times.completion_time("20260103000000000") == "20260105000000000"
     assert times.completion_time("20260104000000000") is None
-    assert archive.asked == []
-    assert times.completion_time("20260101000000000") == "20260101000000777"
+    assert archive.completion_time(times, "20260101000000000") == "20260101000000777"
     assert times.completion_time("20260101500000000") is None
     assert archive.asked == [("20260101000000000", "20260103000000000")]
-    assert times.completion_time("20251231000000000") == "20260101"
+    assert archive.completion_time(times, "20251231000000000") == "20260101"
     assert archive.asked[1:] == [("20251231000000000", "20260101000000000")]
+
+
+def test_what_is_older_than_was_read_of_the_archive_is_asked_for_and_never_guessed() -> None:
+    times = CompletionTimes.of(TIMELINE, 9)
+    with pytest.raises(UnreadArchiveError) as raised:
+        times.completion_time_for("20260103000000000", "20260102500000000")
+    assert raised.value.requested_time == "20260102500000000"
+    assert times.is_completed("20260102500000000")  # which needs no archive
+    assert times.completion_time("20260103500000000") is None
+
+
+def test_an_archive_that_can_not_be_read_is_tried_again() -> None:
+    times = CompletionTimes.of(TIMELINE, 9)
+
+    def fails(_start: str, _end: str) -> Mapping[str, str]:
+        raise OSError("injected")
+
+    with pytest.raises(OSError, match="injected"):
+        times.read_archive("20260101000000000", fails)
+    archive = Archive({"20260101000000000": "20260101000000777"})
+    assert archive.completion_time(times, "20260101000000000") == "20260101000000777"
 
 
 def test_writes_archived_after_what_is_never_archived() -> None:
@@ -44,41 +76,33 @@ def test_writes_archived_after_what_is_never_archived() -> None:
         Instant("20260101200000000", "commit", State.COMPLETED, "20260101200000500"),
     ]
     archive = Archive({"20260102000000001": "20260102000000777"})
-    times = CompletionTimes.of(Timeline.of([*kept, *TIMELINE]), 9, archive)
-    assert times.completion_time("20260102000000001") == "20260102000000777"
-    assert CompletionTimes.of(Timeline.of(kept), 9, archive).completion_time("2027") is None
+    times = CompletionTimes.of(Timeline.of([*kept, *TIMELINE]), 9)
+    assert archive.completion_time(times, "20260102000000001") == "20260102000000777"
+    assert CompletionTimes.of(Timeline.of(kept), 9).completion_time("2027") is None
 
 
 def test_what_was_read_of_the_archive_serves_later_timelines_until_an_instant_leaves() -> None:
     archive = Archive({"20260101000000000": "20260101000000777"})
-    first = CompletionTimes.of(TIMELINE, 9, archive)
-    assert first.completion_time("20260101000000000") == "20260101000000777"
+    first = CompletionTimes.of(TIMELINE, 9)
+    assert archive.completion_time(first, "20260101000000000") == "20260101000000777"
     more = Instant("20260106000000000", "commit", State.COMPLETED, "20260106000000500")
     longer = Timeline.of([*TIMELINE, more])
-    later = CompletionTimes.of(longer, 9, archive, before=first)
+    later = CompletionTimes.of(longer, 9, before=first)
     assert later.completion_time("20260101000000000") == "20260101000000777"
     assert later.completion_time("20260106000000000") == "20260106000000500"
     assert len(archive.asked) == 1
     shorter = Timeline(tuple(i for i in longer if i != TIMELINE.completed().first))
-    again = CompletionTimes.of(shorter, 9, archive, before=later)
-    assert again.completion_time("20260101000000000") == "20260101000000777"
+    again = CompletionTimes.of(shorter, 9, before=later)
+    assert archive.completion_time(again, "20260101000000000") == "20260101000000777"
     assert len(archive.asked) == 2
 
 
-def test_version_8_without_archive() -> None:
-    times = CompletionTimes.of(TIMELINE, 8)
-    assert times.completion_time("20260101000000000") is None
-    assert times.is_completed("20260101000000000")
-
-
 def test_version_6_takes_the_requested_time_of_what_is_archived() -> None:
-    archive = Archive({})
-    times = CompletionTimes.of(TIMELINE, 6, archive)
+    times = CompletionTimes.of(TIMELINE, 6)
     assert times.completion_time("20260101000000000") == "20260101000000000"
     assert times.completion_time("20260102500000000") == "20260102500000000"
     assert times.completion_time("20260104000000000") is None
     assert times.completion_time("000") == "000"
-    assert archive.asked == []
 
 
 def test_is_completed() -> None:

@@ -149,6 +149,19 @@ def test_a_block_that_grows_when_it_is_decompressed() -> None:
     refused(bytes(data), "isn't of 1000 bytes")
 
 
+def test_a_block_that_would_be_a_thousand_times_as_large_is_not_decompressed() -> None:
+    """Issue 12, line 18."""
+    entries = [(b"k", b"\0" * 20_000_000)]
+    data = hfile(entries, {})
+    assert len(data) < 30_000
+    with pytest.raises(
+        CorruptMetadataError, match=r"compressed to \d+; allowed: at most 100 times"
+    ):
+        entries_of(data)
+    small = [(b"k", b"\0" * 1_000_000)]
+    assert entries_of(hfile(small, {})) == small
+
+
 def test_an_offset_is_that_in_the_file_around() -> None:
     data = hfile(ENTRIES, {})
     with pytest.raises(CorruptMetadataError, match="at offset 1000 has"):

@@ -1,3 +1,4 @@
+import hashlib
 import pickle
 
 from hypothesis import given
@@ -126,3 +127,82 @@ def test_filters_nest(timeline: Timeline) -> None:
 @given(TIMELINES, TIMELINES)
 def test_equal_hashes_are_equal_timelines(one: Timeline, other: Timeline) -> None:
     assert (one.hash == other.hash) == (one == other)
+
+
+LONG = st.lists(
+    st.builds(
+        Instant,
+        requested_time=st.integers(0, 150).map(lambda n: f"20261121080{n:06d}"),
+        action=st.sampled_from(["commit", "compaction", "savepoint", "logcompaction"]),
+        state=st.sampled_from(State),
+        completion_time=st.sampled_from([None, "20261122"]),
+    ),
+    min_size=40,
+    max_size=200,
+).map(Timeline.of)
+
+
+def key(instant: Instant) -> tuple[str, str]:
+    return instant.requested_time, completed_action(instant.action)
+
+
+def said(timeline: Timeline) -> str:
+    """The hash as Hudi says it is made."""
+    texts = (f"{i.requested_time}_{i.action}_{i.state.value}" for i in timeline)
+    return hashlib.sha256("".join(texts).encode()).hexdigest()
+
+
+@given(LONG, st.lists(INSTANTS, max_size=5))
+def test_what_another_timeline_hashed_is_taken_over_where_it_is_the_same(
+    before: Timeline, more: list[Instant]
+) -> None:
+    timeline = before
+    for instant in more:
+        timeline = timeline.with_instant(instant)
+        timeline.hash_like(before)
+        before = timeline
+        assert timeline.hash == said(timeline)
+    shorter = Timeline(before.instants[3:])
+    shorter.hash_like(before)
+    assert shorter.hash == said(shorter)
+
+
+@given(TIMELINES, INSTANTS)
+def test_an_instant_takes_its_place(timeline: Timeline, instant: Instant) -> None:
+    others = [i for i in timeline if key(i) != key(instant)]
+    assert timeline.with_instant(instant) == Timeline.of([*others, instant])
+
+
+@given(LONG, LONG)
+def test_a_timeline_listed_anew_shares_the_instants_that_say_the_same(
+    timeline: Timeline, before: Timeline
+) -> None:
+    shared = timeline.sharing(before)
+    assert list(map(said_whole, shared)) == list(map(said_whole, timeline))
+    theirs = {said_whole(i): i for i in before}
+    for instant in shared:
+        assert theirs.get(said_whole(instant), instant) is instant
+
+
+def said_whole(instant: Instant) -> tuple[object, ...]:
+    """All that an instant says; ``==`` leaves some of it out."""
+    return (*key(instant), instant.action, instant.state, instant.completion_time, instant.legacy)
+
+
+@given(TIMELINES, INSTANTS)
+def test_instants_are_found_as_by_looking_through_all(timeline: Timeline, wanted: Instant) -> None:
+    time = wanted.requested_time
+    assert timeline.contains(wanted) == (wanted in timeline.instants)
+    assert timeline.contains_time(time) == any(i.requested_time == time for i in timeline)
+    at = [i for i in timeline if i.requested_time == time]
+    assert timeline.find(time, wanted.action) == next(
+        (i for i in at if key(i) == key(wanted)), None
+    )
+    done = [i.completion_time or time for i in at if i.is_completed]
+    assert timeline.completion_time(time) == (done[0] if done else None)
+
+
+def test_a_filter_that_keeps_all_gives_the_timeline_itself() -> None:
+    """Of hundreds that are kept, what the client and the server see is one value."""
+    timeline = Timeline.of([Instant("1", "commit", C), Instant("2", "commit", C)])
+    assert timeline.client_timeline() is timeline.server_timeline() is timeline

@@ -19,6 +19,9 @@ some_slots = st.lists(slots, min_size=1, max_size=6, unique=True)
 hows = st.lists(st.sampled_from(["base", "log", "grow", "cdc"]), min_size=6, max_size=6)
 how_far = st.sampled_from(list(State))
 which = st.integers(0, 3)
+TOKENS = ("0-0-", "0-9-")
+"""How write tokens of attempts begin that nobody waited for: before and behind ``0-1-``."""
+tokens = st.sampled_from([""])
 MOVES = (
     "complete",
     "write",
@@ -29,6 +32,8 @@ MOVES = (
     "overwrite",
     "compact",
     "fail",
+    "left over",
+    "restore",
 )
 """What may happen to a table between two calls of who looks at it."""
 
@@ -74,10 +79,12 @@ class ActingMachine(RuleBasedStateMachine):
         return not self.regressed and not self.is_under_way("restore")
 
     @precondition(lambda self: self.may_begin())
-    @rule(chosen=some_slots, how=hows, times=st.integers(1, 3))
-    def write(self, chosen: list[tuple[str, int]], how: list[str], times: int) -> None:
+    @rule(chosen=some_slots, how=hows, times=st.integers(1, 3), late=tokens)
+    def write(
+        self, chosen: list[tuple[str, int]], how: list[str], times: int, late: str = ""
+    ) -> None:
         for _ in range(times):
-            writes.complete(self.table, self.begin(chosen, how))
+            writes.complete(self.table, self.begin(chosen, how), late=late)
 
     @precondition(lambda self: self.may_begin())
     @rule(chosen=some_slots, how=hows, leftovers_in=st.sampled_from([None, *PARTITIONS]))
@@ -98,14 +105,21 @@ class ActingMachine(RuleBasedStateMachine):
         ]
 
     @precondition(lambda self: self.may_begin() and self.table.writes)
-    @rule(number=which)
-    def goes_on(self, number: int) -> None:
+    @rule(number=which, leftovers=st.booleans(), late=tokens)
+    def goes_on(self, number: int, leftovers: bool, late: str) -> None:
         """Start what was requested, or complete what is in flight, in any order."""
         write = self.table.writes[number % len(self.table.writes)]
         if write.instant.state is State.REQUESTED:
-            services.start(self.table, write)
+            services.start(self.table, write, leftovers=leftovers)
         else:
-            writes.complete(self.table, write)
+            writes.complete(self.table, write, late=late)
+
+    @precondition(lambda self: any(write.leftovers for write in self.table.writes))
+    @rule()
+    def left_over_goes(self) -> None:
+        """Delete what tasks left over, before their writes complete."""
+        for write in self.table.writes:
+            self.table.clear_leftovers(write)
 
     @precondition(lambda self: self.may_begin())
     @rule(
@@ -114,41 +128,51 @@ class ActingMachine(RuleBasedStateMachine):
             ["INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE", "DELETE_PARTITION"]
         ),
         at_once=st.booleans(),
+        leftovers=st.booleans(),
     )
-    def overwrite(self, chosen: list[str], operation: str, at_once: bool) -> None:
+    def overwrite(
+        self, chosen: list[str], operation: str, at_once: bool, leftovers: bool = False
+    ) -> None:
         if operation == "INSERT_OVERWRITE_TABLE":
             chosen = list(PARTITIONS)
         there = [group for p in chosen for group in self.table.live_groups(p)]
         there = [group for group in there if self.table.concerning(group) <= {"COMPACT"}]
         new = [] if operation == "DELETE_PARTITION" else chosen
         if there:
-            write = writes.begin_overwrite(self.table, there, new, operation)
+            write = writes.begin_overwrite(self.table, there, new, operation, leftovers=leftovers)
             if at_once:
                 writes.complete(self.table, write)
 
     # Table services.
 
     @precondition(lambda self: self.table.merges_on_read and self.may_begin())
-    @rule(chosen=some_slots, logs_only=st.booleans(), far=how_far)
-    def compaction(self, chosen: list[tuple[str, int]], logs_only: bool, far: State) -> None:
+    @rule(chosen=some_slots, logs_only=st.booleans(), far=how_far, leftovers=st.booleans())
+    def compaction(
+        self,
+        chosen: list[tuple[str, int]],
+        logs_only: bool,
+        far: State,
+        leftovers: bool = False,
+    ) -> None:
         groups = self.existing(chosen)
         groups = [group for group in groups if services.may_compact(self.table, group)]
         if groups:
             asked = services.request_compaction(self.table, groups, logs_only=logs_only)
-            self.bring(asked, far)
+            self.bring(asked, far, leftovers=leftovers)
 
     @precondition(lambda self: self.may_begin())
-    @rule(chosen=some_slots, far=how_far)
-    def clustering(self, chosen: list[tuple[str, int]], far: State) -> None:
+    @rule(chosen=some_slots, far=how_far, leftovers=st.booleans())
+    def clustering(self, chosen: list[tuple[str, int]], far: State, leftovers: bool) -> None:
         groups = self.existing(chosen)
         groups = [group for group in groups if services.may_cluster(self.table, group)]
         if groups:
-            self.bring(services.request_clustering(self.table, groups), far)
+            asked = services.request_clustering(self.table, groups)
+            self.bring(asked, far, leftovers=leftovers)
 
-    def bring(self, write: Write, far: State) -> None:
+    def bring(self, write: Write, far: State, *, leftovers: bool) -> None:
         """Bring what was requested so far."""
         if far is not State.REQUESTED:
-            services.start(self.table, write)
+            services.start(self.table, write, leftovers=leftovers)
         if far is State.COMPLETED:
             writes.complete(self.table, write)
 
@@ -252,6 +276,12 @@ class ActingMachine(RuleBasedStateMachine):
             if at_once:
                 undoing.finish_restore(self.table, time, append=append)
 
+    @precondition(lambda self: self.restoring)
+    @rule(append=st.booleans())
+    def restore_goes_on(self, append: bool) -> None:
+        undoing.restore_on(self.table, append=append)
+        self.note()
+
     @precondition(lambda self: self.table.under_way is not None)
     @rule(append=st.booleans(), unsaid=st.booleans())
     def clean_or_undoing_ends(self, append: bool, unsaid: bool) -> None:
@@ -289,7 +319,11 @@ class ActingMachine(RuleBasedStateMachine):
             self.move(what, number)
 
     def move(self, what: str, number: int) -> None:
-        if what == "end" and self.table.under_way is not None:
+        if what == "end" and self.restoring and number != 0:
+            self.restore_goes_on(append=number == 1)
+        elif what == "restore" and self.table.saved and not self.regressed:
+            self.restored(at_once=number == 3, append=number == 1)
+        elif what == "end" and self.table.under_way is not None:
             self.clean_or_undoing_ends(append=number == 1, unsaid=number == 2)
         elif what == "clean" and self.table.under_way is None and not self.regressed:
             self.clean(at_once=number != 3)
@@ -303,7 +337,10 @@ class ActingMachine(RuleBasedStateMachine):
         chosen = [(there, slot) for slot in range(SLOTS)]
         pending = self.pending()
         if what == "complete" and pending:
-            writes.complete(self.table, pending[number % len(pending)])
+            late = ("", "", *TOKENS)[number]
+            writes.complete(self.table, pending[number % len(pending)], late=late)
+        elif what == "left over" and pending:
+            self.table.clear_leftovers(pending[number % len(pending)])
         elif what == "write":
             self.write(chosen[number:], ["base"] * SLOTS, times=1)
         elif what == "archive":

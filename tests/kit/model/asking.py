@@ -56,7 +56,8 @@ class NotedStorage(MemoryStorage):
         listed: How often each directory was, but by checks.
         seen_in_flight: Group, requested time and name of the files that were in flight when their
             partition was listed.
-        then: Path → what happens to the table right after it is listed next.
+        then: Path → what happens to the table after it is listed next.
+        calls_until_then: How many calls come in between.
     """
 
     def __init__(self, table: ModelTable) -> None:
@@ -66,6 +67,7 @@ class NotedStorage(MemoryStorage):
         self.listed: Counter[str] = Counter()
         self.seen_in_flight: set[tuple[Group, str, str]] = set()
         self.then: dict[str, Callable[[], None]] = {}
+        self.calls_until_then = 0
 
     def for_cause(self, cause: str) -> NotedStorage:
         other = object.__new__(NotedStorage)
@@ -77,18 +79,36 @@ class NotedStorage(MemoryStorage):
         self.listed[path] += self._cause != CHECK
         self.note(path)
         found = super().list(path)
-        self.then.pop(path, _nothing)()
+        then = self.then.pop(path, None)
+        if then is not None:
+            self._happens(then)
         return found
+
+    def _happens(self, then: Callable[[], None]) -> None:
+        """Let something happen to the table now, or before a call to come."""
+        if self.calls_until_then == 0:
+            then()
+            return
+        left = iter(range(self.calls_until_then))
+
+        def before_call(_kind: str, _path: str) -> None:
+            if next(left, None) is None:
+                self.fail.remove(before_call)
+                then()
+
+        self.fail.append(before_call)
+
+    def nothing_more(self) -> None:
+        """Let nothing happen that hasn't happened yet."""
+        self.then.clear()
+        self.fail.clear()
+        self.calls_until_then = 0
 
     def note(self, path: str | None = None) -> None:
         """Note what is in flight now, in a partition or everywhere."""
         for group, time, name in self.table.in_flight():
             if path is None or group[0] == path:
                 self.seen_in_flight.add((group, time, name))
-
-
-def _nothing() -> None:
-    """Let the table be."""
 
 
 class Watcher:

@@ -90,19 +90,29 @@ def request_clustering(table: ModelTable, groups: Iterable[Group]) -> Write:
     return write
 
 
-def start(table: ModelTable, write: Write) -> None:
-    """Begin what was requested: the instant is in flight, the files are there."""
+def start(table: ModelTable, write: Write, *, leftovers: bool = False) -> None:
+    """Begin what was requested: the instant is in flight, the files are there.
+
+    Args:
+        table: The table.
+        write: What was requested.
+        leftovers: Whether each task was tried before, and left what it wrote.
+    """
     write.instant = table.meta.transition_to_inflight(write.instant)
     table.truth.moves += 1
     if write.operation == "CLUSTER":
         for partition in sorted({group[0] for group in write.replaces}):
             write.files.append(table.new_base((partition, table.new_file_id()), write.time))
+            if leftovers:
+                table.write_again(write)
     for operation in write.operations:
         if write.operation == "COMPACT":
             write.files.append(table.new_base(operation.group, write.time))
         else:
             log = table.new_log(operation.group, write.time, onto=operation.base_instant)
             write.files.append(log)
+        if leftovers:
+            table.write_again(write)
 
 
 def take_back(table: ModelTable, write: Write) -> None:
@@ -110,6 +120,7 @@ def take_back(table: ModelTable, write: Write) -> None:
     undoing.undo_compaction(table, write)
     write.instant = undoing.as_requested(write.instant)
     write.files.clear()
+    write.leftovers.clear()
     table.truth.moves += 1
 
 

@@ -16,6 +16,7 @@ from tests.kit.model.truth import DataFile, Group, Operation, Truth
 from timeline.clock import ManualClock, TimeGenerator
 from timeline.instant import Instant, State
 from timeline.meta_client import TableMetaClient
+from timeline.metadata import RollbackMetadata
 from timeline.partition_metadata import write_partition_metadata
 from timeline.table_config import TableConfig, write_table_config
 
@@ -38,7 +39,7 @@ class Write:
         completion: When it completed, empty before.
         files: With their sizes after the write.
         grown: Path of a log that it appended to → the log as it was before.
-        leftovers: Paths of files that its tasks wrote twice.
+        leftovers: Paths of files of failed attempts at its tasks.
         replaces: Groups that go when it completes.
         operations: Of a (log) compaction's plan.
     """
@@ -86,6 +87,8 @@ class UnderWay:
         partitions: Those that a clean deletes because they will be empty.
         deleted: Paths that were deleted already.
         logs: Logs that the undoing wrote or left, as they are now.
+        left: What a restore hasn't undone yet.
+        results: Requested time of a write → what a restore says it did to undo it.
     """
 
     kind: str
@@ -95,6 +98,8 @@ class UnderWay:
     partitions: tuple[str, ...] = ()
     deleted: list[str] = field(default_factory=list)
     logs: dict[str, DataFile] = field(default_factory=dict)
+    left: list[Write] = field(default_factory=list)
+    results: dict[str, tuple[RollbackMetadata, ...]] = field(default_factory=dict)
 
 
 class ModelTable:
@@ -109,6 +114,8 @@ class ModelTable:
             whose plans are gone.
         saved: Time of a savepoint → its completion time and the paths that it protects.
         files: By path, every data file that lies there but what tasks left over.
+        doubles: Path of a base file → path of another of its group and instant, which an attempt
+            wrote that nobody waited for, and which no metadata names.
         generation: How often the table was written anew.
         versions: How often it was upgraded or downgraded.
     """
@@ -154,6 +161,7 @@ class ModelTable:
         self.undone: set[str] = set()
         self.saved: dict[str, tuple[str, set[str]]] = {}
         self.files: dict[str, DataFile] = {}
+        self.doubles: dict[str, str] = {}
         self._slots: dict[tuple[str, int], str] = {}
 
     @property
@@ -250,9 +258,51 @@ class ModelTable:
         self.files[file.path] = now
         return now
 
+    def write_again(self, write: Write, partition: str | None = None) -> None:
+        """Leave what an earlier attempt at the task of a write's last file wrote.
+
+        In another partition than the task's own it was a new group: rows may be dealt out otherwise
+        when they are computed anew. Logs of version 6 that a failed attempt wrote stay: nothing
+        tells them from others.
+        """
+        file = write.files[-1]
+        logs = self.truth.logs_by_completion
+        if partition not in (None, file.partition):
+            name = f"{self.new_file_id()}_0-0-{self.count()}_{write.time}.parquet"
+            if logs and file.order is not None:
+                name = f".{self.new_file_id()}_{write.time}.log.1_0-0-{self.count()}"
+            path = f"{partition}/{name}"
+            write_partition_metadata(self.storage, str(partition), write.time)
+        elif file.order is None or logs:
+            path = file.path.replace("_0-1-", "_0-0-")
+        else:
+            return
+        self.storage.create(path, b"again")
+        write.leftovers.append(path)
+
+    def clear_leftovers(self, write: Write) -> None:
+        """Delete what failed attempts left, as is done before a write completes."""
+        for path in write.leftovers:
+            self.storage.delete(path)
+        write.leftovers.clear()
+
+    def double(self, file: DataFile, token: str) -> None:
+        """Let an attempt that nobody waited for write a base file once more.
+
+        Args:
+            file: The one that the commit names.
+            token: How the other's write token begins, for ``0-1-`` in its own.
+        """
+        path = file.path.replace("_0-1-", f"_{token}")
+        self.storage.create(path, b"late")
+        self.doubles[file.path] = path
+
     def delete(self, path: str) -> None:
+        """Delete a data file, and another of its group and instant."""
         self.storage.delete(path)
         self.files.pop(path, None)
+        if path in self.doubles:
+            self.storage.delete(self.doubles.pop(path))
 
     def newest_slice(self, group: Group) -> str | None:
         """Return the base instant of the slice that a log would be appended to."""
@@ -274,6 +324,9 @@ class ModelTable:
     def in_flight(self) -> Iterator[tuple[Group, str, str]]:
         """Yield (group, requested time, name) of the files of what isn't completed or undone."""
         undone = [] if self.under_way is None else self.under_way.writes
+        if self.under_way is not None:
+            for log in self.under_way.logs.values():
+                yield log.group, self.under_way.instant.requested_time, log.name
         for write in (*self.writes, *undone):
             for file in write.files:
                 yield file.group, write.time, file.name
@@ -281,6 +334,9 @@ class ModelTable:
                 name = path.rpartition("/")[2]
                 group = partition_of(path), name.lstrip(".").partition("_")[0]
                 yield group, write.time, name
+            for file in write.files:
+                if file.path in self.doubles:
+                    yield file.group, write.time, self.doubles[file.path].rpartition("/")[2]
 
     def put_state(self, action: str, time: str, *states: State) -> Instant:
         """Put an instant that has nothing to say into some states, one after another."""

@@ -126,7 +126,8 @@ def _stays(table: ModelTable, write: Write, file: DataFile) -> bool:
 
 def _to_delete(table: ModelTable, write: Write) -> list[str]:
     files = [file.path for file in write.files if not _stays(table, write, file)]
-    return [*files, *write.leftovers]
+    doubles = [table.doubles[path] for path in files if path in table.doubles]
+    return [*files, *doubles, *write.leftovers]
 
 
 def _plan(table: ModelTable, write: Write) -> RollbackPlan:
@@ -203,6 +204,7 @@ def _settle(table: ModelTable) -> None:
     assert under_way is not None
     truth.files.update({p: f for p, f in under_way.logs.items() if p in table.files})
     truth.settled |= {write.time for write in under_way.writes}
+    truth.settled.add(under_way.instant.requested_time)
     truth.moves += 1
     table.under_way = None
 
@@ -263,33 +265,47 @@ def begin_restore(table: ModelTable, time: str) -> None:
     asked = table.meta.create_requested(RESTORE, table.tick(), plan)
     instant = table.meta.transition_to_inflight(asked)
     table.writes.clear()
-    table.under_way = UnderWay("restore", instant, writes)
+    table.under_way = UnderWay("restore", instant, writes, left=list(writes))
     if writes and writes[0].time in table.done:
-        uncomplete(table, writes[0])
+        restore_on(table)
+
+
+def restore_on(table: ModelTable, *, append: bool = False) -> bool:
+    """Take the next step of a restore; return whether there was one.
+
+    An instant is uncompleted before any of its files goes, then undone, then deleted.
+    """
+    under_way = table.under_way
+    assert under_way is not None
+    if not under_way.left:
+        return False
+    write = under_way.left[0]
+    if write.time in table.done:
+        uncomplete(table, write)
         table.writes.clear()
+        return True
+    del under_way.left[0]
+    if write.instant.state is not State.REQUESTED:
+        by = under_way.instant.requested_time
+        done = _undo(table, _with_its_slices(table, write), by, append=append)
+        under_way.results[write.time] = (done,)
+    table.remove(write.instant, State.INFLIGHT, State.REQUESTED)
+    _forget_plans(table, write)
+    table.truth.moves += 1
+    return True
 
 
 def finish_restore(table: ModelTable, time: str, *, append: bool = False) -> None:
     """Undo the rest, complete the restore, and delete the rollbacks made since the savepoint."""
     under_way = table.under_way
     assert under_way is not None
-    results: dict[str, tuple[RollbackMetadata, ...]] = {}
-    infos = tuple(InstantInfo(w.time, _action_now(table, w)) for w in under_way.writes)
-    for write in under_way.writes:
-        if write.time in table.done:
-            uncomplete(table, write)
-            table.writes.clear()
-        started = write.instant.state is not State.REQUESTED
-        if started:
-            by = under_way.instant.requested_time
-            done = _undo(table, _with_its_slices(table, write), by, append=append)
-            results[write.time] = (done,)
-        table.remove(write.instant, State.INFLIGHT, State.REQUESTED)
-        _forget_plans(table, write)
+    while restore_on(table, append=append):
+        pass
+    infos = tuple(InstantInfo(w.time, completed_action(w.instant.action)) for w in under_way.writes)
     said = RestoreMetadata(
         under_way.instant.requested_time,
         instants_to_rollback=tuple(info.commit_time for info in infos),
-        restore_metadata=results,
+        restore_metadata=under_way.results,
         restore_instant_info=infos,
     )
     table.meta.complete(under_way.instant, said, table.tick())

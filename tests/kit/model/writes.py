@@ -9,7 +9,6 @@ from tests.kit.model.table import ModelTable, Write
 from tests.kit.model.truth import DataFile, Group
 from timeline.instant import COMMIT, DELTA_COMMIT, REPLACE_COMMIT
 from timeline.metadata import CommitMetadata, RequestedReplaceMetadata, WriteStat
-from timeline.partition_metadata import write_partition_metadata
 
 How = Literal["base", "log", "grow", "cdc"]
 """What a write does to a group where it has the choice: a new group begins with a base file or a
@@ -44,12 +43,17 @@ def begin(
     for group, how in wanted:
         _write_to(table, write, group, how)
         if leftovers_in is not None:
-            _write_again(table, write, leftovers_in)
+            table.write_again(write, leftovers_in)
     return write
 
 
 def begin_overwrite(
-    table: ModelTable, replaces: Iterable[Group], new: Iterable[str], operation: str
+    table: ModelTable,
+    replaces: Iterable[Group],
+    new: Iterable[str],
+    operation: str,
+    *,
+    leftovers: bool = False,
 ) -> Write:
     """Start an ``INSERT_OVERWRITE``, ``INSERT_OVERWRITE_TABLE`` or ``DELETE_PARTITION``.
 
@@ -58,18 +62,30 @@ def begin_overwrite(
         replaces: Groups that go when it completes.
         new: Partitions in which it writes a new group.
         operation: Hudi's operation type.
+        leftovers: Whether each task was tried before, and left what it wrote.
     """
     write = _start(table, REPLACE_COMMIT, operation)
     write.replaces = tuple(replaces)
     for partition in new:
         write.files.append(table.new_base((partition, table.new_file_id()), write.time))
+        if leftovers:
+            table.write_again(write)
     return write
 
 
-def complete(table: ModelTable, write: Write) -> None:
-    """Delete what tasks left over, then complete."""
-    for path in write.leftovers:
-        table.storage.delete(path)
+def complete(table: ModelTable, write: Write, *, late: str = "") -> None:
+    """Delete what tasks left over, then complete.
+
+    Args:
+        table: The table.
+        write: What completes.
+        late: The beginning of a write token: with it an attempt that nobody waited for writes the
+            first base file again, after what was left over was deleted.
+    """
+    table.clear_leftovers(write)
+    bases = [file for file in write.files if file.order is None]
+    if late and bases:
+        table.double(bases[0], late)
     write.completion = table.tick()
     table.meta.complete(write.instant, _metadata(write), write.completion)
     table.writes.remove(write)
@@ -109,28 +125,6 @@ def _write_to(table: ModelTable, write: Write, group: Group, how: How) -> None:
             write.files.append(table.grow(before, write.time))
         else:
             write.files.append(table.new_log(group, write.time))
-
-
-def _write_again(table: ModelTable, write: Write, partition: str) -> None:
-    """Leave what an earlier attempt of the last file's task wrote in a partition.
-
-    In another partition than the task's own it was a new group: rows may be dealt out otherwise
-    when they are computed anew.
-    """
-    file = write.files[-1]
-    logs = table.truth.logs_by_completion
-    if partition != file.partition:
-        name = f"{table.new_file_id()}_0-0-{table.count()}_{write.time}.parquet"
-        if logs and file.order is not None:
-            name = f".{table.new_file_id()}_{write.time}.log.1_0-0-{table.count()}"
-        path = f"{partition}/{name}"
-        write_partition_metadata(table.storage, partition, write.time)
-    elif file.order is None or logs:
-        path = file.path.replace("_0-1-", "_0-0-")
-    else:
-        return
-    table.storage.create(path, b"again")
-    write.leftovers.append(path)
 
 
 def _metadata(write: Write) -> CommitMetadata:

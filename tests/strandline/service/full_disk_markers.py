@@ -11,6 +11,7 @@ import orjson
 from strandline.service.assembly import Parts
 from strandline.service.options import PartsOptions
 from tests.kit.live_service import AppClient
+from tests.kit.marker_name import marker_name
 from timeline.storage.local import LocalStorage
 from timeline.table_config import TableConfig, write_table_config
 
@@ -39,6 +40,10 @@ class Markers:
         self._parts.close()
 
 
+def name(file_id: str) -> str:
+    return marker_name(INSTANT, file_id, partition="")
+
+
 def main(directory: Path) -> None:
     base = directory / "t"
     config = TableConfig.create(name="t", record_key_fields=("id",))
@@ -47,8 +52,8 @@ def main(directory: Path) -> None:
     made = set()
     for turn in range(3):  # the disk is full before the first marker, and then in the midst
         if turn:
-            assert markers.create(f"before-{turn}.marker.CREATE") == (200, b"true")
-            made.add(f"before-{turn}.marker.CREATE")
+            assert markers.create(name(f"before-{turn}")) == (200, b"true")
+            made.add(name(f"before-{turn}"))
         filler = directory / "filler"
         with filler.open("wb", buffering=0) as file:
             try:
@@ -58,14 +63,14 @@ def main(directory: Path) -> None:
                 pass
         for _ in range(2):
             for number in range(5):
-                status, said = markers.create(f"{turn}-{number}.marker.CREATE")
+                status, said = markers.create(name(f"{turn}-{number}"))
                 assert status == 503, (status, said)
                 assert b"No space left on device" in said, said
             assert markers.names() == made
         filler.unlink()
         for number in range(5):
-            assert markers.create(f"{turn}-{number}.marker.CREATE") == (200, b"true")
-            made.add(f"{turn}-{number}.marker.CREATE")
+            assert markers.create(name(f"{turn}-{number}")) == (200, b"true")
+            made.add(name(f"{turn}-{number}"))
         assert markers.names() == made
     markers.close()
     assert (markers.folder / "MARKERS.type").read_bytes() == b"TIMELINE_SERVER_BASED"

@@ -16,6 +16,7 @@ from strandline.service.assembly import Parts
 from strandline.service.replies import accepts_gzip, pretty
 from tests.kit import golden
 from tests.kit.live_service import TOKEN, AppClient, GoldenTables, parts_of
+from tests.kit.marker_name import marker_name
 from timeline.errors import StorageUnavailableError
 from timeline.storage.base import FileInfo
 
@@ -104,7 +105,7 @@ def test_markers_are_indented_and_compressed_likewise(tmp_path: Path, path: str)
     base = golden.build("cow_basic_v9", 0, tmp_path / "t")
     folder = f"{base}/.hoodie/.temp/20261121090000000"
     for number in range(50):
-        parts.markers.submit(folder, f"p/file-{number}.parquet.marker.CREATE").result(20)
+        parts.markers.submit(folder, marker_name("20261121090000000", number)).result(20)
     for more in ({}, {"pretty": ""}):
         asked = {"markerdirpath": folder, **more}
         plain, zipped = (

@@ -17,7 +17,8 @@ from strandline.service.assembly import Parts
 from strandline.service.conflict_detector import IDLE_PERIODS, ConflictDetector, ConflictWatch
 from strandline.service.conflicts import candidates, changed_by
 from strandline.service.heartbeats import HEARTBEAT_FOLDER, alive
-from strandline.service.marker_files import directory_path, file_group_of
+from strandline.service.marker_files import directory_path
+from strandline.service.marker_names import file_group_of
 from strandline.service.markers import MarkerService
 from strandline.service.options import Birth, ConflictOptions, PartsOptions, ServerOptions
 from strandline.service.server import ServiceServer

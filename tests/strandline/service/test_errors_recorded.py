@@ -31,6 +31,7 @@ BETTER: Mapping[int, tuple[int, str]] = {
     **dict.fromkeys((44, 45, 46, 47), (404, "no table at")),
     51: (400, "is relative"),
     52: (403, "outside the roots"),
+    **dict.fromkeys((54, 57), (200, '"partition":"2024-01-01"')),
     58: (400, "'partitions'"),
     59: (400, "partitions="),
     68: (400, "'fileid'"),
@@ -40,7 +41,8 @@ BETTER: Mapping[int, tuple[int, str]] = {
 """Number of the request → status and a part of the answer, where Java's is a fault of its own.
 
 It answers 500 to what the caller did wrong; it says that it refreshed a table that isn't there
-(46); it has no markers, instant states and partitioner unless told to (71, 72, 73).
+(46); it refuses who says no timeline hash, where ours tells the newest state (54, 57); it has no
+markers, instant states and partitioner unless told to (71, 72, 73).
 """
 
 

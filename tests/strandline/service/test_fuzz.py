@@ -27,6 +27,7 @@ from strandline.service.options import ConflictOptions, PartsOptions, ServerOpti
 from strandline.service.server import ServiceServer
 from tests.kit import golden
 from tests.kit.live_service import TOKEN, running
+from tests.kit.marker_name import marker_name
 from tests.kit.raw_http import Answer, RawConnection, request, take
 from tests.kit.touched import Touched, watched
 from timeline.storage.local import LocalStorage
@@ -218,6 +219,7 @@ HEADERS: Final = [
     "Expect: something",
     "Host: other:99999",
     "If-None-Match: *",
+    "Origin: https://example.com",
     "Range: bytes=0-0",
     "Referer: \x80\xff",
     "X-Forwarded-For: 127.0.0.1",
@@ -289,6 +291,9 @@ def mostly(some: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     return chance(0.2).flatmap(lambda odd: anything if odd else some)
 
 
+ODD_NAMES = ["../x", "a\nb", "", "n" * 5000, "a.marker.CREATE", f"p/.f_{OLDER}.log.1.marker.CREATE"]
+
+
 def values(place: Place) -> dict[str, st.SearchStrategy[str]]:
     """Return, by parameter, what is worth trying, in the form in which it is in a query string."""
     temps = [f"{base}/.hoodie/.temp" for base in place.base_paths]
@@ -296,7 +301,7 @@ def values(place: Place) -> dict[str, st.SearchStrategy[str]]:
     odd = st.tuples(st.sampled_from(temps), st.sampled_from(instants)).map("/".join)
     sound = [f"{base}/.hoodie/.temp/{i}" for base in place.tables for i in (INSTANT, OLDER)]
     directories = st.one_of(st.sampled_from(sound), odd, st.sampled_from(place.base_paths))
-    names = st.integers(0, 50).map("2024-01-01/f{}.parquet.marker.CREATE".format)
+    names = st.builds(marker_name, st.sampled_from([INSTANT, OLDER]), st.integers(0, 50))
     said: dict[str, st.SearchStrategy[str]] = {
         "basepath": st.sampled_from(place.base_paths),
         "partition": st.sampled_from(PARTITIONS),
@@ -304,7 +309,7 @@ def values(place: Place) -> dict[str, st.SearchStrategy[str]]:
         "partitions": st.sampled_from(JSON_LISTS),
         "markerdirpath": directories,
         "instantstatedirpath": directories,
-        "markername": st.one_of(names, st.sampled_from(["../x", "a\nb", "", "n" * 5000])),
+        "markername": st.one_of(names, st.sampled_from(ODD_NAMES)),
         "numbuckets": st.sampled_from(NUMBERS),
         "partitionnum": st.sampled_from(NUMBERS),
         "instants": st.sampled_from([INSTANT, ",", ",".join([INSTANT] * 2000), ""]),
@@ -327,12 +332,14 @@ class Asked:
         to_head: Whether its answer has no body.
         last: Whether the server ends the connection after it.
         right: What it is answered, if that is known.
+        refused: The status that a rule of heads gives it, whatever it asks for.
     """
 
     data: bytes
     to_head: bool = False
     last: bool = False
     right: bytes | None = None
+    refused: int | None = None
 
 
 @st.composite
@@ -387,7 +394,15 @@ def requests(draw: Any, live: Live) -> Asked:
         data = head + chunks + b"0\r\n\r\n"
     if draw(chance(0.05)):
         data, last = data.replace(b" HTTP/1.1\r\n", b" HTTP/1.0\r\n", 1), True
-    return Asked(data, method == "HEAD", last)
+    return Asked(data, method == "HEAD", last, refused=refusal(method, lines, token))
+
+
+def refusal(method: str, lines: list[str], token: str | None) -> int | None:
+    """Return the status of a request with these header lines, with which ``request`` sends Host."""
+    names = [line.partition(":")[0] for line in lines]
+    if "Host" in names or ("Authorization" in names and token is not None):
+        return 400
+    return 403 if method == "POST" and "Origin" in names else None
 
 
 @st.composite
@@ -406,12 +421,14 @@ def ask_in_a_row(live: Live, asked: list[Asked]) -> None:
     with RawConnection(live.server.port) as connection:
         connection.socket.sendall(b"".join(one.data for one in asked))
         for one in asked:
-            answer = connection.answer(to_head=one.to_head)
+            # A refusal by a rule of heads has its body also to HEAD: the connection ends with it.
+            answer = connection.answer(to_head=one.to_head and not one.refused)
             assert answer is not None, "the connection has ended"
             live.check(answer)
             if one.right is not None:
                 assert (answer.status, answer.body) == (200, one.right)
-            if one.last:
+            assert one.refused in (None, answer.status), answer
+            if one.last or one.refused or answer.status == 401:
                 assert answer.headers.get("connection") == "close", answer
                 assert connection.rest() == b""
                 break

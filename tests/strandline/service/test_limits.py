@@ -26,14 +26,15 @@ from strandline.service import limits as module
 from strandline.service.limits import RESERVED_FILES, Limits
 from strandline.service.options import Birth, PartsOptions, ServerOptions
 from strandline.service.protocol import protocol_for
-from strandline.service.reception import Headers, Reception
+from strandline.service.reception import RESERVED, SPARED_S, Fields, Reception
 from strandline.service.server import ServiceServer
 from strandline.service.wsgi import Scope, Send
 from strandline.setting import Settings
 from tests.kit import golden
 from tests.kit.live_service import TOKEN, GoldenTables, HttpClient, parts_of, serving
 from tests.kit.raw_http import Answer, RawConnection, request
-from timeline.storage.base import FileInfo
+from timeline.storage.base import FileInfo, Storage
+from timeline.storage.local import LocalStorage
 
 TABLES = GoldenTables()
 BASE = TABLES.base_path("cow_basic_v9", 7)
@@ -238,27 +239,153 @@ def test_an_idle_connection_is_closed_after_an_answer_of_either_way() -> None:
 # Connections.
 
 
-def test_more_connections_than_allowed_are_told_so(caplog: pytest.LogCaptureFixture) -> None:
-    with limited(connections=2) as server, ExitStack() as stack:
+@contextmanager
+def full(root: Path) -> Iterator[ServiceServer]:
+    """Run a service of two connections, which both wait for their answers."""
+    began, go = threading.Event(), threading.Event()
+
+    def opener(path: str, _options: object) -> Storage:
+        return LocalStorage(path) if path == str(root) else Blocked(path, began, go)
+
+    slow = request(SLOW.replace("/golden", str(root)), token=TOKEN)
+    with (
+        serving(str(root), opener=opener, limits=Limits(connections=2)) as server,
+        ExitStack() as stack,
+    ):
         inside = [stack.enter_context(RawConnection(server.port)) for _ in range(2)]
         for raw in inside:
-            assert raw.ask(GREETING).status == 200
+            raw.socket.sendall(slow)
+        assert began.wait(20)
+        while server.parts.threads()["taken"] < 2:
+            pass
+        try:
+            yield server
+        finally:
+            go.set()
+        for raw in inside:
+            answer = raw.answer()
+            assert answer is not None
+            assert answer.status == 200
+
+
+FULL = b"the service has 2 connections, no more may come"
+
+
+def test_more_connections_than_allowed_are_told_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with full(tmp_path) as server, ExitStack() as stack:
         outside = [stack.enter_context(RawConnection(server.port)) for _ in range(3)]
         for raw in outside:
-            raw.send_what_is_taken(GREETING)
+            raw.send_what_is_taken(request(LOOK_UP, token=TOKEN) * 3)
             (answer,) = raw.answers()
-            assert answer.status == 503
-            assert answer.body == b"the service has 2 connections, no more may come"
-        assert inside[0].ask(GREETING).status == 200
-        inside[1].socket.close()
-        statuses = set()
-        while 200 not in statuses:  # until the server has noticed
-            with RawConnection(server.port) as again:
-                again.send_what_is_taken(GREETING)
-                answer = again.answer()
-                statuses.add(None if answer is None else answer.status)
-        assert statuses <= {200, 503}
+            assert (answer.status, answer.body) == (503, FULL)
+        assert server.parts.connections()["refused"] == 3
     assert "connections were refused: there are 2 already" in caplog.text
+
+
+def test_who_says_nothing_hears_in_the_end_that_there_is_no_room(tmp_path: Path) -> None:
+    with full(tmp_path) as server:
+        for said in (b"", GREETING[:10]):
+            with RawConnection(server.port) as raw:
+                raw.socket.sendall(said)
+                (answer,) = raw.answers()
+                assert (answer.status, answer.body) == (503, FULL)
+
+
+def test_probes_are_answered_when_no_connection_is_left(tmp_path: Path) -> None:
+    with full(tmp_path) as server:
+        for target, body in (("/healthz", b'"ok": true'), ("/", b"Hello Hudi")):
+            with RawConnection(server.port) as raw:
+                raw.socket.sendall(request(target) * 3)
+                (answer,) = raw.answers()
+                assert (answer.status, body in answer.body) == (200, True)
+                assert answer.headers["connection"] == "close"
+
+
+def test_probes_are_answered_whoever_else_waits_at_the_door(tmp_path: Path) -> None:
+    with full(tmp_path) as server, ExitStack() as stack:
+        silent = [stack.enter_context(RawConnection(server.port)) for _ in range(2 * RESERVED)]
+        with RawConnection(server.port) as raw:
+            raw.socket.sendall(request("/healthz"))
+            assert [answer.status for answer in raw.answers()] == [200]
+        assert silent[0].rest() == b""  # the first that came made room for those that followed
+
+
+@pytest.mark.parametrize("sent", [0, 10, len(GREETING)])
+def test_the_longest_idle_connections_make_room_for_others(
+    sent: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with limited(connections=2) as server, ExitStack() as stack:
+        idle = [stack.enter_context(RawConnection(server.port)) for _ in range(2)]
+        idle[0].socket.sendall(GREETING[:sent])
+        status = 503
+        while status == 503:  # until the first has been idle for long
+            assert idle[1].ask(request(LOOK_UP, token=TOKEN)).status == 200
+            with RawConnection(server.port) as raw:
+                status = raw.ask(request(LOOK_UP, token=TOKEN)).status
+        assert status == 200
+        assert idle[0].rest() == b"" or sent == len(GREETING)
+        assert idle[1].ask(request(LOOK_UP, token=TOKEN)).status == 200
+        assert connections(server)["displaced"] >= 1
+    assert "idle connections were closed to make room: no more than 2 may be open" in caplog.text
+
+
+class Waiting:
+    """A connection that has waited for its client since some time, or doesn't."""
+
+    def __init__(self, waits_since: float | None) -> None:
+        self.waits_since = waits_since
+        self.is_cut_off = False
+
+    def look(self, now: float) -> None:
+        raise AssertionError("it isn't looked at so soon")
+
+    def shutdown(self) -> None:
+        self.cut_off()
+
+    def cut_off(self) -> None:
+        self.is_cut_off = True
+
+
+def test_who_is_busy_or_has_just_asked_is_never_closed_for_others() -> None:
+    async def play() -> None:
+        parts = parts_of(TABLES.root)
+        reception = Reception(Endless(), parts.hot, parts.admission, Limits(connections=200), 120)
+        now = reception.loop.time()
+        busy = [Waiting(None) for _ in range(100)]
+        recent = [Waiting(now - SPARED_S / 2) for _ in range(50)]
+        idle = [Waiting(now - 10 - number) for number in range(50)]
+        inside = [*busy, *recent, *idle]
+        assert all(map(reception.enter, inside))
+        came = [Waiting(None) for _ in range(60)]
+        welcome = [reception.enter(guest) for guest in came]
+        assert welcome == [True] * 50 + [False] * 10
+        assert [guest for guest in inside if guest.is_cut_off] == idle
+        assert not any(guest.is_cut_off for guest in came)
+        for guest in (*inside, *came):
+            reception.leave(guest)
+        await reception.close(0)
+        parts.close()
+
+    asyncio.run(play())
+
+
+def test_the_longest_idle_are_closed_first() -> None:
+    async def play() -> None:
+        parts = parts_of(TABLES.root)
+        reception = Reception(Endless(), parts.hot, parts.admission, Limits(connections=200), 120)
+        now = reception.loop.time()
+        idle = [Waiting(now - 10 - number) for number in range(200)]
+        assert all(map(reception.enter, idle))
+        assert reception.enter(Waiting(None))
+        gone = [guest for guest in idle if guest.is_cut_off]
+        assert gone
+        assert gone == idle[-len(gone) :]
+        assert len(gone) < 10
+        assert reception.status()["displaced"] == len(gone)
+
+    asyncio.run(play())
 
 
 def test_no_more_connections_are_taken_than_files_may_be_open(
@@ -304,7 +431,7 @@ class BigAnswers:
     def __init__(self) -> None:
         self.given = 0
 
-    def respond(self, target: bytes, headers: Headers, *, free: bool) -> bytes | None:
+    def respond(self, target: bytes, fields: Fields) -> bytes | None:
         if target != b"/big":
             return None
         self.given += 1
@@ -499,6 +626,7 @@ def test_a_child_hears_of_limits_and_networks(tmp_path: Path) -> None:
         with RawConnection(int(service.url.rpartition(":")[2])) as raw:
             assert raw.ask(request("/v1/strandline/status")).status == 200
             assert raw.ask(request("/v1/hoodie/marker/all")).status == 401
+        with RawConnection(int(service.url.rpartition(":")[2])) as raw:
             assert raw.ask(request("/", *(f"X-{n}: y" for n in range(30)))).status == 431
         assert service.status()["connections"]["refused_431"] == 1
 

@@ -17,7 +17,7 @@ import yaml
 from strandline.__main__ import main
 from strandline.serve import SettingOption, serve
 from strandline.serve_settings import FLAGS
-from strandline.service.app import GREETING, HEALTH
+from strandline.service.paths import GREETING, HEALTH
 from strandline.setting_sources import ServeSettings, variable
 from tests.strandline.service.test_command import Serving
 

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.service.admission import Admission
 from strandline.service.loop_answers import LoopAnswer, LoopAnswers
 from strandline.service.marker_creation import MarkerCreation, read_parameters
 from strandline.service.markers import MarkerService
+from tests.kit.marker_name import marker_name
 from timeline.errors import StorageUnavailableError
 from timeline.storage.base import Storage
 from timeline.storage.local import LocalStorage
@@ -114,7 +114,7 @@ def test_a_table_that_hangs_keeps_no_other_from_its_first_marker(tmp_path: Path)
         properties.parent.mkdir(parents=True)
         properties.touch()
     markers = MarkerService(table_of)
-    creation = MarkerCreation(markers, Admission(None))
+    creation = MarkerCreation(markers)
     statuses: list[int] = []
 
     async def send(message: MutableMapping[str, Any]) -> None:
@@ -122,7 +122,10 @@ def test_a_table_that_hangs_keeps_no_other_from_its_first_marker(tmp_path: Path)
             statuses.append(message["status"])
 
     def create(table: str, number: int) -> Coroutine[Any, Any, None]:
-        query = f"markerdirpath={tmp_path}/{table}/.hoodie/.temp/1&markername=m{number}"
+        query = (
+            f"markerdirpath={tmp_path}/{table}/.hoodie/.temp/1"
+            f"&markername={marker_name('1', number)}"
+        )
         scope = {"headers": [], "path": "/", "query_string": query.encode()}
         return creation.answer(scope, send)
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from strandline.service import partitioner
 from strandline.service.assembly import Parts
 from strandline.service.partitioner import BucketRange, RemotePartitioner, count_of
 from strandline.service.writer_routes import PARTITION_INDEX
@@ -71,11 +70,8 @@ def test_all_who_ask_at_a_time_hear_the_same() -> None:
     assert len({tuple(indexes) for indexes in heard}) == 1
 
 
-def test_what_is_too_much_to_remember_is_the_same_each_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(partitioner, "MOST", 2)
-    indexes = RemotePartitioner()
+def test_what_is_too_much_to_remember_is_the_same_each_time() -> None:
+    indexes = RemotePartitioner(1000)
     asked = [BucketRange(path, 3, 1000) for path in ("a", "b", "c", "d", "é" * 5000)]
     first = [indexes.index(one) for one in asked]
     assert first[:2] == [0, 3]

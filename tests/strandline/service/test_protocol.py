@@ -10,7 +10,7 @@ import pytest
 
 from strandline.config import REQUEST_LINE_BYTES
 from strandline.service.hot import read_query
-from strandline.service.reception import Headers
+from strandline.service.reception import Fields
 from strandline.service.server import ServiceServer
 from tests.kit import golden
 from tests.kit.live_service import TOKEN, GoldenTables, HttpClient, serving
@@ -23,7 +23,7 @@ LATEST = "/v1/hoodie/view/slices/partition/latest/"
 class NothingHot:
     """Sends every request the long way."""
 
-    def respond(self, target: bytes, headers: Headers, *, free: bool) -> bytes | None:
+    def respond(self, target: bytes, fields: Fields) -> bytes | None:
         return None
 
 
@@ -121,12 +121,13 @@ def test_the_hot_path_asks_for_the_token(hot: ServiceServer) -> None:
     target = f"{LATEST}?{urlencode(params())}"
     with Wire(hot) as wire:
         assert wire.get(target).startswith(b"HTTP/1.1 200")
-        count = sum(hot.parts.hot.counts.values())
-        for wrong in ("", "Authorization: Bearer wrong"):
+    count = sum(hot.parts.hot.counts.values())
+    for wrong in ("", "Authorization: Bearer wrong"):
+        with Wire(hot) as wire:
             lines = [f"GET {target} HTTP/1.1", "Host: h", *filter(None, [wrong]), "", ""]
             wire.socket.sendall("\r\n".join(lines).encode())
             assert wire.response().startswith(b"HTTP/1.1 401")
-        assert sum(hot.parts.hot.counts.values()) == count
+    assert sum(hot.parts.hot.counts.values()) == count
 
 
 def test_a_wrong_hash_is_refused_on_the_hot_path_too(hot: ServiceServer) -> None:

@@ -15,6 +15,7 @@ from strandline.service.options import ServerOptions
 from strandline.service.server import ServiceServer, bind
 from tests.kit import golden
 from tests.kit.live_service import GoldenTables, HttpClient, parts_of, serving
+from tests.kit.marker_name import marker_name
 from timeline.errors import ConfigError
 from timeline.storage.base import FileInfo, Storage
 from timeline.storage.local import LocalStorage
@@ -88,7 +89,7 @@ def test_waiting_markers_hold_no_thread(tmp_path: Path) -> None:
         clients = [HttpClient(server.port) for _ in range(60)]
 
         def create(number: int) -> bytes:
-            asked = {"markerdirpath": directory, "markername": f"p/f{number % 50}.marker.CREATE"}
+            asked = {"markerdirpath": directory, "markername": marker_name(INSTANT, number % 50)}
             return clients[number].ask("POST", CREATE, asked)[1]
 
         with ThreadPoolExecutor(60) as pool, HttpClient(server.port) as other:
@@ -106,10 +107,19 @@ def test_waiting_markers_hold_no_thread(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("asked", "status", "part"),
     [
-        ({"markername": "a.marker.CREATE"}, 400, b"'markerdirpath' is missing"),
+        ({"markername": marker_name(INSTANT)}, 400, b"'markerdirpath' is missing"),
         ({"markerdirpath": f"/golden/t/.hoodie/.temp/{INSTANT}"}, 400, b"'markername' is missing"),
         ({"markerdirpath": "/golden/t", "markername": "a"}, 400, b"markerdirpath is '/golden/t'"),
-        ({"markerdirpath": f"/x/.hoodie/.temp/{INSTANT}", "markername": "a"}, 403, b"outside"),
+        (
+            {"markerdirpath": f"/x/.hoodie/.temp/{INSTANT}", "markername": marker_name(INSTANT)},
+            403,
+            b"outside",
+        ),
+        (
+            {"markerdirpath": f"/x/.hoodie/.temp/{INSTANT}", "markername": "a"},
+            400,
+            b"markername is 'a'",
+        ),
     ],
 )
 def test_markers_in_wrong_places_are_refused_by_both_ways(

@@ -32,6 +32,7 @@ from strandline.service.assembly import Parts
 from strandline.service.options import PartsOptions, ServerOptions
 from strandline.service.server import ServiceServer
 from tests.kit.live_service import TOKEN, HttpClient, running, serving
+from tests.kit.marker_name import marker_name
 from tests.kit.memory_storage import MemoryStorage
 from tests.kit.raw_http import Answer, RawConnection, request
 from tests.kit.serve_process import ServeProcess
@@ -101,6 +102,11 @@ def marking(base: object, name: str) -> bytes:
     return asking(f"{MARKERS}/create", {"markerdirpath": directory, "markername": name}, "POST")
 
 
+def made(file_id: str) -> str:
+    """Return a marker of a file in partition ``a``."""
+    return marker_name(INSTANT, file_id, "a")
+
+
 def files_of(body: bytes) -> set[str]:
     """Return the names of the base files in an answer about a partition."""
     return {said["baseFile"]["fullPath"].rpartition("/")[2] for said in json.loads(body)}
@@ -153,9 +159,7 @@ def test_two_thousand_idle_connections_are_nobodys_burden(tmp_path: Path) -> Non
         with RawConnection(service.port) as another:
             for _ in range(20):
                 assert another.ask(asked) == right
-            assert (
-                another.ask(marking(table.storage.base_path, "a/x.marker.CREATE")).body == b"true"
-            )
+            assert another.ask(marking(table.storage.base_path, made("x"))).body == b"true"
         for connection in idle[1::4]:
             assert connection.ask(asked[100:]) == right
         for connection in [*idle[::100], *idle[3::100]]:
@@ -192,7 +196,7 @@ def test_clients_that_are_killed_leave_nothing_behind(tmp_path: Path) -> None:
         asked[:-2],
         asked[:20],
         b"",
-        *(marking(table.storage.base_path, f"a/f{n}.marker.CREATE") for n in range(10)),
+        *(marking(table.storage.base_path, made(f"f{n}")) for n in range(10)),
     ]
     with Service(tmp_path, tmp_path / "log") as service:
         with RawConnection(service.port) as sound:
@@ -281,7 +285,7 @@ def test_told_to_end_under_load_it_answers_wholly_or_not_at_all(
         assert {answer.status for answer in right.values()} == {200}
         sent = [[asked], [everything], [indented, load], [asked, everything], [load], [asked]]
         askers = [Asker(service.port, said, warm, 1 + n % 3) for n, said in enumerate(sent)]
-        markers = [[marking(base, f"a/{n}-{i}.marker.CREATE") for i in range(9999)] for n in "xy"]
+        markers = [[marking(base, made(f"{n}-{i}")) for i in range(9999)] for n in "xy"]
         markers_made = [Asker(service.port, said, warm) for said in markers]
         with ThreadPoolExecutor(8) as pool, half_asked(service.port, asked):
             done = [pool.submit(asker.run) for asker in (*askers, *markers_made)]
@@ -318,7 +322,7 @@ def test_a_table_that_is_deleted_and_made_anew_is_another(tmp_path: Path) -> Non
     other = local_table(tmp_path / "other")
     marker = {
         "markerdirpath": f"{base}/.hoodie/.temp/{INSTANT}",
-        "markername": "a/f.parquet.marker.CREATE",
+        "markername": made("f"),
     }
     with serving(str(tmp_path)) as server, HttpClient(server.port) as client:
         was = client.request("GET", LATEST, before)
@@ -328,7 +332,9 @@ def test_a_table_that_is_deleted_and_made_anew_is_another(tmp_path: Path) -> Non
         for _ in range(2):
             gone = client.request("GET", LATEST, before | {"timelinehash": "of nothing known"})
             assert gone.status in (400, 404), gone.body
-            refused = client.request("POST", f"{MARKERS}/create", marker | {"markername": "a/g"})
+            refused = client.request(
+                "POST", f"{MARKERS}/create", marker | {"markername": made("g")}
+            )
             assert refused.status == 404, refused.body
         assert not base.exists()
         assert client.request("GET", "/healthz").status == 200
@@ -486,7 +492,7 @@ def test_a_storage_that_fails_now_and_then_loses_no_marker(tmp_path: Path) -> No
                 answer = None
                 while answer is None or answer.status == 503:
                     assert answer is None or b"injected" in answer.body
-                    said = marking(tmp_path / "t", f"a/{asker // 2}-{number}.marker.CREATE")
+                    said = marking(tmp_path / "t", made(f"{asker // 2}-{number}"))
                     answer = connection.ask(said)
                     heard[answer.body if answer.status == 200 else b"injected"] += 1
                     assert answer.status in (200, 503)
@@ -494,7 +500,7 @@ def test_a_storage_that_fails_now_and_then_loses_no_marker(tmp_path: Path) -> No
 
     with serving(str(tmp_path), opener=lambda _path, _options: storage) as server:
         with RawConnection(server.port) as connection:
-            assert connection.ask(marking(tmp_path / "t", "a/first.marker.CREATE")).body == b"true"
+            assert connection.ask(marking(tmp_path / "t", made("first"))).body == b"true"
         storage.failing.set()
         with ThreadPoolExecutor(16) as pool:
             heard = sum(pool.map(create, range(16)), Counter())
@@ -502,8 +508,8 @@ def test_a_storage_that_fails_now_and_then_loses_no_marker(tmp_path: Path) -> No
     assert heard[b"true"] <= 160
     assert heard[b"true"] + heard[b"false"] == 320
     assert heard[b"injected"] > 0
-    asked = {f"a/{asker}-{number}.marker.CREATE" for asker in range(8) for number in range(20)}
-    assert set(stored_markers(tmp_path / "t")) == {"a/first.marker.CREATE", *asked}
+    asked = {made(f"{asker}-{number}") for asker in range(8) for number in range(20)}
+    assert set(stored_markers(tmp_path / "t")) == {made("first"), *asked}
 
 
 class Hanging(LocalStorage):
@@ -545,14 +551,14 @@ def test_a_table_whose_storage_hangs_keeps_no_ready_answer_and_no_probe(tmp_path
         ExitStack() as stack,
     ):
         right = client.request("GET", LATEST, asked)
-        marker = marking(tmp_path / "sound", "a/1.marker.CREATE")
+        marker = marking(tmp_path / "sound", made("1"))
         assert marking_client.ask(marker).body == b"true"
         for _ in range(5 * threads):
             connection = stack.enter_context(RawConnection(server.port))
             connection.socket.sendall(stuck)
         for number in range(2 * threads):
             connection = stack.enter_context(RawConnection(server.port))
-            said = marking(tmp_path / "hanging", "a/1.marker.CREATE")
+            said = marking(tmp_path / "hanging", made("1"))
             instant = f"{INSTANT[:-3]}{number:03d}"
             connection.socket.sendall(said.replace(INSTANT.encode(), instant.encode()))
         for _ in range(1 + 2 * threads):  # a listing, and each directory of markers
@@ -561,7 +567,7 @@ def test_a_table_whose_storage_hangs_keeps_no_ready_answer_and_no_probe(tmp_path
             assert client.request("GET", LATEST, asked).body == right.body
             assert client.request("GET", "/").body == b"Hello Hudi"
             assert marking_client.ask(marker).body == b"false"
-            another = marking(tmp_path / "sound", f"a/more-{number}.marker.CREATE")
+            another = marking(tmp_path / "sound", made(f"more-{number}"))
             assert marking_client.ask(another).body == b"true"
         assert client.request("GET", "/healthz").status == 200
     assert server.wait(60)
@@ -587,7 +593,7 @@ def test_a_clock_that_jumps_changes_no_answer(tmp_path: Path) -> None:
             assert client.request("GET", LATEST, asked).body == was.body
             marker = {
                 "markerdirpath": f"{table.storage.base_path}/.hoodie/.temp/{INSTANT}",
-                "markername": f"a/f{number}.marker.CREATE",
+                "markername": made(f"f{number}"),
                 "basepath": table.storage.base_path,
             }
             for answer in (b"true", b"false"):

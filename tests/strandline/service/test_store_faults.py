@@ -14,9 +14,9 @@ import pytest
 from fsview.store.open import StoreOptions
 from fsview.store.set_aside import StorePlace
 from fsview.table_view import TableView
-from strandline.service.app import HEALTH
 from strandline.service.assembly import Parts
 from strandline.service.options import PartsOptions, ServerOptions
+from strandline.service.paths import HEALTH
 from strandline.service.server import ServiceServer
 from tests.kit.live_service import TOKEN, Answered, HttpClient, running
 from tests.kit.small_table import SmallTable

@@ -8,6 +8,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,9 @@ from executor_proxy.http import HttpSession
 from executor_proxy.locate import ViewLocation, connect
 from strandline import TimelineService
 from strandline.config import SERVICE_SETTINGS, TLS_CA, TLS_CERTIFICATE, TLS_KEY
-from strandline.service.app import STATUS
 from strandline.service.limits import Limits
+from strandline.service.paths import STATUS
+from strandline.service.reception import RESERVED
 from strandline.service.server import ServiceServer
 from strandline.service.tls import server_context
 from strandline.setting import Settings
@@ -166,6 +168,83 @@ def test_limits_hold_over_https(papers: Papers) -> None:
             assert [answer.status for answer in raw.answers()] == [408]
         with RawConnection(server.port) as silent:  # it doesn't even shake hands
             assert silent.rest() == b""
+
+
+def greeted(port: int, papers: Papers) -> bool:
+    """Return whether a client is greeted; one that is cut off before isn't."""
+    try:
+        with encrypted(port, papers) as raw:
+            raw.send_what_is_taken(request("/v1/strandline/status", token=TOKEN))
+            answer = raw.answer()
+            return answer is not None and answer.status == 200
+    except (ssl.SSLError, ConnectionError):
+        return False
+
+
+def test_a_connection_counts_before_its_handshake_is_done(papers: Papers) -> None:
+    with (
+        serving(
+            TABLES.root,
+            opener=TABLES,
+            limits=Limits(connections=10),
+            tls_certificate=papers.certificate,
+            tls_key=papers.key,
+        ) as server,
+        ExitStack() as stack,
+    ):
+        hello = b"\x16\x03\x01\x02\x00\x01"  # the first bytes of a handshake
+        half = [stack.enter_context(RawConnection(server.port)) for _ in range(10 + RESERVED)]
+        for raw in half:
+            raw.send_what_is_taken(hello)
+        while server.parts.connections()["accepted"] < 10:
+            pass
+        more = [stack.enter_context(RawConnection(server.port)) for _ in range(50)]
+        for raw in more:
+            raw.send_what_is_taken(hello)
+        assert half[10].rest() == b""  # the first for which there was no room
+        assert server.parts.connections()["open"] == 10
+        while not greeted(server.port, papers):
+            pass
+        assert server.parts.connections()["displaced"] >= 1
+
+
+@pytest.mark.parametrize("cut", [0, 1, 5, 100])
+def test_a_client_that_leaves_in_its_handshake_is_forgotten(
+    papers: Papers, cut: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    context = ssl.create_default_context(cafile=papers.ca)
+    out = ssl.MemoryBIO()
+    with pytest.raises(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), out, server_hostname="127.0.0.1").do_handshake()
+    hello = out.read()
+    with serving(
+        TABLES.root, opener=TABLES, tls_certificate=papers.certificate, tls_key=papers.key
+    ) as server:
+        for _ in range(3):
+            with RawConnection(server.port) as raw:
+                raw.socket.sendall(hello[:cut])
+        while server.parts.connections().get("no_handshake", 0) < 3:
+            pass
+        assert server.parts.connections()["open"] == 0
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+def test_the_end_does_not_wait_for_a_handshake(papers: Papers) -> None:
+    with (
+        serving(
+            TABLES.root,
+            opener=TABLES,
+            grace_s=20,
+            tls_certificate=papers.certificate,
+            tls_key=papers.key,
+        ) as server,
+        RawConnection(server.port) as raw,
+    ):
+        while server.parts.connections()["open"] < 1:
+            pass
+        server.stop()
+        assert raw.rest() == b""
+    assert server.wait(0)
 
 
 def test_a_long_target_passes_through_tls(server: ServiceServer, papers: Papers) -> None:

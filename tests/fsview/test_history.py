@@ -1,0 +1,98 @@
+"""What is kept for clients that are behind: found in one step, and made when it is published."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from fsview.table_view import TableView
+from tests.kit.small_table import SmallTable
+from tests.kit.stores import Restarted
+
+FEW, MANY = 40, 160
+CALLS = 60
+"""So many calls of Python finding a snapshot may take; hashing one timeline takes more."""
+
+
+@contextmanager
+def calls_counted() -> Iterator[list[int]]:
+    """Count the functions of Python that are entered meanwhile."""
+    counted = [0]
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        counted[0] += event == "call"
+
+    sys.setprofile(count)
+    try:
+        yield counted
+    finally:
+        sys.setprofile(None)
+
+
+def commit(table: SmallTable) -> tuple[str, str]:
+    """Commit once; return the last instant and hash of a client who has seen just that."""
+    table.complete(table.begin([("a", "f1-0")]))
+    timeline = table.meta.active_timeline().client_timeline()
+    assert timeline.last is not None
+    return timeline.last.requested_time, timeline.hash
+
+
+def one_sync(table: SmallTable, _: Path, commits: int) -> tuple[TableView, tuple[str, str]]:
+    """A view that syncs once after many commits."""
+    view = TableView(table.storage)
+    view.newest()
+    clients = [commit(table) for _ in range(commits)]
+    view.sync()
+    return view, clients[commits // 2]
+
+
+def many_syncs(table: SmallTable, _: Path, commits: int) -> tuple[TableView, tuple[str, str]]:
+    """A view that syncs after each commit."""
+    view = TableView(table.storage)
+    view.newest()
+    clients = []
+    for _ in range(commits):
+        clients.append(commit(table))
+        view.sync()
+    return view, clients[commits // 2]
+
+
+def resumed(table: SmallTable, directory: Path, commits: int) -> tuple[TableView, tuple[str, str]]:
+    """A view that goes on from what another one saved."""
+    clients = [commit(table) for _ in range(commits)]
+    service = Restarted("rocksdb", directory, table.storage)
+    service.view.newest()
+    clients.append(commit(table))
+    service.restart()
+    service.view.newest()
+    return service.view, clients[-2]
+
+
+def reached(table: SmallTable, _: Path, commits: int) -> tuple[TableView, tuple[str, str]]:
+    """A view that never held what the client knows."""
+    clients = [commit(table) for _ in range(commits)]
+    view = TableView(table.storage)
+    view.newest()
+    view.at(*clients[-3])
+    return view, clients[-3]
+
+
+@pytest.mark.parametrize("ways", [one_sync, many_syncs, resumed, reached])
+def test_a_client_finds_its_snapshot_without_any_hash_being_made(
+    ways: Callable[[SmallTable, Path, int], tuple[TableView, tuple[str, str]]], tmp_path: Path
+) -> None:
+    """The event loop asks so; hashes are made by who publishes snapshots (#12)."""
+    for commits in (FEW, MANY):
+        table = SmallTable()
+        commit(table)
+        view, client = ways(table, tmp_path / str(commits), commits)
+        with calls_counted() as counted:
+            found = view.held(*client)
+        assert found is not None
+        assert client[1] in found.hashes
+        assert counted[0] < CALLS
+        view.close()

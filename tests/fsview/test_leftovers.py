@@ -1,0 +1,64 @@
+"""What failed attempts of tasks leave where a partition is listed: it is shown no longer than it
+lies there, whatever was writing, and never for what the commit names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.kit.model import services, writes
+from tests.kit.model.asking import Pin, shape
+from tests.kit.model.cases import GROUP, a_table, assert_as_rebuilt
+from tests.kit.model.table import ModelTable, Write
+from tests.kit.stores import ALL_KINDS, Restarted
+
+VERSIONS = pytest.mark.parametrize("version", [6, 8, 9])
+STORES = pytest.mark.parametrize("kind", ALL_KINDS)
+ACTIONS = ("commit", "replacecommit", "clustering", "compaction", "logcompaction")
+
+
+def begun(version: int, action: str) -> tuple[ModelTable, Write]:
+    """Return a table with a write in flight, each of whose tasks failed once."""
+    table = a_table(version, "COPY_ON_WRITE" if action == "commit" else "MERGE_ON_READ")
+    if action == "commit":
+        return table, writes.begin(table, [(GROUP, "base")], leftovers_in="a")
+    writes.complete(table, writes.begin(table, [(GROUP, "log")]))
+    if action == "replacecommit":
+        return table, writes.begin_overwrite(
+            table, [GROUP], ["a"], "INSERT_OVERWRITE", leftovers=True
+        )
+    if action == "clustering":
+        write = services.request_clustering(table, [GROUP])
+    else:
+        write = services.request_compaction(table, [GROUP], logs_only=action == "logcompaction")
+    services.start(table, write, leftovers=True)
+    return table, write
+
+
+@VERSIONS
+@STORES
+@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("restarted", [False, True], ids=["followed", "restarted"])
+def test_what_a_failed_attempt_left_goes_when_its_instant_completes(
+    version: int, kind: str, action: str, restarted: bool, tmp_path: Path
+) -> None:
+    """The partition is first listed while it lies there, before the instant completes."""
+    table, write = begun(version, action)
+    service = Restarted(kind, tmp_path, table.storage)
+    left = {path.rpartition("/")[2] for path in write.leftovers}
+    held = {f.name for f in service.view.version(service.view.sync().snapshot, "a").files()}
+    assert left <= held
+    table.clear_leftovers(write)
+    if restarted:
+        service.restart()
+    writes.complete(table, write)
+    client, right = Pin.of(table), table.truth.copy()
+    assert_as_rebuilt(service.view, table)
+    for _ in range(2):
+        writes.complete(table, writes.begin(table, [(("b", "b0-0"), "base")]))
+    service.view.sync()
+    behind = service.view.at(client.last_instant, client.timeline_hash)
+    assert shape(behind.all_file_slices("a")) == right.all_file_slices("a")
+    assert service.metrics.get("partition_reloads") == 0
+    service.close()

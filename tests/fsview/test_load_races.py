@@ -1,0 +1,127 @@
+"""Partitions that are loaded while writers commit and other callers sync: each is listed once.
+
+The table moves at the one call that a load makes between its look at the timeline and its filling
+in: the read of a plan whose clean is under way. Somebody else syncs there, too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from fsview.metrics import Metrics
+from fsview.table_view import TableView
+from tests.fsview.wide_table import assert_as_listed
+from tests.kit.small_table import SmallTable
+from timeline.instant import CLEAN, State
+
+
+def a_table() -> SmallTable:
+    """Return a table of two partitions with files that a clean may delete."""
+    table = SmallTable()
+    for _ in range(4):
+        table.complete(table.begin([("a", "f1-0"), ("b", "f2-0")]))
+    return table
+
+
+class Moves:
+    """What happens to a table during a load, and how often its directories are listed."""
+
+    def __init__(self, table: SmallTable, view: TableView) -> None:
+        self.listed: Counter[str] = Counter()
+        self.happened = 0
+        self._table = table
+        self._view = view
+        self._busy = False
+
+    @contextmanager
+    def at_each_look(self, move: Callable[[int], object]) -> Iterator[None]:
+        """Have the table moved, and synced by somebody else, after each look at the timeline."""
+
+        def act(kind: str, path: str) -> None:
+            if kind == "list":
+                self.listed[path] += 1
+            is_plan = kind == "read" and path.endswith(f".{CLEAN}.requested")
+            if self._busy or not is_plan:
+                return
+            self._busy = True  # what happens here moves nothing
+            move(self.happened)
+            self.happened += 1
+            self._view.sync()
+            self._view.drop_oldest_snapshot()  # as when memory is short
+            self._busy = False
+
+        self._table.storage.fail.append(act)
+        try:
+            yield
+        finally:
+            self._table.storage.fail.remove(act)
+
+
+@pytest.mark.parametrize("retained", [1, 256])
+def test_a_load_under_steady_commits_lists_each_partition_once(retained: int) -> None:
+    table = a_table()
+    table.begin_clean(table.to_clean())
+    metrics = Metrics()
+    view = TableView(table.storage, metrics=metrics, retained_snapshots=retained)
+    view.newest()
+    moves = Moves(table, view)
+
+    def commit(_: int) -> None:
+        for _ in range(3):
+            table.complete(table.begin([("a", "f1-0"), ("b", "f3-0")]))
+
+    with moves.at_each_look(commit):
+        view.newest().load_partitions(["a", "b"])
+    assert moves.happened == 1
+    assert (moves.listed["a"], moves.listed["b"]) == (1, 1)
+    assert metrics.get("partition_reloads") == 0
+    assert view.drop_oldest_snapshot() is not None
+    newest = view.sync()
+    for partition in ("a", "b"):
+        shown = {f.file_id: (f.name, f.size) for f in newest.latest_base_files(partition)}
+        assert shown == table.model.latest(partition)
+
+
+def test_a_clean_that_ends_during_a_load_leaves_no_ghosts_of_what_it_deleted() -> None:
+    table = a_table()
+    clean, files = table.begin_clean(table.to_clean())
+    view = TableView(table.storage)
+    view.newest()
+    moves = Moves(table, view)
+    with moves.at_each_look(lambda _: table.finish_clean(clean, files)):
+        view.newest().load_partitions(["a", "b"])
+    assert moves.happened == 1
+    assert (moves.listed["a"], moves.listed["b"]) == (1, 1)
+    view.newest().load_all_partitions()
+    assert_as_listed(view, table)
+
+
+def test_only_what_cannot_be_followed_during_a_load_is_listed_again() -> None:
+    """A write in flight goes without a word: what it left where it was listed nobody knows."""
+    table = a_table()
+    table.begin_clean(table.to_clean())
+    write = table.begin([("b", "f9-0")])
+    metrics = Metrics()
+    view = TableView(table.storage, metrics=metrics)
+    view.newest()
+    moves = Moves(table, view)
+
+    def give_up(happened: int) -> None:
+        if happened == 0:
+            for file in write.files:
+                table.storage.delete(file.path)
+            asked = replace(write.instant, state=State.REQUESTED)
+            table.meta.delete_instant_file(write.instant)
+            table.meta.delete_instant_file(asked)
+
+    with moves.at_each_look(give_up):
+        view.newest().load_partitions(["a", "b"])
+    assert (moves.listed["a"], moves.listed["b"]) == (1, 2)
+    assert metrics.get("partition_reloads", cause="instant-vanished") == 1
+    names = {file.name for file in view.newest().all_base_files("b")}
+    assert not any(name.startswith("f9") for name in names)

@@ -1,0 +1,70 @@
+"""Partitions that are first listed while a clean or a restore takes files away."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+
+from tests.kit.model import cleaning, undoing, writes
+from tests.kit.model.asking import Watcher, shape
+from tests.kit.model.cases import GROUP, a_table, assert_as_rebuilt
+from timeline.errors import ViewBehindError
+from timeline.instant import State
+
+VERSIONS = pytest.mark.parametrize("version", [6, 8, 9])
+
+
+@VERSIONS
+@pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+@pytest.mark.parametrize("undone", range(6))
+@pytest.mark.parametrize("calls", range(4))
+def test_a_load_succeeds_while_a_restore_undoes_one_instant_after_another(
+    version: int, table_type: str, undone: int, calls: int
+) -> None:
+    """What the restore undoes next goes right after the listing, or so many calls later."""
+    table = a_table(version, table_type)
+    (time,) = table.done
+    undoing.save(table, time)
+    for _ in range(3):
+        writes.complete(table, writes.begin(table, [(GROUP, "log"), (("a", "a1-0"), "base")]))
+    undoing.begin_restore(table, time)
+    for _ in range(undone):
+        undoing.restore_on(table)
+    watcher = Watcher(table)
+    before, right = watcher.view.sync(), table.truth.latest_base_files("a")
+    watcher.storage.then["a"] = lambda: undoing.restore_on(table)
+    watcher.storage.calls_until_then = calls
+    watcher.view.newest().load_partitions(["a"])
+    watcher.storage.nothing_more()
+    with suppress(ViewBehindError):
+        assert shape(before.latest_base_files("a")) == right
+    assert shape(watcher.view.sync().latest_base_files("a")) == table.truth.latest_base_files("a")
+    undoing.finish_restore(table, time)
+    assert_as_rebuilt(watcher.view, table)
+
+
+@VERSIONS
+def test_who_lists_while_a_clean_ends_and_is_archived_misses_no_file(version: int) -> None:
+    """Its plan, which names what was removed before the listing, is gone before it is read."""
+    table = a_table(version)
+    for _ in range(3):
+        writes.complete(table, writes.begin(table, [(GROUP, "base")]))
+    cleaning.begin_clean(table, cleaning.to_clean(table))
+    watcher = Watcher(table)
+    before, right = watcher.view.sync(), table.truth.all_base_files("a")
+    clean = table.under_way
+    assert clean is not None
+
+    def ends(kind: str, path: str) -> None:
+        if kind == "read" and path.endswith("clean.requested"):
+            watcher.storage.nothing_more()
+            cleaning.finish_clean(table)
+            table.remove(clean.instant, State.REQUESTED)
+
+    watcher.storage.fail.append(ends)
+    answer = shape(before.all_base_files("a"))
+    assert table.under_way is None
+    # Where only a clean came since, the newest may be said instead.
+    assert answer in (right, table.truth.all_base_files("a"))
+    assert_as_rebuilt(watcher.view, table)

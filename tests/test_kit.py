@@ -1,0 +1,41 @@
+"""What the kit promises to the tests that use it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.kit.interruptible import interruptible
+
+ASK = "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+
+
+def asked() -> str:
+    return subprocess.check_output([sys.executable, "-c", ASK], text=True).strip()
+
+
+def test_children_are_interruptible_also_where_the_tests_are_not():
+    """As in ``nohup tox &``. (#12)"""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        assert asked() == "False"
+        with interruptible():
+            assert asked() == "True"
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_the_tests_run_in_the_zone_of_the_recorded_tables():
+    """Wherever the machine is. (#12)"""
+    code = "import tests.conftest, time; print(time.localtime(0).tm_hour, time.tzname[0])"
+    said = subprocess.check_output(
+        [sys.executable, "-c", code],
+        env=os.environ | {"TZ": "Asia/Kolkata"},
+        cwd=Path(__file__).parents[1],
+        text=True,
+    )
+    assert said.split() == ["0", "UTC"]
