@@ -85,11 +85,11 @@ class FatalStorage(Storage):
     def stat(self, path: str) -> FileInfo | None:
         return self._inner.stat(path)
 
-    def read(self, path: str) -> bytes:
-        return self._inner.read(path)
+    def read(self, path: str, *about: object) -> bytes:
+        return self._inner.read(path, *about)
 
-    def open_input(self, path: str) -> pa.NativeFile:
-        return self._inner.open_input(path)
+    def open_input(self, path: str, *about: object) -> pa.NativeFile:
+        return self._inner.open_input(path, *about)
 
     def create_stream(self, path: str) -> AbstractContextManager[IO[bytes]]:
         return self._inner.create_stream(path)

@@ -1,13 +1,14 @@
 """``ViewManager``: the tables that a process serves, and which it may.
 
 A table is opened when it is first asked for, under any spelling of its base path, and only below a
-root that whoever runs the service allowed. A base path is compared after ``..`` and symbolic links
-are taken out of it, and opened by what it resolved to, so a name that passes the check is the one
-that is read.
+root that whoever runs the service allowed. A base path is compared by its text first, and then link
+by link: nothing outside of the roots is looked at. What it resolved to is opened, and its storage
+takes no way past the roots later either (``timeline.storage.local_places``).
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import posixpath
 import threading
@@ -21,8 +22,9 @@ from fsview.store.open import Stores
 from fsview.strays import PATH_CHARACTERS
 from fsview.table_view import RETAINED_SNAPSHOTS, TableView
 from timeline.clock import Clock
-from timeline.errors import InputError, RootNotAllowedError
+from timeline.errors import InputError, RootNotAllowedError, StorageUnavailableError
 from timeline.storage.base import Storage
+from timeline.storage.local_places import resolve
 from timeline.storage.open import open_storage
 from timeline.table_config import read_table_config
 from timeline.table_id import TableId, is_relative
@@ -65,7 +67,7 @@ class ViewManager:
             stores: Where the tables' packed files lie; ``None``: in memory.
         """
         self._lock = threading.Lock()
-        self._roots: frozenset[TableId] = frozenset()
+        self._roots: Mapping[TableId, TableId] = {}
         self._tables: dict[TableId, TableView] = {}
         self._opening: Shared[TableView] = Shared()
         self._storage_options = storage_options
@@ -80,13 +82,14 @@ class ViewManager:
             self.add_root(root)
 
     def add_root(self, root: str) -> None:
-        """Allow the tables at and below a path."""
+        """Allow the tables at and below a path, spelled like this or as it resolves."""
+        spelled, real = _normal(TableId.of(root)), resolved(root)
         with self._lock:
-            self._roots |= {resolved(root)}
+            self._roots = {**self._roots, spelled: real}
 
     def roots(self) -> tuple[str, ...]:
         """Return the roots as they were resolved, in order."""
-        return tuple(sorted(_spelled(root) for root in self._roots))
+        return tuple(sorted({_spelled(root) for root in self._roots.values()}))
 
     def view(self, base_path: str) -> TableView:
         """Return the table at a base path.
@@ -131,24 +134,46 @@ class ViewManager:
                 f"the base path {base_path!r} is relative; allowed: a URL, or a path that begins"
                 f" with '/', as the caller's working directory isn't the service's"
             )
-        table_id = resolved(base_path)
-        roots = self._roots
-        if not any(_is_below(table_id, root) for root in roots):
-            allowed = ", ".join(sorted(map(str, roots))) or "none"
-            raise RootNotAllowedError(
-                f"base path {base_path!r} is outside the roots served",
-                detail=f"it means {_spelled(table_id)}; the roots are: {allowed}",
-            )
-        return table_id
+        table_id = _normal(TableId.of(base_path))
+        try:
+            if table_id.family == "file":
+                # Nothing outside of the roots is looked at, not even to see that it is.
+                return TableId("file", "", resolve(table_id.path, self._place_of, "it"))
+            if any(_is_below(table_id, root) for root in self._roots):
+                return table_id
+        except RootNotAllowedError as exc:
+            detail = exc.detail
+        except OSError as exc:
+            if exc.errno == errno.ELOOP:  # links that go in a circle: no table can be there
+                return table_id
+            raise StorageUnavailableError(
+                f"base path {base_path!r} can't be followed: {exc.strerror or exc}"
+            ) from exc
+        else:
+            detail = f"it means {table_id}"
+        allowed = ", ".join(sorted(map(str, self._roots))) or "none"
+        raise RootNotAllowedError(
+            f"base path {base_path!r} is outside the roots served",
+            detail=f"{detail}; the roots are: {allowed}",
+        )
 
     def _storage(self, table_id: TableId) -> Storage:
         """Return the storage of a table, out of which links don't lead past the roots."""
-        return self._open(_spelled(table_id), self._storage_options).confined(self._admits)
+        return self._open(_spelled(table_id), self._storage_options).confined(self._place_of)
 
-    def _admits(self, real_path: str) -> bool:
-        """Whether a place on this machine is below a root."""
-        place = TableId("file", "", real_path)
-        return any(_is_below(place, root) for root in self._roots)
+    def _place_of(self, path: str) -> str | None:
+        """Return a path of this machine below the real path of its root, ``None`` outside of all.
+
+        Only the text is compared: a root counts as it was given and as it was resolved.
+        """
+        place = TableId("file", "", path)
+        roots = self._roots
+        if any(_is_below(place, real) for real in roots.values()):
+            return path
+        for spelled, real in roots.items():
+            if _is_below(place, spelled):
+                return real.path.rstrip("/") + path[len(spelled.path.rstrip("/")) :]
+        return None
 
     def open_tables(self) -> tuple[TableView, ...]:
         """Return the tables opened so far, by the text of their ids."""
@@ -207,9 +232,14 @@ class ViewManager:
 
 def resolved(base_path: str) -> TableId:
     """Return the id of a base path with ``..`` and, where they can be seen, links taken out."""
-    table_id = TableId.of(base_path)
+    table_id = _normal(TableId.of(base_path))
     if table_id.family == "file":
         return TableId("file", "", os.path.realpath(table_id.path))
+    return table_id
+
+
+def _normal(table_id: TableId) -> TableId:
+    """Return an id with ``..`` taken out of its path by the text alone."""
     return TableId(table_id.family, table_id.authority, posixpath.normpath(table_id.path))
 
 

@@ -50,6 +50,7 @@ from timeline.metadata_records import (
     block_records,
 )
 from timeline.storage.base import FileInfo
+from timeline.storage.read_limits import FileKind
 
 _ROLL_BACK: Final = "0"
 """The one command that a block may have."""
@@ -75,10 +76,12 @@ def read(
     storage = client.storage.for_cause("bootstrap")
     changes = _Changes(Committed(snapshot), f"{storage.base_path}/{FOLDER}/{FILES}")
     for log in found.logs:
-        changes.add_file(storage.read(f"{FOLDER}/{FILES}/{log.name}"), log.name)
+        path = f"{FOLDER}/{FILES}/{log.name}"
+        changes.add_file(storage.read(path, FileKind.METADATA_TABLE, log.size), log.name)
     changes.fold(found.unmerged)
     path = f"{FOLDER}/{FILES}/{found.base.name}"
-    records = base_records(storage.read(path), f"{storage.base_path}/{path}")
+    data = storage.read(path, FileKind.METADATA_TABLE, found.base.size)
+    records = base_records(data, f"{storage.base_path}/{path}")
     return _packed(changes.applied_to(records), base_extensions(snapshot.config))
 
 

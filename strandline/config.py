@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from fsview.store.open import BUDGET_BYTES
 from fsview.table_view import RETAINED_SNAPSHOTS as KEPT_SNAPSHOTS
+from strandline.read_settings import READ_SETTINGS
 from strandline.setting import Setting
 
 EMBED: Final = Setting(
@@ -299,6 +300,7 @@ SERVICE_SETTINGS: Final[tuple[Setting[Any], ...]] = (
     HEADER_BYTES,
     HEADER_COUNT,
     BODY_BYTES,
+    *READ_SETTINGS,
     REQUEST_TIMEOUT,
     WRITE_TIMEOUT,
     MAX_CONNECTIONS,

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from strandline import config
+from strandline import config, read_settings
 from strandline.setting import Setting, refusal
 from strandline.store_settings import TYPES
 
@@ -214,6 +214,11 @@ FLAGS: Final[tuple[Flag, ...]] = (
     Flag("--max-header-bytes", (config.HEADER_BYTES,), "BYTES"),
     Flag("--max-headers", (config.HEADER_COUNT,), "NUMBER"),
     Flag("--max-body", (config.BODY_BYTES,), "BYTES"),
+    Flag("--max-properties", (read_settings.PROPERTIES_BYTES,), "BYTES"),
+    Flag("--max-instant", (read_settings.INSTANT_BYTES,), "BYTES"),
+    Flag("--max-archive", (read_settings.ARCHIVE_BYTES,), "BYTES"),
+    Flag("--max-markers", (read_settings.MARKERS_BYTES,), "BYTES"),
+    Flag("--max-metadata-table", (read_settings.METADATA_TABLE_BYTES,), "BYTES"),
     Flag("--request-timeout", (config.REQUEST_TIMEOUT,), "SECONDS"),
     Flag("--write-timeout", (config.WRITE_TIMEOUT,), "SECONDS"),
     Flag("--early-conflicts", (config.EARLY_CONFLICTS,), "BOOLEAN"),

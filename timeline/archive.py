@@ -34,6 +34,7 @@ from timeline.errors import (
 from timeline.instant import Instant, State, completed_action
 from timeline.metadata import InstantMetadata
 from timeline.storage.base import Storage, checked_path
+from timeline.storage.read_limits import FileKind
 from timeline.table_config import TableConfig
 from timeline.timeline import Timeline
 
@@ -181,7 +182,7 @@ class HistoryArchive:
         path = f"{self._folder}/{name}"
         full = f"{self._storage.base_path}/{path}"
         try:
-            with self._storage.open_input(path) as file:
+            with self._storage.open_input(path, FileKind.ARCHIVE) as file:
                 yield pq.ParquetFile(file)
         except (pa.ArrowException, MemoryError, OSError, TypeError, ValueError) as exc:
             if isinstance(exc, OSError) and exc.errno is not None:
@@ -213,7 +214,7 @@ class HistoryArchive:
         if version is None:
             return []
         path = f"{self._folder}/manifest_{version}"
-        data = self._storage.read(path)
+        data = self._storage.read(path, FileKind.ARCHIVE)
         try:
             names = [str(entry["fileName"]) for entry in json.loads(data)["files"]]
             for name in names:
@@ -227,7 +228,8 @@ class HistoryArchive:
     def _version(self) -> int | None:
         """Return the number of the manifest that counts, ``None`` when nothing was archived yet."""
         try:
-            text = self._storage.read(f"{self._folder}/{_VERSION}").decode("ascii", "replace")
+            data = self._storage.read(f"{self._folder}/{_VERSION}", FileKind.ARCHIVE)
+            text = data.decode("ascii", "replace")
             if _NUMBER.fullmatch(text.strip()):
                 return int(text)
         except PathNotFoundError:

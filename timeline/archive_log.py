@@ -25,6 +25,7 @@ from timeline.instant import Instant, State, completed_action
 from timeline.log_blocks import AVRO_DATA, SCHEMA, LogBlock, read_blocks, take_int
 from timeline.metadata import CommitMetadata, InstantMetadata
 from timeline.storage.base import Storage
+from timeline.storage.read_limits import FileKind
 from timeline.timeline import Timeline
 
 _FILE: Final = re.compile(r"\.commits_\.archive\.(\d+)_.*")
@@ -50,9 +51,10 @@ class LogArchive:
         self._folder = f"{storage.base_path}/{folder}"
         self._records: dict[_Key, Mapping[str, Any]] = {}
         instants = []
-        for path in _files(storage, folder):
+        for path, size in _files(storage, folder):
             source = f"{storage.base_path}/{path}"
-            for instant, record in _entries(storage.read(path), source):
+            data = storage.read(path, FileKind.ARCHIVE, size)
+            for instant, record in _entries(data, source):
                 self._records[_key(instant)] = record
                 instants.append(instant)
         self.timeline = Timeline.of(instants)
@@ -99,14 +101,14 @@ class LogArchive:
             raise CorruptMetadataError(f"{instant} in the archive {self._folder}: {exc}") from exc
 
 
-def _files(storage: Storage, folder: str) -> list[str]:
-    """Return the archive's files in the order they were written."""
+def _files(storage: Storage, folder: str) -> list[tuple[str, int]]:
+    """Return the archive's files and their sizes, in the order they were written."""
     numbered = []
     for entry in storage.list(folder):
         match = _FILE.fullmatch(entry.name)
         if match is not None:
-            numbered.append((int(match[1]), entry.name))
-    return [f"{folder}/{name}" for _, name in sorted(numbered)]
+            numbered.append((int(match[1]), entry.name, entry.size))
+    return [(f"{folder}/{name}", size) for _, name, size in sorted(numbered)]
 
 
 def _entries(data: bytes, path: str) -> Iterator[tuple[Instant, Mapping[str, Any]]]:

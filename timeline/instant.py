@@ -88,6 +88,7 @@ class Instant:
             it is the modification time of the instant's file, whatever the state.
         legacy: A completed instant of layout 1 found in a layout-2 timeline: its metadata is
             encoded as layout 1 does.
+        size_bytes: How large its file is, where that was listed.
     """
 
     requested_time: str
@@ -95,6 +96,7 @@ class Instant:
     state: State
     completion_time: str | None = field(default=None, compare=False)
     legacy: bool = field(default=False, compare=False)
+    size_bytes: int | None = field(default=None, compare=False)
 
     @property
     def is_completed(self) -> bool:

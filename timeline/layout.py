@@ -70,12 +70,13 @@ class TimelineLayout(Protocol):
     @property
     def archive_folder(self) -> str: ...  # noqa: D102 - documented above
 
-    def parse(self, name: str, mtime_ms: int) -> Instant | None:
+    def parse(self, name: str, mtime_ms: int, size: int | None = None) -> Instant | None:
         """Return the instant and state that a file name stands for, or ``None``.
 
         Args:
             name: Last segment of the path.
             mtime_ms: The file's modification time, ms since the epoch.
+            size: How many bytes it has, as far as known.
         """
 
     def file_name(self, instant: Instant) -> str:
@@ -94,13 +95,14 @@ class LayoutV1:
     folder: str = META_FOLDER
     archive_folder: str = f"{META_FOLDER}/archived"
 
-    def parse(self, name: str, mtime_ms: int) -> Instant | None:
+    def parse(self, name: str, mtime_ms: int, size: int | None = None) -> Instant | None:
         """Return the instant that a file name stands for, or ``None``."""
         match = _NAME_V1.fullmatch(name)
         said = _SUFFIXES_V1.get(match[2]) if match else None
         if match is None or said is None:
             return None
-        return Instant(match[1], *said, completion_time=format_instant_time(mtime_ms, self.zone))
+        completed = format_instant_time(mtime_ms, self.zone)
+        return Instant(match[1], *said, completed, size_bytes=size)
 
     def file_name(self, instant: Instant) -> str:
         """Return the name of the file that puts ``instant`` in its state."""
@@ -118,7 +120,7 @@ class LayoutV2:
     folder: str = f"{META_FOLDER}/timeline"
     archive_folder: str = f"{META_FOLDER}/timeline/history"
 
-    def parse(self, name: str, mtime_ms: int) -> Instant | None:
+    def parse(self, name: str, mtime_ms: int, size: int | None = None) -> Instant | None:
         """Return the instant that a file name stands for, or ``None``."""
         match = _NAME_V2.fullmatch(name)
         said = _SUFFIXES_V2.get(match[3]) if match else None
@@ -127,11 +129,13 @@ class LayoutV2:
         requested_time, completion_time, _ = match.groups()
         action, state = said
         if state is not State.COMPLETED:
-            return None if completion_time else Instant(requested_time, action, state)
+            if completion_time:
+                return None
+            return Instant(requested_time, action, state, size_bytes=size)
         if completion_time:
-            return Instant(requested_time, action, state, completion_time)
+            return Instant(requested_time, action, state, completion_time, size_bytes=size)
         mtime = format_instant_time(mtime_ms, self.zone)
-        return Instant(requested_time, action, state, mtime, legacy=True)
+        return Instant(requested_time, action, state, mtime, legacy=True, size_bytes=size)
 
     def file_name(self, instant: Instant) -> str:
         """Return the name of the file that puts ``instant`` in its state.

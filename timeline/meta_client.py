@@ -46,6 +46,7 @@ from timeline.metadata import (
     RollbackMetadata,
 )
 from timeline.storage.base import Storage
+from timeline.storage.read_limits import FileKind
 from timeline.table_config import TableConfig, read_table_config
 from timeline.table_id import TableId as TableId
 from timeline.timeline import Timeline
@@ -108,7 +109,7 @@ class TableMetaClient:
         Cost: one list call.
         """
         entries = self._reading.list(self.layout.folder)
-        parsed = (self.layout.parse(e.name, e.mtime_ms) for e in entries if not e.is_dir)
+        parsed = (self.layout.parse(e.name, e.mtime_ms, e.size) for e in entries if not e.is_dir)
         return Timeline.of(instant for instant in parsed if instant is not None)
 
     def as_found(self, instant: Instant) -> Instant:
@@ -122,7 +123,7 @@ class TableMetaClient:
         if self.config.layout_version > 1 or instant.is_completed:
             return instant
         info = self._reading.stat(self.path_of(instant))
-        found = None if info is None else self.layout.parse(info.name, info.mtime_ms)
+        found = None if info is None else self.layout.parse(info.name, info.mtime_ms, info.size)
         if found is None:
             raise InstantNotFoundError(f"{instant} has no file {self.path_of(instant)}")
         return found
@@ -166,7 +167,7 @@ class TableMetaClient:
         """
         path = self.path_of(instant)
         try:
-            return self._reading.read(path)
+            return self._reading.read(path, FileKind.INSTANT, instant.size_bytes)
         except PathNotFoundError as exc:
             raise InstantNotFoundError(f"{instant} has no file {path}") from exc
 

@@ -14,6 +14,7 @@ from typing import Final
 from timeline.errors import AlreadyExistsError, CorruptMetadataError, PathNotFoundError
 from timeline.properties import format_properties, parse_properties
 from timeline.storage.base import Storage
+from timeline.storage.read_limits import FileKind
 
 FILE_NAME: Final = ".hoodie_partition_metadata"
 _TIME: Final = "commitTime"
@@ -64,7 +65,7 @@ def read_partition_metadata(storage: Storage, partition: str) -> PartitionMetada
     """
     path = _path(partition)
     try:
-        data = storage.read(path)
+        data = storage.read(path, FileKind.PROPERTIES)
     except PathNotFoundError:
         return None
     try:

@@ -26,6 +26,7 @@ from timeline.errors import (
 )
 from timeline.properties import format_properties, parse_properties
 from timeline.storage.base import Storage, checked_path
+from timeline.storage.read_limits import FileKind
 from timeline.table_properties import (
     ARCHIVE_FOLDER,
     BASE_FILE_FORMAT,
@@ -336,7 +337,7 @@ def write_table_config(storage: Storage, config: TableConfig, *, create: bool) -
         ) from exc
     data = config.to_bytes()
     storage.replace(CONFIG_PATH, data)
-    if storage.read(CONFIG_PATH) != data:
+    if storage.read(CONFIG_PATH, FileKind.PROPERTIES) != data:
         raise CorruptMetadataError(f"{CONFIG_PATH} of {storage.base_path} is not what was written")
     storage.delete(BACKUP_PATH)
 
@@ -345,7 +346,7 @@ def _newest_valid(storage: Storage) -> TableConfig:
     failure: CorruptMetadataError | None = None
     for path in (CONFIG_PATH, BACKUP_PATH):
         try:
-            return TableConfig.parse(storage.read(path), path)
+            return TableConfig.parse(storage.read(path, FileKind.PROPERTIES), path)
         except PathNotFoundError:
             continue
         except CorruptMetadataError as exc:
@@ -382,11 +383,11 @@ def _supported(config: TableConfig, base_path: str) -> TableConfig:
 def _recover(storage: Storage) -> None:
     """Finish or undo a change that its writer left half-way."""
     try:
-        backup = storage.read(BACKUP_PATH)
+        backup = storage.read(BACKUP_PATH, FileKind.PROPERTIES)
     except PathNotFoundError:
         return
     try:
-        TableConfig.parse(storage.read(CONFIG_PATH))
+        TableConfig.parse(storage.read(CONFIG_PATH, FileKind.PROPERTIES))
     except (PathNotFoundError, CorruptMetadataError):
         TableConfig.parse(backup, BACKUP_PATH)  # raises: then neither is to be trusted
         storage.replace(CONFIG_PATH, backup)

@@ -6,6 +6,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from flask import Flask
@@ -38,7 +39,7 @@ class Parts:
         options: PartsOptions,
         *,
         clock: Clock | None = None,
-        opener: Opener = open_storage,
+        opener: Opener | None = None,
         ending: Waiter | None = None,
     ) -> None:
         """Put the parts together; nothing runs before ``start``.
@@ -46,7 +47,7 @@ class Parts:
         Args:
             options: What the service is told.
             clock: To time by.
-            opener: Opens a table's storage.
+            opener: Opens a table's storage; ``None``: as its base path asks for.
             ending: What the background check waits by.
         """
         self._clock = clock or SystemClock()
@@ -62,7 +63,7 @@ class Parts:
             storage_options=options.storage_options,
             metrics=self.metrics,
             clock=self._clock,
-            opener=opener,
+            opener=opener or partial(open_storage, limits=options.read_limits),
             retained_snapshots=options.retained_snapshots,
             stores=Stores(options.store),
         )

@@ -41,9 +41,6 @@ GATHER_SHARE: Final = 0.25
 """How long a flush waits for those answered before, by how long the one before took."""
 GATHER_MAX_S: Final = 0.05
 
-Guard = Callable[[], None]
-"""Raises when the directory may not be touched."""
-
 
 class MarkerDirectory:
     """The markers of one instant.
@@ -55,16 +52,13 @@ class MarkerDirectory:
         used_s: When it was last asked for a marker, by a monotonic clock.
     """
 
-    def __init__(
-        self, storage: Storage, path: str, pool: Executor, guard: Guard, clock: Clock
-    ) -> None:
+    def __init__(self, storage: Storage, path: str, pool: Executor, clock: Clock) -> None:
         """Make one that has read nothing yet.
 
         Args:
             storage: The table's.
             path: Of the directory, under the base path.
             pool: Runs the flushes.
-            guard: Is asked before anything is read or written.
             clock: To time by.
         """
         self.used_s = clock.monotonic()
@@ -72,7 +66,6 @@ class MarkerDirectory:
         self._storage = storage
         self._path = path
         self._pool = pool
-        self._guard = guard
         self._lock = threading.Lock()
         self._all_came = threading.Condition(self._lock)
         self._expected = 0
@@ -148,14 +141,12 @@ class MarkerDirectory:
 
     def exists(self) -> bool:
         """Whether the directory is on storage."""
-        self._guard()
         found = self._storage.stat(self._path)
         return found is not None and found.is_dir
 
     def delete(self) -> bool:
         """Delete the directory and forget its markers; return whether it was there."""
         with self._io:
-            self._guard()
             try:
                 return self._storage.delete_tree(self._path)
             finally:
@@ -190,7 +181,6 @@ class MarkerDirectory:
 
     def _look(self) -> None:
         """See to it that what is remembered is what is there; the caller holds ``_io``."""
-        self._guard()
         type_ms = self._type_found_ms()
         if type_ms is not None and type_ms == self._type_ms:
             return

@@ -20,6 +20,7 @@ from typing import Final
 from strandline.service.marker_names import UNFIT
 from timeline.errors import InputError, PathNotFoundError
 from timeline.storage.base import Storage
+from timeline.storage.read_limits import FileKind
 
 TEMP_FOLDER: Final = ".hoodie/.temp"
 TYPE_FILE: Final = "MARKERS.type"
@@ -61,16 +62,18 @@ def read_stored(storage: Storage, path: str) -> StoredMarkers:
 
     Cost: one list and one read for each ``MARKERS<n>``.
     """
-    names = {info.name for info in storage.list(path) if not info.is_dir}
-    numbers = sorted(int(n) for name in names if (n := _number(name)) is not None)
+    sizes = {info.name: info.size for info in storage.list(path) if not info.is_dir}
+    numbers = sorted(int(n) for name in sizes if (n := _number(name)) is not None)
     found: dict[str, None] = {}
     for number in numbers:
+        name = f"{PREFIX}{number}"
         try:
-            text = storage.read(f"{path}/{PREFIX}{number}").decode("utf-8", "replace")
+            data = storage.read(f"{path}/{name}", FileKind.MARKERS, sizes.get(name))
+            text = data.decode("utf-8", "replace")
         except PathNotFoundError:
             continue  # the directory is being deleted
         found.update(dict.fromkeys(filter(None, text.split("\n"))))
-    return StoredMarkers(tuple(found), max(numbers, default=-1), TYPE_FILE in names)
+    return StoredMarkers(tuple(found), max(numbers, default=-1), TYPE_FILE in sizes)
 
 
 def split_directory(directory: str) -> tuple[str, str]:

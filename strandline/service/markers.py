@@ -18,10 +18,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from fsview.managed import resolved
 from strandline.service.conflict_detector import ConflictDetector, ConflictWatch
 from strandline.service.conflicts import ConflictCheck
-from strandline.service.marker_directory import Guard, MarkerDirectory
+from strandline.service.marker_directory import MarkerDirectory
 from strandline.service.marker_files import directory_path, split_directory
 from strandline.service.marker_names import check_name, foreign_file
 from strandline.service.options import ConflictOptions
@@ -215,7 +214,8 @@ class MarkerService:
     def _made(self, place: _Place, storage: Storage) -> _Known:
         path = directory_path(place.instant)
         storage, clock = storage.for_cause("marker"), self._clock
-        made = MarkerDirectory(storage, path, self._pool, _guard_of(place), clock)
+        kept_in = storage.confined(_refuse_links(place.instant))
+        made = MarkerDirectory(kept_in, path, self._pool, clock)
         check_log = _log_check_of(place, storage)
         if not self._conflicts.enabled:
             return _Known(place, made, check_log, None)
@@ -249,20 +249,17 @@ class MarkerService:
             self._spelled = {s: k for s, k in self._spelled.items() if id(k) not in gone}
 
 
-def _guard_of(place: _Place) -> Guard:
-    """Return what refuses a place once symbolic links lead from it to elsewhere."""
-    family, authority, path = place.table.family, place.table.authority, place.table.path
-    real = TableId(family, authority, f"{path.rstrip('/')}/{directory_path(place.instant)}")
+def _refuse_links(instant: str) -> Callable[[str], str | None]:
+    """Return what a storage asks about a path once a link is on the way to it: none may be."""
 
-    def check() -> None:
-        if resolved(str(real)) != real:
-            raise RootNotAllowedError(
-                f"the marker directory of {place.instant} lies behind a symbolic link; markers are"
-                " kept in real directories only",
-                detail=str(real),
-            )
+    def refuse(path: str) -> str | None:
+        raise RootNotAllowedError(
+            f"the marker directory of {instant} lies behind a symbolic link; markers are kept in"
+            " real directories only",
+            detail=path,
+        )
 
-    return check
+    return refuse
 
 
 def _log_check_of(place: _Place, storage: Storage) -> Callable[[str, str], None]:

@@ -10,9 +10,11 @@ from typing import Any, Final
 from fsview.store.open import StoreOptions
 from fsview.table_view import RETAINED_SNAPSHOTS
 from strandline import config
+from strandline.read_settings import read_limits
 from strandline.service.limits import Limits
 from strandline.setting import Settings
 from timeline.errors import ConfigError
+from timeline.storage.read_limits import DEFAULT_LIMITS, ReadLimits
 
 THREADS: Final = 16
 CHECK_INTERVAL_S: Final = 300.0
@@ -65,6 +67,7 @@ class PartsOptions:
         conflicts: How early conflicts of writers are looked for.
         shown: What the status shows of the settings.
         admit_networks: Whose clients need no token, see ``strandline.service.admission``.
+        read_limits: How much is read of a table's files at most.
     """
 
     roots: tuple[str, ...]
@@ -77,6 +80,7 @@ class PartsOptions:
     conflicts: ConflictOptions = ConflictOptions()
     shown: Mapping[str, Any] = field(default_factory=dict, repr=False)
     admit_networks: tuple[str, ...] = ()
+    read_limits: ReadLimits = DEFAULT_LIMITS
 
     @classmethod
     def of(
@@ -101,6 +105,7 @@ class PartsOptions:
             conflicts=ConflictOptions.of(settings),
             shown=shown,
             admit_networks=_words(settings.get(config.ADMIT_NETWORKS)),
+            read_limits=read_limits(settings),
         )
 
 
@@ -182,6 +187,7 @@ class Birth:
             "store": StoreOptions(**said["parts"]["store"]),
             "conflicts": ConflictOptions(**said["parts"]["conflicts"]),
             "admit_networks": tuple(said["parts"]["admit_networks"]),
+            "read_limits": ReadLimits(**said["parts"]["read_limits"]),
         }
         server = {**said["server"], "limits": Limits(**said["server"]["limits"])}
         return cls(PartsOptions(**parts), ServerOptions(**server), said["log_level"])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from strandline.clean.policy import CleanSettings
 from strandline.clean.run import Cleaner, CleanResult
+from strandline.read_settings import read_limits
 from strandline.write.embedded import EmbeddedService
 from strandline.write.engine import EngineContext
 from strandline.write.history import CommitHistory
@@ -65,7 +66,8 @@ class WriteClient:
     ) -> None:
         settings = parse_options(options)
         engine = _engine_of(spark_or_engine)
-        storage = storage or open_storage(_absolute(base_path), storage_options)
+        limits = read_limits(settings)
+        storage = storage or open_storage(_absolute(base_path), storage_options, limits)
         clock = clock or SystemClock()
         embedded = EmbeddedService(settings, storage, storage_options or {}, engine.driver_host)
         self._context = WriteContext(

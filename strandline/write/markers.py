@@ -20,6 +20,7 @@ from typing import Final
 
 from timeline.errors import AlreadyExistsError
 from timeline.storage.base import Storage
+from timeline.storage.read_limits import FileKind
 
 TEMP_FOLDER: Final = ".hoodie/.temp"
 CREATE: Final = "CREATE"
@@ -91,7 +92,11 @@ def _marked(storage: Storage, folder: str, below: str) -> Iterator[str]:
         if info.is_dir:
             yield from _marked(storage, f"{folder}/{info.name}", path)
         elif _SERVER_FILE.fullmatch(info.name):
-            lines = storage.read(f"{folder}/{info.name}").decode().splitlines()
+            lines = (
+                storage.read(f"{folder}/{info.name}", FileKind.MARKERS, info.size)
+                .decode()
+                .splitlines()
+            )
             matches = (_MARKER.fullmatch(line.strip()) for line in lines)
             yield from (match[1] for match in matches if match)
         elif match := _MARKER.fullmatch(path):

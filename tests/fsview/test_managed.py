@@ -378,3 +378,50 @@ def test_a_partition_outside_the_roots_is_refused(lake: Path) -> None:
         view.latest_base_files("link")
     with pytest.raises(RootNotAllowedError, match="link leads to"):
         view.load_all_partitions()
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/proc/1/root/x", "/proc/self/root/etc", "/nowhere/t", "{lake}/link/x", "{lake}/t/proc"],
+)
+def test_a_base_path_outside_the_roots_is_refused_by_its_text(
+    lake: Path, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Issue 12, line 28: what the process may not even look at was a 500, not a 403."""
+    (lake / "link").symlink_to("/proc/1/root")
+    (lake / "t" / "proc").symlink_to("../../../../../../../../proc/1/root")
+    looked_at: list[str] = []
+    readlink = os.readlink
+
+    def noted(at: str) -> str:
+        # Not audited by Python, so that it is seen only here.
+        looked_at.append(at)
+        return readlink(at)
+
+    views = ViewManager([str(lake)])
+    monkeypatch.setattr(os, "readlink", noted)
+    with pytest.raises(RootNotAllowedError, match="is outside the roots served"):
+        views.view(path.format(lake=lake))
+    beyond = [at for at in looked_at if not Path(at).is_relative_to(lake)]
+    assert {Path(at) for at in beyond} <= set(lake.parents)
+
+
+def test_a_root_is_known_as_it_was_given_and_as_it_resolves(lake: Path) -> None:
+    given = lake.parent / "given"
+    given.symlink_to(lake)
+    views = ViewManager([str(given)])
+    table = views.view(f"{given}/t")
+    assert views.view(f"{lake}/t") is table
+    (lake / "absolute").symlink_to(given / "t")
+    assert views.view(f"{given}/absolute") is table
+    (lake.parent / "third").symlink_to(lake)
+    with pytest.raises(RootNotAllowedError, match="is outside the roots served"):
+        views.view(f"{lake.parent}/third/t")
+    assert views.roots() == (str(lake),)
+
+
+def test_the_root_may_be_all_of_the_machine(lake: Path) -> None:
+    views = ViewManager(["/"])
+    (lake / "link").symlink_to(lake / "t")
+    assert views.view(f"{lake}/link") is views.view(f"{lake}/t")
+    assert views.storage_of("/")[1].stat("tmp") is not None

@@ -251,13 +251,13 @@ class GoldenStorage(ReadOnlyStorage):
         parent, _, name = checked_path(path).rpartition("/")
         return self._children.get(parent, {}).get(name)
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, *about: object) -> bytes:
         self.calls.add("read", self._cause)
         if checked_path(path) not in self._contents:
             raise PathNotFoundError(f"no file {self.base_path}/{path}")
         return self._contents[path]
 
-    def open_input(self, path: str) -> pa.NativeFile:
+    def open_input(self, path: str, *about: object) -> pa.NativeFile:
         return pa.BufferReader(self.read(path))
 
 

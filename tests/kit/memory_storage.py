@@ -57,14 +57,14 @@ class MemoryStorage(Storage):
             return FileInfo(name, 0, 0, is_dir=True)
         return None
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, *about: object) -> bytes:
         self._call("read", path)
         try:
             return self.files[path][0]
         except KeyError:
             raise PathNotFoundError(f"no file {path}") from None
 
-    def open_input(self, path: str) -> pa.NativeFile:
+    def open_input(self, path: str, *about: object) -> pa.NativeFile:
         return pa.BufferReader(self.read(path))
 
     def create(self, path: str, data: bytes = b"") -> None:

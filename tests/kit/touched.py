@@ -37,14 +37,23 @@ _RELATIVE_TO: Final = {"os.mkdir": (2,), "os.remove": (1,), "os.rmdir": (1,), "o
 
 
 class Touched:
-    """Paths as they were given, in order; the gate is open while ``watcher`` is a thread."""
+    """Paths as they were given, in order; the gate is open while ``watcher`` is a thread.
+
+    Where directories are opened one from the other, a thread's next step is from its last: so the
+    whole path is noted, and that of what is opened there.
+    """
 
     def __init__(self) -> None:
         self.watcher: int | None = None
         self.paths: list[str] = []
+        self.steps: list[str] = []
+        self._at = threading.local()
 
     def hook(self, event: str, arguments: tuple[Any, ...]) -> None:
         if self.watcher is None or event not in _PATHS or threading.get_ident() == self.watcher:
+            return
+        if event == "open" and isinstance(arguments[0], str):
+            self._open(arguments[0], arguments[2])
             return
         # Below a directory that is open, and was noted when it was opened.
         if any(arguments[at] != -1 for at in _RELATIVE_TO.get(event, ()) if at < len(arguments)):
@@ -54,14 +63,28 @@ class Touched:
             if isinstance(path, str | bytes | os.PathLike):
                 self.paths.append(os.fsdecode(path))
 
+    def _open(self, path: str, flags: int) -> None:
+        whole = os.path.join(getattr(self._at, "step", ""), path)
+        if flags & os.O_NOFOLLOW and flags & os.O_PATH:
+            self._at.step = whole
+            self.steps.append(whole)
+        else:
+            self.paths.append(whole if flags & os.O_NOFOLLOW else path)
+
     def outside(self, *allowed: str) -> list[str]:
         """Return what was touched below none of these directories, links followed, and forget all.
 
         Python's own files and the devices that it takes random bytes from are nobody's.
         """
         seen, self.paths = self.paths, []
+        steps, self.steps = self.steps, []
         places = (*map(os.path.realpath, allowed), *_of_python())
-        return [
+        gone_to = [
+            step
+            for step in dict.fromkeys(steps)
+            if not any(_is_below(step, place) or _is_below(place, step) for place in places)
+        ]
+        return gone_to + [
             path
             for path in dict.fromkeys(seen)
             if not os.path.isabs(path)
@@ -81,6 +104,7 @@ def watched() -> Iterator[Touched]:
     """Note from now on what the other threads of this process touch."""
     touched = _hooked()
     touched.paths.clear()
+    touched.steps.clear()
     touched.watcher = threading.get_ident()
     try:
         yield touched
@@ -96,4 +120,4 @@ def _of_python() -> tuple[str, ...]:
 
 
 def _is_below(path: str, place: str) -> bool:
-    return path == place or path.startswith(f"{place}/")
+    return path == place or path.startswith(f"{place.rstrip('/')}/")

@@ -217,7 +217,7 @@ class TroubledStorage(ReadOnlyStorage):
     def stat(self, path: str) -> FileInfo | None:
         return self._call("stat", path, self._stat)
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, *about: object) -> bytes:
         return self._call("read", path, self._read)
 
     def _list(self, path: str) -> tuple[FileInfo, ...]:
@@ -246,7 +246,7 @@ class TroubledStorage(ReadOnlyStorage):
             raise damage.error(f"{self.base_path}/{path}: {damage.name}")
         return damage.data
 
-    def open_input(self, path: str) -> pa.NativeFile:
+    def open_input(self, path: str, *about: object) -> pa.NativeFile:
         return pa.BufferReader(self.read(path))
 
 

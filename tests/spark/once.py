@@ -96,13 +96,13 @@ class OnceFaulty(Storage):
         self._check("stat", path)
         return self._inner.stat(path)
 
-    def read(self, path):
+    def read(self, path, *about):
         self._check("read", path)
-        return self._inner.read(path)
+        return self._inner.read(path, *about)
 
-    def open_input(self, path):
+    def open_input(self, path, *about):
         self._check("open_input", path)
-        return self._inner.open_input(path)
+        return self._inner.open_input(path, *about)
 
     def create(self, path, data=b""):
         self._check("create", path)

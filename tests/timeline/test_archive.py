@@ -188,14 +188,14 @@ def test_a_file_merged_while_being_read(history: HistoryArchive, storage: LocalS
     class MergedMeanwhile(LocalStorage):
         merged = False
 
-        def open_input(self, path: str) -> pa.NativeFile:
+        def open_input(self, path: str, *about: object) -> pa.NativeFile:
             if not self.merged:
                 self.merged = True
                 write_file(storage, "10_30_2.parquet", ROWS)
                 write_manifest(storage, 5, ["10_30_2.parquet"])
                 point_to(storage, "5")
                 storage.delete(f"{HISTORY}/10_20_1.parquet")
-            return super().open_input(path)
+            return super().open_input(path, *about)
 
     reading = HistoryArchive(MergedMeanwhile(storage.base_path), HISTORY)
     assert [i.requested_time for i in reading.timeline] == ["10", "20", "30"]

@@ -408,7 +408,7 @@ class BrokenFile:
 
 
 class BrokenDisk(MemoryStorage):
-    def open_input(self, path: str) -> pa.NativeFile:
+    def open_input(self, path: str, *about: object) -> pa.NativeFile:
         return pa.PythonFile(BrokenFile(), mode="r")
 
 

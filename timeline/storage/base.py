@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Final
 
 from timeline.errors import PathNotFoundError
+from timeline.storage.read_limits import FileKind
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -112,12 +113,13 @@ class Storage(ABC):
     def for_cause(self, cause: str) -> Storage:
         """Return this storage with its calls booked under ``cause`` (a word such as ``"sync"``)."""
 
-    def confined(self, admits: Callable[[str], bool]) -> Storage:
+    def confined(self, place_of: Callable[[str], str | None]) -> Storage:
         """Return this storage, refusing what a link has lead out of where it may.
 
         Args:
-            admits: Whether a path of this machine, with all links taken out, may be touched; kept
-                and asked at each call. Storages without links return themselves.
+            place_of: Returns the real path of a path of this machine that may be touched, as far as
+                its text tells, and ``None`` for any other; kept and asked at each call. Storages
+                without links return themselves.
         """
         return self
 
@@ -141,19 +143,30 @@ class Storage(ABC):
         """Return what is at ``path``, or ``None``."""
 
     @abstractmethod
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, kind: FileKind = FileKind.INSTANT, size: int | None = None) -> bytes:
         """Return a file's content.
+
+        Args:
+            path: Of the file.
+            kind: What it is, which says how large it may be.
+            size: What a listing said of its size: then a file that is too large costs no call.
 
         Raises:
             PathNotFoundError: There is no such file.
+            CorruptMetadataError: It is larger than files of its kind may be, or no regular file.
         """
 
     @abstractmethod
-    def open_input(self, path: str) -> pa.NativeFile:
+    def open_input(self, path: str, kind: FileKind | None = None) -> pa.NativeFile:
         """Open a file for random access, as pyarrow's readers want it.
+
+        Args:
+            path: Of the file.
+            kind: What it is, if it is going to be read whole.
 
         Raises:
             PathNotFoundError: There is no such file.
+            CorruptMetadataError: It is larger than files of its kind may be, or no regular file.
         """
 
     @abstractmethod

@@ -22,6 +22,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 from timeline.errors import StorageUnavailableError
 from timeline.storage.base import FileInfo, Storage, StorageCalls
+from timeline.storage.read_limits import FileKind
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -139,13 +140,13 @@ class FaultyStorage(Storage):
         """Look at a path."""
         return cast("FileInfo | None", self._call("stat", path))
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, kind: FileKind = FileKind.INSTANT, size: int | None = None) -> bytes:
         """Read a file."""
-        return cast("bytes", self._call("read", path))
+        return cast("bytes", self._call("read", path, kind, size))
 
-    def open_input(self, path: str) -> pa.NativeFile:
+    def open_input(self, path: str, kind: FileKind | None = None) -> pa.NativeFile:
         """Open a file for random access."""
-        return self._call("open_input", path)
+        return self._call("open_input", path, kind)
 
     def create(self, path: str, data: bytes = b"") -> None:
         """Create a file."""
@@ -184,7 +185,7 @@ class FaultyStorage(Storage):
         self._state.end(effect, "delete_tree", path)
         return there
 
-    def _call(self, kind: str, path: str, *args: bytes) -> Any:
+    def _call(self, kind: str, path: str, *args: object) -> Any:
         effect = self._state.begin(kind, path)
         if effect is Effect.CRASH_TORN:
             self._state.crash(kind, path)

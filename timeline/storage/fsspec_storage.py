@@ -17,8 +17,14 @@ from typing import IO, Any, Final
 import fsspec
 import pyarrow as pa
 
-from timeline.errors import AlreadyExistsError, PathNotFoundError, StorageUnavailableError
+from timeline.errors import (
+    AlreadyExistsError,
+    CorruptMetadataError,
+    PathNotFoundError,
+    StorageUnavailableError,
+)
 from timeline.storage.base import FileInfo, Storage, StorageCalls, checked_path
+from timeline.storage.read_limits import DEFAULT_LIMITS, FileKind, ReadLimits
 
 _MODIFIED: Final = ("mtime", "LastModified", "last_modified", "modified", "updated", "created")
 """Where fsspec's file systems put a file's modification time, each its own."""
@@ -34,6 +40,7 @@ class FsspecStorage(Storage):
         base_path: The URL, such as ``s3://bucket/table``.
         storage_options: Passed to the file system.
         cause: What its calls are booked under.
+        limits: How much is read of a file at most.
     """
 
     def __init__(
@@ -41,17 +48,21 @@ class FsspecStorage(Storage):
         base_path: str,
         storage_options: Mapping[str, Any] | None = None,
         cause: str = "other",
+        limits: ReadLimits = DEFAULT_LIMITS,
     ) -> None:
         self.base_path = base_path.rstrip("/")
         self.calls = StorageCalls()
         self._options = dict(storage_options or {})
         self._cause = cause
+        self._limits = limits
         self._fs, root = fsspec.core.url_to_fs(base_path, **self._options)
         self._root = str(root).rstrip("/")
         self._in_memory = "memory" in _protocols(self._fs)
 
-    def __reduce__(self) -> tuple[type[FsspecStorage], tuple[str, dict[str, Any], str]]:
-        return (FsspecStorage, (self.base_path, self._options, self._cause))
+    def __reduce__(
+        self,
+    ) -> tuple[type[FsspecStorage], tuple[str, dict[str, Any], str, ReadLimits]]:
+        return (FsspecStorage, (self.base_path, self._options, self._cause, self._limits))
 
     def for_cause(self, cause: str) -> FsspecStorage:
         """Return this storage with its calls booked under ``cause``."""
@@ -81,19 +92,46 @@ class FsspecStorage(Storage):
             except FileNotFoundError:
                 return None
 
-    def read(self, path: str) -> bytes:
-        """Return a file's content."""
-        full = self._full("read", path)
+    def read(self, path: str, kind: FileKind = FileKind.INSTANT, size: int | None = None) -> bytes:
+        """Return a file's content; see ``Storage``."""
+        full = self._joined(path)
+        if size is not None:
+            self._limits.check(kind, full, size)
+        self.calls.add("read", self._cause)
         with _mapped(full):
-            return bytes(self._fs.cat_file(full))
+            data = self._cat(full, self._limits.of(kind) + 1 if size is None else None)
+        self._limits.check(kind, full, len(data))
+        return data
 
-    def open_input(self, path: str) -> pa.NativeFile:
+    def _cat(self, full: str, most: int | None) -> bytes:
+        """Return a file's content, or its first bytes, by one call."""
+        if most is None:
+            return bytes(self._fs.cat_file(full))
+        try:
+            return bytes(self._fs.cat_file(full, start=0, end=most))
+        except FileNotFoundError:
+            raise
+        except OSError:
+            # Of an object without bytes there are no first ones to ask for (HTTP 416).
+            if self._fs.info(full).get("size"):
+                raise
+            return b""
+
+    def open_input(self, path: str, kind: FileKind | None = None) -> pa.NativeFile:
         """Open a file for random access."""
         full = self._full("read", path)
         with _mapped(full):
             if self._in_memory:  # its open files share one position
-                return pa.BufferReader(self._fs.cat_file(full))
-            return pa.PythonFile(self._fs.open(full, "rb"), mode="r")
+                opened = pa.BufferReader(self._fs.cat_file(full))
+            else:
+                opened = pa.PythonFile(self._fs.open(full, "rb"), mode="r")
+        if kind is not None:
+            try:
+                self._limits.check(kind, full, opened.size())
+            except CorruptMetadataError:
+                opened.close()
+                raise
+        return opened
 
     def create(self, path: str, data: bytes = b"") -> None:
         """Create a file with this content, making its directories; atomic, exclusive, durable."""

@@ -10,34 +10,34 @@ well.
 
 A name at which nothing can be (too long, below a file, behind links that go in a circle) is like
 one at which nothing is; only who means to make something there is told.
+
+A service's storage is confined to its roots: it reaches everything from open directories
+(``timeline.storage.local_places``), any other by its path.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import shutil
-import uuid
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from types import TracebackType
 from typing import IO, Final
 
 import pyarrow as pa
 
-from timeline.errors import (
-    AlreadyExistsError,
-    PathNotFoundError,
-    RootNotAllowedError,
-    StorageUnavailableError,
-)
+from timeline.errors import AlreadyExistsError, PathNotFoundError, StorageUnavailableError
+from timeline.storage import local_files as files
 from timeline.storage.base import FileInfo, Storage, StorageCalls, checked_path
+from timeline.storage.local_places import PlaceOf, opened_folder_of
+from timeline.storage.read_limits import DEFAULT_LIMITS, FileKind, ReadLimits
 from timeline.table_id import local_path
 
-_NOWHERE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
-"""What the system says of a name at which nothing can be."""
 _PATH_BYTES: Final = 4096
 """The system's own limit, with the byte that ends a path."""
+
+_Place = tuple["int | None", str]
+"""An open directory and a name in it; or none, and a path."""
 
 
 class LocalStorage(Storage):
@@ -46,18 +46,28 @@ class LocalStorage(Storage):
     Args:
         base_path: A path or a ``file:`` URL.
         cause: What its calls are booked under.
+        limits: How much is read of a file at most.
     """
 
-    def __init__(self, base_path: str, cause: str = "other") -> None:
+    def __init__(
+        self, base_path: str, cause: str = "other", limits: ReadLimits = DEFAULT_LIMITS
+    ) -> None:
         self.base_path = base_path.rstrip("/") or "/"
         self.calls = StorageCalls()
         self._root = local_path(base_path)
         self._cause = cause
-        self._admits: Callable[[str], bool] | None = None
+        self._limits = limits
+        self._place_of: PlaceOf | None = None
 
-    def __reduce__(self) -> tuple[type[LocalStorage], tuple[str, str], dict[str, str]]:
+    def __reduce__(
+        self,
+    ) -> tuple[type[LocalStorage], tuple[str, str, ReadLimits], dict[str, str]]:
         # The root goes along: a relative base path means another place in another process.
-        return (LocalStorage, (self.base_path, self._cause), {"_root": self._root})
+        return (
+            LocalStorage,
+            (self.base_path, self._cause, self._limits),
+            {"_root": self._root},
+        )
 
     def for_cause(self, cause: str) -> LocalStorage:
         """Return this storage with its calls booked under ``cause``."""
@@ -65,121 +75,127 @@ class LocalStorage(Storage):
         other.__dict__.update(self.__dict__, _cause=cause)
         return other
 
-    def confined(self, admits: Callable[[str], bool]) -> LocalStorage:
-        """Return this storage, which refuses paths whose real place ``admits`` doesn't.
+    def confined(self, place_of: PlaceOf) -> LocalStorage:
+        """Return this storage, which touches nothing outside the roots that ``place_of`` knows.
 
         Raises:
             RootNotAllowedError: By the calls of what is returned.
         """
         other = self.for_cause(self._cause)
-        other._admits = admits
+        other._place_of = place_of
         return other
 
     def check_base(self) -> None:
         """Begin to list the base path; see ``Storage``."""
         full = self._full("list", "")
-        with _mapped(full), os.scandir(full) as entries:
+        with _mapped(full), self._opened(full) as handle, os.scandir(handle) as entries:
             next(entries, None)
 
     def list(self, path: str) -> tuple[FileInfo, ...]:
         """Return the direct children of a directory, by name."""
         full = self._full("list", path)
-        found = []
         with _mapped(full):
             try:
-                with os.scandir(full) as entries:
-                    for entry in entries:
-                        info = _info_of(entry)
-                        if info is not None:
-                            found.append(info)
+                with self._opened(full) as handle:
+                    return tuple(files.entries_of(handle))
             except OSError as exc:
-                if exc.errno not in _NOWHERE:
+                if exc.errno not in files.NOWHERE:
                     raise
                 return ()
-        return tuple(sorted(found, key=lambda info: info.name))
 
     def stat(self, path: str) -> FileInfo | None:
         """Return what is at ``path``, or ``None``."""
         full = self._full("stat", path)
         with _mapped(full):
             try:
-                return _info(os.path.basename(full), os.stat(full))
+                with self._at(full) as (folder, name):
+                    found = os.stat(name, dir_fd=folder, follow_symlinks=folder is None)
             except OSError as exc:
-                if exc.errno not in _NOWHERE:
+                if exc.errno not in files.NOWHERE:
                     raise
                 return None
+        return files.info_of(os.path.basename(full), found)
 
-    def read(self, path: str) -> bytes:
-        """Return a file's content."""
+    def read(self, path: str, kind: FileKind = FileKind.INSTANT, size: int | None = None) -> bytes:
+        """Return a file's content; ``size`` isn't needed, as the file itself tells."""
         full = self._full("read", path)
-        with _mapped(full), open(full, "rb") as file:
-            return file.read()
+        with _mapped(full):
+            handle = self._opened_file(full)
+            try:
+                return files.read_within(handle, self._limits, kind, full)
+            finally:
+                os.close(handle)
 
-    def open_input(self, path: str) -> pa.NativeFile:
+    def open_input(self, path: str, kind: FileKind | None = None) -> pa.NativeFile:
         """Open a file for random access."""
         full = self._full("read", path)
         with _mapped(full):
-            return pa.OSFile(full, "rb")
+            handle = self._opened_file(full)
+            try:
+                if kind is not None:
+                    self._limits.check(kind, full, os.fstat(handle).st_size)
+                if self._place_of is None:
+                    return pa.OSFile(full, "rb")
+                return pa.PythonFile(os.fdopen(os.dup(handle), "rb"), mode="r")
+            finally:
+                os.close(handle)
 
     def create(self, path: str, data: bytes = b"") -> None:
         """Create a file with this content, making its directories; atomic, exclusive, durable."""
         full = self._full("create", path)
-        folder = os.path.dirname(full)
-        with _mapped(full):
-            _make_folder(folder)
+        with _mapped(full), self._at(full, follow=False, make=True) as (folder, name):
             if data:
-                _link_new(full, data)
+                files.link_new(name, folder, data)
             else:
-                os.close(_open_new(full))
-            _flush_directory(folder)
+                os.close(files.open_new(name, folder))
+            files.flush_folder_of(name, folder)
 
     def create_stream(self, path: str) -> AbstractContextManager[IO[bytes]]:
         """Open a new file for writing; durable when the block ends, removed when it fails."""
         full = self._full("create", path)
-        with _mapped(full):
-            _make_folder(os.path.dirname(full))
-            return _NewFile(full)
+        with _mapped(full), self._at(full, follow=False, make=True) as (folder, name):
+            return _NewFile(name, None if folder is None else os.dup(folder), full)
 
     def replace(self, path: str, data: bytes) -> None:
         """Write a file, over an older one if there is one; atomic and durable."""
         full = self._full("replace", path)
-        folder = os.path.dirname(full)
-        with _mapped(full):
-            _make_folder(folder)
-            temporary = _write_beside(full, data)
+        with _mapped(full), self._at(full, follow=False, make=True) as (folder, name):
+            temporary = files.write_beside(name, folder, data)
             # First: a file without a checksum is fine, one with its predecessor's is not.
-            _remove(_checksum_of(full))
-            os.replace(temporary, full)
-            _flush_directory(folder)
+            files.remove(files.checksum_of(name), folder)
+            os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+            files.flush_folder_of(name, folder)
 
     def make_dir(self, path: str) -> None:
         """Make a directory and its parents."""
         full = self._joined(path)
-        with _mapped(full):
-            _make_folder(full)
+        with _mapped(full), self._at(full, make=True) as (folder, name):
+            try:
+                os.mkdir(name, dir_fd=folder)
+            except FileExistsError:
+                os.close(files.open_directory(name, folder))
 
     def delete(self, path: str) -> bool:
         """Delete a file; return whether it was there."""
         full = self._full("delete", path)
-        with _mapped(full):
-            there = _remove(full)
-            _remove(_checksum_of(full))
-        return there
+        with _mapped(full), suppress(FileNotFoundError, NotADirectoryError):
+            with self._at(full, follow=False) as (folder, name):
+                there = files.remove(name, folder)
+                files.remove(files.checksum_of(name), folder)
+            return there
+        return False
 
     def delete_tree(self, path: str) -> bool:
         """Delete a directory and all below it; return whether it was there."""
         full = self._full("delete", path)
         with _mapped(full):
             try:
-                shutil.rmtree(full)
+                with self._at(full, follow=False) as (folder, name):
+                    return files.remove_tree(name, folder)
             except OSError as exc:
-                if exc.errno not in _NOWHERE:
+                if exc.errno not in files.NOWHERE:
                     raise
-                if os.path.isdir(full):  # another deleter was quicker on some file below
-                    shutil.rmtree(full, ignore_errors=True)
-                    return True
                 return False
-        return True
 
     def _full(self, kind: str, path: str) -> str:
         full = self._joined(path)
@@ -187,22 +203,50 @@ class LocalStorage(Storage):
         return full
 
     def _joined(self, path: str) -> str:
-        full = os.path.join(self._root, checked_path(path)) if path else self._root
-        if self._admits is not None and _goes_through_link(self._root, path):
-            real = os.path.realpath(full)
-            if not self._admits(real):
-                raise RootNotAllowedError(
-                    f"{path!r} leads outside the roots served", detail=f"{full} leads to {real}"
-                )
-        return full
+        return os.path.join(self._root, checked_path(path)) if path else self._root
+
+    @contextmanager
+    def _at(self, full: str, *, follow: bool = True, make: bool = False) -> Iterator[_Place]:
+        """Yield where a path is; a link there is only followed if that is said."""
+        if len(full) >= _PATH_BYTES and len(os.fsencode(full)) >= _PATH_BYTES:
+            # Else the parents of parents would be gone through.
+            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+        if self._place_of is None:
+            if make:
+                _make_folder(os.path.dirname(full))
+            yield None, full
+            return
+        called = repr(full[len(self._root) :].lstrip("/"))
+        with opened_folder_of(full, self._place_of, called, follow=follow, make=make) as place:
+            yield place
+
+    @contextmanager
+    def _opened(self, full: str) -> Iterator[int]:
+        """Open a directory to list it."""
+        with self._at(full) as (folder, name):
+            handle = files.open_directory(name, folder)
+        try:
+            yield handle
+        finally:
+            os.close(handle)
+
+    def _opened_file(self, full: str) -> int:
+        with self._at(full) as (folder, name):
+            return files.open_file(name, folder, full)
 
 
 class _NewFile(AbstractContextManager[IO[bytes]]):
-    """The block of ``create_stream``."""
+    """The block of ``create_stream``; it owns the directory that it was given."""
 
-    def __init__(self, full: str) -> None:
+    def __init__(self, name: str, folder: int | None, full: str) -> None:
+        self._name = name
+        self._folder = folder
         self._full = full
-        self._file = os.fdopen(_open_new(full), "wb")
+        try:
+            self._file = os.fdopen(files.open_new(name, folder), "wb")
+        except BaseException:
+            self._close_folder()
+            raise
 
     def __enter__(self) -> IO[bytes]:
         return self._file
@@ -213,58 +257,30 @@ class _NewFile(AbstractContextManager[IO[bytes]]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if kind is not None:
+        try:
+            self._end(failed=kind is not None)
+        finally:
+            self._close_folder()
+
+    def _end(self, *, failed: bool) -> None:
+        if failed:
             self._file.close()
-            _remove(self._full)
+            files.remove(self._name, self._folder)
             return
         with _mapped(self._full):
             try:
                 self._file.flush()
                 os.fsync(self._file.fileno())
             except BaseException:
-                _remove(self._full)
+                files.remove(self._name, self._folder)
                 raise
             finally:
                 self._file.close()
-            _flush_directory(os.path.dirname(self._full))
+            files.flush_folder_of(self._name, self._folder)
 
-
-def _link_new(full: str, data: bytes) -> None:
-    temporary = _write_beside(full, data)
-    try:
-        os.link(temporary, full)
-    finally:
-        _remove(temporary)
-
-
-def _write_beside(full: str, data: bytes) -> str:
-    """Write a durable temporary file in the same directory; return its path."""
-    # Hidden, so that nobody who looks for names by how they begin takes it for a file of the table.
-    folder, name = os.path.split(full)
-    temporary = os.path.join(folder, f".{name}.{uuid.uuid4()}")
-    try:
-        with os.fdopen(_open_new(temporary), "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-    except BaseException:
-        _remove(temporary)
-        raise
-    return temporary
-
-
-def _open_new(full: str) -> int:
-    return os.open(full, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
-
-
-def _remove(full: str) -> bool:
-    try:
-        os.unlink(full)
-    except OSError as exc:
-        if exc.errno not in _NOWHERE:
-            raise
-        return False
-    return True
+    def _close_folder(self) -> None:
+        if self._folder is not None:
+            os.close(self._folder)
 
 
 def _make_folder(full: str) -> None:
@@ -273,66 +289,10 @@ def _make_folder(full: str) -> None:
     Raises:
         NotADirectoryError: Something else is in the place of one of them.
     """
-    if len(os.fsencode(full)) >= _PATH_BYTES:  # else the parents of parents would be gone through
-        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
     try:
         os.makedirs(full, exist_ok=True)
     except FileExistsError as exc:
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from exc
-
-
-def _checksum_of(full: str) -> str:
-    folder, name = os.path.split(full)
-    return os.path.join(folder, f".{name}.crc")
-
-
-def _flush_directory(folder: str) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _info_of(entry: os.DirEntry[str]) -> FileInfo | None:
-    if not _is_text(entry.name):
-        return None
-    try:
-        return _info(entry.name, entry.stat())
-    except OSError as exc:
-        # Gone since the directory was read, a link to nothing, or one that leads to itself.
-        if exc.errno in _NOWHERE:
-            return None
-        raise
-
-
-def _goes_through_link(root: str, path: str) -> bool:
-    """Whether a table's directory or anything on the way from there to a path is a link."""
-    # Nearly always none is, and this takes a fifth of what finding the real place takes.
-    if os.path.islink(root):
-        return True
-    if len(path) > _PATH_BYTES:
-        return False  # nothing can be there
-    place = root
-    for segment in path.split("/") if path else ():
-        place = f"{place}/{segment}"
-        if os.path.islink(place):
-            return True
-    return False
-
-
-def _is_text(name: str) -> bool:
-    """Whether a name is UTF-8: no table has others, and nobody could be told of them."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _info(name: str, found: os.stat_result) -> FileInfo:
-    is_dir = (found.st_mode & 0o170000) == 0o040000
-    return FileInfo(name, 0 if is_dir else found.st_size, found.st_mtime_ns // 1_000_000, is_dir)
 
 
 @contextmanager
@@ -345,6 +305,6 @@ def _mapped(full: str) -> Iterator[None]:
     except FileExistsError as exc:
         raise AlreadyExistsError(f"{full} exists") from exc
     except OSError as exc:
-        if exc.errno in _NOWHERE:
+        if exc.errno in files.NOWHERE:
             raise PathNotFoundError(f"nothing can be at {full}: {exc.strerror}") from exc
         raise StorageUnavailableError(f"{full}: {exc.strerror or exc}") from exc

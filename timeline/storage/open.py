@@ -11,23 +11,29 @@ from timeline.errors import ConfigError
 from timeline.storage.base import Storage
 from timeline.storage.fsspec_storage import FsspecStorage
 from timeline.storage.local import LocalStorage
+from timeline.storage.read_limits import DEFAULT_LIMITS, ReadLimits
 from timeline.table_id import TableId
 
 
-def open_storage(base_path: str, storage_options: Mapping[str, Any] | None = None) -> Storage:
+def open_storage(
+    base_path: str,
+    storage_options: Mapping[str, Any] | None = None,
+    limits: ReadLimits = DEFAULT_LIMITS,
+) -> Storage:
     """Return the storage of a table's base path.
 
     Args:
         base_path: A path of this machine, a ``file:`` URL, or a URL that fsspec opens.
         storage_options: For fsspec; a local path has none.
+        limits: How much is read of a file at most.
 
     Raises:
         ConfigError: The base path is empty, or no file system is installed for its scheme.
     """
     try:
         if TableId.of(base_path).family == "file":
-            return LocalStorage(base_path)
-        return FsspecStorage(base_path, storage_options)
+            return LocalStorage(base_path, limits=limits)
+        return FsspecStorage(base_path, storage_options, limits=limits)
     except (ValueError, ImportError) as exc:
         raise ConfigError(f"base path {base_path!r} can't be opened: {exc}") from exc
 

@@ -36,9 +36,9 @@ class Hanging(LocalStorage):
         assert self._go.wait(60)
         return super().list(path)
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, *about: object) -> bytes:
         assert self._go.wait(60)
-        return super().read(path)
+        return super().read(path, *about)
 
 
 @contextmanager

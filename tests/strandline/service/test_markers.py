@@ -267,9 +267,7 @@ class NoThreads(Executor):
 
 def test_without_a_thread_the_next_marker_tries_again(base: Path) -> None:
     pool = NoThreads()
-    kept = MarkerDirectory(
-        LocalStorage(str(base)), directory_path(INSTANT), pool, lambda: None, ManualClock(0)
-    )
+    kept = MarkerDirectory(LocalStorage(str(base)), directory_path(INSTANT), pool, ManualClock(0))
     first, second = Future[bool](), Future[bool]()
     kept.submit(name(1), first)
     with pytest.raises(StorageUnavailableError, match="no thread to write markers"):
