@@ -32,6 +32,13 @@ from fsview.strays import STRAYS, Strays, may_be_path
 from timeline.errors import StorageUnavailableError, StoreError, ViewBehindError
 from timeline.partition_metadata import read_partition_metadata
 
+GoOn = Callable[[], None]
+"""Called between the parts of long work; raises when it isn't to go on."""
+
+
+def always() -> None:
+    """Go on."""
+
 
 class PartitionLoader:
     """Fills the snapshots of one table; callers that want the same share one listing.
@@ -86,8 +93,19 @@ class PartitionLoader:
             )
         return found
 
-    def load(self, snapshot: Snapshot, partitions: Collection[str]) -> list[str]:
+    def load(
+        self,
+        snapshot: Snapshot,
+        partitions: Collection[str],
+        go_on: GoOn = always,
+    ) -> list[str]:
         """Load some partitions together: a list call each at most, and one of the timeline.
+
+        Args:
+            snapshot: At which.
+            partitions: Which.
+            go_on: Called before each partition is listed; what it raises ends this load. Callers
+                that wait for a partition of it load that themselves then.
 
         Returns:
             Those that are held now; of very many that are nothing some are forgotten already.
@@ -97,11 +115,12 @@ class PartitionLoader:
         missing = dict.fromkeys(p for p in paths if p not in newest.files.versions)
         nothing: set[str] = set()
         if missing:
-            self._loads.run(missing, lambda mine: self._load(mine, nothing))
+            self._loads.run(missing, lambda mine: self._load(mine, nothing, go_on))
         versions = self._follower.newest().files.versions
         # What was held and isn't any more has just been forgotten: it was nothing, too.
         held = [p for p in paths if p in versions or (p in missing and p not in nothing)]
         for partition in held:
+            go_on()
             self.version(snapshot, partition)
         return held
 
@@ -166,18 +185,25 @@ class PartitionLoader:
                 snapshot.files.versions[partition] = found
         return found
 
-    def _load(self, partitions: Collection[str], nothing: set[str]) -> None:
+    def _load(
+        self,
+        partitions: Collection[str],
+        nothing: set[str],
+        go_on: GoOn = always,
+    ) -> None:
         """Fill in some partitions of the newest snapshot, or all if that has come to pay.
 
         Args:
             partitions: Which.
             nothing: Takes those that turn out to be no partitions.
+            go_on: See ``load``.
         """
         self._read_all(len(partitions))
         versions = self._follower.newest().files.versions
         missing = [partition for partition in partitions if partition not in versions]
         if missing:
-            self._fill(partial(self._listed, partitions=missing, nothing=nothing), nothing)
+            find = partial(self._listed, partitions=missing, nothing=nothing, go_on=go_on)
+            self._fill(find, nothing)
 
     def _discover(self) -> None:
         """Find every partition and fill in those not loaded."""
@@ -199,12 +225,20 @@ class PartitionLoader:
         )
         return follower.newest().files.known is not None
 
-    def _listed(self, start: Snapshot, *, partitions: Iterable[str], nothing: set[str]) -> Loaded:
+    def _listed(
+        self,
+        start: Snapshot,
+        *,
+        partitions: Iterable[str],
+        nothing: set[str],
+        go_on: GoOn = always,
+    ) -> Loaded:
         """List some partitions; see ``_load``."""
         storage = self._follower.storage.for_cause("lookup")
         extensions = base_extensions(start.config)
         versions = {}
         for partition in partitions:
+            go_on()
             listing = list_partition(storage, partition)
             self._bootstrap.listed(len(listing))
             if is_partition(listing):

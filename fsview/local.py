@@ -13,6 +13,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsview import direct
+from fsview.loader import GoOn, always
 from fsview.model import (
     BaseFile,
     ClusteringOperation,
@@ -130,10 +131,10 @@ class LocalView(FileSystemView):
         """See ``FileSystemView``."""
         return self.snapshot.timeline.last
 
-    def load_partitions(self, partitions: Collection[str]) -> None:
-        """See ``FileSystemView``."""
+    def load_partitions(self, partitions: Collection[str], go_on: GoOn = always) -> None:
+        """See ``FileSystemView``; for ``go_on`` see ``PartitionLoader.load``."""
         names = dict.fromkeys(_without_slash(partition) for partition in partitions)
-        self.table.mark_loaded(self.table.load(self.snapshot, names))
+        self.table.mark_loaded(self.table.load(self.snapshot, names, go_on))
 
     def load_all_partitions(self) -> None:
         """See ``FileSystemView``."""

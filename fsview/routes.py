@@ -168,6 +168,10 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split(",")) if text else ()
 
 
+MOST_PARTITIONS: Final = 100_000
+"""Partitions of one ``loadpartitions/``; each may cost a listing."""
+
+
 def _json_words(text: str) -> tuple[str, ...]:
     try:
         # As integers, long numbers would take long to read.
@@ -180,6 +184,12 @@ def _json_words(text: str) -> tuple[str, ...]:
         or any(_HALF_PAIR.search(word) for word in words)
     ):
         raise InputError(f"partitions={text[:200]!r} is not a JSON list of strings")
+    if len(words) > MOST_PARTITIONS:
+        raise InputError(
+            f"partitions={text[:100]!r}... names {len(words)} partitions; allowed: at most"
+            f" {MOST_PARTITIONS}",
+            hint="loadallpartitions/ loads all of a table",
+        )
     return tuple(words)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from fsview.checking import Checked, PartitionChecker
 from fsview.follower import TimelineFollower
-from fsview.loader import PartitionLoader
+from fsview.loader import GoOn, PartitionLoader
 from fsview.local import LocalView
 from fsview.metrics import Metrics
 from fsview.model import CompactionOperation
@@ -157,13 +157,16 @@ class TableView:
         """
         return self._loader.version(snapshot, partition)
 
-    def load(self, snapshot: Snapshot, partitions: Collection[str]) -> list[str]:
+    def load(self, snapshot: Snapshot, partitions: Collection[str], go_on: GoOn) -> list[str]:
         """Load some partitions together: one list call each and one of the timeline.
 
         Returns:
             Those that are held now: all but some of very many that have no files.
+
+        Raises:
+            Exception: Whatever ``go_on`` raises; see ``PartitionLoader.load``.
         """
-        return self._loader.load(snapshot, partitions)
+        return self._loader.load(snapshot, partitions, go_on)
 
     def holds(self, partition: str) -> bool:
         """Whether a partition's files are held at the newest snapshot."""

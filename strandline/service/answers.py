@@ -18,6 +18,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from sys import getsizeof
 from typing import Any, Final, TypeVar
 
@@ -28,6 +29,7 @@ from fsview.metrics import Metrics
 from fsview.packed import PartitionVersion
 from fsview.routes import (
     BASE_PATH,
+    BY_NAME,
     LAST_INSTANT,
     NO_INSTANT,
     PARTITION,
@@ -57,6 +59,7 @@ AS_OF_HASH: Final = "strandline-timeline-hash"
 TARGET_BYTES: Final = 4096
 """The longest query that ready answers are looked up for."""
 
+_LOAD: Final = BY_NAME["load_partitions"]
 _SPELLINGS: Final = 1024
 _SPELLED_CHARACTERS: Final = 1024
 """Longer spellings of base paths aren't remembered: a thousand would take memory nobody counts."""
@@ -164,7 +167,8 @@ class Answers:
             params: With what.
             zipped: Whether the client takes gzip.
             indented: Whether it wants the body indented.
-            has_left: Whether it has left; nobody goes through a whole table for it then.
+            has_left: Whether it has left; nobody goes through a whole table, or a long list of
+                partitions, for it then.
 
         Raises:
             StrandlineError: What the request or the storage did.
@@ -195,7 +199,11 @@ class Answers:
             paths = PathForms.of(params[BASE_PATH])
             said = route.encode_parts(_while_wanted(parts, has_left), paths)
             return streamed(said, self.kept.largest, zipped=zipped and self._gzip)
-        body = self._body(view, route, params)
+        if route is _LOAD:
+            view.load_partitions(**route.arguments(params), go_on=partial(_check_wanted, has_left))
+            body = route.encode(None, PathForms.of(params[BASE_PATH]))
+        else:
+            body = self._body(view, route, params)
         if indented:
             return success(pretty(body), zipped=zipped and self._gzip)
         reply = success(body, zipped=zipped and self._gzip)
@@ -269,9 +277,14 @@ class Answers:
 def _while_wanted(parts: Iterable[T], has_left: Callable[[], bool]) -> Iterator[T]:
     """Yield parts as long as the client is there; what it doesn't wait for isn't made."""
     for part in parts:
-        if has_left():
-            raise InputError("the client has left")
+        _check_wanted(has_left)
         yield part
+
+
+def _check_wanted(has_left: Callable[[], bool]) -> None:
+    """Raise an error, which nobody will read, once the client has left."""
+    if has_left():
+        raise InputError("the client has left")
 
 
 def is_of_group(route: Route) -> bool:

@@ -189,7 +189,7 @@ def test_a_directory_of_instant_states_longer_than_any_is_refused(client: AppCli
 
 
 def test_new_spellings_of_a_base_path_take_the_place_of_old_ones(parts: Parts, base: Path) -> None:
-    spellings = [f"{base}{'/' * n}" for n in range(1, 1100)]
+    spellings = [f"{base}{'/.' * (n // 40)}{'/' * (n % 40)}" for n in range(1, 1100)]
     for spelling in spellings:
         asked = {"basepath": spelling, "refreshoff": "true"}
         parts.answers.reply(BY_NAME["last_instant"], asked, zipped=False, indented=False)
