@@ -101,7 +101,8 @@ def test_a_hash_that_is_none_is_not_remembered(client: AppClient, base: Path) ->
 
 
 def test_a_last_instant_of_any_length_is_not_said_back(client: AppClient, base: Path) -> None:
-    status, body = client.ask("GET", LATEST, {"basepath": str(base), "lastinstantts": "1" * 9_000})
+    known = {"lastinstantts": "1" * 9_000, "timelinehash": "of nothing known"}
+    status, body = client.ask("GET", LATEST, {"basepath": str(base), **known})
     assert status == 400
     assert body.startswith(b"Last known instant from client was " + b"1" * 64 + b"... but server")
 
