@@ -17,7 +17,7 @@ its files, or a write whose files were listed in flight is gone and nothing says
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -43,12 +43,15 @@ class Found:
         loaded: The files.
         looked: The snapshot of the timeline that was listed after them.
         ghosts: Partition → names that removals under way there may have deleted.
+        unwritten: Partition → names of the base files that their commits don't name
+            (``fsview.doubles``).
     """
 
     start: Snapshot
     loaded: Loaded
     looked: Snapshot
     ghosts: Mapping[str, frozenset[str]]
+    unwritten: Mapping[str, Collection[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,7 @@ def arrived(history: History, found: Found) -> Arrived | None:
         if after is not None:
             ghosts = found.ghosts.get(partition, ())
             after = with_ghosts(after, ghosts, base_extensions(found.looked.config))
+            after = after.with_changes((), found.unwritten.get(partition, ()))
             after = _followed(after, since, logs=found.looked.logs_by_completion)
         if partition in unclear:
             again[partition] = INSTANT_VANISHED

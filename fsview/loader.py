@@ -22,9 +22,9 @@ from fsview.build import (
     folders_below,
     is_partition,
     list_partition,
-    removals_under_way,
 )
 from fsview.follower import ATTEMPTS, TimelineFollower
+from fsview.look import look
 from fsview.packed import PartitionVersion
 from fsview.single_flight import Shared, SharedLoads
 from fsview.snapshot import LoadedFiles, Snapshot
@@ -304,10 +304,10 @@ class PartitionLoader:
                 if loaded is None:
                     return
                 looked = follower.sync()
-                ghosts = removals_under_way(follower.client_for("lookup"), looked.active)
-                if ghosts is None:
+                found = look(follower.client_for("lookup"), start, loaded, looked)
+                if found is None:
                     continue
-                there = self._arrive(Found(start, loaded, looked, ghosts), nothing)
+                there = self._arrive(found, nothing)
             if there is None:
                 wanted = find
                 continue

@@ -5,14 +5,7 @@ clusterings, the replaced groups, the known partitions, and of each partition th
 of its files. Modification times aren't: metadata doesn't have them.
 
 **Files that no instant names are no difference**: only a listing can show those of a write in
-flight, and those that a failed one left. What that covers, exactly:
-
-* a base file, and from table version 8 on a log, whose name has an instant that isn't completed
-  (nor older than the timeline), be it there, gone or of another size;
-* before version 8, where a log's name has its slice's instant, whoever wrote it: a log that is new
-  or has grown while a delta commit or a log compaction pends; and one that is new and that no
-  instant of the timeline says it wrote (not all rollbacks name the logs that they leave);
-* a partition that isn't known and has no file but such.
+flight, and those that a failed one left. ``fsview.unnamed`` says what that covers, exactly.
 
 Nothing here is right while files are being removed (``removals_pending``).
 
@@ -23,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final
 
 from fsview.build import (
@@ -33,13 +25,12 @@ from fsview.build import (
     list_partition,
     snapshot_of,
 )
-from fsview.delta import NO_CHANGE, delta_of
-from fsview.file_names import data_files, parse_data_file
-from fsview.model import BaseFile
+from fsview.file_names import data_files
 from fsview.packed import PartitionVersion
 from fsview.rows import UNKNOWN_SIZE
 from fsview.snapshot import Snapshot
-from timeline.instant import CLEAN, DELTA_COMMIT, LOG_COMPACTION, RESTORE, ROLLBACK
+from fsview.unnamed import Judge
+from timeline.instant import CLEAN, RESTORE, ROLLBACK
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import FileInfo, Storage
 from timeline.timeline import Timeline
@@ -54,8 +45,6 @@ SHOWN: Final = 3
 """How many differences a message names."""
 
 _REMOVING: Final = (CLEAN, ROLLBACK, RESTORE)
-_APPENDING: Final = (DELTA_COMMIT, LOG_COMPACTION)
-_NAMING_LOGS: Final = (DELTA_COMMIT, ROLLBACK, RESTORE)
 _PENDING_MAPS: Final = ("pending_compaction", "pending_log_compaction", "pending_clustering")
 
 
@@ -276,8 +265,9 @@ def differences_of_files(
     Raises:
         InstantNotFoundError: An instant is gone from the timeline meanwhile.
 
-    Cost: nothing; before table version 8, where there is a log that isn't held, a read for each
-        completed delta commit, rollback and restore.
+    Cost: nothing; where there is a base file that isn't held, a read of its commit; before table
+        version 8, where there is such a log, one for each completed delta commit, rollback and
+        restore.
     """
     sizes = {file.name: file.size for file in listed.files() if file.name not in unlike.alike}
     names = sorted(
@@ -285,7 +275,7 @@ def differences_of_files(
         for name in sizes.keys() | unlike.held.keys()
         if sizes.get(name) != unlike.held.get(name)
     )
-    judge = _Judge(client, snapshot, listed.partition)
+    judge = Judge(client, snapshot, listed.partition)
     unnamed = {n for n in names if judge.is_unnamed(n, unlike.held.get(n), sizes.get(n))}
     where = f"partition {listed.partition!r}"
     found = (
@@ -303,42 +293,3 @@ def _of_file(name: str, held: int | None, there: int | None) -> str:
         return f"{name} of {there} bytes is there and isn't held"
     known = "of unknown size" if held == UNKNOWN_SIZE else f"with {held} bytes"
     return f"{name} is held {known} and has {there}"
-
-
-class _Judge:
-    """Says of files of one partition whether no instant names them; see the module's docstring."""
-
-    def __init__(self, client: TableMetaClient, snapshot: Snapshot, partition: str) -> None:
-        self._client = client
-        self._snapshot = snapshot
-        self._partition = partition
-        self._extensions = base_extensions(snapshot.config)
-
-    def is_unnamed(self, name: str, held: int | None, there: int | None) -> bool:
-        """Whether that explains a file's two sizes; ``None``: it isn't held, or isn't there."""
-        file = parse_data_file(self._partition, name, 0, 0, self._extensions)
-        if file is None:
-            return False
-        if isinstance(file, BaseFile) or self._snapshot.logs_by_completion:
-            return not self._snapshot.completion.is_completed(file.instant)
-        if there is None or (held is not None and there < held):
-            return False
-        if self._appends_pend:
-            return True
-        return held is None and name not in self._written
-
-    @cached_property
-    def _appends_pend(self) -> bool:
-        active = self._snapshot.active
-        return any(i.action in _APPENDING and not i.is_completed for i in active)
-
-    @cached_property
-    def _written(self) -> frozenset[str]:
-        """The names that the timeline's instants say they wrote to."""
-        names: set[str] = set()
-        for instant in self._snapshot.active.completed():
-            if instant.action in _NAMING_LOGS:
-                delta = delta_of(self._client.read(instant), self._extensions)
-                change = delta.partitions.get(self._partition, NO_CHANGE)
-                names.update(file.name for file in change.added)
-        return frozenset(names)

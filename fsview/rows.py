@@ -278,6 +278,27 @@ def unpack_instants(data: bytes, groups: Iterable[tuple[int, int]]) -> set[str]:
     return texts.union(_time_text(int.from_bytes(head[1:], "big"), head[0]) for head in heads)
 
 
+def has_doubles(data: bytes, start: int, end: int) -> bool:
+    """Whether two base files of a group have one instant; the rows of such are neighbours."""
+    before = b""
+    first = start
+    while start < end:
+        flags = data[start]
+        if flags & _RAW:
+            files = unpack_rows("", "", data, first, end)
+            instants = [file.instant for file in files if isinstance(file, BaseFile)]
+            return len(set(instants)) < len(instants)
+        if flags & _LOG:
+            start += _LOG_BYTES
+            continue
+        time = data[start + 1 : start + HEAD_BYTES]
+        if time == before:
+            return True
+        before = time
+        start += BASE_BYTES
+    return False
+
+
 def is_plain(data: bytes, group: int, start: int, end: int) -> bool:
     """Whether a group's id begins with a UUID and all its rows are patterned ones of base files.
 

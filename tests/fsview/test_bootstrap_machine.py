@@ -21,6 +21,9 @@ class BootstrapMachine(test_machine.TableMachine):
         event("listed" if loaded is None else "read")
         if loaded is not None:
             there = listed(self.table.storage)
+            for path in self.table.doubles.values():  # a listing doesn't say that it isn't the one
+                partition, _, name = path.rpartition("/")
+                del there[partition][name]
             assert {p: sizes(version) for p, version in loaded.versions.items()} == there
             assert loaded.known == there.keys()
 

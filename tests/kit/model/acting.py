@@ -21,7 +21,7 @@ how_far = st.sampled_from(list(State))
 which = st.integers(0, 3)
 TOKENS = ("0-0-", "0-9-")
 """How write tokens of attempts begin that nobody waited for: before and behind ``0-1-``."""
-tokens = st.sampled_from([""])
+tokens = st.sampled_from(("", *TOKENS))
 MOVES = (
     "complete",
     "write",
