@@ -12,23 +12,7 @@ from fsview.table_view import TableView
 from tests.conformance.view_suite import replay, servers, told
 from tests.fsview.subject import LocalClient
 from tests.kit import golden
-from tests.kit.troubled_storage import TroubledStorage
-
-IN_FLIGHT = {
-    "rollback_cow_v6": {2, 9},
-    "rollback_cow_v9": {2, 9},
-    "rollback_mor_v6": {2, 9, 10},
-    "rollback_mor_v6_h0150": {2, 9, 10},
-    "rollback_mor_v9": {2, 9, 10},
-}
-"""Steps that leave files of a write in flight: no instant names them, only a listing can show them.
-
-In ``rollback_mor_v9`` 10 no recorded answer shows them.
-"""
-
-UNSAID_SIZES = {"rollback_mor_v6_h0150"}
-"""Release 0.15 doesn't write the size of a log that a failed write left: its partition is listed
-anew."""
+from tests.kit.troubled_storage import IN_FLIGHT, UNSAID_SIZES, TroubledStorage
 
 
 def data_folders(listed: Counter[str]) -> dict[str, int]:

@@ -13,13 +13,12 @@ from fsview.checking import Checked
 from fsview.metrics import Metrics
 from fsview.rebuilt import SLICE, Difference, Differences, differences_from_rebuilt, equals_rebuilt
 from fsview.table_view import TableView
-from tests.fsview.test_follow import IN_FLIGHT, UNSAID_SIZES
 from tests.kit import golden
 from tests.kit.memory_storage import MemoryStorage
 from tests.kit.products import ALL, Product
 from tests.kit.small_model import DataFile
 from tests.kit.small_table import SmallTable
-from tests.kit.troubled_storage import TroubledStorage
+from tests.kit.troubled_storage import IN_FLIGHT, UNSAID_SIZES, TroubledStorage
 from timeline.errors import StorageUnavailableError, ViewBehindError
 from timeline.instant import CLEAN, DELTA_COMMIT, RESTORE, ROLLBACK, State
 from timeline.metadata import CleanerPlan, InstantInfo, RestorePlan, RollbackPlan

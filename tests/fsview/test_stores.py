@@ -11,11 +11,11 @@ from fsview.rebuilt import differences_from_rebuilt
 from fsview.wire import PathForms, base_file_dto
 from tests.conformance.view_suite import replay, servers, told
 from tests.fsview.subject import LocalClient
-from tests.fsview.test_follow import IN_FLIGHT, UNSAID_SIZES, data_folders
+from tests.fsview.test_follow import data_folders
 from tests.kit import golden
 from tests.kit.products import ALL, Product
 from tests.kit.stores import ALL_KINDS, OTHER_KINDS, Restarted
-from tests.kit.troubled_storage import TroubledStorage
+from tests.kit.troubled_storage import IN_FLIGHT, UNSAID_SIZES, TroubledStorage
 from timeline.storage.local import LocalStorage
 
 STORES = Product(dict.fromkeys(OTHER_KINDS, ALL), least=70)

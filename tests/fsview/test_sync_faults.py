@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from fsview.local import LocalView
 from fsview.metrics import Metrics
 from fsview.table_view import TableView
 from tests.kit.memory_storage import MemoryStorage
@@ -205,13 +206,18 @@ def test_a_writer_that_commits_between_the_listings_is_seen() -> None:
     assert names(view) != [file.name for file in held]
 
 
-def test_a_cleaner_that_deletes_between_the_listings_leaves_no_wrong_answer() -> None:
+def cleaned_since() -> tuple[SmallTable, LocalView]:
+    """Return a table that was cleaned, and its view of before, with nothing loaded."""
     table = a_table()
     for _ in range(3):
         table.complete(table.begin([("a", "f1-0")]))
-    view = TableView(table.storage)
-    pinned = view.sync()
+    pinned = TableView(table.storage).sync()
     table.finish_clean(*table.begin_clean(table.to_clean()))
+    return table, pinned
+
+
+def test_a_cleaner_that_deletes_between_the_listings_leaves_no_wrong_answer() -> None:
+    table, pinned = cleaned_since()
     table.complete(table.begin([("b", "f2-0")]))
     assert [file.instant for file in pinned.latest_base_files("a")] == [
         pinned.snapshot.write_timeline[-1].requested_time
@@ -221,12 +227,7 @@ def test_a_cleaner_that_deletes_between_the_listings_leaves_no_wrong_answer() ->
 
 
 def test_when_only_cleans_came_since_the_newest_answers() -> None:
-    table = a_table()
-    for _ in range(3):
-        table.complete(table.begin([("a", "f1-0")]))
-    view = TableView(table.storage)
-    pinned = view.sync()
-    table.finish_clean(*table.begin_clean(table.to_clean()))
+    table, pinned = cleaned_since()
     assert [file.name for file in pinned.all_base_files("a")] == table.model.all_names("a")
 
 

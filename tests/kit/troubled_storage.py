@@ -38,7 +38,14 @@ IN_FLIGHT = {
     "rollback_mor_v6_h0150": {2, 9, 10},
     "rollback_mor_v9": {2, 9, 10},
 }
-"""Steps with files of a write in flight: a listing shows them and no instant names them."""
+"""Steps with files of a write in flight: a listing shows them and no instant names them.
+
+In ``rollback_mor_v9`` 10 no recorded answer shows them.
+"""
+
+UNSAID_SIZES = {"rollback_mor_v6_h0150"}
+"""Release 0.15 doesn't write the size of a log that a failed write left: its partition is listed
+anew."""
 
 UNCOMMITTED = dict.fromkeys(("rollback_mor_v6", "rollback_mor_v6_h0150", "rollback_mor_v9"), (7,))
 """Steps at which a commit is in flight that was completed before: who missed it knows no file of

@@ -182,9 +182,8 @@ def test_truncated_metadata_is_named(client: TableMetaClient) -> None:
     assert client.storage.base_path in str(caught.value)
 
 
+@pytest.mark.parametrize("client", [8, 9], indirect=True)
 def test_a_legacy_commit_in_a_newer_table_reads(client: TableMetaClient) -> None:
-    if client.config.version == 6:
-        pytest.skip("there it is no legacy")
     client.storage.create(
         f"{client.layout.folder}/{T}.commit",
         b'{"partitionToWriteStats": {}, "operationType": "INSERT"}',
