@@ -16,7 +16,8 @@ from flask import Flask, Response, request
 
 from strandline.service.admission import NOTHING, Admission, right_for
 from strandline.service.answers import Answers
-from strandline.service.handling import Handler, reply_to, shown, unauthorized
+from strandline.service.exchange import WHY
+from strandline.service.handling import Handler, reply_to, shown, unauthorized, why
 from strandline.service.instant_states import InstantStates
 from strandline.service.marker_routes import add_marker_routes
 from strandline.service.markers import MarkerService
@@ -132,6 +133,7 @@ def _add_path_check(app: Flask) -> None:
 def _add_errors(app: Flask) -> None:
     @app.errorhandler(Exception)
     def answer_error(error: Exception) -> Response:
+        request.environ[WHY] = why(error)
         return _respond(reply_to(error, request.headers.get("Accept", ""), request.path))
 
 

@@ -24,6 +24,7 @@ from strandline.service.markers import MarkerService
 from strandline.service.options import PartsOptions
 from strandline.service.partitioner import RemotePartitioner
 from strandline.service.readiness import Looks, Readiness
+from strandline.service.refusals import Refusals
 from timeline.clock import Clock, SystemClock
 from timeline.storage.open import open_storage
 
@@ -87,6 +88,8 @@ class Parts:
             instant_states=InstantStates(self.views.storage_of),
             gzip=options.gzip,
         )
+        paths = (rule.rule for rule in self.flask.url_map.iter_rules())
+        self.refusals = Refusals(self._clock, paths)
 
     def status(self) -> dict[str, Any]:
         """Return counters and figures of the service and its tables, fit for JSON."""
@@ -100,6 +103,7 @@ class Parts:
             "uptime_s": round(self._clock.monotonic() - self._started, 3),
             "ready": self.readiness.status(),
             "requests": dict(sorted(requests.items())),
+            "refusals": self.refusals.status(),
             "connections": dict(self.connections()),
             "threads": dict(self.threads()),
             "ready_answers": self.answers.kept.status(),

@@ -25,6 +25,7 @@ Application = Callable[
     [Scope, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]
 ]
 
+WHY: Final = "strandline.why"
 STOPPING: Final = "the service is stopping"
 _CLOSE: Final = b"connection: close\r\n"
 _PIECE_BYTES: Final = 1 << 18
@@ -42,6 +43,9 @@ class Outlet(Protocol):
     def write(self, data: bytes) -> None:
         """Send bytes; to a client that has left, none."""
 
+    def refused(self, scope: Scope, status: int, message: str) -> None:
+        """Hear that a request is answered with 400 or more; the message may be empty."""
+
     def exchange_over(self, exchange: Exchange, *, whole: bool) -> None:
         """Hear that an exchange has ended, with a whole answer or broken off."""
 
@@ -50,7 +54,8 @@ class Exchange:
     """A request and its answer.
 
     Attributes:
-        scope: The request, as ASGI has it; ``free`` is what its peer may do without the token.
+        scope: The request, as ASGI has it; ``free`` is what its peer may do without the token, and
+            the application puts into ``WHY`` the code and text of the error that it answers.
         keep_alive: Whether the connection goes on after it; may turn false until the answer begins.
         task: Runs it, once it has its turn.
     """
@@ -86,6 +91,7 @@ class Exchange:
             return
         self._begun = True
         self.keep_alive = False
+        self._outlet.refused(self.scope, status, message)
         reply = failure(status, message)
         self._outlet.write(reply.last_words(with_body=self.scope["method"] != "HEAD"))
         self._done = True
@@ -96,7 +102,10 @@ class Exchange:
     async def _send(self, message: Message) -> None:
         await self._outlet.writable()
         if message["type"] == "http.response.start":
-            self._head = self._make_head(message["status"], message["headers"])
+            status = message["status"]
+            self._head = self._make_head(status, message["headers"])
+            if status >= HTTPStatus.BAD_REQUEST:
+                self._outlet.refused(self.scope, status, "")
             return
         await self._send_body(message.get("body", b""), last=not message.get("more_body", False))
 

@@ -65,8 +65,6 @@ def shown(reply: Reply) -> Reply:
 def reply_to(error: BaseException, accept: str, path: str) -> Reply:
     """Return what an error becomes on the wire; what nobody foresaw is logged, not told."""
     if isinstance(error, StrandlineError):
-        if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            logger.warning("%s: %s", path, error)
         return failure_of(error, accept)
     if isinstance(error, HTTPException):
         # A route that is there for another method is no route, to Hudi.
@@ -75,6 +73,11 @@ def reply_to(error: BaseException, accept: str, path: str) -> Reply:
         return failure(error.code or 500, error.name, accept)
     logger.error("%s: unforeseen error", path, exc_info=error)
     return failure(HTTPStatus.INTERNAL_SERVER_ERROR, INTERNAL, accept)
+
+
+def why(error: BaseException) -> tuple[str, str] | None:
+    """Return an error's code and text, for the log; ``None`` where its status says all."""
+    return (error.code, str(error)) if isinstance(error, StrandlineError) else None
 
 
 def unauthorized(accept: str) -> Reply:

@@ -33,6 +33,7 @@ class RefusedError(Exception):
         status: Of the answer.
         message: Its body.
         words: The whole answer where it is ready; else it is made of status and message.
+        target: What was asked for, once that is known.
     """
 
     def __init__(self, status: int, message: str, words: bytes = b"") -> None:
@@ -40,6 +41,7 @@ class RefusedError(Exception):
         self.status = status
         self.message = message
         self.words = words
+        self.target = b""
 
 
 class Taker(Protocol):

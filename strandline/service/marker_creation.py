@@ -11,7 +11,8 @@ from functools import lru_cache
 from typing import Final
 from urllib.parse import parse_qsl
 
-from strandline.service.handling import json_body, reply_to, required
+from strandline.service.exchange import WHY
+from strandline.service.handling import json_body, reply_to, required, why
 from strandline.service.loop_answers import LoopAnswers
 from strandline.service.marker_routes import EARLY_CONFLICTS, MARKER_DIRECTORY, MARKER_NAME
 from strandline.service.markers import MarkerService
@@ -39,6 +40,7 @@ class MarkerCreation:
             created = await self._create(scope["query_string"])
         except Exception as exc:  # noqa: BLE001 - the boundary of a request
             accept = dict(scope["headers"]).get(b"accept", b"").decode("latin-1")
+            scope[WHY] = why(exc)
             await send_reply(reply_to(exc, accept, scope["path"]), send)
             return
         await send_whole(200, *_SAID[created], send)

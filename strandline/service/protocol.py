@@ -21,15 +21,18 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Final, cast
 
 from strandline.service.admission import EVERYTHING, NOTHING
-from strandline.service.exchange import Exchange
+from strandline.service.asked_table import asked_table
+from strandline.service.exchange import WHY, Exchange, Scope
 from strandline.service.head_rules import check_admitted, checked_fields, path_of
 from strandline.service.incoming import SLICE_BYTES, Incoming, RefusedError
 from strandline.service.limits import LINGER_S, PARAMETERS
 from strandline.service.paths import OPEN_PATHS, PROBING
 from strandline.service.reception import Guest, Headers, Reception
+from strandline.service.refusals import Refusal
 from strandline.service.replies import failure
 
 _NO_LINGER: Final = struct.pack("ii", 1, 0)
@@ -58,6 +61,7 @@ class ServiceProtocol(asyncio.Protocol):
         "_leaving_since",
         "_only_probes",
         "_paused",
+        "_peer",
         "_queue",
         "_reception",
         "_scheme",
@@ -75,6 +79,7 @@ class ServiceProtocol(asyncio.Protocol):
         self._transport: asyncio.Transport = cast("asyncio.Transport", None)
         self._free = NOTHING
         self._has_all = False
+        self._peer: str | None = None
         self._server: tuple[str, int] | None = None
         self._scheme = "http"
         self._queue: deque[Exchange] = deque()
@@ -97,7 +102,8 @@ class ServiceProtocol(asyncio.Protocol):
         self._incoming.since = reception.now
         peer = transport.get_extra_info("peername")
         here = transport.get_extra_info("sockname")
-        self._free = reception.admission.free_to(peer[0] if isinstance(peer, tuple) else None)
+        self._peer = peer[0] if isinstance(peer, tuple) else None
+        self._free = reception.admission.free_to(self._peer)
         self._has_all = self._free == EVERYTHING
         self._server = (here[0], here[1]) if isinstance(here, tuple) else None
         if transport.get_extra_info("sslcontext"):
@@ -169,6 +175,13 @@ class ServiceProtocol(asyncio.Protocol):
         """Answer now if the answer is ready; else go the long way."""
         if self._deaf:
             raise RefusedError(400, "request after the last one")
+        try:
+            self._take(target, headers)
+        except RefusedError as refused:
+            refused.target = target
+            raise
+
+    def _take(self, target: bytes, headers: Headers) -> None:
         incoming, admission = self._incoming, self._reception.admission
         method, version = incoming.parser.get_method(), incoming.parser.get_http_version()
         fields = checked_fields(headers, method, version)
@@ -239,6 +252,17 @@ class ServiceProtocol(asyncio.Protocol):
         if not self._transport.is_closing():
             self._transport.write(data)
 
+    def refused(self, scope: Scope, status: int, message: str) -> None:
+        """Count an answer of 400 or more to an admitted client; none to one that has left."""
+        if self._transport.is_closing():
+            return
+        code, reason = scope.get(WHY) or ("", message or HTTPStatus(status).phrase)
+        path = scope["path"]
+        table, peer = asked_table(path, scope["query_string"]), self._peer or ""
+        refusal = Refusal(status, reason, code, path, table, peer, admitted=path not in OPEN_PATHS)
+        # Readiness logs by itself what probes are told.
+        self._reception.refusals.note(refusal, silently=path in OPEN_PATHS)
+
     def exchange_over(self, exchange: Exchange, *, whole: bool) -> None:
         """Go on with what was asked next; not after an answer that was broken off."""
         if exchange is not self._current:
@@ -287,7 +311,13 @@ class ServiceProtocol(asyncio.Protocol):
         words = refused.words or failure(refused.status, refused.message).last_words()
         # A body too long, or too late, of a request that has its answer: nothing is added to that.
         incoming = self._incoming
-        self._last_words = b"" if incoming.receiving and incoming.taken else words
+        if incoming.receiving and incoming.taken:
+            words = b""
+        else:
+            path = refused.target.partition(b"?")[0].decode("latin-1")
+            refusal = Refusal(refused.status, refused.message, path=path, peer=self._peer or "")
+            self._reception.refusals.note(refusal)
+        self._last_words = words
         self._deaf = True
         incoming.receiving = False
         self._backlog = _EMPTY

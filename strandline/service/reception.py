@@ -21,6 +21,7 @@ from typing import Final, Protocol
 from strandline.service.admission import Admission
 from strandline.service.exchange import Application, Exchange
 from strandline.service.limits import LINGER_S, Limits, possible_connections
+from strandline.service.refusals import Refusals
 
 logger = logging.getLogger(__name__)
 
@@ -78,6 +79,7 @@ class Reception:
         admission: Who may ask.
         limits: As they are for this process.
         keep_alive_s: How long an idle connection is kept.
+        refusals: Who counts what is answered with 400 or more.
         counts: What happened, by name; only grows. For the status.
         now: The loop's time at the last look or arrival, seconds.
     """
@@ -89,12 +91,14 @@ class Reception:
         admission: Admission,
         limits: Limits,
         keep_alive_s: float,
+        refusals: Refusals,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.hot = hot
         self.admission = admission
         self.limits = limits
         self.keep_alive_s = keep_alive_s
+        self.refusals = refusals
         self.counts: Counter[str] = Counter()
         self.now = self.loop.time()
         self._app = app
@@ -233,6 +237,7 @@ class Reception:
         self._timer = self.loop.call_later(self._look_s, self._look) if guests else None
         self._look_at(guests)
         self._tell()
+        self.refusals.tell()
 
     def _look_at(self, guests: tuple[Guest, ...]) -> None:
         """Look at some, and at the rest after whatever else the loop has to do."""

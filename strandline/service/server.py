@@ -135,6 +135,7 @@ class ServiceServer:
             self.parts.admission,
             self.options.limits,
             self.options.keep_alive_s,
+            self.parts.refusals,
         )
         self.parts.connections = reception.status
         self.parts.threads = lambda: wsgi.threads.status(loop.time())

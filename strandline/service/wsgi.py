@@ -21,6 +21,7 @@ from typing import Any
 
 from strandline.service.admission import NOTHING
 from strandline.service.asked_table import asked_table
+from strandline.service.exchange import WHY
 from strandline.service.replies import Reply
 from strandline.service.thread_shares import ThreadShares
 
@@ -35,7 +36,7 @@ RawHeaders = list[tuple[bytes, bytes]]
 FREE = "strandline.free"
 """What the request's peer may do without the token; in the environment of a request."""
 LEFT = "strandline.left"
-"""Tells whether the client has left; likewise."""
+"""Tells whether the client has left; likewise. ``WHY`` is there, too, once there is an error."""
 
 
 @dataclass(slots=True)
@@ -78,6 +79,7 @@ class WsgiBridge:
         except asyncio.CancelledError:
             left.set()
             raise
+        scope[WHY] = environ.get(WHY)
         if answer.rest is None:
             await send_whole(answer.status, answer.headers, answer.body, send)
         else:

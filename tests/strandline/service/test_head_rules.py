@@ -12,11 +12,13 @@ from strandline.service.admission import Admission
 from strandline.service.limits import Limits
 from strandline.service.protocol import protocol_for
 from strandline.service.reception import Fields, Reception
+from strandline.service.refusals import Refusals
 from strandline.service.server import ServiceServer
 from strandline.service.wsgi import Scope, Send
 from tests.kit import golden
 from tests.kit.live_service import TOKEN, GoldenTables, serving
 from tests.kit.raw_http import Answer, RawConnection, request
+from timeline.clock import ManualClock
 
 TABLES = GoldenTables()
 KNOWN = golden.recording("cow_basic_v9", 7).client
@@ -133,7 +135,8 @@ def test_who_is_not_admitted_is_told_so_before_the_body_comes_and_by_nobody_else
 
     async def serve() -> bytes:
         loop = asyncio.get_running_loop()
-        reception = Reception(never, never, Admission(TOKEN), Limits(), 120)
+        refusals = Refusals(ManualClock(0), ())
+        reception = Reception(never, never, Admission(TOKEN), Limits(), 120, refusals)
         listener = await loop.create_server(protocol_for(reception), "127.0.0.1", 0)
         port = listener.sockets[0].getsockname()[1]
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -351,7 +351,9 @@ class Waiting:
 def test_who_is_busy_or_has_just_asked_is_never_closed_for_others() -> None:
     async def play() -> None:
         parts = parts_of(TABLES.root)
-        reception = Reception(Endless(), parts.hot, parts.admission, Limits(connections=200), 120)
+        reception = Reception(
+            Endless(), parts.hot, parts.admission, Limits(connections=200), 120, parts.refusals
+        )
         now = reception.loop.time()
         busy = [Waiting(None) for _ in range(100)]
         recent = [Waiting(now - SPARED_S / 2) for _ in range(50)]
@@ -374,7 +376,9 @@ def test_who_is_busy_or_has_just_asked_is_never_closed_for_others() -> None:
 def test_the_longest_idle_are_closed_first() -> None:
     async def play() -> None:
         parts = parts_of(TABLES.root)
-        reception = Reception(Endless(), parts.hot, parts.admission, Limits(connections=200), 120)
+        reception = Reception(
+            Endless(), parts.hot, parts.admission, Limits(connections=200), 120, parts.refusals
+        )
         now = reception.loop.time()
         idle = [Waiting(now - 10 - number) for number in range(200)]
         assert all(map(reception.enter, idle))
@@ -487,7 +491,7 @@ def test_an_answer_in_parts_is_made_as_it_is_taken(line: str) -> None:
     async def serve() -> None:
         parts = parts_of(TABLES.root)
         limits = Limits(write_s=SHORT_S)
-        reception = Reception(endless, parts.hot, parts.admission, limits, 120)
+        reception = Reception(endless, parts.hot, parts.admission, limits, 120, parts.refusals)
         listener = await reception.loop.create_server(protocol_for(reception), "127.0.0.1", 0)
         with RawConnection(listener.sockets[0].getsockname()[1]) as raw:
             raw.socket.sendall(request("/", line, token=TOKEN))
