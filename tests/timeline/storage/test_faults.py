@@ -21,9 +21,8 @@ class TestFaultyStorageWithoutFaults(StorageSuite):
     def storage(self, inner: LocalStorage) -> FaultyStorage:
         return FaultyStorage(inner)
 
-    test_a_pickled_storage_sees_the_table_and_counts_from_zero = (
-        None  # it counts the calls of one process
-    )
+    # It counts the calls of one process.
+    test_a_pickled_storage_sees_the_table_and_counts_from_zero = None
 
 
 def run(storage: FaultyStorage, act: Callable[[FaultyStorage], object]) -> type[BaseException]:

@@ -23,7 +23,8 @@ class TestFsspecStorageOnLocalFiles(StorageSuite):
     def storage(self, tmp_path) -> FsspecStorage:
         return FsspecStorage(f"file://{tmp_path}/table")
 
-    test_one_of_many_creators_wins = None  # fsspec's local file system creates in two steps
+    # fsspec's local file system creates in two steps.
+    test_one_of_many_creators_wins = None
 
 
 @pytest.mark.parametrize(
