@@ -18,11 +18,10 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from fsview.file_names import parse_data_file
-from fsview.model import BaseFile, LogFile
+from fsview.model import BaseFile
 from fsview.packed import PartitionVersion
 from fsview.packed_files import NO_FILES, PackedFiles
 from fsview.rows import UNKNOWN_SIZE, DataFile
-from timeline.clock import format_instant_time
 from timeline.instant import CLUSTERING, COMPACTION, LOG_COMPACTION
 from timeline.metadata import (
     CleanerPlan,
@@ -170,39 +169,6 @@ def without_leftovers(
         and (logs or isinstance(file, BaseFile))
     ]
     return version.with_changes((), left)
-
-
-def without_late_logs(
-    version: PartitionVersion, completed: str, zone: str, extensions: Collection[str]
-) -> PartitionVersion:
-    """Return the files with ghosts for the logs that were written after a time.
-
-    Before table version 8 a log's name doesn't say which instant wrote it. One that no metadata
-    names (its writer is under way, or failed and was rolled back without a word of it) can only be
-    told by its modification time; whether it was there before, and grew, nobody knows.
-
-    Args:
-        version: The files.
-        completed: Completion time of the last instant whose logs may be shown.
-        zone: The table's time zone.
-        extensions: Of the table's base files.
-    """
-    late = [
-        file.name
-        for file in version.files()
-        if isinstance(file, LogFile)
-        and file.mtime_ms
-        and _is_after(format_instant_time(file.mtime_ms, zone), completed)
-    ]
-    if not late:
-        return version
-    return with_ghosts(version.with_changes((), late), late, extensions)
-
-
-def _is_after(written: str, completed: str) -> bool:
-    """Whether a file is younger than an instant; some stores know times to the second only."""
-    same_second = written == completed and written.endswith("000")
-    return written > completed or same_second
 
 
 def with_ghosts(

@@ -20,10 +20,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
-from fsview.delta import NOTHING, taken_back, without_late_logs
+from fsview.delta import NOTHING, taken_back
 from fsview.packed import PartitionVersion
 from fsview.snapshot import Snapshot
 from fsview.sync import Step, advanced, key_of, stepped, version_after
+from fsview.uncommitted import without_uncommitted
 from timeline.completion import CompletionTimes
 from timeline.instant import CLEAN, Instant
 from timeline.timeline import Timeline
@@ -343,11 +344,9 @@ class History:
                 return None
             if partition in delta.partitions:
                 version = taken_back(version, delta.partitions[partition], extensions)
-        if at > 0 and snapshot.has_unnamed_logs:
-            done = snapshot.active.completed()
-            last = max((i.completion_time or "" for i in done), default="")
-            version = without_late_logs(version, last, snapshot.config.timezone, extensions)
-        return version.renewed() if at > 0 else version
+        if at == 0:
+            return version
+        return without_uncommitted(version, snapshot, way[at].snapshot, extensions).renewed()
 
     def known_at(
         self, snapshot: Snapshot, was_there: Callable[[str], bool]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 
 import pytest
 
@@ -176,3 +176,37 @@ def test_who_knows_a_plan_that_is_dropped_is_refused_though_it_was_answered_befo
     view.sync()
     with pytest.raises(ViewBehindError):
         view.at(client.last_instant, client.timeline_hash)
+
+
+@VERSIONS
+@pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+@pytest.mark.parametrize("action", ["write", "overwrite", "clustering", "compaction"])
+@pytest.mark.parametrize("asked", ["all_file_groups", "latest_file_slices_including_inflight"])
+def test_raw_answers_to_older_clients_have_no_files_of_writes_in_flight_since(
+    version: int, table_type: str, action: str, asked: str
+) -> None:
+    """Only a listing shows such files, and it was made at a later instant than theirs."""
+    table = a_table(version, table_type)
+    compacts = action == "compaction" and table_type == "MERGE_ON_READ"
+    if compacts:
+        writes.complete(table, writes.begin(table, [(GROUP, "log")]))
+    followed = TableView(table.storage)
+    followed.sync()
+    client, right = Pin.of(table), table.truth.all_file_slices("a")
+    if compacts:
+        compaction = services.request_compaction(table, [GROUP], logs_only=False)
+        services.start(table, compaction, leftovers=True)
+    elif action == "clustering":
+        services.start(table, services.request_clustering(table, [GROUP]), leftovers=True)
+    elif action == "overwrite":
+        writes.begin_overwrite(table, [GROUP], ["a"], "INSERT_OVERWRITE", leftovers=True)
+    else:
+        wanted = [(GROUP, "log"), (("a", "a1-0"), "base"), (("a", "a2-0"), "log")]
+        writes.begin(table, wanted, leftovers_in="a")
+    writes.complete(table, writes.begin(table, [(("b", "b0-0"), "base")]))
+    for server in (followed, TableView(table.storage)):
+        server.sync().load_partitions(["a"])
+        found = server.at(client.last_instant, client.timeline_hash)
+        refused = version == 6 and (table_type, action) == ("MERGE_ON_READ", "write")
+        with pytest.raises(ViewBehindError) if refused else nullcontext():
+            assert shape(getattr(found, asked)("a")) == right

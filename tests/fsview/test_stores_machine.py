@@ -61,7 +61,8 @@ class StoredWatcher(Watcher):
         Of files in flight they may know different ones: that depends on when they listed them.
         """
         here, there = self.view.newest(), self.in_memory.view.newest()
-        if here.timeline != there.timeline:
+        upgraded = there.snapshot.config.version != self.storage.table.meta.config.version
+        if here.timeline != there.timeline or upgraded:
             there = self.in_memory.view.sync()
         now = self.storage.table.meta.active_timeline().server_timeline()
         if not here.timeline == there.timeline == now:
