@@ -21,18 +21,15 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable
-from http import HTTPStatus
 from typing import Final, cast
 
-from strandline.service.admission import EVERYTHING, NOTHING
-from strandline.service.asked_table import asked_table
-from strandline.service.exchange import WHY, Exchange, Scope
-from strandline.service.head_rules import check_admitted, checked_fields, path_of
+from strandline.service.exchange import Exchange, Scope
+from strandline.service.head_rules import check_admitted, checked_fields
 from strandline.service.incoming import SLICE_BYTES, Incoming, RefusedError
-from strandline.service.limits import LINGER_S, PARAMETERS
+from strandline.service.limits import LINGER_S
 from strandline.service.paths import OPEN_PATHS, PROBING
+from strandline.service.peer import NOBODY, Peer
 from strandline.service.reception import Guest, Headers, Reception
-from strandline.service.refusals import Refusal
 from strandline.service.replies import failure
 
 _NO_LINGER: Final = struct.pack("ii", 1, 0)
@@ -54,8 +51,6 @@ class ServiceProtocol(asyncio.Protocol):
         "_deaf",
         "_enter",
         "_feeding",
-        "_free",
-        "_has_all",
         "_incoming",
         "_last_words",
         "_leaving_since",
@@ -64,8 +59,6 @@ class ServiceProtocol(asyncio.Protocol):
         "_peer",
         "_queue",
         "_reception",
-        "_scheme",
-        "_server",
         "_transport",
         "_unsent",
         "_unsent_since",
@@ -77,11 +70,7 @@ class ServiceProtocol(asyncio.Protocol):
         self._enter = enter
         self._incoming = Incoming(reception, self)
         self._transport: asyncio.Transport = cast("asyncio.Transport", None)
-        self._free = NOTHING
-        self._has_all = False
-        self._peer: str | None = None
-        self._server: tuple[str, int] | None = None
-        self._scheme = "http"
+        self._peer = NOBODY
         self._queue: deque[Exchange] = deque()
         self._current: Exchange | None = None
         self._backlog = _EMPTY
@@ -100,14 +89,7 @@ class ServiceProtocol(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self._only_probes = not self._enter(self)
         self._incoming.since = reception.now
-        peer = transport.get_extra_info("peername")
-        here = transport.get_extra_info("sockname")
-        self._peer = peer[0] if isinstance(peer, tuple) else None
-        self._free = reception.admission.free_to(self._peer)
-        self._has_all = self._free == EVERYTHING
-        self._server = (here[0], here[1]) if isinstance(here, tuple) else None
-        if transport.get_extra_info("sslcontext"):
-            self._scheme = "https"
+        self._peer = Peer.of(transport, reception.admission)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget what was asked: nobody waits for it."""
@@ -185,8 +167,8 @@ class ServiceProtocol(asyncio.Protocol):
         incoming, admission = self._incoming, self._reception.admission
         method, version = incoming.parser.get_method(), incoming.parser.get_http_version()
         fields = checked_fields(headers, method, version)
-        if not (self._has_all or admission.bears_token(fields.get(b"authorization"))):
-            check_admitted(admission, self._free, target, fields, method)
+        if not (self._peer.has_all or admission.bears_token(fields.get(b"authorization"))):
+            check_admitted(admission, self._peer.free, target, fields, method)
         if (
             self._current is None
             and incoming.keeps
@@ -209,32 +191,14 @@ class ServiceProtocol(asyncio.Protocol):
 
     def _hand_on(self, target: bytes, headers: Headers) -> None:
         """Queue the request for the application."""
+        incoming = self._incoming
         limit = self._reception.limits.body_bytes
-        for name, value in headers:
-            if name == b"content-length" and int(value) > limit:
-                raise RefusedError(413, f"body of more than {limit} bytes")
-        query = target.partition(b"?")[2]
-        if query.count(b"&") >= PARAMETERS:
-            raise RefusedError(400, f"more than {PARAMETERS} parameters")
-        parser, path = self._incoming.parser, path_of(target)
-        method = parser.get_method().decode("ascii")
+        scope = self._peer.scope(target, headers, incoming.parser, limit)
         if self._only_probes:
-            if path not in OPEN_PATHS or method not in PROBING:
+            if scope["path"] not in OPEN_PATHS or scope["method"] not in PROBING:
                 raise self._no_room()
-            self._incoming.keeps = False
-        scope = {
-            "type": "http",
-            "asgi": {"version": "3.0", "spec_version": "2.3"},
-            "http_version": parser.get_http_version(),
-            "server": self._server,
-            "scheme": self._scheme,
-            "method": method,
-            "path": path,
-            "query_string": query,
-            "headers": headers,
-            "free": self._free,
-        }
-        self._queue.append(Exchange(self, scope, keep_alive=self._incoming.keeps))
+            incoming.keeps = False
+        self._queue.append(Exchange(self, scope, keep_alive=incoming.keeps))
         if self._current is None:
             self._next()
 
@@ -254,14 +218,10 @@ class ServiceProtocol(asyncio.Protocol):
 
     def refused(self, scope: Scope, status: int, message: str) -> None:
         """Count an answer of 400 or more to an admitted client; none to one that has left."""
-        if self._transport.is_closing():
-            return
-        code, reason = scope.get(WHY) or ("", message or HTTPStatus(status).phrase)
-        path = scope["path"]
-        table, peer = asked_table(path, scope["query_string"]), self._peer or ""
-        refusal = Refusal(status, reason, code, path, table, peer, admitted=path not in OPEN_PATHS)
-        # Readiness logs by itself what probes are told.
-        self._reception.refusals.note(refusal, silently=path in OPEN_PATHS)
+        if not self._transport.is_closing():
+            refusal = self._peer.refusal(scope, status, message)
+            # Readiness logs by itself what probes are told.
+            self._reception.refusals.note(refusal, silently=scope["path"] in OPEN_PATHS)
 
     def exchange_over(self, exchange: Exchange, *, whole: bool) -> None:
         """Go on with what was asked next; not after an answer that was broken off."""
@@ -314,9 +274,7 @@ class ServiceProtocol(asyncio.Protocol):
         if incoming.receiving and incoming.taken:
             words = b""
         else:
-            path = refused.target.partition(b"?")[0].decode("latin-1")
-            refusal = Refusal(refused.status, refused.message, path=path, peer=self._peer or "")
-            self._reception.refusals.note(refusal)
+            self._reception.refusals.note(self._peer.early_refusal(refused))
         self._last_words = words
         self._deaf = True
         incoming.receiving = False
@@ -346,7 +304,7 @@ class ServiceProtocol(asyncio.Protocol):
         """End as soon as what was asked is answered."""
         self._deaf = True
         newest = self._queue[-1] if self._queue else self._current
-        if newest is None and self._scheme == "https" and not self._unsent:
+        if newest is None and self._peer.scheme == "https" and not self._unsent:
             # TLS would wait for the client to agree, and an idle client doesn't listen.
             self._transport.abort()
         elif newest is None:
