@@ -5,13 +5,18 @@ from __future__ import annotations
 import errno
 import os
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import fsspec
 import pytest
 
+from tests.kit.small_table import SmallTable
 from tests.timeline.storage.test_local_places import below
 from timeline.errors import CorruptMetadataError, PathNotFoundError, StorageUnavailableError
+from timeline.instant import COMMIT
+from timeline.meta_client import TableMetaClient
+from timeline.metadata import CommitMetadata, WriteStat
 from timeline.partition_metadata import read_partition_metadata
 from timeline.storage.base import Storage
 from timeline.storage.fsspec_storage import FsspecStorage
@@ -20,7 +25,7 @@ from timeline.storage.read_limits import FileKind, ReadLimits
 from timeline.table_config import read_table_config
 
 LIMITS = ReadLimits(10, 20, 30, 40, 50)
-GIB = 1 << 30
+MIB, GIB = 1 << 20, 1 << 30
 
 
 @pytest.fixture(params=["local", "confined", "memory"])
@@ -108,6 +113,35 @@ def test_a_file_that_shows_no_size_is_read_within_its_bound() -> None:
     with pytest.raises(CorruptMetadataError, match="allows 20"):
         proc.read("environ", FileKind.INSTANT)
     assert LocalStorage("/proc/self").read("comm")
+
+
+def test_an_instant_that_was_listed_is_refused_without_a_call(tmp_path: Path) -> None:
+    storage = FsspecStorage(f"memory:/{tmp_path}", limits=replace(LIMITS, properties_bytes=MIB))
+    made = SmallTable(storage)
+    made.write(("a", "g"))
+    client = TableMetaClient.open(storage)
+    (instant,) = client.active_timeline().completed()
+    before = storage.calls.total()
+    with pytest.raises(CorruptMetadataError, match=r"commit has \d+ bytes or more"):
+        client.read_files(instant)
+    assert storage.calls.total() == before
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_large_commit_is_read_as_long_as_its_setting_allows(tmp_path: Path, version: int) -> None:
+    storage = LocalStorage(str(tmp_path), limits=ReadLimits(instant_bytes=3 * MIB))
+    client = SmallTable(storage, version=version).meta
+    stats = [WriteStat(f"{n}-0", f"a/{n}-0_0-0-0_20260101000000000.parquet") for n in range(12_000)]
+    stats = stats if version > 6 else stats[:1500]
+    written = client.create_requested(COMMIT, "20260101000000000")
+    written = client.transition_to_inflight(written)
+    client.complete(written, CommitMetadata({"a": tuple(stats)}), "20260101000000001")
+    (instant,) = client.active_timeline().completed()
+    assert MIB < (instant.size_bytes or 0) < 3 * MIB
+    assert len(client.read_files(instant).files["a"]) == len(stats)
+    low = TableMetaClient.open(LocalStorage(str(tmp_path), limits=ReadLimits(instant_bytes=MIB)))
+    with pytest.raises(CorruptMetadataError, match=f"instant.max.bytes allows {MIB}"):
+        low.read_files(instant)
 
 
 class _Bucket(fsspec.AbstractFileSystem):
