@@ -34,6 +34,8 @@ from timeline.table_id import TableId
 
 MAX_DIRECTORIES: Final = 1000
 MAX_SPELLINGS: Final = 4 * MAX_DIRECTORIES
+SPELLED_CHARACTERS: Final = 1 << 20
+"""Of all spellings together: a client chooses how long each is."""
 IDLE_S: Final = 3600.0
 THREADS: Final = 32
 """A directory takes one at most, while it is written; one whose storage hangs doesn't give it back,
@@ -138,7 +140,8 @@ class MarkerService:
     def _find(self, directory: str) -> None:
         known = self._kept(self._place_of(directory))
         with self._lock:
-            if len(self._spelled) >= MAX_SPELLINGS:
+            length = len(directory) + sum(map(len, self._spelled))
+            if len(self._spelled) >= MAX_SPELLINGS or length > SPELLED_CHARACTERS:
                 self._spelled.clear()
             self._spelled[directory] = known
 

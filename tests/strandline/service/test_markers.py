@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
+import tracemalloc
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future
@@ -332,6 +333,22 @@ def test_the_directories_known_are_bounded(
         )
     assert service.status()["directories"] <= 5
     assert not service.submit(directory(base, "0"), name(1, instant=0)).result(20)
+
+
+def test_what_is_remembered_of_spellings_is_bounded_however_long_they_are(
+    base: Path, service: MarkerService
+) -> None:
+    assert service.submit(directory(base), name(1)).result(20)
+    tracemalloc.start()
+    try:
+        for number in range(1, 1001):
+            spelled = directory(Path(f"{base}/no-such-folder-{number}/.."))
+            long = spelled.replace("/no-such", "/." * 1500 + f"/{chr(0x1F600) * 200}-no-such")
+            assert not service.submit(long, name(1)).result(20)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 8 << 20
 
 
 def remove_whole(base: Path) -> None:
