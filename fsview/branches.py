@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from fsview.build import plan_operations, replaced_groups
 from fsview.follow import Reload, read_news
-from fsview.history import Branch
+from fsview.link import Branch
 from fsview.model import CompactionOperation
 from fsview.snapshot import GroupKey, LoadedFiles, Snapshot
 from fsview.sync import Step, advanced, key_of

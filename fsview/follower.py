@@ -19,7 +19,8 @@ from typing import Final
 from fsview.branches import read_branch, shared_branch
 from fsview.build import snapshot_of
 from fsview.follow import News, Reload, read_news
-from fsview.history import History, Link, walked
+from fsview.history import History
+from fsview.link import Link, walked
 from fsview.metrics import Metrics
 from fsview.packed import PartitionVersion
 from fsview.past import Questions
@@ -27,6 +28,7 @@ from fsview.saved import Resumed, SavedTable
 from fsview.single_flight import Shared, SingleFlight
 from fsview.snapshot import Snapshot
 from fsview.store.base import Store
+from fsview.store.budget import Share
 from fsview.sync import Step, key_of, settled
 from timeline.clock import Clock
 from timeline.completion import CompletionTimes
@@ -67,6 +69,7 @@ class TimelineFollower:
         retained: int,
         store: Store,
         on_another_table: Callable[[], None],
+        share: Share | None = None,
     ) -> None:
         """Follow no table yet.
 
@@ -77,7 +80,10 @@ class TimelineFollower:
             retained: How many snapshots are kept.
             store: Where chunks lie, and where a restart finds the newest snapshot.
             on_another_table: Called when another table has come to lie at this path.
+            share: Of the account of what is kept for clients that are behind; ``close`` gives it
+                back.
         """
+        self._share = share or Share.unbounded()
         self.storage = storage
         self.table_id = TableId.of(storage.base_path)
         self.lock = threading.Lock()
@@ -138,7 +144,9 @@ class TimelineFollower:
 
     def sync(self) -> Snapshot:
         """Return the snapshot of the timeline as it is now; callers share one run."""
-        return self._syncs.run(self._sync)
+        newest = self._syncs.run(self._sync)
+        self._share.make_room()
+        return newest
 
     def reload(self, cause: str) -> Snapshot:
         """Load the table anew, since what is held isn't what lies on storage.
@@ -358,6 +366,8 @@ class TimelineFollower:
     def drop_oldest(self) -> int | None:
         """Drop the oldest snapshot that is kept for clients that are behind.
 
+        The ways from timelines never held come after the snapshots, which lead to the newest.
+
         Returns:
             How many bytes nobody needs any more; ``None`` when only those are left that are in
             use, as the newest is, or the table is being changed just now.
@@ -366,15 +376,28 @@ class TimelineFollower:
             return None
         try:
             history = self._history
-            if history is None or len(history.links) <= max(1, self._links_in_use(history)):
+            if history is None:
                 return None
-            self._swap(history.without_oldest())
+            freed = history.retained_bytes
+            if len(history.links) > max(1, self._links_in_use(history)):
+                self._swap(history.without_oldest())
+                if not self.saved.store.lasts:  # else they lie on disk
+                    freed += _superseded(*history.links[:2])
+            elif history.branches:
+                self._swap(history.without_oldest_branch())
+            else:
+                return None
+            freed -= self._share.held
         finally:
             self.lock.release()
-        freed = _superseded(*history.links[:2])
         del history
         self.saved.store.collect()
         return freed
+
+    def close(self) -> None:
+        """Count nothing more as kept for clients."""
+        with self.lock:
+            self._share.close()
 
     def _links_in_use(self, history: History) -> int:
         return history.links_since(self._loading.values())
@@ -400,8 +423,9 @@ class TimelineFollower:
         return {"instant-vanished": frozenset(left)}, ended
 
     def _swap(self, history: History) -> None:
-        """Show another history; with the lock held."""
+        """Show another history, and count what it keeps; with the lock held."""
         self._history = history.indexed()
+        self._share.hold(history.retained_bytes)
 
     # The past.
 
@@ -450,6 +474,7 @@ class TimelineFollower:
         with self.lock:
             if self.history.leads_from(branch.onto):
                 self._swap(self.history.with_branch(branch, self._retained))
+        self._share.make_room()
         return True
 
 

@@ -13,7 +13,8 @@ from typing import Final, TypeVar
 
 V = TypeVar("V")
 
-_PARTS: Final = 256
+PARTS: Final = 256
+"""So many parts has a mapping, of which a change copies one."""
 
 
 class ForkingMap(MutableMapping[str, V]):
@@ -28,7 +29,7 @@ class ForkingMap(MutableMapping[str, V]):
 
     def __init__(self) -> None:
         nothing: dict[str, V] = {}
-        self._parts = [nothing] * _PARTS
+        self._parts = [nothing] * PARTS
         self._own: set[int] = set()
 
     def fork(self) -> ForkingMap[V]:
@@ -39,10 +40,10 @@ class ForkingMap(MutableMapping[str, V]):
         return fork
 
     def __getitem__(self, key: str) -> V:
-        return self._parts[hash(key) % _PARTS][key]
+        return self._parts[hash(key) % PARTS][key]
 
     def __contains__(self, key: object) -> bool:
-        return key in self._parts[hash(key) % _PARTS]
+        return key in self._parts[hash(key) % PARTS]
 
     def __setitem__(self, key: str, value: V) -> None:
         self._owned(key)[key] = value
@@ -58,7 +59,7 @@ class ForkingMap(MutableMapping[str, V]):
 
     def _owned(self, key: str) -> dict[str, V]:
         """Return the part of a key, to change it."""
-        at = hash(key) % _PARTS
+        at = hash(key) % PARTS
         if at not in self._own:
             self._parts[at] = self._parts[at].copy()
             self._own.add(at)

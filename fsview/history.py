@@ -21,9 +21,11 @@ from functools import cached_property
 from typing import Final
 
 from fsview.delta import NOTHING, taken_back
+from fsview.link import Branch, Link
 from fsview.packed import PartitionVersion
+from fsview.retained import branch_bytes, memo_bytes
 from fsview.snapshot import Snapshot
-from fsview.sync import Step, advanced, key_of, stepped, version_after
+from fsview.sync import Step, key_of, version_after
 from fsview.uncommitted import without_uncommitted
 from timeline.completion import CompletionTimes
 from timeline.instant import CLEAN, Instant
@@ -35,78 +37,6 @@ BRANCHED: Final = 20_000
 
 NO_INSTANT: Final = ("", "0")
 """``lastinstantts`` of a client whose timeline is empty."""
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """One snapshot and the step that led to it.
-
-    Attributes:
-        snapshot: The snapshot.
-        step: From the link before; ``None`` for the first, and where only the timeline was tidied.
-        barred: Whether no client may be answered from it any more.
-        anew: Whether the table was loaded anew: what lies before it can't be derived from it.
-        unclear: Partitions to be listed again from here on, whatever was listed before.
-    """
-
-    snapshot: Snapshot
-    step: Step | None = None
-    barred: bool = False
-    anew: bool = False
-    unclear: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class Branch:
-    """The way from a snapshot that was never held to one that is kept.
-
-    Of the snapshots in between only the steps are kept, so a branch is as long as what happened.
-
-    Attributes:
-        start: The snapshot that was never held.
-        steps: What happened since, in order.
-        onto: The kept snapshot.
-    """
-
-    start: Snapshot
-    steps: tuple[Step, ...]
-    onto: Snapshot
-
-    @property
-    def links(self) -> tuple[Link, ...]:
-        """The links from ``start`` to ``onto``; ``start`` stands for every snapshot in between."""
-        snapshots = (*(self.start for _ in self.steps[1:]), self.onto)
-        steps = self.steps or (None,)
-        return Link(self.start), *map(Link, snapshots, steps)
-
-
-def walked(
-    snapshot: Snapshot,
-    steps: Iterable[Step],
-    completion: Callable[[Timeline], CompletionTimes],
-    leftovers: Callable[[Step], Collection[str]] = lambda _: (),
-    *,
-    kept: int | None = None,
-) -> Iterator[Link]:
-    """Yield a link for each step, the first from ``snapshot``.
-
-    Args:
-        snapshot: Where the way begins.
-        steps: In the order in which they happened.
-        completion: Completion times seen from an active timeline.
-        leftovers: The partitions that were listed while a step's instant was in flight.
-        kept: How many links are wanted, the last ones; ``None``: all. Of a long way only they have
-            timelines made.
-    """
-    steps = tuple(steps)
-    begin = 0 if kept is None else max(0, len(steps) - kept)
-    for step in steps[:begin]:
-        snapshot = advanced(snapshot, step, snapshot.active, snapshot.completion, leftovers(step))
-    active = stepped(snapshot.active, *steps[:begin])
-    for step in steps[begin:]:
-        active = stepped(active, step)
-        snapshot = advanced(snapshot, step, active, completion(active), leftovers(step))
-        yield Link(snapshot, step)
 
 
 @dataclass(frozen=True)
@@ -191,7 +121,10 @@ class History:
 
     def extended(self, links: Collection[Link], retained: int) -> History:
         """Return this history with links put behind it, the oldest dropped beyond ``retained``."""
-        return self._of((*self.links, *links)[-retained:])
+        row = list(self.links)
+        for link in links:
+            row.append(link.behind(row[-1]) if row else link)
+        return self._of(tuple(row[-retained:]))
 
     def without_oldest(self) -> History:
         """Return this history without its first link."""
@@ -199,7 +132,9 @@ class History:
 
     def with_newest(self, snapshot: Snapshot) -> History:
         """Return this history with another newest snapshot, of the same files and hashes."""
-        return self._of((*self.links[:-1], replace(self.links[-1], snapshot=snapshot)))
+        *before, last = self.links
+        last = replace(last, snapshot=snapshot)
+        return self._of((*before, last.behind(before[-1]) if before else last))
 
     def with_branch(self, branch: Branch, retained: int) -> History:
         """Return this history with a branch.
@@ -207,8 +142,21 @@ class History:
         The oldest branches are dropped, beyond ``retained`` and as long as all together hold more
         than ``BRANCHED``; steps that branches share count once.
         """
-        branches = (*self.branches, branch)[-retained:]
+        known = {id(step) for other in self.branches for step in other.steps}
+        own = branch_bytes(branch.start, (s for s in branch.steps if id(s) not in known))
+        branches = (*self.branches, replace(branch, own_bytes=own))[-retained:]
         return replace(self, branches=branches[-_how_many_fit(branches) :])
+
+    def without_oldest_branch(self) -> History:
+        """Return this history without its first branch."""
+        return replace(self, branches=self.branches[1:])
+
+    @cached_property
+    def retained_bytes(self) -> int:
+        """What is kept for clients that are behind, beside the newest snapshot and packed files."""
+        links = sum(link.keeps_bytes for link in self.links[1:])
+        older = (*(link.snapshot for link in self.links[:-1]), *(b.start for b in self.branches))
+        return links + sum(map(memo_bytes, older)) + sum(b.own_bytes for b in self.branches)
 
     def _of(self, links: tuple[Link, ...]) -> History:
         """Return a history of these links with the branches that still lead to one of them."""

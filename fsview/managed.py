@@ -76,8 +76,7 @@ class ViewManager:
         self._open = opener
         self._retained = retained_snapshots
         self.stores = stores or Stores()
-        if not self.stores.lasts:  # else they take no memory to speak of
-            self.stores.retained.evict = self._drop_snapshots
+        self.stores.retained.evict = self._drop_snapshots
         for root in roots:
             self.add_root(root)
 
@@ -220,10 +219,11 @@ class ViewManager:
                 clock=self._clock,
                 retained_snapshots=self._retained,
                 store=store,
+                share=self.stores.budget.share(self.stores.retained),
             )
             table.newest()
         except BaseException:
-            store.close()
+            (store if table is None else table).close()
             raise
         with self._lock:
             self._tables[table_id] = table

@@ -137,6 +137,18 @@ class Snapshot:
         # Few instants write many files, and the answer never changes for a snapshot.
         return {}
 
+    @property
+    def timelines(self) -> tuple[Timeline, ...]:
+        """The timelines that it has by now; some may be the same."""
+        made = vars(self).get("write_timeline")
+        writes = () if made is None else (made,)
+        return (self.active, self.timeline, self.client_timeline, *writes)
+
+    @property
+    def remembered(self) -> int:
+        """How many of the times asked for are remembered."""
+        return len(self._visible) + self.completion.remembered
+
     @cached_property
     def pending_clustering_times(self) -> frozenset[str]:
         """Requested times of the clusterings that pend on the active timeline."""

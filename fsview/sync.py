@@ -198,11 +198,10 @@ def advanced(
             if len(left) != len(operations):
                 ended |= {partition for partition, _ in operations.keys() - left.keys()}
                 changes[name] = left
-        changes["pending_clustering"] = {
-            key: pending
-            for key, pending in snapshot.pending_clustering.items()
-            if pending.requested_time != time
-        }
+        clustering = snapshot.pending_clustering
+        others = {key: i for key, i in clustering.items() if i.requested_time != time}
+        if len(others) != len(clustering):  # else both snapshots have the one mapping
+            changes["pending_clustering"] = others
     elif action == COMPACTION:
         changes["pending_compaction"] = {**snapshot.pending_compaction, **step.compactions}
     elif action == LOG_COMPACTION:
@@ -347,11 +346,7 @@ def settled(
         completion=completion,
         pending_compaction=_still_pending(snapshot.pending_compaction, pending),
         pending_log_compaction=_still_pending(snapshot.pending_log_compaction, pending),
-        pending_clustering={
-            key: pending[instant.requested_time]
-            for key, instant in snapshot.pending_clustering.items()
-            if instant.requested_time in pending
-        },
+        pending_clustering=_moved_on(snapshot.pending_clustering, pending),
         replaced=snapshot.replaced if replaced is None else replaced,
         epoch=snapshot.epoch + (moved or gone),
     )
@@ -359,5 +354,19 @@ def settled(
 
 def _still_pending(
     operations: Mapping[GroupKey, CompactionOperation], pending: Mapping[str, Instant]
-) -> dict[GroupKey, CompactionOperation]:
-    return {key: op for key, op in operations.items() if op.compaction_instant in pending}
+) -> Mapping[GroupKey, CompactionOperation]:
+    """Return the operations that still pend: the mapping itself, if all do."""
+    left = {key: op for key, op in operations.items() if op.compaction_instant in pending}
+    return operations if len(left) == len(operations) else left
+
+
+def _moved_on(
+    clustering: Mapping[GroupKey, Instant], pending: Mapping[str, Instant]
+) -> Mapping[GroupKey, Instant]:
+    """Return the clusterings that still pend, as they do now: the mapping itself, if so before."""
+    now = {
+        key: pending[instant.requested_time]
+        for key, instant in clustering.items()
+        if instant.requested_time in pending
+    }
+    return clustering if now == clustering else now

@@ -20,6 +20,7 @@ from fsview.packed import PartitionVersion
 from fsview.rebuilt import Pause
 from fsview.snapshot import GroupKey, Snapshot
 from fsview.store.base import Store
+from fsview.store.budget import Share
 from fsview.store.memory import MemoryStore
 from fsview.sync import key_of
 from timeline.clock import Clock, SystemClock
@@ -50,6 +51,7 @@ class TableView:
         clock: Clock | None = None,
         retained_snapshots: int = RETAINED_SNAPSHOTS,
         store: Store | None = None,
+        share: Share | None = None,
     ) -> None:
         """Make a view of the table at the storage's base path; reads nothing yet.
 
@@ -59,6 +61,8 @@ class TableView:
             clock: To time syncs by.
             retained_snapshots: How many snapshots are kept for clients that are behind.
             store: Where its packed files lie; ``None``: in memory. ``close`` closes it.
+            share: Of the account of what is kept for clients that are behind; ``close`` gives it
+                back, ``None``: nobody counts.
         """
         self._store = store or MemoryStore()
         self.storage = storage
@@ -70,6 +74,7 @@ class TableView:
             retained=retained_snapshots,
             store=self._store,
             on_another_table=self.clear_loaded,
+            share=share,
         )
         self.table_id = self._follower.table_id
         self._loader = PartitionLoader(self._follower, on_forgotten=self._unmark)
@@ -252,6 +257,7 @@ class TableView:
 
     def close(self) -> None:
         """Give back what the store holds; views can't be asked any more."""
+        self._follower.close()
         self._store.close()
 
     def status(self) -> dict[str, Any]:
@@ -266,6 +272,7 @@ class TableView:
                 for (kind, cause), count in sorted(self.storage.calls.snapshot().items())
             ],
             "snapshots": 0 if history is None else len(history.links),
+            "retained_bytes": 0 if history is None else history.retained_bytes,
             "last_instant": None if newest is None else str(newest.timeline.last),
             "partitions_loaded": len(versions),
             "store": self._store.status(),

@@ -106,6 +106,11 @@ class CompletionTimes:
             shared = _ArchivedTimes(start)
         return cls(timeline, first_write, shared)
 
+    @property
+    def remembered(self) -> int:
+        """How many of the times asked for are remembered."""
+        return len(self._asked)
+
     def is_completed(self, requested_time: str) -> bool:
         """Whether the instant completed; what is older than the timeline counts as completed."""
         return self._known(requested_time) is not None or requested_time < self._first_write

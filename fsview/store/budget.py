@@ -7,6 +7,7 @@ process takes; owners count the overhead of their objects too.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -41,6 +42,43 @@ class Account:
             self.used += size
 
 
+class Share:
+    """What one holder has of an account; its holder's lock guards it.
+
+    Attributes:
+        held: How many bytes it holds now.
+    """
+
+    __slots__ = ("_account", "_budget", "_closed", "held")
+
+    def __init__(self, budget: Budget, account: Account) -> None:
+        self._budget = budget
+        self._account = account
+        self._closed = False
+        self.held = 0
+
+    @classmethod
+    def unbounded(cls) -> Share:
+        """Return a share of a budget of its own, which is never exceeded."""
+        budget = Budget(sys.maxsize)
+        return cls(budget, budget.account("all"))
+
+    def hold(self, size: int) -> None:
+        """Take it that so many bytes are held now; never evicts. Nothing, once it is closed."""
+        size = 0 if self._closed else size
+        self._account.add(size - self.held)
+        self.held = size
+
+    def close(self) -> None:
+        """Give all of it back for good."""
+        self._closed = True
+        self.hold(0)
+
+    def make_room(self) -> None:
+        """See ``Budget.make_room``."""
+        self._budget.make_room()
+
+
 class Budget:
     """A limit for the bytes of all accounts together.
 
@@ -66,6 +104,10 @@ class Budget:
     def used(self) -> int:
         """Bytes of all accounts."""
         return sum(account.used for account in self._accounts)
+
+    def share(self, account: Account) -> Share:
+        """Return a new holder's share of an account, which is nothing yet."""
+        return Share(self, account)
 
     def make_room(self, *, wait: bool = False) -> None:
         """Evict until the limit is kept, or nobody gives any more.
