@@ -79,7 +79,7 @@ class LocalView(FileSystemView):
         """See ``FileSystemView``; in order of partition and file id.
 
         A client's hash doesn't say which log compactions it knows of, so those planned since pend
-        for it, too (pinned.md, rule 7).
+        for it, too, and the timeline is looked at for them each time (pinned.md, rule 7).
         """
         operations = self.table.log_compactions_of(self.snapshot)
         return tuple(operation for _, operation in sorted(operations.items()))
@@ -89,7 +89,8 @@ class LocalView(FileSystemView):
 
         A clustering whose plan is on storage pends for this view as long as it isn't completed at
         the view's instant, whenever it was planned: an older view still shows the groups that it
-        replaced, and a writer asks this before it updates them (pinned.md, rule 7).
+        replaced, and a writer asks this before it updates them (pinned.md, rule 7). So the timeline
+        is looked at each time.
         """
         pending = self.table.clustering_of(self.snapshot)
         return tuple(

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from fsview.checking import Checked, PartitionChecker
 from fsview.follower import TimelineFollower
+from fsview.history import History
 from fsview.loader import GoOn, PartitionLoader
 from fsview.local import LocalView
 from fsview.metrics import Metrics
@@ -183,26 +184,48 @@ class TableView:
         return self._loader.load_all(snapshot)
 
     def clustering_of(self, snapshot: Snapshot) -> dict[GroupKey, Instant]:
-        """Return what pends for a client: every plan on storage not completed at its snapshot."""
-        newest, there = self._follower.newest(), self._follower.history.there_since(snapshot)
-        held = snapshot.pending_clustering.items()
-        pending = {**newest.pending_clustering, **{k: i for k, i in held if key_of(i) in there}}
-        for step in self._follower.history.planned_since(snapshot):
+        """Return what pends for a client: every plan on storage not completed at its snapshot.
+
+        Raises:
+            StorageError: The timeline could not be read; nothing older is answered.
+            CorruptMetadataError: A plan could not be understood; likewise.
+
+        Cost: as of ``sync``, each time.
+        """
+        history = self._looked_at()
+        there, held = history.there_since(snapshot), snapshot.pending_clustering.items()
+        pending = {
+            **history.newest.pending_clustering,
+            **{key: instant for key, instant in held if key_of(instant) in there},
+        }
+        for step in history.planned_since(snapshot):
             pending.update(step.clustering)
         return pending
 
     def log_compactions_of(self, snapshot: Snapshot) -> dict[GroupKey, CompactionOperation]:
-        """Return what pends for a client: every plan on storage not completed at its snapshot."""
-        newest, there = self._follower.newest(), self._follower.history.there_since(snapshot)
-        held = snapshot.pending_log_compaction.items()
+        """Return what pends for a client: every plan on storage not completed at its snapshot.
+
+        Raises and costs what ``clustering_of`` does.
+        """
+        history = self._looked_at()
+        there, held = history.there_since(snapshot), snapshot.pending_log_compaction.items()
         pending = {
-            **newest.pending_log_compaction,
-            **{k: op for k, op in held if (op.compaction_instant, DELTA_COMMIT) in there},
+            **history.newest.pending_log_compaction,
+            **{key: op for key, op in held if (op.compaction_instant, DELTA_COMMIT) in there},
         }
-        for step in self._follower.history.planned_since(snapshot):
+        for step in history.planned_since(snapshot):
             if step.instant.action == LOG_COMPACTION:
                 pending.update(step.compactions)
         return pending
+
+    def _looked_at(self) -> History:
+        """Return the history in step with the timeline as it was after the caller came.
+
+        A client's hash doesn't say which plans there are: they may have come, or gone, since the
+        last look.
+        """
+        self._follower.sync()
+        return self._follower.history
 
     def newest_if_only_cleaned(self, snapshot: Snapshot) -> Snapshot | None:
         """Return the newest snapshot if cleans and nothing else came after this one."""

@@ -27,6 +27,7 @@ from tests.kit.troubled_storage import (
     cuts,
     expected,
     foreign,
+    held_answers,
     loaded,
     steps_of,
 )
@@ -156,7 +157,7 @@ def test_what_a_sync_reads_may_be_damaged(scenario: str) -> None:
                     held = table.newest().snapshot
                     storage.step(step)
             others.append(storage.now.read(path))
-        assert answers(table.newest(), scenario) == expected(scenario, before)
+        assert not changed(held_answers(table.newest(), scenario), expected(scenario, before))
         table.sync()
         assert answers(table.newest(), scenario) == expected(scenario, step)
         before = step
@@ -213,7 +214,8 @@ def test_properties_that_are_gone_leave_the_view_as_it_was(damage: Damage) -> No
     with storage.damaged(CONFIG_PATH, damage):
         with pytest.raises(StrandlineError, match=r"hoodie\.properties"):
             table.sync()
-        assert answers(table.newest(), "cow_basic_v9") == expected("cow_basic_v9", 2)
+        held = held_answers(table.newest(), "cow_basic_v9")
+        assert not changed(held, expected("cow_basic_v9", 2))
         with pytest.raises(StrandlineError, match=r"hoodie\.properties"):
             TableView(storage).newest()
     table.sync()

@@ -22,7 +22,7 @@ from fsview.table_view import TableView
 from fsview.wire import PathForms
 from tests.kit import golden
 from tests.kit.small_table import SmallTable
-from tests.kit.troubled_storage import answers, changed, cuts, expected, foreign
+from tests.kit.troubled_storage import answers, changed, cuts, expected, foreign, held_answers
 from timeline.errors import (
     CorruptMetadataError,
     InstantNotFoundError,
@@ -390,7 +390,7 @@ def test_a_real_disk(tmp_path: Path, damage: Callable[[Path], None], which: str)
     base = disk(tmp_path, 2)
     view = TableView(LocalStorage(str(base)))
     view.newest().load_all_partitions()
-    before = answers(view.newest(), "cow_basic_v9")
+    before = held_answers(view.newest(), "cow_basic_v9")
     disk(tmp_path, 3)
     path = base / CONFIG_PATH
     if which == "commit":
@@ -402,7 +402,7 @@ def test_a_real_disk(tmp_path: Path, damage: Callable[[Path], None], which: str)
     # What is no file is no instant either: then nothing has happened yet, and nothing is refused.
     with perhaps_refused(path.name):
         view.sync()
-    assert not changed(answers(view.newest(), "cow_basic_v9"), before)
+    assert not changed(held_answers(view.newest(), "cow_basic_v9"), before)
     if path.is_dir():
         path.rmdir()
     else:

@@ -272,8 +272,8 @@ def partitions_of(scenario: str) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def answers(view: LocalView, scenario: str) -> dict[str, Any]:
-    """Return what a view says of a table: every file it shows, in its slice, and what pends.
+def held_answers(view: LocalView, scenario: str) -> dict[str, Any]:
+    """Return what a view says of a table that is loaded, without a look at its storage.
 
     An answer that is refused is ``"refused"``.
     """
@@ -282,9 +282,6 @@ def answers(view: LocalView, scenario: str) -> dict[str, Any]:
         "compactions": sorted(
             (o.partition, o.file_id, o.compaction_instant)
             for o in view.pending_compaction_operations()
-        ),
-        "clusterings": sorted(
-            (o.partition, o.file_id) for o in view.file_groups_in_pending_clustering()
         ),
     }
     for partition in partitions_of(scenario):
@@ -296,9 +293,15 @@ def answers(view: LocalView, scenario: str) -> dict[str, Any]:
     return found
 
 
+def answers(view: LocalView, scenario: str) -> dict[str, Any]:
+    """Return what a view says of a table: every file it shows, in its slice, and what pends."""
+    clusterings = sorted((o.partition, o.file_id) for o in view.file_groups_in_pending_clustering())
+    return {**held_answers(view, scenario), "clusterings": clusterings}
+
+
 def changed(said: dict[str, Any], right: dict[str, Any]) -> list[str]:
-    """Return the names of the answers that differ."""
-    return [name for name in right if said.get(name) != right[name]]
+    """Return the names of the answers that differ, of those that there are."""
+    return [name for name in said if said[name] != right[name]]
 
 
 def changed_since(said: dict[str, Any], then: dict[str, Any]) -> list[str]:
@@ -308,7 +311,7 @@ def changed_since(said: dict[str, Any], then: dict[str, Any]) -> list[str]:
     """
     return [
         name
-        for name in then
+        for name in said
         if said[name] != "refused"
         and said[name] != then[name]
         and not (name == "clusterings" and set(then[name]) <= set(said[name]))

@@ -1,0 +1,120 @@
+"""Plans that the hash of a client's timeline doesn't say: storage is asked each time."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from fsview.local import LocalView
+from fsview.table_view import TableView
+from tests.kit.model import services, writes
+from tests.kit.model.asking import Pin
+from tests.kit.model.cases import GROUP, a_table
+from tests.kit.model.table import ModelTable
+from timeline.errors import StorageUnavailableError
+from timeline.instant import State
+
+PATIENCE_S = 10.0
+
+KINDS = pytest.mark.parametrize("kind", ["clustering", "log compaction"])
+
+
+def table_of(kind: str) -> ModelTable:
+    """Return a table with a group that may be planned for."""
+    table = a_table(9, "MERGE_ON_READ")
+    if kind == "log compaction":
+        for _ in range(2):
+            writes.complete(table, writes.begin(table, [(GROUP, "log")]))
+    return table
+
+
+def plan(table: ModelTable, kind: str) -> None:
+    """Put a plan on the timeline."""
+    if kind == "clustering":
+        services.request_clustering(table, [GROUP])
+    else:
+        services.request_compaction(table, [GROUP], logs_only=True)
+
+
+def pending(view: LocalView, kind: str) -> list[tuple[str, str]]:
+    """Return the groups that pend for a view."""
+    found = (
+        view.file_groups_in_pending_clustering()
+        if kind == "clustering"
+        else view.pending_log_compaction_operations()
+    )
+    return [(operation.partition, operation.file_id) for operation in found]
+
+
+@KINDS
+def test_a_plan_that_only_storage_has_pends_for_who_asks(kind: str) -> None:
+    table = table_of(kind)
+    view = TableView(table.storage)
+    view.newest().load_all_partitions()
+    client = Pin.of(table)
+    held = view.at(client.last_instant, client.timeline_hash)
+    assert pending(held, kind) == []
+    plan(table, kind)
+    assert Pin.of(table).timeline_hash == client.timeline_hash
+    before = table.storage.calls.snapshot()
+    assert pending(held, kind) == [GROUP]
+    assert pending(view.at(client.last_instant, client.timeline_hash), kind) == [GROUP]
+    after = table.storage.calls.snapshot()
+    assert after["list", "sync"] - before.get(("list", "sync"), 0) == 2, "a look for each question"
+
+
+@KINDS
+def test_a_plan_that_is_gone_pends_for_nobody(kind: str) -> None:
+    table = table_of(kind)
+    plan(table, kind)
+    view = TableView(table.storage)
+    client = Pin.of(table)
+    held = view.at(client.last_instant, client.timeline_hash)
+    assert pending(held, kind) == [GROUP]
+    (write,) = [write for write in table.writes if not write.completion]
+    table.remove(write.instant, State.REQUESTED)
+    assert pending(held, kind) == []
+
+
+@KINDS
+def test_no_plans_are_answered_while_storage_is_away(kind: str) -> None:
+    table = table_of(kind)
+    view = TableView(table.storage)
+    client = Pin.of(table)
+    held = view.at(client.last_instant, client.timeline_hash)
+    assert pending(held, kind) == []
+
+    def fail(what: str, path: str) -> None:
+        raise StorageUnavailableError(f"injected: {what} {path}")
+
+    table.storage.fail.append(fail)
+    with pytest.raises(StorageUnavailableError, match="injected"):
+        pending(held, kind)
+    assert held.pending_compaction_operations() == (), "the hash says which compactions there are"
+    table.storage.fail.remove(fail)
+    plan(table, kind)
+    assert pending(held, kind) == [GROUP]
+
+
+def test_a_look_under_way_is_not_shared_by_who_comes_during_it() -> None:
+    table = table_of("clustering")
+    view = TableView(table.storage)
+    held = view.newest()
+    began, may_go_on = threading.Event(), threading.Event()
+
+    def wait(what: str, path: str) -> None:
+        if what == "list":
+            began.set()
+            assert may_go_on.wait(PATIENCE_S)
+
+    with ThreadPoolExecutor(7) as pool:
+        table.storage.fail.append(wait)
+        first = pool.submit(pending, held, "clustering")
+        assert began.wait(PATIENCE_S)
+        plan(table, "clustering")
+        later = [pool.submit(pending, held, "clustering") for _ in range(6)]
+        may_go_on.set()
+        first.result(PATIENCE_S)
+        assert [future.result(PATIENCE_S) for future in later] == [[GROUP]] * 6
