@@ -22,6 +22,7 @@ LONG = {
     "benchmarks/test_markers.py",
     "benchmarks/test_stores.py",
     "benchmarks/test_view.py",
+    "executor_proxy/test_lean_executor.py",
     "fsview/store/test_rocksdb_faults.py",
     "fsview/test_follow.py",
     "fsview/test_machine.py",
@@ -29,6 +30,7 @@ LONG = {
     "fsview/test_store_faults.py",
     "fsview/test_stores_machine.py",
     "strandline/clean/test_model.py",
+    "strandline/service/test_first_questions.py",
     "strandline/service/test_golden_http.py",
     "strandline/service/test_service_faults.py",
     "strandline/service/test_timeline_service.py",
@@ -36,6 +38,7 @@ LONG = {
     "strandline/write/test_faults.py",
 }
 LONG_TESTS = {
+    "strandline/service/test_answers_bounded.py::test_what_is_kept_is_counted_with_its_key",
     "strandline/service/test_manifests.py::test_the_command_starts_and_is_ready",
     "strandline/service/test_protocol.py::test_both_ways_answer_the_same_bytes",
     "strandline/service/test_pinned_http.py::test_a_client_from_before_a_hundred_commits_costs_nothing",

@@ -282,6 +282,7 @@ def test_files_that_say_nothing_known() -> None:
         plan_type("commit")
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("filling", ["[],", "{},", "0,", "[{}],"])
 def test_json_of_nothing_but_values_is_corrupt(filling: str) -> None:
     """Issue 12, line 18: it would be thirty times its size in memory."""
@@ -291,6 +292,7 @@ def test_json_of_nothing_but_values_is_corrupt(filling: str) -> None:
             read()
 
 
+@pytest.mark.property
 def test_large_json_as_writers_lay_it_out_is_dense_by_far_less() -> None:
     schema = json.dumps({"fields": [{"name": "f", "type": ["null", "long"]}] * 30})
     stat = WriteStat("f", "p/f_1-0-1_20261121090000001.parquet", file_size_in_bytes=1)
