@@ -157,32 +157,30 @@ class ServiceProtocol(asyncio.Protocol):
         """Answer now if the answer is ready; else go the long way."""
         if self._deaf:
             raise RefusedError(400, "request after the last one")
+        incoming, peer, reception = self._incoming, self._peer, self._reception
+        method, version = incoming.parser.get_method(), incoming.parser.get_http_version()
         try:
-            self._take(target, headers)
+            fields = checked_fields(headers, method, version)
+            bearer = fields.get(b"authorization")
+            if not (peer.has_all or reception.admission.bears_token(bearer)):
+                check_admitted(reception.admission, peer.free, target, fields, method)
+            if (
+                self._current is None
+                and incoming.keeps
+                and not self._paused
+                and not self._only_probes
+                and method == b"GET"
+                and version == "1.1"
+                and not self._transport.is_closing()
+            ):
+                response = reception.hot.respond(target, fields)
+                if response is not None:
+                    self._transport.write(response)
+                    return
+            self._hand_on(target, headers)
         except RefusedError as refused:
             refused.target = target
             raise
-
-    def _take(self, target: bytes, headers: Headers) -> None:
-        incoming, admission = self._incoming, self._reception.admission
-        method, version = incoming.parser.get_method(), incoming.parser.get_http_version()
-        fields = checked_fields(headers, method, version)
-        if not (self._peer.has_all or admission.bears_token(fields.get(b"authorization"))):
-            check_admitted(admission, self._peer.free, target, fields, method)
-        if (
-            self._current is None
-            and incoming.keeps
-            and not self._paused
-            and not self._only_probes
-            and method == b"GET"
-            and version == "1.1"
-            and not self._transport.is_closing()
-        ):
-            response = self._reception.hot.respond(target, fields)
-            if response is not None:
-                self._transport.write(response)
-                return
-        self._hand_on(target, headers)
 
     def take_no_more(self) -> None:
         """Throw away what follows the last request."""
