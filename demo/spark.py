@@ -140,7 +140,11 @@ def start_session(
     settings = {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
-        "spark.driver.extraJavaOptions": f"{_SHORT_LIVED} -Dlog4j2.configurationFile={logging}",
+        # A JVM doesn't know of TMPDIR.
+        "spark.driver.extraJavaOptions": (
+            f"{_SHORT_LIVED} -Dlog4j2.configurationFile={logging}"
+            f' "-Djava.io.tmpdir={tempfile.gettempdir()}"'
+        ),
         "spark.driver.memory": "1g",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
