@@ -96,7 +96,7 @@ class Instant:
     state: State
     completion_time: str | None = field(default=None, compare=False)
     legacy: bool = field(default=False, compare=False)
-    size_bytes: int | None = field(default=None, compare=False)
+    size_bytes: int | None = field(default=None, compare=False, repr=False)
 
     @property
     def is_completed(self) -> bool:
