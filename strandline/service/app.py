@@ -17,7 +17,7 @@ from flask import Flask, Response, request
 from strandline.service.admission import NOTHING, Admission, right_for
 from strandline.service.answers import Answers
 from strandline.service.exchange import WHY
-from strandline.service.handling import Handler, reply_to, shown, unauthorized, why
+from strandline.service.handling import Handler, reply_to, shown, why
 from strandline.service.instant_states import InstantStates
 from strandline.service.marker_routes import add_marker_routes
 from strandline.service.markers import MarkerService
@@ -33,6 +33,7 @@ from strandline.service.replies import (
     failure,
     json_reply,
     success,
+    unauthorized,
 )
 from strandline.service.view_routes import add_view_routes
 from strandline.service.writer_routes import add_writer_routes

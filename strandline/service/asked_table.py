@@ -12,10 +12,8 @@ from urllib.parse import unquote_plus
 
 from fsview.routes import BASE_PATH, PREFIX
 from fsview.strays import PATH_CHARACTERS
-from strandline.service.marker_routes import MARKER_DIRECTORY
-from strandline.service.paths import MARKERS
+from strandline.service.paths import INSTANT_STATES, MARKER_DIRECTORY, MARKERS, STATES_DIRECTORY
 from strandline.service.thread_shares import NO_TABLE
-from strandline.service.writer_routes import INSTANT_STATES, STATES_DIRECTORY
 from timeline.table_config import META_FOLDER
 
 _NAMED_BY: Final[Mapping[str, str]] = {

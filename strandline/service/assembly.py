@@ -17,6 +17,7 @@ from fsview.store.open import Stores
 from strandline.service.admission import Admission
 from strandline.service.answers import REQUESTS, Answers
 from strandline.service.app import create_app
+from strandline.service.asgi import Application, ServiceApp
 from strandline.service.checks import SamplingCheck, Waiter
 from strandline.service.hot import HotCount, HotPath
 from strandline.service.instant_states import InstantStates
@@ -90,6 +91,14 @@ class Parts:
         )
         paths = (rule.rule for rule in self.flask.url_map.iter_rules())
         self.refusals = Refusals(self._clock, paths)
+
+    def application(self, rest: Application) -> ServiceApp:
+        """Return what answers the requests that aren't answered from ready bytes.
+
+        Args:
+            rest: Runs the Flask app on threads.
+        """
+        return ServiceApp(self.markers, self.readiness, rest)
 
     def status(self) -> dict[str, Any]:
         """Return counters and figures of the service and its tables, fit for JSON."""

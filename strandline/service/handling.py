@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from http import HTTPStatus
-from typing import Final
 
 from flask import request
 from werkzeug.exceptions import HTTPException
@@ -27,8 +26,6 @@ from strandline.service.replies import (
 from timeline.errors import InputError, StrandlineError
 
 logger = logging.getLogger(__name__)
-
-UNAUTHORIZED: Final = "this service wants its bearer token in Authorization"
 
 Handler = Callable[[], Reply]
 Add = Callable[[str, str, Handler], None]
@@ -78,9 +75,3 @@ def reply_to(error: BaseException, accept: str, path: str) -> Reply:
 def why(error: BaseException) -> tuple[str, str] | None:
     """Return an error's code and text, for the log; ``None`` where its status says all."""
     return (error.code, str(error)) if isinstance(error, StrandlineError) else None
-
-
-def unauthorized(accept: str) -> Reply:
-    """Return the answer to a request without the service's token."""
-    reply = failure(HTTPStatus.UNAUTHORIZED, UNAUTHORIZED, accept)
-    return replace(reply, headers={"www-authenticate": "Bearer"})

@@ -21,10 +21,9 @@ from urllib.parse import unquote
 import httptools
 
 from strandline.service.admission import Admission, Right, right_for
-from strandline.service.handling import UNAUTHORIZED, unauthorized
 from strandline.service.incoming import RefusedError
 from strandline.service.reception import Fields, Headers
-from strandline.service.replies import JSON, TEXT
+from strandline.service.replies import JSON, TEXT, UNAUTHORIZED, unauthorized
 
 _ONCE: Final = (b"host", b"authorization")
 _WITHOUT_HOST: Final = frozenset({"0.9", "1.0"})

@@ -14,8 +14,9 @@ from urllib.parse import parse_qsl
 from strandline.service.exchange import WHY
 from strandline.service.handling import json_body, reply_to, required, why
 from strandline.service.loop_answers import LoopAnswers
-from strandline.service.marker_routes import EARLY_CONFLICTS, MARKER_DIRECTORY, MARKER_NAME
+from strandline.service.marker_routes import EARLY_CONFLICTS, MARKER_NAME
 from strandline.service.markers import MarkerService
+from strandline.service.paths import MARKER_DIRECTORY
 from strandline.service.query_text import REMEMBERED_BYTES, unquoted
 from strandline.service.replies import Reply
 from strandline.service.wsgi import RawHeaders, Scope, Send, send_reply, send_whole

@@ -10,10 +10,9 @@ from typing import Final
 
 from strandline.service.handling import Add, json_body, parameters, required, shown
 from strandline.service.markers import MarkerService
-from strandline.service.paths import CREATE_MARKER, MARKERS
+from strandline.service.paths import CREATE_MARKER, MARKER_DIRECTORY, MARKERS
 from strandline.service.replies import Reply
 
-MARKER_DIRECTORY: Final = "markerdirpath"
 MARKER_NAME: Final = "markername"
 EARLY_CONFLICTS: Final = "basepath"
 """Sent by writers that want early conflicts found; what it says is in the directory's path too."""

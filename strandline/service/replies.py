@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from itertools import chain
 from typing import Any, Final
@@ -187,3 +187,12 @@ def _pretty(value: Any, depth: int) -> str:
 
 def _text(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
+
+
+UNAUTHORIZED: Final = "this service wants its bearer token in Authorization"
+
+
+def unauthorized(accept: str) -> Reply:
+    """Return the answer to a request without the service's token."""
+    reply = failure(HTTPStatus.UNAUTHORIZED, UNAUTHORIZED, accept)
+    return replace(reply, headers={"www-authenticate": "Bearer"})

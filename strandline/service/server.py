@@ -25,7 +25,6 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from strandline.service.asgi import ServiceApp
 from strandline.service.handshake import TlsListener
 from strandline.service.options import ServerOptions
 from strandline.service.protocol import protocol_for
@@ -130,7 +129,7 @@ class ServiceServer:
         self, loop: asyncio.AbstractEventLoop, wsgi: WsgiBridge, started: Callable[[], None]
     ) -> None:
         reception = Reception(
-            ServiceApp(self.parts.markers, self.parts.readiness, wsgi),
+            self.parts.application(wsgi),
             self.hot or self.parts.hot,
             self.parts.admission,
             self.options.limits,

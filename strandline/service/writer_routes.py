@@ -11,11 +11,10 @@ from typing import Final
 from strandline.service.handling import Add, json_body, parameters, required, shown
 from strandline.service.instant_states import InstantStates
 from strandline.service.partitioner import BucketRange, RemotePartitioner, count_of
+from strandline.service.paths import INSTANT_STATES, STATES_DIRECTORY
 from strandline.service.replies import Reply
 
 PARTITION_INDEX: Final = "/v1/hoodie/partitioner/getpartitionindex"
-INSTANT_STATES: Final = "/v1/hoodie/instantstate"
-STATES_DIRECTORY: Final = "instantstatedirpath"
 
 _BUCKETS: Final = "numbuckets"
 _PARTITIONS: Final = "partitionnum"

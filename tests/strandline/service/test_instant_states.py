@@ -12,7 +12,7 @@ import pytest
 from strandline.service import instant_states
 from strandline.service.assembly import Parts
 from strandline.service.instant_states import InstantState, InstantStates, split_directory, state_of
-from strandline.service.writer_routes import INSTANT_STATES
+from strandline.service.paths import INSTANT_STATES
 from tests.kit import golden
 from tests.kit.live_service import AppClient, HttpClient, parts_of
 from timeline.errors import InputError
