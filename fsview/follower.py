@@ -14,11 +14,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 from fsview.branches import read_branch, shared_branch
 from fsview.build import snapshot_of
 from fsview.follow import News, Reload, read_news
+from fsview.gathering import Gathering
 from fsview.history import History
 from fsview.link import Link, walked
 from fsview.metrics import Metrics
@@ -38,6 +39,8 @@ from timeline.storage.base import FileInfo, Storage
 from timeline.table_config import CONFIG_PATH
 from timeline.table_id import TableId
 from timeline.timeline import Timeline
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -100,6 +103,7 @@ class TimelineFollower:
         self._client: TableMetaClient | None = None
         self._properties: FileInfo | None = None
         self._syncs: SingleFlight[Snapshot] = SingleFlight()
+        self._gathering = Gathering(clock)
         self._reaching: Shared[None] = Shared()
         self._questions = Questions()
 
@@ -142,11 +146,22 @@ class TimelineFollower:
 
     # Syncs: one at a time.
 
-    def sync(self) -> Snapshot:
-        """Return the snapshot of the timeline as it is now; callers share one run."""
-        newest = self._syncs.run(self._sync)
+    def sync(self, *, since: int | None = None) -> Snapshot:
+        """Return the snapshot of the timeline as it is now; callers share one run.
+
+        Args:
+            since: What ``gathered`` told the caller, for whom a run that began after that will do.
+        """
+        newest = self._syncs.run(self._sync, since=since)
         self._share.make_room()
         return newest
+
+    def gathered(self, work: Callable[[], T]) -> tuple[T, int]:
+        """Return what some work returns, and since when a sync may have begun that comes after it.
+
+        Callers who work at the same time go on together (``fsview.gathering``), and so share one.
+        """
+        return self._gathering.run(lambda: (work(), self._syncs.begun))
 
     def reload(self, cause: str) -> Snapshot:
         """Load the table anew, since what is held isn't what lies on storage.

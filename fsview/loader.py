@@ -300,10 +300,10 @@ class PartitionLoader:
         wanted = find
         for _ in range(ATTEMPTS):
             with follower.loading() as start:
-                loaded = wanted(start)
+                loaded, since = follower.gathered(partial(wanted, start))
                 if loaded is None:
                     return
-                looked = follower.sync()
+                looked = follower.sync(since=since)
                 found = look(follower.client_for("lookup"), start, loaded, looked)
                 if found is None:
                     continue

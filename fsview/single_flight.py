@@ -35,6 +35,11 @@ class _Flight(Generic[T]):
         """Whether there is an outcome, so that who comes now needs another run."""
         return self._outcome is not None
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether the outcome is an error."""
+        return isinstance(self._outcome, Exception)
+
     def run(self, work: Callable[[], T]) -> T:
         """Return the outcome of the first call that ends, by this caller or by one before it.
 
@@ -57,27 +62,42 @@ class SingleFlight(Generic[T]):
     A caller gets the outcome of the first run that starts after it came. An error goes to all who
     waited for that run, and to nobody else.
 
-    ``_lock`` guards which run is queued; ``_turn`` is held during a run. They are taken after the
-    lock of the flight, ``_lock`` last.
+    ``_lock`` guards which run is queued, which began last, and ``begun``; ``_turn`` is held during
+    a run. They are taken after the lock of the flight, ``_lock`` last.
+
+    Attributes:
+        begun: How many runs have begun.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._turn = threading.Lock()
         self._queued: _Flight[T] | None = None
+        self._last: _Flight[T] | None = None
+        self.begun = 0
 
-    def run(self, work: Callable[[], T]) -> T:
-        """Return what ``work`` returns, run here or by another caller."""
+    def run(self, work: Callable[[], T], *, since: int | None = None) -> T:
+        """Return what ``work`` returns, run here or by another caller.
+
+        Args:
+            work: What is to be done.
+            since: What ``begun`` was when the caller came, if that was before now: a run that has
+                begun since will do, also if it is over.
+        """
         with self._lock:
-            flight = self._queued
-            if flight is None or flight.is_over:
-                flight = self._queued = _Flight()
+            flight = self._last if since is not None and self.begun > since else None
+            if flight is None or flight.has_failed:
+                flight = self._queued
+                if flight is None or flight.is_over:
+                    flight = self._queued = _Flight()
         return flight.run(lambda: self._in_turn(flight, work))
 
     def _in_turn(self, flight: _Flight[T], work: Callable[[], T]) -> T:
         with self._turn:
             # From here on flight counts as started: a caller who comes now must queue behind it.
             with self._lock:
+                self.begun += 1
+                self._last = flight
                 if self._queued is flight:
                     self._queued = None
             return work()

@@ -1,0 +1,98 @@
+"""Callers that load together: they share one look at the timeline, and nobody waits for long."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from fsview.gathering import Gathering
+from fsview.single_flight import SingleFlight
+from fsview.table_view import TableView
+from tests.kit.small_table import SmallTable
+from timeline.clock import ManualClock
+
+PATIENCE_S = 30.0
+PARTITIONS = "abcd"
+
+
+def a_table() -> SmallTable:
+    """Return a table of four partitions."""
+    table = SmallTable()
+    for _ in range(3):
+        table.complete(table.begin([(partition, f"{partition}1-0") for partition in PARTITIONS]))
+    return table
+
+
+def test_callers_that_load_together_share_one_look_at_the_timeline() -> None:
+    table, clock = a_table(), ManualClock(0)
+    view = TableView(table.storage, clock=clock)
+    view.newest()
+    together = threading.Barrier(len(PARTITIONS), timeout=PATIENCE_S)
+
+    def list_together(kind: str, path: str) -> None:
+        if kind == "list" and path in PARTITIONS:
+            clock.advance(int(PATIENCE_S * 1000))  # so long they may wait for each other
+            together.wait()
+
+    table.storage.fail.append(list_together)
+    with ThreadPoolExecutor(len(PARTITIONS)) as pool:
+        shown = list(pool.map(lambda p: view.newest().latest_base_files(p), PARTITIONS))
+    assert [[file.file_id for file in files] for files in shown] == [[f"{p}1-0"] for p in "abcd"]
+    calls = table.storage.calls.snapshot()
+    assert (calls["list", "lookup"], calls["list", "sync"]) == (4, 1)
+
+
+def test_a_listing_that_hangs_holds_up_nobody_elses_load() -> None:
+    table = a_table()
+    view = TableView(table.storage, clock=ManualClock(0))
+    view.newest()
+    listing, may_end = threading.Event(), threading.Event()
+
+    def hang(kind: str, path: str) -> None:
+        if (kind, path) == ("list", "b"):
+            listing.set()
+            assert may_end.wait(PATIENCE_S)
+
+    table.storage.fail.append(hang)
+    with ThreadPoolExecutor(1) as pool:
+        hanging = pool.submit(lambda: view.newest().latest_base_files("b"))
+        assert listing.wait(PATIENCE_S)
+        assert len(view.newest().latest_base_files("a")) == 1
+        assert not hanging.done()
+        may_end.set()
+        assert len(hanging.result(PATIENCE_S)) == 1
+
+
+def test_work_that_fails_is_waited_for_by_nobody_any_more() -> None:
+    clock = ManualClock(0)
+    gathering = Gathering(clock)
+
+    def fail() -> None:
+        clock.advance(1000)
+        raise OSError("injected")
+
+    with pytest.raises(OSError, match="injected"):
+        gathering.run(fail)
+    assert gathering.run(lambda: 7) == 7
+
+
+def test_a_run_is_shared_by_who_came_before_it_began_and_asks_later() -> None:
+    flight: SingleFlight[int] = SingleFlight()
+    numbers = iter(range(9))
+
+    def work() -> int:
+        return next(numbers)
+
+    def fails() -> int:
+        raise OSError("injected")
+
+    came = flight.begun
+    assert flight.run(work) == 0
+    assert flight.run(work, since=came) == 0
+    assert flight.run(work, since=flight.begun) == 1
+    assert flight.run(work) == 2
+    with pytest.raises(OSError, match="injected"):
+        flight.run(fails)
+    assert flight.run(work, since=came) == 3, "an error is nobody else's"
