@@ -214,9 +214,9 @@ class Job:
         elif what == "plan" and self.table.merges_on_read:
             machine.compaction(chosen, logs_only=number == 3, far=far)
         elif what == "cluster":
-            machine.clustering(chosen[number % 2 :], far)
+            machine.clustering(chosen[number % 2 :], far, leftovers=False)
         elif what == "go on" and self.table.writes:
-            machine.goes_on(number)
+            machine.goes_on(number, leftovers=False, late="")
 
     def pin(self, *, followed: bool) -> None:
         """Begin a client at this instant."""
