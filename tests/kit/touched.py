@@ -32,7 +32,13 @@ _PATHS: Final = {
     "shutil.rmtree": (0,),
 }
 """Event → which of its arguments are paths."""
-_RELATIVE_TO: Final = {"os.mkdir": (2,), "os.remove": (1,), "os.rmdir": (1,), "os.rename": (2, 3)}
+_RELATIVE_TO: Final = {
+    "os.mkdir": (2,),
+    "os.remove": (1,),
+    "os.rmdir": (1,),
+    "os.rename": (2, 3),
+    "os.link": (2, 3),
+}
 """Event → its arguments that say to which open directory a path is relative, or -1."""
 
 
@@ -69,7 +75,8 @@ class Touched:
             self._at.step = whole
             self.steps.append(whole)
         else:
-            self.paths.append(whole if flags & os.O_NOFOLLOW else path)
+            is_step = flags & (os.O_NOFOLLOW | os.O_EXCL) or path == "."
+            self.paths.append(whole if is_step else path)
 
     def outside(self, *allowed: str) -> list[str]:
         """Return what was touched below none of these directories, links followed, and forget all.
