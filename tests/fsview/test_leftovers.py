@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.model import services, writes
+from tests.kit.model import cleaning, leftovers, services, undoing, writes
 from tests.kit.model.asking import Pin, shape
-from tests.kit.model.cases import GROUP, a_table, assert_as_rebuilt
+from tests.kit.model.cases import GROUP, a_table, assert_as_rebuilt, reloads, watched
 from tests.kit.model.table import ModelTable, Write
 from tests.kit.stores import ALL_KINDS, Restarted
 
@@ -49,7 +49,7 @@ def test_what_a_failed_attempt_left_goes_when_its_instant_completes(
     left = {path.rpartition("/")[2] for path in write.leftovers}
     held = {f.name for f in service.view.version(service.view.sync().snapshot, "a").files()}
     assert left <= held
-    table.clear_leftovers(write)
+    leftovers.clear(table, write)
     if restarted:
         service.restart()
     writes.complete(table, write)
@@ -62,3 +62,28 @@ def test_what_a_failed_attempt_left_goes_when_its_instant_completes(
     assert shape(behind.all_file_slices("a")) == right.all_file_slices("a")
     assert service.metrics.get("partition_reloads") == 0
     service.close()
+
+
+@pytest.mark.parametrize("loaded", ["before", "after"])
+def test_a_log_that_a_failed_attempt_at_a_rollback_left_stays_until_its_slice_is_cleaned(
+    loaded: str,
+) -> None:
+    """In version 6: no instant names it, and who lists it shows it as Hudi does."""
+    table = a_table(6, "MERGE_ON_READ")
+    view, metrics = watched(table)
+    undoing.begin_rollback(table, writes.begin(table, [(GROUP, "log")]))
+    undoing.finish_rollback(table, leftovers=True)
+    (log,) = table.unnamed.values()
+    if loaded == "after":
+        view, metrics = watched(table)
+    names = {f.name for f in view.version(view.sync().snapshot, "a").files()}
+    assert (log.name in names) == (loaded == "after")
+    assert view.check("a").outcome == "equal"
+    compaction = services.request_compaction(table, [GROUP], logs_only=False)
+    services.start(table, compaction)
+    writes.complete(table, compaction)
+    cleaning.begin_clean(table, cleaning.to_clean(table))
+    cleaning.finish_clean(table)
+    assert not table.unnamed
+    assert_as_rebuilt(view, table)
+    assert not reloads(metrics)

@@ -13,8 +13,9 @@ from hypothesis.stateful import invariant, precondition, rule
 
 from fsview.local import LocalView
 from fsview.rebuilt import differences_from_rebuilt, removals_pending
-from tests.kit.model.acting import MOVES, PARTITIONS, ActingMachine, partitions, which
+from tests.kit.model.acting import PARTITIONS, partitions, which
 from tests.kit.model.asking import Pin, Watcher, plan_differences, questions, said, shape
+from tests.kit.model.moving import MOVES, MovingMachine
 from tests.kit.model.truth import Truth
 from timeline.errors import ViewBehindError
 from timeline.instant import CLEAN
@@ -32,7 +33,7 @@ class Held:
         self.given: dict[tuple[str, str, tuple[object, ...]], object] = {}
 
 
-class TableMachine(ActingMachine):
+class TableMachine(MovingMachine):
     """Incremental ≡ rebuilt ≡ model; what a client saw, it sees again or is refused."""
 
     def __init__(self) -> None:

@@ -6,7 +6,7 @@ from hypothesis import event
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from tests.kit.model import archiving, cleaning, services, undoing, upgrading, writes
+from tests.kit.model import archiving, cleaning, leftovers, services, undoing, upgrading, writes
 from tests.kit.model.asking import Watcher
 from tests.kit.model.table import SLOTS, ModelTable, Write
 from tests.kit.model.truth import Group
@@ -22,20 +22,6 @@ which = st.integers(0, 3)
 TOKENS = ("0-0-", "0-9-")
 """How write tokens of attempts begin that nobody waited for: before and behind ``0-1-``."""
 tokens = st.sampled_from(("", *TOKENS))
-MOVES = (
-    "complete",
-    "write",
-    "archive",
-    "clean",
-    "end",
-    "roll back",
-    "overwrite",
-    "compact",
-    "fail",
-    "left over",
-    "restore",
-)
-"""What may happen to a table between two calls of who looks at it."""
 
 
 class ActingMachine(RuleBasedStateMachine):
@@ -106,7 +92,7 @@ class ActingMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.may_begin() and self.table.writes)
     @rule(number=which, leftovers=st.booleans(), late=tokens)
-    def goes_on(self, number: int, leftovers: bool, late: str) -> None:
+    def goes_on(self, number: int, leftovers: bool = False, late: str = "") -> None:
         """Start what was requested, or complete what is in flight, in any order."""
         write = self.table.writes[number % len(self.table.writes)]
         if write.instant.state is State.REQUESTED:
@@ -119,7 +105,7 @@ class ActingMachine(RuleBasedStateMachine):
     def left_over_goes(self) -> None:
         """Delete what tasks left over, before their writes complete."""
         for write in self.table.writes:
-            self.table.clear_leftovers(write)
+            leftovers.clear(self.table, write)
 
     @precondition(lambda self: self.may_begin())
     @rule(
@@ -162,7 +148,9 @@ class ActingMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.may_begin())
     @rule(chosen=some_slots, far=how_far, leftovers=st.booleans())
-    def clustering(self, chosen: list[tuple[str, int]], far: State, leftovers: bool) -> None:
+    def clustering(
+        self, chosen: list[tuple[str, int]], far: State, leftovers: bool = False
+    ) -> None:
         groups = self.existing(chosen)
         groups = [group for group in groups if services.may_cluster(self.table, group)]
         if groups:
@@ -231,16 +219,24 @@ class ActingMachine(RuleBasedStateMachine):
         return self.pending("UPSERT", "INSERT_OVERWRITE", "CLUSTER", "DELETE_PARTITION")
 
     @precondition(lambda self: self.table.under_way is None and self.failing())
-    @rule(number=which, at_once=st.booleans(), append=st.booleans(), unsaid=st.booleans())
-    def rolled_back(self, number: int, at_once: bool, append: bool, unsaid: bool) -> None:
+    @rule(
+        number=which,
+        at_once=st.booleans(),
+        append=st.booleans(),
+        unsaid=st.booleans(),
+        leftovers=st.booleans(),
+    )
+    def rolled_back(
+        self, number: int, at_once: bool, append: bool, unsaid: bool, leftovers: bool = False
+    ) -> None:
         found = self.failing()
         undoing.begin_rollback(self.table, found[number % len(found)])
         self.regressed = None
         if at_once:
-            self.end_rollback(append=append, unsaid=unsaid)
+            self.end_rollback(append=append, unsaid=unsaid, leftovers=leftovers)
 
-    def end_rollback(self, *, append: bool, unsaid: bool) -> None:
-        undoing.finish_rollback(self.table, append=append, unsaid=unsaid)
+    def end_rollback(self, *, append: bool, unsaid: bool, leftovers: bool) -> None:
+        undoing.finish_rollback(self.table, append=append, unsaid=unsaid, leftovers=leftovers)
 
     @precondition(lambda self: self.may_begin())
     @rule(looked=st.integers(0, 3))
@@ -283,12 +279,12 @@ class ActingMachine(RuleBasedStateMachine):
         self.note()
 
     @precondition(lambda self: self.table.under_way is not None)
-    @rule(append=st.booleans(), unsaid=st.booleans())
-    def clean_or_undoing_ends(self, append: bool, unsaid: bool) -> None:
+    @rule(append=st.booleans(), unsaid=st.booleans(), leftovers=st.booleans())
+    def clean_or_undoing_ends(self, append: bool, unsaid: bool, leftovers: bool = False) -> None:
         if self.is_under_way("clean"):
             cleaning.finish_clean(self.table)
         elif self.is_under_way("rollback"):
-            self.end_rollback(append=append, unsaid=unsaid)
+            self.end_rollback(append=append, unsaid=unsaid, leftovers=leftovers)
         else:
             undoing.finish_restore(self.table, self.restoring_to, append=append)
 
@@ -311,46 +307,7 @@ class ActingMachine(RuleBasedStateMachine):
             event("upgraded")
             self.write([("a", 1)], ["base"], times=1)
 
-    # Between two calls.
-
-    def move_on(self, moves: list[tuple[str, int]]) -> None:
-        """Do to the table what may be done to it now, without anybody looking on."""
-        for what, number in moves:
-            self.move(what, number)
-
-    def move(self, what: str, number: int) -> None:
-        if what == "end" and self.restoring and number != 0:
-            self.restore_goes_on(append=number == 1)
-        elif what == "restore" and self.table.saved and not self.regressed:
-            self.restored(at_once=number == 3, append=number == 1)
-        elif what == "end" and self.table.under_way is not None:
-            self.clean_or_undoing_ends(append=number == 1, unsaid=number == 2)
-        elif what == "clean" and self.table.under_way is None and not self.regressed:
-            self.clean(at_once=number != 3)
-        elif what == "roll back" and self.table.under_way is None and self.failing():
-            self.rolled_back(number, at_once=number != 3, append=number == 1, unsaid=number == 2)
-        elif self.may_begin():
-            self.begin_or_complete(what, number)
-
-    def begin_or_complete(self, what: str, number: int) -> None:
-        there = PARTITIONS[number % 2]
-        chosen = [(there, slot) for slot in range(SLOTS)]
-        pending = self.pending()
-        if what == "complete" and pending:
-            late = ("", "", *TOKENS)[number]
-            writes.complete(self.table, pending[number % len(pending)], late=late)
-        elif what == "left over" and pending:
-            self.table.clear_leftovers(pending[number % len(pending)])
-        elif what == "write":
-            self.write(chosen[number:], ["base"] * SLOTS, times=1)
-        elif what == "archive":
-            self.archived(seen=False)
-        elif what == "overwrite":
-            self.overwrite([there], "DELETE_PARTITION", at_once=number != 3)
-        elif what == "compact" and self.table.merges_on_read:
-            self.compaction(chosen, logs_only=False, far=State.COMPLETED)
-        elif what == "fail" and self.table.truth.compactions:
-            self.compaction_fails(number)
+    # Who looks on.
 
     def note(self) -> None:
         """Note what is in flight now: whoever syncs may see it."""

@@ -34,7 +34,10 @@ def to_clean(table: ModelTable) -> list[DataFile]:
                 found += _files(slices)
             elif not at_it:
                 found += _files(slices[KEPT_SLICES:])
-    return sorted((f for f in found if f.path not in protected), key=lambda f: f.path)
+    found = [file for file in found if file.path not in protected]
+    slices = {(file.group, file.appended_to or file.writer) for file in found}
+    found += [f for f in table.unnamed.values() if (f.group, f.appended_to) in slices]
+    return sorted(found, key=lambda f: f.path)
 
 
 def _files(slices: list[Slice]) -> list[DataFile]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tests.kit.model import undoing
+from tests.kit.model.leftovers import write_again
 from tests.kit.model.table import ModelTable, Write
 from tests.kit.model.truth import Group, Operation
 from timeline.instant import CLUSTERING, COMPACTION, LOG_COMPACTION, REPLACE_COMMIT, State
@@ -104,7 +105,7 @@ def start(table: ModelTable, write: Write, *, leftovers: bool = False) -> None:
         for partition in sorted({group[0] for group in write.replaces}):
             write.files.append(table.new_base((partition, table.new_file_id()), write.time))
             if leftovers:
-                table.write_again(write)
+                write_again(table, write)
     for operation in write.operations:
         if write.operation == "COMPACT":
             write.files.append(table.new_base(operation.group, write.time))
@@ -112,7 +113,7 @@ def start(table: ModelTable, write: Write, *, leftovers: bool = False) -> None:
             log = table.new_log(operation.group, write.time, onto=operation.base_instant)
             write.files.append(log)
         if leftovers:
-            table.write_again(write)
+            write_again(table, write)
 
 
 def take_back(table: ModelTable, write: Write) -> None:

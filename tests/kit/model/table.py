@@ -1,9 +1,9 @@
 """A table of any version and type on a memory storage, done to as Hudi's writers do.
 
 ``ModelTable`` holds the storage, what is under way and the truth; the other modules of this package
-are what happens to it: ``writes``, ``services``, ``undoing``, ``cleaning``, ``archiving``,
-``upgrading``. Whatever they do they do in the steps in which Hudi does it, so that a view may look
-in between.
+are what happens to it: ``writes``, ``leftovers``, ``services``, ``undoing``, ``cleaning``,
+``archiving``, ``upgrading``. Whatever they do they do in the steps in which Hudi does it, so that a
+view may look in between.
 """
 
 from __future__ import annotations
@@ -116,6 +116,8 @@ class ModelTable:
         files: By path, every data file that lies there but what tasks left over.
         doubles: Path of a base file → path of another of its group and instant, which an attempt
             wrote that nobody waited for, and which no metadata names.
+        unnamed: By path, the logs of version 6 that failed attempts at a rollback wrote: they stay
+            with their slice, and nothing says so.
         generation: How often the table was written anew.
         versions: How often it was upgraded or downgraded.
     """
@@ -162,6 +164,7 @@ class ModelTable:
         self.saved: dict[str, tuple[str, set[str]]] = {}
         self.files: dict[str, DataFile] = {}
         self.doubles: dict[str, str] = {}
+        self.unnamed: dict[str, DataFile] = {}
         self._slots: dict[tuple[str, int], str] = {}
 
     @property
@@ -258,49 +261,11 @@ class ModelTable:
         self.files[file.path] = now
         return now
 
-    def write_again(self, write: Write, partition: str | None = None) -> None:
-        """Leave what an earlier attempt at the task of a write's last file wrote.
-
-        In another partition than the task's own it was a new group: rows may be dealt out otherwise
-        when they are computed anew. Logs of version 6 that a failed attempt wrote stay: nothing
-        tells them from others.
-        """
-        file = write.files[-1]
-        logs = self.truth.logs_by_completion
-        if partition not in (None, file.partition):
-            name = f"{self.new_file_id()}_0-0-{self.count()}_{write.time}.parquet"
-            if logs and file.order is not None:
-                name = f".{self.new_file_id()}_{write.time}.log.1_0-0-{self.count()}"
-            path = f"{partition}/{name}"
-            write_partition_metadata(self.storage, str(partition), write.time)
-        elif file.order is None or logs:
-            path = file.path.replace("_0-1-", "_0-0-")
-        else:
-            return
-        self.storage.create(path, b"again")
-        write.leftovers.append(path)
-
-    def clear_leftovers(self, write: Write) -> None:
-        """Delete what failed attempts left, as is done before a write completes."""
-        for path in write.leftovers:
-            self.storage.delete(path)
-        write.leftovers.clear()
-
-    def double(self, file: DataFile, token: str) -> None:
-        """Let an attempt that nobody waited for write a base file once more.
-
-        Args:
-            file: The one that the commit names.
-            token: How the other's write token begins, for ``0-1-`` in its own.
-        """
-        path = file.path.replace("_0-1-", f"_{token}")
-        self.storage.create(path, b"late")
-        self.doubles[file.path] = path
-
     def delete(self, path: str) -> None:
         """Delete a data file, and another of its group and instant."""
         self.storage.delete(path)
         self.files.pop(path, None)
+        self.unnamed.pop(path, None)
         if path in self.doubles:
             self.storage.delete(self.doubles.pop(path))
 
@@ -323,6 +288,8 @@ class ModelTable:
 
     def in_flight(self) -> Iterator[tuple[Group, str, str]]:
         """Yield (group, requested time, name) of the files of what isn't completed or undone."""
+        for log in self.unnamed.values():
+            yield log.group, f"{log.writer} failed", log.name
         undone = [] if self.under_way is None else self.under_way.writes
         if self.under_way is not None:
             for log in self.under_way.logs.values():

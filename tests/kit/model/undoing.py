@@ -87,18 +87,22 @@ def begin_rollback(table: ModelTable, write: Write) -> None:
         table.under_way.deleted.append(path)
 
 
-def finish_rollback(table: ModelTable, *, append: bool = False, unsaid: bool = False) -> None:
+def finish_rollback(
+    table: ModelTable, *, append: bool = False, unsaid: bool = False, leftovers: bool = False
+) -> None:
     """Undo the rest, delete the instant, complete the rollback.
 
     Args:
         table: The table.
         append: Whether a block that takes a log back is appended to it, as on HDFS.
         unsaid: Whether sizes of logs are said to be 1, as release 0.15 does.
+        leftovers: Whether each task was tried before, and left the log that it wrote.
     """
     under_way = table.under_way
     assert under_way is not None
     (write,) = under_way.writes
-    done = _undo(table, write, under_way.instant.requested_time, append=append, unsaid=unsaid)
+    by = under_way.instant.requested_time
+    done = _undo(table, write, by, append=append, unsaid=unsaid, leftovers=leftovers)
     table.remove(write.instant, State.INFLIGHT, State.REQUESTED)
     _forget_plans(table, write)
     table.meta.complete(under_way.instant, done, table.tick())
@@ -149,7 +153,13 @@ def _plan(table: ModelTable, write: Write) -> RollbackPlan:
 
 
 def _undo(
-    table: ModelTable, write: Write, by: str, *, append: bool = False, unsaid: bool = False
+    table: ModelTable,
+    write: Write,
+    by: str,
+    *,
+    append: bool = False,
+    unsaid: bool = False,
+    leftovers: bool = False,
 ) -> RollbackMetadata:
     """Delete or take back the files of a write; return what the rollback ``by`` says it did."""
     deleted: dict[str, list[str]] = {file.partition: [] for file in write.files}
@@ -162,6 +172,9 @@ def _undo(
     for file in write.files:
         if not _stays(table, write, file) or file.path not in table.files:
             continue  # else it went with the compaction that its slice began with
+        if leftovers:
+            attempt = table.new_log(file.group, by, onto=file.appended_to)
+            table.unnamed[attempt.path] = attempt
         if append:
             block = table.grow(file, by)
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
+from tests.kit.model.leftovers import clear, write_again, write_late
 from tests.kit.model.table import ModelTable, Write
 from tests.kit.model.truth import DataFile, Group
 from timeline.instant import COMMIT, DELTA_COMMIT, REPLACE_COMMIT
@@ -43,7 +44,7 @@ def begin(
     for group, how in wanted:
         _write_to(table, write, group, how)
         if leftovers_in is not None:
-            table.write_again(write, leftovers_in)
+            write_again(table, write, leftovers_in)
     return write
 
 
@@ -69,7 +70,7 @@ def begin_overwrite(
     for partition in new:
         write.files.append(table.new_base((partition, table.new_file_id()), write.time))
         if leftovers:
-            table.write_again(write)
+            write_again(table, write)
     return write
 
 
@@ -82,10 +83,10 @@ def complete(table: ModelTable, write: Write, *, late: str = "") -> None:
         late: The beginning of a write token: with it an attempt that nobody waited for writes the
             first base file again, after what was left over was deleted.
     """
-    table.clear_leftovers(write)
+    clear(table, write)
     bases = [file for file in write.files if file.order is None]
     if late and bases:
-        table.double(bases[0], late)
+        write_late(table, bases[0], late)
     write.completion = table.tick()
     table.meta.complete(write.instant, _metadata(write), write.completion)
     table.writes.remove(write)
