@@ -155,7 +155,7 @@ def test_limits_hold_over_https(papers: Papers) -> None:
     with serving(
         TABLES.root,
         opener=TABLES,
-        limits=Limits(request_s=0.05, header_count=20),
+        limits=Limits(request_s=1, header_count=20),
         tls_certificate=papers.certificate,
         tls_key=papers.key,
     ) as server:
