@@ -11,14 +11,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from fsview.build import plan_operations, replaced_groups
+from fsview.build import add_replaced, plan_operations
 from fsview.follow import Reload, read_news
 from fsview.link import Branch
 from fsview.model import CompactionOperation
+from fsview.reading import MetadataReader
 from fsview.snapshot import GroupKey, LoadedFiles, Snapshot
 from fsview.sync import Step, advanced, key_of
-from timeline.instant import COMPACTION, LOG_COMPACTION, WRITE_ACTIONS, Instant
+from timeline.errors import InstantNotFoundError
+from timeline.instant import COMPACTION, LOG_COMPACTION, REPLACE_COMMIT, WRITE_ACTIONS, Instant
 from timeline.meta_client import TableMetaClient
+from timeline.metadata import CommitMetadata
 from timeline.timeline import Timeline
 
 T = TypeVar("T")
@@ -116,7 +119,21 @@ def _merged(parts: Iterator[Mapping[GroupKey, T]]) -> Mapping[GroupKey, T]:
 def _replaced(
     client: TableMetaClient, onto: Snapshot, timeline: Timeline, since: tuple[Step, ...]
 ) -> Mapping[str, Mapping[str, str]]:
-    """Return what was replaced then: of two instants that replaced a group either may come back."""
+    """Return what was replaced then: of two instants that replaced a group either may come back.
+
+    Raises:
+        InstantNotFoundError: An instant that replaced groups is neither there nor in the archive.
+    """
     if not any(step.delta.replaced for step in since):
         return onto.replaced
-    return replaced_groups(client, timeline)
+    reader = MetadataReader(client)
+    found: dict[str, dict[str, str]] = {}
+    for instant in timeline:
+        if instant.action == REPLACE_COMMIT and instant.is_completed:
+            try:
+                said = client.read(instant)
+            except InstantNotFoundError:  # archived since
+                said = reader.archive.read(instant)
+            if isinstance(said, CommitMetadata):
+                add_replaced(found, instant, said.partition_to_replace_file_ids)
+    return found

@@ -8,10 +8,11 @@ import pytest
 
 from fsview.rebuilt import differences_from_rebuilt
 from fsview.table_view import TableView
-from tests.kit.model import cleaning, services, undoing, writes
+from tests.kit.model import archiving, cleaning, services, undoing, writes
 from tests.kit.model.asking import Pin, shape
 from tests.kit.model.cases import GROUP, a_table, assert_as_rebuilt, watched
 from timeline.errors import ViewBehindError
+from timeline.instant import REPLACE_COMMIT
 
 VERSIONS = pytest.mark.parametrize("version", [6, 8, 9])
 
@@ -210,3 +211,31 @@ def test_raw_answers_to_older_clients_have_no_files_of_writes_in_flight_since(
         refused = version == 6 and (table_type, action) == ("MERGE_ON_READ", "write")
         with pytest.raises(ViewBehindError) if refused else nullcontext():
             assert shape(getattr(found, asked)("a")) == right
+
+
+@VERSIONS
+def test_who_comes_from_before_an_overwrite_was_archived_sees_what_it_replaced(
+    version: int,
+) -> None:
+    """Its timeline was never held, and the newest has forgotten the overwrite."""
+    table = a_table(version)
+    writes.complete(table, writes.begin_overwrite(table, [GROUP], ["a"], "INSERT_OVERWRITE"))
+    other = ("b", "b0-0")
+    writes.complete(table, writes.begin(table, [(other, "base")]))
+    client, right = Pin.of(table), table.truth.copy()
+    overwrite = writes.begin_overwrite(table, [other], ["b"], "INSERT_OVERWRITE")
+    writes.complete(table, overwrite)
+    view = TableView(table.storage)
+    view.sync().load_partitions(["a"])
+    cleaning.begin_clean(table, cleaning.to_clean(table))
+    cleaning.finish_clean(table)
+    for _ in range(3):
+        writes.complete(table, writes.begin(table, [(("b", "b1-0"), "base")]))
+    archived = archiving.to_archive(table)
+    assert REPLACE_COMMIT in {instant.action for instant in archived}
+    archiving.archive(table, archived)
+    view.sync()
+    found = view.at(client.last_instant, client.timeline_hash)
+    assert shape(found.latest_base_files("a")) == right.latest_base_files("a")
+    with pytest.raises(ViewBehindError, match="removed since"):
+        found.all_replaced_file_groups("a")
