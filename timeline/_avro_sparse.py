@@ -74,7 +74,9 @@ def _record_reader(
 
     def record(cursor: Cursor) -> dict[str, Any]:
         nonlocal readers
-        cursor.count(values)
+        cursor.values_left -= values  # as ``count`` does, without a call for each record
+        if cursor.values_left < 0:
+            cursor.count(0)
         in_turn = readers
         for at, read_shape in enumerate(in_turn):
             known = read_shape(cursor)

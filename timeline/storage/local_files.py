@@ -23,6 +23,7 @@ NOWHERE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, err
 _LOOK_INTO: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 """Not blocking: to open a FIFO would wait for its writer, which may never come."""
+_CREATE: Final = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 _CHUNK_BYTES: Final = 1 << 20
 
 
@@ -77,7 +78,7 @@ def open_directory(name: str, folder: int | None) -> int:
 
 def open_new(name: str, folder: int | None) -> int:
     """Create a file that wasn't there, and return its descriptor."""
-    return os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666, dir_fd=folder)
+    return os.open(name, _CREATE, 0o666, dir_fd=folder)
 
 
 def link_new(name: str, folder: int | None, data: bytes) -> None:
@@ -144,7 +145,7 @@ def checksum_of(name: str) -> str:
 
 def flush_folder_of(name: str, folder: int | None) -> None:
     """Make the names in a file's directory durable."""
-    handle = os.open(os.path.dirname(name) or ".", _LOOK_INTO, dir_fd=folder)
+    handle = open_directory(os.path.dirname(name) or ".", folder)
     try:
         os.fsync(handle)
     finally:
