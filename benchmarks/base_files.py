@@ -13,16 +13,16 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from strandline.write.base_file import (
+from strandline.records.base_file import (
     BaseFileSettings,
     BaseFileWriter,
     iter_base_file,
     write_base_file,
 )
-from strandline.write.bloom import BloomFilter
+from strandline.records.bloom import BloomFilter
+from strandline.records.schema import PARTITION_PATH, RECORD_KEY, arrow_to_avro
 from strandline.write.key_generator import COMPLEX, KeyGenerator
 from strandline.write.merge import Merger, MergeRules, deduplicate, merge
-from strandline.write.schema import PARTITION_PATH, RECORD_KEY, arrow_to_avro
 from timeline.storage.local import LocalStorage
 
 ROWS = 1_000_000

@@ -20,16 +20,16 @@ from typing import Any, Final
 
 import orjson
 
-from fsview.file_names import base_file_name, parse_base_name
-from timeline.avro import write_container
-from timeline.codec import encode
+from fsview.model.file_name import base_file_name, parse_base_name
+from timeline.encoding.avro import write_container
+from timeline.encoding.java_properties import format_properties
 from timeline.instant import COMMIT, Instant, State
 from timeline.meta_client import TableMetaClient
-from timeline.metadata import NULL_COMMIT, CommitMetadata, WriteStat
-from timeline.partition_metadata import FILE_NAME, depth_of
-from timeline.properties import format_properties
+from timeline.metadata.codec import encode
+from timeline.metadata.instant_metadata import NULL_COMMIT, CommitMetadata, WriteStat
 from timeline.storage.local import LocalStorage
-from timeline.table_config import TableConfig, write_table_config
+from timeline.table.config import TableConfig, write_table_config
+from timeline.table.partition_metadata import FILE_NAME, depth_of
 
 VERSION: Final = 6
 AVRO_VERSION: Final = 8

@@ -17,10 +17,11 @@ from importlib.util import find_spec
 from typing import Any
 
 from benchmarks.servers import HEADERS
-from fsview.store.open import StoreOptions
-from strandline.service.assembly import Parts
-from strandline.service.options import PartsOptions, ServerOptions
-from strandline.service.server import ServiceServer
+from fsview.store.stores import StoreOptions
+from strandline.service.http.server import ServiceServer
+from strandline.service.http.server_options import ServerOptions
+from strandline.service.process.options import PartsOptions
+from strandline.service.process.service import Parts
 
 IMPORTED_LATER = ("rocksdict", "uvloop", "fastavro")
 """What the service imports as it starts, where it is installed."""

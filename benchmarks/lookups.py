@@ -14,14 +14,14 @@ import time
 from pathlib import Path
 
 from executor_proxy import LookupReport, ViewLocation
-from fsview.file_names import base_file_name
+from fsview.model.file_name import base_file_name
 from strandline import TimelineService
 from timeline.instant import COMMIT
 from timeline.meta_client import TableMetaClient
-from timeline.metadata import CommitMetadata, WriteStat
-from timeline.partition_metadata import write_partition_metadata
+from timeline.metadata.instant_metadata import CommitMetadata, WriteStat
 from timeline.storage.local import LocalStorage
-from timeline.table_config import TableConfig, write_table_config
+from timeline.table.config import TableConfig, write_table_config
+from timeline.table.partition_metadata import write_partition_metadata
 
 INSTANTS = 20
 SIZES = (10, 100, 1000)

@@ -16,16 +16,16 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from fsview.bootstrap import uncertainty
-from fsview.build import snapshot_of
-from fsview.files_slice import FILES, FOLDER, look
-from fsview.metadata_table import read
+from fsview.load.metadata_table import read
+from fsview.load.metadata_table_state import FILES, FOLDER, look
+from fsview.load.source_choice import uncertainty
+from fsview.sync.plan_reader import snapshot_of
 from tests.kit import golden
 from tests.kit.hfile import hfile
-from timeline import avro
-from timeline.hfile import HFile
+from timeline.encoding import avro
+from timeline.encoding.hfile import HFile
 from timeline.meta_client import TableMetaClient
-from timeline.metadata_records import ALL_PARTITIONS, base_records
+from timeline.metadata.files_record import ALL_PARTITIONS, base_records
 from timeline.storage.local import LocalStorage
 
 SCENARIO, STEP = "mdt_mor_v9", 12

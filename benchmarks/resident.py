@@ -16,8 +16,8 @@ from pathlib import Path
 
 from fsview.store.base import StoredChunk
 from fsview.store.budget import Budget
-from fsview.store.heap import share_heap
-from fsview.store.spillable import SpillableStore, SpillArea
+from fsview.store.spill.heap import share_heap
+from fsview.store.spill.store import SpillableStore, SpillArea
 
 TIMES = 10
 SIZES = (4096, 8192)

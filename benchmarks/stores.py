@@ -24,7 +24,7 @@ from benchmarks.command import Bench, Part, all_partitions, load_all, opened, ru
 from benchmarks.figures import NO_TARGET, Figure, Target
 from benchmarks.resident import grown
 from benchmarks.servers import Server, ServerError, StrandlineServer, target
-from fsview.store.open import KINDS
+from fsview.store.stores import KINDS
 
 SMALL = (1000, 100, 3)
 """Partitions, groups of each, slices of each: 300,000 files."""

@@ -36,7 +36,7 @@ from strandline.write.result import WriteResult
 from timeline.errors import TableNotFoundError
 from timeline.instant import COMMIT
 from timeline.meta_client import TableMetaClient
-from timeline.metadata import CommitMetadata
+from timeline.metadata.instant_metadata import CommitMetadata
 from timeline.storage.base import FileInfo, Storage
 from timeline.storage.open import open_storage
 

@@ -17,11 +17,11 @@ from executor_proxy.http import DEFAULT_TIMEOUT_S, HttpSession
 from executor_proxy.priority import DEFAULT_RETRY, PriorityView, Retry
 from executor_proxy.remote import RemoteView
 from executor_proxy.report import LOCAL, SERVICE, LookupReport, ReportedView
+from fsview.model.file_system_view import FileSystemView
 from fsview.table_view import TableView
-from fsview.view import FileSystemView
 from timeline.storage.base import Storage
 from timeline.storage.open import open_storage
-from timeline.table_id import absolute
+from timeline.storage.table_id import absolute
 
 NEWEST: Final = ""
 """In place of a timeline's hash: the newest instant, whichever that is."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from executor_proxy.report import LOCAL, SERVICE, LookupReport
-from fsview.view import FileSystemView
+from fsview.model.file_system_view import FileSystemView
 from timeline.errors import (
     ServiceError,
     ServiceUnreachableError,

@@ -1,8 +1,8 @@
 """``RemoteView``: a view that asks the timeline service, at one instant of the table.
 
-Every question goes through the route table that the service serves (``fsview.routes``). The view
-is pinned: each request carries the hash of its timeline, and what comes back is the truth at that
-timeline, however far the table has moved on, or a ``ViewBehindError``.
+Every question goes through the route table that the service serves (``fsview.wire.routes``). The
+view is pinned: each request carries the hash of its timeline, and what comes back is the truth at
+that timeline, however far the table has moved on, or a ``ViewBehindError``.
 
 Source: Hudi 1.2.0 ``RemoteHoodieTableFileSystemView``.
 """
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from executor_proxy.http import HttpSession
-from fsview.routes import BASE_PATH, BY_NAME, LAST_INSTANT, TIMELINE_HASH, Route
-from fsview.view import FileSystemView
-from fsview.wire import PathForms
+from fsview.model.file_system_view import FileSystemView
+from fsview.wire.json_form import PathForms
+from fsview.wire.routes import BASE_PATH, BY_NAME, LAST_INSTANT, TIMELINE_HASH, Route
 from timeline.errors import ViewBehindError
 from timeline.instant import Instant
 from timeline.timeline import Timeline

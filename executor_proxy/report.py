@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from fsview.view import FileSystemView
+from fsview.model.file_system_view import FileSystemView
 from timeline.storage.base import StorageCalls
 
 SERVICE: Final = "service"

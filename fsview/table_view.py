@@ -1,7 +1,7 @@
 """``TableView``: one table, answered at the instant that each client knows.
 
-It puts together what keeps the table's history in step (``fsview.follower``) and what loads its
-partitions (``fsview.loader``), and says which snapshot a client means.
+It puts together what keeps the table's history in step (``fsview.sync.follower``) and what loads
+its partitions (``fsview.load.partition_loader``), and says which snapshot a client means.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ import threading
 from collections.abc import Collection
 from typing import Any, Final
 
-from fsview.checking import Checked, PartitionChecker
-from fsview.follower import TimelineFollower
-from fsview.history import History
-from fsview.loader import GoOn, PartitionLoader
-from fsview.local import LocalView
+from fsview.check.partition_checker import Checked, PartitionChecker
+from fsview.check.rebuild import Pause
+from fsview.files.partition import PartitionVersion
+from fsview.load.partition_loader import GoOn, PartitionLoader
+from fsview.local_view import LocalView
 from fsview.metrics import Metrics
-from fsview.model import CompactionOperation
-from fsview.packed import PartitionVersion
-from fsview.rebuilt import Pause
-from fsview.snapshot import GroupKey, Snapshot
+from fsview.model.file_group import CompactionOperation
+from fsview.snapshot.history import History
+from fsview.snapshot.snapshot import GroupKey, Snapshot
+from fsview.snapshot.step import key_of
 from fsview.store.base import Store
 from fsview.store.budget import Share
 from fsview.store.memory import MemoryStore
-from fsview.sync import key_of
+from fsview.sync.follower import TimelineFollower
 from timeline.clock import Clock, SystemClock
 from timeline.errors import StoreError, ViewBehindError
 from timeline.instant import DELTA_COMMIT, LOG_COMPACTION, Instant

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from strandline.service.timeline_service import TimelineService
+    from strandline.service.process.timeline_service import TimelineService
     from strandline.table import Table
     from strandline.write.client import WriteClient
 
@@ -18,7 +18,7 @@ __all__ = ["Table", "TimelineService", "WriteClient"]
 
 _HOMES = {
     "Table": "strandline.table",
-    "TimelineService": "strandline.service.timeline_service",
+    "TimelineService": "strandline.service.process.timeline_service",
     "WriteClient": "strandline.write.client",
 }
 

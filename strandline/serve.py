@@ -16,10 +16,18 @@ from typing import Any, TypeVar
 
 import click
 
-from fsview.store.heap import share_heap
-from fsview.store.open import StoreOptions
-from strandline.config import ADMIT_NETWORKS, SPILL_DIR
-from strandline.serve_settings import (
+from fsview.store.spill.heap import share_heap
+from fsview.store.stores import StoreOptions
+from strandline.service.http.authorization import parse_networks, read_token_file
+from strandline.service.http.limit import allow_open_files, collect_garbage_seldom
+from strandline.service.http.server import ServiceServer
+from strandline.service.http.server_options import ServerOptions
+from strandline.service.http.tls import server_context
+from strandline.service.log_format import escaped, event, log_to
+from strandline.service.process.child_main import own_stdout, run_child
+from strandline.service.process.options import PartsOptions
+from strandline.service.process.service import Parts
+from strandline.settings.serve import (
     FLAGS,
     HOST,
     LOG_FORMAT,
@@ -31,20 +39,13 @@ from strandline.serve_settings import (
     TOKEN_FILE,
     Flag,
 )
-from strandline.service.admission import parse_networks, read_token_file
-from strandline.service.assembly import Parts
-from strandline.service.child import own_stdout, run_child
-from strandline.service.limits import allow_open_files, collect_garbage_seldom
-from strandline.service.log_format import escaped, event, log_to
-from strandline.service.options import PartsOptions, ServerOptions
-from strandline.service.server import ServiceServer
-from strandline.service.tls import server_context
-from strandline.setting import shortened
-from strandline.setting_sources import ServeSettings
-from strandline.store_settings import store_options
+from strandline.settings.service import ADMIT_NETWORKS, SPILL_DIR
+from strandline.settings.setting import shortened
+from strandline.settings.sources import ServeSettings
+from strandline.settings.store import store_options
 from timeline.errors import ConfigError, StoreError, StrandlineError
 from timeline.storage.open import require_driver
-from timeline.table_id import TableId
+from timeline.storage.table_id import TableId
 
 logger = logging.getLogger(__name__)
 

@@ -10,17 +10,22 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from fsview.managed import open_view
-from fsview.model import FileSlice
-from strandline.write.base_file import read_base_file
-from strandline.write.history import CommitHistory
-from strandline.write.schema import avro_to_arrow, conform, with_meta_fields
+from fsview.model.file_group import FileSlice
+from fsview.view_manager import open_view
+from strandline.records.base_file import read_base_file
+from strandline.records.commit_history import CommitHistory
+from strandline.records.schema import avro_to_arrow, conform, with_meta_fields
 from timeline.errors import InputError, UnsupportedTableError
 from timeline.instant import WRITE_ACTIONS, Instant
 from timeline.meta_client import TableMetaClient
-from timeline.metadata import CleanMetadata, CommitMetadata, InstantMetadata, RollbackMetadata
+from timeline.metadata.instant_metadata import (
+    CleanMetadata,
+    CommitMetadata,
+    InstantMetadata,
+    RollbackMetadata,
+)
 from timeline.storage.open import open_storage
-from timeline.table_config import TableConfig
+from timeline.table.config import TableConfig
 
 HISTORY_SCHEMA: Final = pa.schema(
     [

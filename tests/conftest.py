@@ -24,7 +24,7 @@ LONG = {
     "benchmarks/test_view.py",
     "executor_proxy/test_lean_executor.py",
     "fsview/store/test_rocksdb_faults.py",
-    "fsview/test_follow.py",
+    "fsview/sync/test_timeline_diff.py",
     "fsview/test_machine.py",
     "fsview/test_pinned.py",
     "fsview/test_store_faults.py",
@@ -33,16 +33,16 @@ LONG = {
     "strandline/service/test_first_questions.py",
     "strandline/service/test_golden_http.py",
     "strandline/service/test_service_faults.py",
-    "strandline/service/test_timeline_service.py",
+    "strandline/service/process/test_timeline_service.py",
     "strandline/write/test_embedded.py",
     "strandline/write/test_faults.py",
 }
 LONG_TESTS = {
     "strandline/service/test_answers_bounded.py::test_what_is_kept_is_counted_with_its_key",
     "strandline/service/test_manifests.py::test_the_command_starts_and_is_ready",
-    "strandline/service/test_protocol.py::test_both_ways_answer_the_same_bytes",
+    "strandline/service/http/test_connection.py::test_both_ways_answer_the_same_bytes",
     "strandline/service/test_pinned_http.py::test_a_client_from_before_a_hundred_commits_costs_nothing",
-    "strandline/service/test_tls.py::test_an_embedded_service_speaks_https",
+    "strandline/service/http/test_tls.py::test_an_embedded_service_speaks_https",
 }
 
 # Everybody else's warnings are errors (``filterwarnings`` in pyproject.toml).

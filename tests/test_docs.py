@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from strandline.serve_settings import FLAGS, SERVE_SETTINGS
-from strandline.setting import Scope
-from strandline.setting_sources import variable
+from strandline.settings.serve import FLAGS, SERVE_SETTINGS
+from strandline.settings.setting import Scope
+from strandline.settings.sources import variable
 from tests.kit import reference
 
 ROOT = Path(__file__).parents[1]

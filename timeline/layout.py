@@ -30,7 +30,7 @@ from typing import Final, Protocol
 from timeline import instant as actions
 from timeline.clock import format_instant_time
 from timeline.instant import Instant, State, completed_action
-from timeline.table_config import META_FOLDER, TableConfig
+from timeline.table.config import META_FOLDER, TableConfig
 
 _NAME_V1: Final = re.compile(r"(\d+)\.(.+)", re.ASCII)
 _NAME_V2: Final = re.compile(r"(\d+)(?:_(\d+))?\.(.+)", re.ASCII)

@@ -13,8 +13,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from timeline import codec
-from timeline.archive import ArchivedTimeline, read_archived_timeline
+from timeline.archive.archived_timeline import ArchivedTimeline, read_archived_timeline
 from timeline.completion import CompletionTimes
 from timeline.errors import (
     AlreadyExistsError,
@@ -38,19 +37,19 @@ from timeline.instant import (
     completed_action,
 )
 from timeline.layout import TimelineLayout, layout_of
-from timeline.metadata import (
+from timeline.metadata import codec
+from timeline.metadata.instant_metadata import (
     CleanMetadata,
     CommitMetadata,
     InstantMetadata,
     RestoreMetadata,
     RollbackMetadata,
 )
+from timeline.metadata.written_files import CommitFiles, commit_files
 from timeline.storage.base import Storage
 from timeline.storage.read_limits import FileKind
-from timeline.table_config import TableConfig, read_table_config
-from timeline.table_id import TableId as TableId
+from timeline.table.config import TableConfig, read_table_config
 from timeline.timeline import Timeline
-from timeline.written import CommitFiles, commit_files
 
 _BASE_FILE: Final = re.compile(r"(?:.*/)?[^._/][^_/]*_[^_/]+_(\d{14,17})\.\w+", re.ASCII)
 """``<file id>_<write token>_<instant>.<extension>``."""
@@ -172,7 +171,7 @@ class TableMetaClient:
             raise InstantNotFoundError(f"{instant} has no file {path}") from exc
 
     def read(self, instant: Instant) -> InstantMetadata:
-        """Return what the file of an instant in its state says (``timeline.codec``: which class).
+        """Return what the file of an instant in its state says; the codec says in which class.
 
         Raises:
             InstantNotFoundError: There is no such file (any more).

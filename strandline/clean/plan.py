@@ -28,11 +28,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from fsview.model import CompactionOperation, FileGroup, FileSlice
-from fsview.wire import PathForms
+from fsview.model.file_group import CompactionOperation, FileGroup, FileSlice
+from fsview.wire.json_form import PathForms
 from strandline.clean.policy import KEEP_LATEST_COMMITS
 from timeline.instant import SAVEPOINT, WRITE_ACTIONS, Instant
-from timeline.metadata import (
+from timeline.metadata.instant_metadata import (
     NULL_COMMIT,
     ActionInstant,
     CleanerPlan,

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from strandline.setting import Setting, Settings
+from strandline.settings.setting import Setting, Settings
 from timeline.instant import CLEAN, Instant
 from timeline.timeline import Timeline
 

@@ -21,8 +21,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from fsview.model import CompactionOperation
-from fsview.view import FileSystemView
+from fsview.model.file_group import CompactionOperation
+from fsview.model.file_system_view import FileSystemView
 from strandline.clean.plan import (
     FROM_THE_START,
     PartitionGroups,
@@ -39,7 +39,7 @@ from timeline.clock import TimeGenerator
 from timeline.errors import CorruptMetadataError, StorageError, UnsupportedTableError
 from timeline.instant import CLEAN, SAVEPOINT, Instant, State
 from timeline.meta_client import TableMetaClient
-from timeline.metadata import (
+from timeline.metadata.instant_metadata import (
     CleanerPlan,
     CleanMetadata,
     CleanPartitionMetadata,

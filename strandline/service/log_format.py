@@ -4,7 +4,7 @@ What clients send ends up in logs: base paths, names of markers. So a control ch
 other that isn't printable, is written as an escape, in both forms: nobody can begin a line of his
 own, or colour it. In text a traceback follows its line, indented; in JSON it is a field::
 
-    2026-11-21 20:04:33,118 WARNING strandline.service.readiness: not ready: root s3://lake: …
+    2026-11-21 20:04:33,118 WARNING strandline.service.api.readiness: not ready: root s3://lake: …
     {"time": "2026-11-21T20:04:33.118Z", "level": "WARNING", "logger": "strandline.…", "message": …}
 
 The root logger has the one handler, so lines of libraries, warnings of Python

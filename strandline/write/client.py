@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from strandline.clean.policy import CleanSettings
 from strandline.clean.run import Cleaner, CleanResult
-from strandline.read_settings import read_limits
+from strandline.records.commit_history import CommitHistory
+from strandline.settings.read import read_limits
 from strandline.write.embedded import EmbeddedService
 from strandline.write.engine import EngineContext
-from strandline.write.history import CommitHistory
 from strandline.write.job import (
     BULK_INSERT,
     DELETE,
@@ -34,7 +34,7 @@ from timeline.storage.base import Storage
 from timeline.storage.open import open_storage
 
 if TYPE_CHECKING:
-    from strandline.service.timeline_service import TimelineService
+    from strandline.service.process.timeline_service import TimelineService
 
 
 class WriteClient:

@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from strandline.write.schema import PARTITION_PATH, RECORD_KEY
+from strandline.records.schema import PARTITION_PATH, RECORD_KEY
 from timeline.storage.base import Storage
 
 PROBLEM: Final = "_strandline_problem"

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from executor_proxy.locate import NEWEST, ViewLocation
 from executor_proxy.report import LookupReport
-from fsview.view import FileSystemView
-from strandline import config
-from strandline.setting import Settings
+from fsview.model.file_system_view import FileSystemView
+from strandline.settings import service as config
+from strandline.settings.setting import Settings
 from timeline.errors import StrandlineError
 from timeline.storage.base import Storage
 from timeline.timeline import Timeline
 
 if TYPE_CHECKING:
-    from strandline.service.timeline_service import TimelineService
+    from strandline.service.process.timeline_service import TimelineService
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,8 @@ class EmbeddedService:
         if not self._settings.get(config.EMBED):
             return None
         if self._service is None:
-            from strandline.service.timeline_service import (  # noqa: PLC0415 - Flask only when it runs
+            # Flask is imported only where a service is started.
+            from strandline.service.process.timeline_service import (  # noqa: PLC0415
                 TimelineService,
             )
 

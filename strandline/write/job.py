@@ -22,22 +22,22 @@ from typing import Any, Final
 import pyarrow as pa
 
 from executor_proxy.report import LookupReport
-from fsview.build import pending_clustering
+from fsview.sync.plan_reader import pending_clustering
 from strandline.clean.policy import CleanSettings
 from strandline.clean.run import Cleaner, CleanMemory, CleanResult
-from strandline.setting import Settings
+from strandline.records.commit_history import CommitHistory
+from strandline.records.schema import PARTITION_PATH
+from strandline.settings.setting import Settings
 from strandline.write import keyed, tag
 from strandline.write import settings as options
 from strandline.write.bucket import Assignment, Sizing, UpdateGroup, assign
 from strandline.write.columns import BUCKET, assigned_schema, keyed_schema, tagged_schema
 from strandline.write.embedded import EmbeddedService
 from strandline.write.engine import EngineContext
-from strandline.write.history import CommitHistory
 from strandline.write.keyed import KeyProfile, KeyProfileTask, KeyTask
 from strandline.write.markers import delete_markers, delete_unreported
 from strandline.write.result import WriteResult
 from strandline.write.rollback import Rollbacks
-from strandline.write.schema import PARTITION_PATH
 from strandline.write.tag import TagProfile, TagProfileTask, TagTask
 from strandline.write.target import Target, open_target
 from strandline.write.task import STATUS_SCHEMA, AssignTask, WriteReport, WriteTask

@@ -26,7 +26,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.write.schema import column_of
+from strandline.records.schema import column_of
 from timeline.errors import ConfigError, InputError
 
 SIMPLE: Final = "SIMPLE"

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from strandline.records.schema import IS_DELETED, PARTITION_PATH, RECORD_KEY, column_of, conform
 from strandline.write.columns import PROBLEM, fill, keyed_schema
 from strandline.write.key_generator import KeyGenerator
-from strandline.write.schema import IS_DELETED, PARTITION_PATH, RECORD_KEY, column_of, conform
 from timeline.errors import InputError
 
 ROWS = "rows"

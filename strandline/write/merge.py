@@ -32,7 +32,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.write.schema import (
+from strandline.records.schema import (
     FILE_NAME,
     IS_DELETED,
     PARTITION_PATH,

@@ -20,9 +20,10 @@ import logging
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from fsview.build import base_extensions, discover_partitions
-from fsview.file_names import data_files
-from fsview.model import BaseFile
+from fsview.load.listing import discover_partitions
+from fsview.model.file_group import BaseFile
+from fsview.model.file_name import data_files
+from fsview.snapshot.plans import base_extensions
 from strandline.write.markers import (
     delete_markers,
     delete_unreported,
@@ -43,7 +44,7 @@ from timeline.instant import (
     completed_action,
 )
 from timeline.meta_client import TableMetaClient
-from timeline.metadata import (
+from timeline.metadata.instant_metadata import (
     CommitMetadata,
     InstantInfo,
     RequestedReplaceMetadata,
@@ -52,7 +53,7 @@ from timeline.metadata import (
     RollbackPlan,
     RollbackRequest,
 )
-from timeline.table_id import TableId
+from timeline.storage.table_id import TableId
 from timeline.timeline import Timeline
 
 logger = logging.getLogger(__name__)

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from strandline.clean.policy import CLEAN_SETTINGS
-from strandline.config import SERVICE_SETTINGS
-from strandline.setting import Setting, Settings, shortened
-from strandline.write.base_file import CODECS, BaseFileSettings
+from strandline.records.base_file import CODECS, BaseFileSettings
+from strandline.settings.service import SERVICE_SETTINGS
+from strandline.settings.setting import Setting, Settings, shortened
 from timeline.errors import ConfigError
 
 logger = logging.getLogger(__name__)

@@ -22,8 +22,9 @@ import pyarrow.compute as pc
 
 from executor_proxy.locate import ViewLocation
 from executor_proxy.report import LookupReport
-from fsview.model import BaseFile
-from strandline.write.base_file import key_range, read_record_keys
+from fsview.model.file_group import BaseFile
+from strandline.records.base_file import key_range, read_record_keys
+from strandline.records.schema import IS_DELETED, PARTITION_PATH, RECORD_KEY
 from strandline.write.bucket import StoredFile, UpdateGroup
 from strandline.write.columns import (
     BASE_FILE,
@@ -38,7 +39,6 @@ from strandline.write.columns import (
     tagged_schema,
 )
 from strandline.write.merge import deduplicate
-from strandline.write.schema import IS_DELETED, PARTITION_PATH, RECORD_KEY
 from timeline.storage.base import Storage
 
 ROWS = "rows"

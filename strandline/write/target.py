@@ -13,18 +13,18 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from strandline.setting import Setting, Settings
-from strandline.write import settings as options
-from strandline.write.base_file import MIN_KEY, read_footer
-from strandline.write.bucket import Sizing, average_record_bytes
-from strandline.write.history import CommitHistory
-from strandline.write.key_generator import COMPLEX, TYPES, KeyGenerator
-from strandline.write.schema import (
+from strandline.records.base_file import MIN_KEY, read_footer
+from strandline.records.commit_history import CommitHistory
+from strandline.records.schema import (
     arrow_to_avro,
     avro_to_arrow,
     check_against_table,
     without_meta_fields,
 )
+from strandline.settings.setting import Setting, Settings
+from strandline.write import settings as options
+from strandline.write.bucket import Sizing, average_record_bytes
+from strandline.write.key_generator import COMPLEX, TYPES, KeyGenerator
 from timeline.errors import (
     ConfigError,
     CorruptMetadataError,
@@ -34,8 +34,8 @@ from timeline.errors import (
 from timeline.instant import RESTORE
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import Storage
-from timeline.table_config import CONFIG_PATH, TableConfig, read_table_config, write_table_config
-from timeline.table_properties import (
+from timeline.table.config import CONFIG_PATH, TableConfig, read_table_config, write_table_config
+from timeline.table.property_name import (
     COMMIT_TIME,
     COPY_ON_WRITE,
     CUSTOM,

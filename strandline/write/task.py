@@ -21,13 +21,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fsview.file_names import base_file_name, parse_base_name
-from strandline.write.base_file import (
+from fsview.model.file_name import base_file_name, parse_base_name
+from strandline.records.base_file import (
     BaseFileSettings,
     BaseFileWriter,
     FileWritten,
     iter_base_file,
 )
+from strandline.records.schema import PARTITION_PATH, RECORD_KEY
 from strandline.write.bucket import Assignment, Bucket
 from strandline.write.columns import (
     BUCKET,
@@ -43,11 +44,10 @@ from strandline.write.columns import (
 from strandline.write.engine import TaskAttempt
 from strandline.write.markers import CREATE, MERGE, create_marker
 from strandline.write.merge import MergeCounts, Merger, MergeRules
-from strandline.write.schema import PARTITION_PATH, RECORD_KEY
-from timeline.metadata import NULL_COMMIT, WriteStat
-from timeline.partition_metadata import FILE_NAME as PARTITION_FILE
-from timeline.partition_metadata import write_partition_metadata
+from timeline.metadata.instant_metadata import NULL_COMMIT, WriteStat
 from timeline.storage.base import Storage
+from timeline.table.partition_metadata import FILE_NAME as PARTITION_FILE
+from timeline.table.partition_metadata import write_partition_metadata
 
 STATUS = "status"
 STATUS_SCHEMA = pa.schema([(STATUS, pa.string())])

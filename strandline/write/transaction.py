@@ -16,7 +16,7 @@ from strandline.write.markers import marker_folder
 from timeline.clock import TimeGenerator
 from timeline.instant import COMMIT, State
 from timeline.meta_client import TableMetaClient
-from timeline.metadata import CommitMetadata, WriteStat
+from timeline.metadata.instant_metadata import CommitMetadata, WriteStat
 from timeline.timeline import Timeline
 
 

@@ -10,7 +10,7 @@ from benchmarks.big_table import BigTable, Shape
 from benchmarks.command import Bench, measured
 from benchmarks.figures import Figure
 from benchmarks.stores import PARTS
-from fsview.managed import open_view
+from fsview.view_manager import open_view
 from timeline.storage.local import LocalStorage
 
 

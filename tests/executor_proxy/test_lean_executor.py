@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from strandline.service.timeline_service import TimelineService
+from strandline.service.process.timeline_service import TimelineService
 from tests.executor_proxy import lean_executor
 from tests.kit import golden
-from timeline.table_config import TableConfig
+from timeline.table.config import TableConfig
 
 NEEDED = ("pyarrow", "numpy", "fsspec")
 """What the README says that executors need."""

@@ -9,7 +9,7 @@ import pytest
 
 from executor_proxy.priority import NO_RETRY, PriorityView, Retry
 from executor_proxy.report import LookupReport, ReportedView
-from fsview.view import FileSystemView
+from fsview.model.file_system_view import FileSystemView
 from timeline.errors import (
     BadAnswerError,
     CorruptMetadataError,

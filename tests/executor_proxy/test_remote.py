@@ -10,10 +10,10 @@ import pytest
 
 from executor_proxy.http import HttpSession
 from executor_proxy.remote import RemoteView
-from fsview.model import FileSlice
-from fsview.routes import BY_PATH
+from fsview.model.file_group import FileSlice
 from fsview.table_view import TableView
-from fsview.wire import PathForms
+from fsview.wire.json_form import PathForms
+from fsview.wire.routes import BY_PATH
 from tests.conformance.view_suite import ViewSuite, servers
 from tests.executor_proxy.scripted_server import Reply, ScriptedServer
 from tests.executor_proxy.serving import server_of

@@ -8,7 +8,7 @@ import pytest
 
 from executor_proxy.locate import ViewLocation, connect
 from executor_proxy.report import LookupReport
-from strandline.service.timeline_service import TimelineService
+from strandline.service.process.timeline_service import TimelineService
 from tests.kit.small_table import SmallTable
 from timeline.errors import RemoteFailureError, RootNotAllowedError
 from timeline.storage.local import LocalStorage

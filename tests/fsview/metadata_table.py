@@ -6,17 +6,15 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from fsview.build import base_extensions
-from fsview.delta import delta_of
-from fsview.files_slice import FILES, FOLDER
-from fsview.from_commits import to_read
+from fsview.load.commit_files import to_read
+from fsview.load.metadata_table_state import FILES, FOLDER
+from fsview.snapshot.delta import delta_of
+from fsview.snapshot.plans import base_extensions
 from tests.fsview.wide_table import listed
 from tests.kit.hfile import hfile, log_block
 from tests.kit.small_table import SmallTable
-from timeline import avro
-from timeline.instant import CLEAN, COMMIT, COMPACTION, DELTA_COMMIT, Instant, State
-from timeline.layout import layout_of
-from timeline.log_blocks import (
+from timeline.encoding import avro
+from timeline.encoding.log_block import (
     AVRO_DATA,
     COMMAND,
     COMMAND_TYPE,
@@ -26,11 +24,13 @@ from timeline.log_blocks import (
     SCHEMA,
     TARGET_INSTANT_TIME,
 )
+from timeline.instant import CLEAN, COMMIT, COMPACTION, DELTA_COMMIT, Instant, State
+from timeline.layout import layout_of
 from timeline.meta_client import TableMetaClient
-from timeline.metadata import CleanerPlan
-from timeline.metadata_records import ALL_PARTITIONS, NOT_PARTITIONED, Files
-from timeline.table_config import write_table_config
-from timeline.table_properties import METADATA_PARTITIONS
+from timeline.metadata.files_record import ALL_PARTITIONS, NOT_PARTITIONED, Files
+from timeline.metadata.instant_metadata import CleanerPlan
+from timeline.table.config import write_table_config
+from timeline.table.property_name import METADATA_PARTITIONS
 
 BEGINNING = "00000000000000010"
 GROUP = "files-0000-0"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fsview.bootstrap import Loaded
-from fsview.routes import BY_PATH, LAST_INSTANT, NO_INSTANT, TIMELINE_HASH
+from fsview.load.source_choice import Loaded
 from fsview.table_view import TableView
-from fsview.wire import PathForms
+from fsview.wire.json_form import PathForms
+from fsview.wire.routes import BY_PATH, LAST_INSTANT, NO_INSTANT, TIMELINE_HASH
 from tests.conformance.view_suite import replay, told
 from tests.kit import golden
 from timeline.errors import StrandlineError

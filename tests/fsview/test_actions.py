@@ -14,7 +14,7 @@ from tests.kit.model.cases import GROUP, a_table, assert_as_rebuilt, reloads, wa
 from tests.kit.model.table import ModelTable, Write
 from timeline.errors import CorruptMetadataError, ViewBehindError
 from timeline.instant import CLUSTERING, COMPACTION, REPLACE_COMMIT, ROLLBACK, Instant, State
-from timeline.metadata import RollbackMetadata
+from timeline.metadata.instant_metadata import RollbackMetadata
 
 VERSIONS = pytest.mark.parametrize("version", [6, 8, 9])
 TYPES = pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])

@@ -8,9 +8,15 @@ from dataclasses import replace
 
 import pytest
 
-from fsview.bootstrap import LEAST_CALLS, MOST_AT_ONCE, Bootstrap, listing_cost, reading_cost
-from fsview.build import snapshot_of
+from fsview.load.source_choice import (
+    LEAST_CALLS,
+    MOST_AT_ONCE,
+    Bootstrap,
+    listing_cost,
+    reading_cost,
+)
 from fsview.metrics import Metrics
+from fsview.sync.plan_reader import snapshot_of
 from fsview.table_view import TableView
 from tests.fsview.wide_table import (
     WIDE,

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
-from fsview.local import LocalView
-from fsview.rebuilt import differences_from_rebuilt, removals_pending
+from fsview.check.rebuild import differences_from_rebuilt, removals_pending
+from fsview.local_view import LocalView
 from tests.kit.model.acting import PARTITIONS, partitions, which
 from tests.kit.model.asking import Pin, Watcher, plan_differences, questions, said, shape
 from tests.kit.model.moving import MOVES, MovingMachine

@@ -39,7 +39,7 @@ from timeline.errors import (
     TableNotFoundError,
     UnsupportedTableError,
 )
-from timeline.table_config import CONFIG_PATH
+from timeline.table.config import CONFIG_PATH
 
 FAULTS = Product({"read by a sync": ALL, "read at first": ALL}, least=70)
 HISTORY = ".hoodie/timeline/history"

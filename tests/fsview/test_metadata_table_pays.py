@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from fsview.bootstrap import (
+from fsview.load.metadata_table_state import FILES, FOLDER
+from fsview.load.source_choice import (
     LEAST_CALLS,
     METADATA_TABLE,
     MOST_AT_ONCE,
@@ -16,9 +17,8 @@ from fsview.bootstrap import (
     Bootstrap,
     table_cost,
 )
-from fsview.build import snapshot_of
-from fsview.files_slice import FILES, FOLDER
 from fsview.metrics import Metrics
+from fsview.sync.plan_reader import snapshot_of
 from fsview.table_view import TableView
 from tests.fsview.metadata_table import MetadataTable
 from tests.fsview.wide_table import (
@@ -210,7 +210,7 @@ def test_without_its_metadata_table_a_table_is_listed(
 ) -> None:
     table, metadata = kept(version)
     change(table, metadata)
-    with caplog.at_level(logging.INFO, "fsview.bootstrap"):
+    with caplog.at_level(logging.INFO, "fsview.load.source_choice"):
         view, metrics = load_all(table)
     assert (loads(metrics), from_table(metrics)) == ((len(WIDE) + 1, 0), 0)
     assert refusals(metrics) == {reason: 1}

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from fsview.local import LocalView
+from fsview.local_view import LocalView
 from fsview.metrics import Metrics
-from fsview.routes import ROUTES
 from fsview.table_view import TableView
-from fsview.wire import PathForms
+from fsview.wire.json_form import PathForms
+from fsview.wire.routes import ROUTES
 from tests.kit import golden
 from tests.kit.small_table import SmallTable
 from tests.kit.troubled_storage import answers, changed, cuts, expected, foreign, held_answers
@@ -32,7 +32,7 @@ from timeline.errors import (
     ViewBehindError,
 )
 from timeline.instant import CLUSTERING, COMPACTION, LOG_COMPACTION, REPLACE_COMMIT, Instant, State
-from timeline.metadata import (
+from timeline.metadata.instant_metadata import (
     ClusteringGroup,
     ClusteringPlan,
     CompactionPlan,
@@ -42,7 +42,7 @@ from timeline.metadata import (
     SliceInfo,
 )
 from timeline.storage.local import LocalStorage
-from timeline.table_config import CONFIG_PATH
+from timeline.table.config import CONFIG_PATH
 
 
 def a_table(version: int) -> tuple[SmallTable, TableView, Metrics]:

@@ -6,7 +6,7 @@ from contextlib import nullcontext, suppress
 
 import pytest
 
-from fsview.rebuilt import differences_from_rebuilt
+from fsview.check.rebuild import differences_from_rebuilt
 from fsview.table_view import TableView
 from tests.kit.model import archiving, cleaning, services, undoing, writes
 from tests.kit.model.asking import Pin, shape

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from fsview.local import LocalView
+from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from tests.kit.model import services, writes
 from tests.kit.model.asking import Pin

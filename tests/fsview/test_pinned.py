@@ -12,7 +12,7 @@ import pytest
 from fsview.table_view import TableView
 from tests.conformance.view_suite import canonical, servers, without_times
 from tests.fsview.subject import LocalClient
-from tests.fsview.test_follow import not_as_rebuilt
+from tests.fsview.sync.test_timeline_diff import not_as_rebuilt
 from tests.kit import golden, planned
 from tests.kit.troubled_storage import IN_FLIGHT, TroubledStorage
 from timeline.errors import ViewBehindError

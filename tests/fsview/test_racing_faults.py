@@ -14,7 +14,7 @@ from itertools import count, pairwise
 
 import pytest
 
-from fsview.local import LocalView
+from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from tests.kit.products import ALL, Product
 from tests.kit.troubled_storage import (
@@ -31,7 +31,7 @@ from tests.kit.troubled_storage import (
     table_at,
 )
 from timeline.errors import PathNotFoundError, TableNotFoundError, ViewBehindError
-from timeline.table_config import CONFIG_PATH
+from timeline.table.config import CONFIG_PATH
 
 PLANNING = (
     *("bucket_mor_v6", "bucket_mor_v9", "mdt_mor_v6", "mdt_mor_v9", "mor_basic_v6"),

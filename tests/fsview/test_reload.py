@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from fsview.local import LocalView
+from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.table_view import TableView
 from tests.kit.small_table import SmallTable
 from timeline.errors import StorageUnavailableError, ViewBehindError
-from timeline.table_config import read_table_config, write_table_config
+from timeline.table.config import read_table_config, write_table_config
 
 
 def pin(view: LocalView) -> tuple[str, str]:

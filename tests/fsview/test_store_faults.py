@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from fsview.local import LocalView
+from fsview.check.rebuild import differences_from_rebuilt
+from fsview.local_view import LocalView
 from fsview.metrics import Metrics
-from fsview.rebuilt import differences_from_rebuilt
-from fsview.store.set_aside import StorePlace
+from fsview.store.rocksdb.store_place import StorePlace
 from fsview.table_view import TableView
 from tests.fsview.lasting_store import Kept, LastingStore
 from tests.fsview.store.test_rocksdb_faults import CASES, DAMAGES

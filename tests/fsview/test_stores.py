@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from fsview.rebuilt import differences_from_rebuilt
-from fsview.wire import PathForms, base_file_dto
+from fsview.check.rebuild import differences_from_rebuilt
+from fsview.wire.json_form import PathForms, base_file_dto
 from tests.conformance.view_suite import replay, servers, told
 from tests.fsview.subject import LocalClient
-from tests.fsview.test_follow import data_folders
+from tests.fsview.sync.test_timeline_diff import data_folders
 from tests.kit import golden
 from tests.kit.products import ALL, Product
 from tests.kit.stores import ALL_KINDS, OTHER_KINDS, Restarted

@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, Phase, event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule, run_state_machine_as_test
 
-from fsview.local import LocalView
-from fsview.store.open import KINDS
+from fsview.local_view import LocalView
+from fsview.store.stores import KINDS
 from tests.fsview.test_machine import PARTITIONS, TableMachine
 from tests.kit.model.asking import Watcher, questions, shape
 from tests.kit.model.clouds import may_show_in_flight, without

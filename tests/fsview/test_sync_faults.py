@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from fsview.local import LocalView
+from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.table_view import TableView
 from tests.kit.memory_storage import MemoryStorage

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from fsview.local import LocalView
+from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from tests.kit.products import ALL, Product
 from tests.kit.troubled_storage import (

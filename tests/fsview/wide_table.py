@@ -6,17 +6,24 @@ from collections.abc import Callable
 
 import pytest
 
-from fsview.bootstrap import LEAST_CALLS, METADATA, Loaded, hindrance
-from fsview.build import base_extensions, discover_partitions, snapshot_of
-from fsview.from_commits import is_archived, read_table
+from fsview.files.partition import PartitionVersion
+from fsview.load.commit_files import is_archived, read_table
+from fsview.load.listing import discover_partitions
+from fsview.load.source_choice import LEAST_CALLS, METADATA, Loaded, hindrance
 from fsview.metrics import Metrics
-from fsview.packed import PartitionVersion
+from fsview.snapshot.plans import base_extensions
+from fsview.sync.plan_reader import snapshot_of
 from fsview.table_view import TableView
 from tests.kit.small_table import SmallTable
 from timeline.errors import StorageUnavailableError
 from timeline.instant import CLEAN
 from timeline.meta_client import TableMetaClient
-from timeline.metadata import CleanerPlan, CleanFileInfo, CleanMetadata, CleanPartitionMetadata
+from timeline.metadata.instant_metadata import (
+    CleanerPlan,
+    CleanFileInfo,
+    CleanMetadata,
+    CleanPartitionMetadata,
+)
 from timeline.storage.base import Storage
 from timeline.storage.faults import Effect, Fault, FaultyStorage
 

@@ -11,11 +11,12 @@ from urllib.parse import urlencode
 
 from werkzeug.test import TestResponse
 
-from fsview.managed import Opener
-from strandline.service.assembly import Parts
-from strandline.service.options import PartsOptions, ServerOptions
-from strandline.service.reception import HotAnswers
-from strandline.service.server import ServiceServer
+from fsview.view_manager import Opener
+from strandline.service.http.connection_registry import HotAnswers
+from strandline.service.http.server import ServiceServer
+from strandline.service.http.server_options import ServerOptions
+from strandline.service.process.options import PartsOptions
+from strandline.service.process.service import Parts
 from tests.kit import golden
 from timeline.storage.base import Storage
 from timeline.storage.open import open_storage

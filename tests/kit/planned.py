@@ -16,7 +16,11 @@ from timeline.instant import (
     completed_action,
 )
 from timeline.meta_client import TableMetaClient
-from timeline.metadata import CompactionPlan, InstantMetadata, RequestedReplaceMetadata
+from timeline.metadata.instant_metadata import (
+    CompactionPlan,
+    InstantMetadata,
+    RequestedReplaceMetadata,
+)
 
 Planned = tuple[str, str, str]
 """(partition, file id, requested time)"""

@@ -15,15 +15,15 @@ from typing import Any
 
 import click
 
-from fsview.routes import ROUTES
+from fsview.wire.routes import ROUTES
 from strandline.__main__ import main as command_line
 from strandline.clean.policy import CLEAN_SETTINGS
-from strandline.config import SERVICE_SETTINGS
 from strandline.serve import SettingOption
-from strandline.serve_settings import SERVE_SETTINGS
-from strandline.service.assembly import Parts
-from strandline.service.options import PartsOptions
-from strandline.setting import Setting
+from strandline.service.process.options import PartsOptions
+from strandline.service.process.service import Parts
+from strandline.settings.serve import SERVE_SETTINGS
+from strandline.settings.service import SERVICE_SETTINGS
+from strandline.settings.setting import Setting
 from strandline.write.settings import ALIASES, WRITE_SETTINGS
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference.md"

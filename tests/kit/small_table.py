@@ -13,7 +13,7 @@ from tests.kit.small_model import DataFile, Group, Model, Write
 from timeline.clock import ManualClock, TimeGenerator
 from timeline.instant import CLEAN, COMMIT, REPLACE_COMMIT, ROLLBACK, SAVEPOINT, Instant, State
 from timeline.meta_client import TableMetaClient
-from timeline.metadata import (
+from timeline.metadata.instant_metadata import (
     CleanerPlan,
     CleanFileInfo,
     CleanMetadata,
@@ -28,9 +28,9 @@ from timeline.metadata import (
     SavepointPartitionMetadata,
     WriteStat,
 )
-from timeline.partition_metadata import write_partition_metadata
 from timeline.storage.base import Storage
-from timeline.table_config import TableConfig, write_table_config
+from timeline.table.config import TableConfig, write_table_config
+from timeline.table.partition_metadata import write_partition_metadata
 
 
 class SmallTable:

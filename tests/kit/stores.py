@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fsview.metrics import Metrics
-from fsview.store.open import KINDS, StoreOptions, Stores
+from fsview.store.stores import KINDS, StoreOptions, Stores
 from fsview.table_view import RETAINED_SNAPSHOTS, TableView
 from timeline.storage.base import Storage
 

@@ -17,15 +17,15 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from fsview.local import LocalView
-from fsview.model import BaseFile, FileSlice
+from fsview.local_view import LocalView
+from fsview.model.file_group import BaseFile, FileSlice
 from fsview.table_view import TableView
 from tests.kit import golden
 from tests.kit.golden import GoldenStorage
 from tests.kit.read_only import ReadOnlyStorage
-from timeline.codec import encode
 from timeline.errors import PathNotFoundError, StorageUnavailableError, ViewBehindError
-from timeline.metadata import CleanMetadata, SavepointMetadata
+from timeline.metadata.codec import encode
+from timeline.metadata.instant_metadata import CleanMetadata, SavepointMetadata
 from timeline.storage.base import FileInfo, Storage, StorageCalls
 from timeline.storage.faults import Effect, Fault
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from demo.spark import start_session
-from strandline.write.meta_fields import META_FIELDS
+from strandline.records.meta_fields import META_FIELDS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

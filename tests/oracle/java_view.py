@@ -14,7 +14,7 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
-from fsview.routes import BY_NAME
+from fsview.wire.routes import BY_NAME
 from tests.oracle.hudi import Hudi
 
 BASE_FILES, SLICES, TIMELINE = "BaseFileHandler", "FileSliceHandler", "TimelineHandler"

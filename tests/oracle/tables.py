@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fsview.local import LocalView
+from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from strandline import WriteClient
 from strandline.write.engine import LocalEngine

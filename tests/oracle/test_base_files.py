@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from strandline.write.base_file import read_footer, write_base_file
-from strandline.write.bloom import BloomFilter
+from strandline.records.base_file import read_footer, write_base_file
+from strandline.records.bloom import BloomFilter
+from strandline.records.schema import PARTITION_PATH, RECORD_KEY, arrow_to_avro
 from strandline.write.merge import MergeRules, merge
-from strandline.write.schema import PARTITION_PATH, RECORD_KEY, arrow_to_avro
 from tests.kit.all_types import ALL_TYPES, FULL_ROW
 from tests.oracle.hudi import Hudi
 from timeline.storage.local import LocalStorage

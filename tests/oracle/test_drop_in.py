@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from fsview.routes import BY_NAME
 from fsview.table_view import TableView
+from fsview.wire.routes import BY_NAME
 from tests.kit.serve_process import ServeProcess
 from tests.oracle.driver_log import driver_log, fallbacks
 from tests.oracle.drop_in import (

@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fsview.local import LocalView
+from fsview.check.rebuild import differences_from_rebuilt
+from fsview.local_view import LocalView
 from fsview.metrics import Metrics
-from fsview.rebuilt import differences_from_rebuilt
-from fsview.routes import BY_NAME, ROUTES
 from fsview.table_view import TableView
-from fsview.wire import PathForms
+from fsview.wire.json_form import PathForms
+from fsview.wire.routes import BY_NAME, ROUTES
 from tests.conformance.view_suite import canonical, without_times
 from tests.kit import planned
 from tests.oracle.differences import as_release_0, groups_of, told, without_log_compactions

@@ -21,16 +21,18 @@ import pytest
 
 from tests.kit import golden
 from tests.kit.memory_storage import MemoryStorage
-from timeline import _avro, avro, codec
-from timeline.archive import HistoryArchive
-from timeline.archive_log import LogArchive
+from timeline.archive.archived_timeline import HistoryArchive
+from timeline.archive.log_archive import LogArchive
+from timeline.encoding import avro
+from timeline.encoding import avro_binary as _avro
 from timeline.errors import CorruptMetadataError, StorageUnavailableError, StrandlineError
 from timeline.instant import CLUSTERING, COMPACTION, REPLACE_COMMIT, Instant, State
 from timeline.meta_client import TableMetaClient
-from timeline.metadata import CommitMetadata
-from timeline.partition_metadata import FILE_NAME, read_partition_metadata
+from timeline.metadata import codec
+from timeline.metadata.instant_metadata import CommitMetadata
 from timeline.storage.base import Storage
-from timeline.table_config import CONFIG_PATH, TableConfig
+from timeline.table.config import CONFIG_PATH, TableConfig
+from timeline.table.partition_metadata import FILE_NAME, read_partition_metadata
 
 SCENARIOS = ("replace_cow_v6", "rollback_mor_v6_h0150", "mor_basic_v8", "savepoint_cow_v9")
 HISTORY = ".hoodie/timeline/history"

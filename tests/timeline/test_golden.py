@@ -6,12 +6,13 @@ from functools import cache
 import pytest
 
 from tests.kit import golden
-from timeline import avro, codec
 from timeline.clock import parse_instant_time
-from timeline.codec import decode
+from timeline.encoding import avro
 from timeline.instant import SAVEPOINT, Instant, State
 from timeline.meta_client import TableMetaClient
-from timeline.metadata import CommitMetadata, RequestedReplaceMetadata
+from timeline.metadata import codec
+from timeline.metadata.codec import decode
+from timeline.metadata.instant_metadata import CommitMetadata, RequestedReplaceMetadata
 from timeline.storage.base import FileInfo
 from timeline.storage.local import LocalStorage
 from timeline.timeline import Timeline

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from timeline.instant import ACTIONS, Instant, State
 from timeline.layout import LayoutV1, LayoutV2, layout_of
-from timeline.table_config import TableConfig
+from timeline.table.config import TableConfig
 
 T, C = "20261121080616345", "20261121080617000"
 MTIME = 1_795_248_377_500

@@ -11,8 +11,8 @@ from timeline.errors import (
     UnsupportedTableError,
 )
 from timeline.instant import Instant, State
-from timeline.meta_client import TableId, TableMetaClient
-from timeline.metadata import (
+from timeline.meta_client import TableMetaClient
+from timeline.metadata.instant_metadata import (
     CleanerPlan,
     CleanMetadata,
     CommitMetadata,
@@ -23,7 +23,8 @@ from timeline.metadata import (
 )
 from timeline.storage.faults import Crash, Effect, Fault, FaultyStorage
 from timeline.storage.local import LocalStorage
-from timeline.table_config import TableConfig, write_table_config
+from timeline.storage.table_id import TableId
+from timeline.table.config import TableConfig, write_table_config
 
 T, C = "20261121080616345", "20261121080617000"
 STATS = {"p": (WriteStat(file_id="f", path="p/f_0-0-0_1.parquet", num_writes=1),)}

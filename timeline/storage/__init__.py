@@ -1,1 +1,5 @@
-"""The one door to the file system; see ``timeline.storage.base``."""
+"""The one door to file systems: ``Storage``, local and by fsspec, and what identifies a table.
+
+Every call goes through here, counted by kind and cause and bounded by kind of file. What lies in a
+file is never looked at.
+"""

@@ -31,7 +31,7 @@ from timeline.storage import local_files as files
 from timeline.storage.base import FileInfo, Storage, StorageCalls, checked_path
 from timeline.storage.local_places import PlaceOf, opened_folder_of
 from timeline.storage.read_limits import DEFAULT_LIMITS, FileKind, ReadLimits
-from timeline.table_id import local_path
+from timeline.storage.table_id import local_path
 
 _PATH_BYTES: Final = 4096
 """The system's own limit, with the byte that ends a path."""

@@ -12,7 +12,7 @@ from timeline.storage.base import Storage
 from timeline.storage.fsspec_storage import FsspecStorage
 from timeline.storage.local import LocalStorage
 from timeline.storage.read_limits import DEFAULT_LIMITS, ReadLimits
-from timeline.table_id import TableId
+from timeline.storage.table_id import TableId
 
 
 def open_storage(

@@ -16,9 +16,9 @@ from importlib import import_module
 from pathlib import Path
 
 from fsview.store.base import Handle, Rows, StoredChunk
-from fsview.store.rocksdb import RocksStore, RocksStores
+from fsview.store.rocksdb.store import RocksStore, RocksStores
 from timeline.errors import StoreError, StoreFullError, StoreLockedError
-from timeline.table_id import TableId
+from timeline.storage.table_id import TableId
 
 TABLE = TableId.of("/warehouse/sales/orders")
 CACHE_BYTES = 1 << 20  # a quarter of it is for writes, so files come and go

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from fsview.store.rocks_engine import RocksEngine
-from fsview.store.rocksdb import RocksStores
-from fsview.store.set_aside import KEPT_ASIDE, StorePlace
+from fsview.store.rocksdb.engine import RocksEngine
+from fsview.store.rocksdb.store import RocksStores
+from fsview.store.rocksdb.store_place import KEPT_ASIDE, StorePlace
 from tests.fsview.store.rocks_child import CACHE_BYTES, TABLE, Numbered, open_at
 from timeline.errors import ConfigError, StoreError, StoreLockedError
-from timeline.table_id import TableId
+from timeline.storage.table_id import TableId
 
 ROOT = Path(__file__).parents[3]
 CHILD = (sys.executable, "-m", "tests.fsview.store.rocks_child")

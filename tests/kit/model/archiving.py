@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.kit.model.table import ModelTable
-from timeline import avro, codec
+from timeline.encoding import avro
 from timeline.instant import (
     CLEAN,
     CLUSTERING,
@@ -31,6 +31,7 @@ from timeline.instant import (
     State,
     completed_action,
 )
+from timeline.metadata import codec
 from timeline.storage.base import Storage
 
 KEPT_WRITES = 2
@@ -201,7 +202,7 @@ def _entry_schema() -> str:
 
 
 def _block(records: list[dict[str, Any]]) -> bytes:
-    """Return one block of Avro records as ``timeline.archive_log`` has the form."""
+    """Return one block of Avro records as ``timeline.archive.log_archive`` has the form."""
     schema = _entry_schema()
     header = _int(1) + _int(2) + _int(len(schema.encode())) + schema.encode()
     content = _int(3) + _int(len(records))

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fsview.checking import CAUSE as CHECK
-from fsview.local import LocalView
+from fsview.check.partition_checker import CAUSE as CHECK
+from fsview.local_view import LocalView
 from fsview.metrics import Metrics
-from fsview.model import BaseFile, CompactionOperation, FileGroup, FileSlice
+from fsview.model.file_group import BaseFile, CompactionOperation, FileGroup, FileSlice
 from fsview.table_view import TableView
 from tests.kit.memory_storage import MemoryStorage
 from tests.kit.model.clouds import Cloud, may_show_in_flight, without

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from fsview.check.rebuild import differences_from_rebuilt
 from fsview.metrics import Metrics
-from fsview.rebuilt import differences_from_rebuilt
 from fsview.table_view import TableView
 from tests.kit.model import writes
 from tests.kit.model.asking import plan_differences, questions, shape

@@ -7,13 +7,13 @@ from dataclasses import replace
 from tests.kit.model.table import ModelTable, UnderWay
 from tests.kit.model.truth import DataFile, Slice
 from timeline.instant import CLEAN
-from timeline.metadata import (
+from timeline.metadata.instant_metadata import (
     CleanerPlan,
     CleanFileInfo,
     CleanMetadata,
     CleanPartitionMetadata,
 )
-from timeline.partition_metadata import FILE_NAME
+from timeline.table.partition_metadata import FILE_NAME
 
 KEPT_SLICES = 1
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.kit.model.table import ModelTable, Write
 from tests.kit.model.truth import DataFile
-from timeline.partition_metadata import write_partition_metadata
+from timeline.table.partition_metadata import write_partition_metadata
 
 
 def write_again(table: ModelTable, write: Write, partition: str | None = None) -> None:

@@ -13,7 +13,7 @@ from tests.kit.model.leftovers import write_again
 from tests.kit.model.table import ModelTable, Write
 from tests.kit.model.truth import Group, Operation
 from timeline.instant import CLUSTERING, COMPACTION, LOG_COMPACTION, REPLACE_COMMIT, State
-from timeline.metadata import (
+from timeline.metadata.instant_metadata import (
     ClusteringGroup,
     ClusteringPlan,
     CompactionPlan,

@@ -16,9 +16,9 @@ from tests.kit.model.truth import DataFile, Group, Operation, Truth
 from timeline.clock import ManualClock, TimeGenerator
 from timeline.instant import Instant, State
 from timeline.meta_client import TableMetaClient
-from timeline.metadata import RollbackMetadata
-from timeline.partition_metadata import write_partition_metadata
-from timeline.table_config import TableConfig, write_table_config
+from timeline.metadata.instant_metadata import RollbackMetadata
+from timeline.table.config import TableConfig, write_table_config
+from timeline.table.partition_metadata import write_partition_metadata
 
 SLOTS = 3
 """Groups that a partition has at most, apart from replaced ones and those of clusterings."""

@@ -20,7 +20,7 @@ from timeline.instant import (
     State,
     completed_action,
 )
-from timeline.metadata import (
+from timeline.metadata.instant_metadata import (
     InstantInfo,
     RestoreMetadata,
     RestorePlan,

@@ -10,11 +10,11 @@ from dataclasses import replace
 
 from tests.kit.model import services, writes
 from tests.kit.model.table import ModelTable
-from timeline import codec
 from timeline.instant import CLUSTERING, REPLACE_COMMIT, WRITE_ACTIONS, Instant
 from timeline.layout import layout_of
 from timeline.meta_client import TableMetaClient
-from timeline.table_config import TableConfig, write_table_config
+from timeline.metadata import codec
+from timeline.table.config import TableConfig, write_table_config
 
 
 def may_move(table: ModelTable, version: int) -> bool:

@@ -9,7 +9,7 @@ from tests.kit.model.leftovers import clear, write_again, write_late
 from tests.kit.model.table import ModelTable, Write
 from tests.kit.model.truth import DataFile, Group
 from timeline.instant import COMMIT, DELTA_COMMIT, REPLACE_COMMIT
-from timeline.metadata import CommitMetadata, RequestedReplaceMetadata, WriteStat
+from timeline.metadata.instant_metadata import CommitMetadata, RequestedReplaceMetadata, WriteStat
 
 How = Literal["base", "log", "grow", "cdc"]
 """What a write does to a group where it has the choice: a new group begins with a base file or a

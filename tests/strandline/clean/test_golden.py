@@ -20,7 +20,7 @@ from tests.kit.memory_storage import MemoryStorage
 from timeline.clock import ManualClock, TimeGenerator
 from timeline.instant import CLEAN, Instant
 from timeline.meta_client import TableMetaClient
-from timeline.metadata import CleanerPlan, CleanMetadata
+from timeline.metadata.instant_metadata import CleanerPlan, CleanMetadata
 
 COW = tuple(name for name in golden.scenarios() if golden.info(name)["table_type"] == "cow")
 RETAINED = 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fsview.model import BaseFile, CompactionOperation, FileGroup, FileSlice, LogFile
+from fsview.model.file_group import BaseFile, CompactionOperation, FileGroup, FileSlice, LogFile
 from strandline.clean.plan import (
     FROM_THE_START,
     PartitionGroups,
@@ -17,7 +17,7 @@ from strandline.clean.plan import (
     plan_clean,
 )
 from timeline.instant import Instant, State
-from timeline.metadata import (
+from timeline.metadata.instant_metadata import (
     ActionInstant,
     CleanMetadata,
     CleanPartitionMetadata,

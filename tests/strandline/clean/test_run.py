@@ -10,7 +10,7 @@ from strandline.clean.run import Cleaner
 from tests.kit.small_table import SmallTable
 from timeline.errors import CorruptMetadataError, StorageUnavailableError, UnsupportedTableError
 from timeline.instant import CLEAN, Instant, State
-from timeline.metadata import (
+from timeline.metadata.instant_metadata import (
     CleanerPlan,
     CleanFileInfo,
     CleanMetadata,

@@ -7,11 +7,11 @@ import sys
 import time
 from pathlib import Path
 
-from fsview.rebuilt import differences_from_rebuilt
-from fsview.store.open import StoreOptions
+from fsview.check.rebuild import differences_from_rebuilt
+from fsview.store.stores import StoreOptions
 from fsview.table_view import TableView
-from strandline.service.assembly import Parts
-from strandline.service.options import PartsOptions
+from strandline.service.process.options import PartsOptions
+from strandline.service.process.service import Parts
 from tests.kit.live_service import AppClient
 from tests.kit.small_table import SmallTable
 

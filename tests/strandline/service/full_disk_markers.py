@@ -8,12 +8,12 @@ from pathlib import Path
 
 import orjson
 
-from strandline.service.assembly import Parts
-from strandline.service.options import PartsOptions
+from strandline.service.process.options import PartsOptions
+from strandline.service.process.service import Parts
 from tests.kit.live_service import AppClient
 from tests.kit.marker_name import marker_name
 from timeline.storage.local import LocalStorage
-from timeline.table_config import TableConfig, write_table_config
+from timeline.table.config import TableConfig, write_table_config
 
 INSTANT = "20261121090000000"
 MARKERS = "/v1/hoodie/marker"

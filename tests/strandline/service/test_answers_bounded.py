@@ -11,13 +11,13 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from fsview.routes import BY_NAME, Route
 from fsview.store.budget import Budget
-from fsview.wire import PathForms
-from strandline.service.answers import TARGET_BYTES, Kept
-from strandline.service.assembly import Parts
-from strandline.service.hot import read_query
-from strandline.service.partitioner import MOST_BYTES, BucketRange, RemotePartitioner
+from fsview.wire.json_form import PathForms
+from fsview.wire.routes import BY_NAME, Route
+from strandline.service.api.partitioner import MOST_BYTES, BucketRange, RemotePartitioner
+from strandline.service.lookup.answer import TARGET_BYTES, Kept
+from strandline.service.lookup.ready_answer import read_query
+from strandline.service.process.service import Parts
 from tests.kit import golden
 from tests.kit.live_service import parts_of
 

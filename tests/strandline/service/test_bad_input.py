@@ -9,9 +9,9 @@ from pathlib import Path
 import orjson
 import pytest
 
-from fsview.routes import BY_NAME
-from strandline.service.assembly import Parts
-from strandline.service.limits import PARAMETERS
+from fsview.wire.routes import BY_NAME
+from strandline.service.http.limit import PARAMETERS
+from strandline.service.process.service import Parts
 from tests.kit import golden
 from tests.kit.live_service import AppClient, HttpClient, parts_of, serving
 

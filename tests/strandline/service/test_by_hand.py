@@ -11,8 +11,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from fsview.routes import ROUTES, Route
-from strandline.service.server import ServiceServer
+from fsview.wire.routes import ROUTES, Route
+from strandline.service.http.server import ServiceServer
 from tests.kit.live_service import Answered, HttpClient, serving
 from tests.kit.small_table import SmallTable
 from timeline.storage.local import LocalStorage

@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 
-from fsview.managed import ViewManager
 from fsview.metrics import Metrics
-from strandline.config import CHECK_INTERVAL
-from strandline.service.assembly import Parts
-from strandline.service.checks import PAUSE_S, SamplingCheck
-from strandline.service.options import CHECK_INTERVAL_S, PartsOptions, ServerOptions
-from strandline.service.server import ServiceServer
+from fsview.view_manager import ViewManager
+from strandline.service.http.server import ServiceServer
+from strandline.service.http.server_options import ServerOptions
+from strandline.service.lookup.consistency_check import PAUSE_S, SamplingCheck
+from strandline.service.process.options import CHECK_INTERVAL_S, PartsOptions
+from strandline.service.process.service import Parts
+from strandline.settings.service import CHECK_INTERVAL
 from tests.kit.live_service import TOKEN, HttpClient
 from tests.kit.memory_storage import MemoryStorage
 from tests.kit.small_table import SmallTable

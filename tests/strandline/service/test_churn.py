@@ -22,9 +22,9 @@ import pytest
 
 from executor_proxy.http import HttpSession
 from executor_proxy.remote import RemoteView
-from fsview.rebuilt import differences_from_rebuilt, removals_pending
-from strandline.service.options import ServerOptions
-from strandline.service.server import ServiceServer
+from fsview.check.rebuild import differences_from_rebuilt, removals_pending
+from strandline.service.http.server import ServiceServer
+from strandline.service.http.server_options import ServerOptions
 from tests.kit.live_service import TOKEN, parts_of
 from tests.kit.memory_storage import MemoryStorage
 from tests.kit.model.acting import PARTITIONS

@@ -22,8 +22,8 @@ from click.testing import CliRunner, Result
 
 from executor_proxy.http import HttpSession
 from strandline.__main__ import main
-from strandline.serve_settings import FLAGS, Flag
-from strandline.setting import REFUSAL_CHARACTERS
+from strandline.settings.serve import FLAGS, Flag
+from strandline.settings.setting import REFUSAL_CHARACTERS
 from tests.kit import golden
 from tests.kit.serve_process import environment
 

@@ -20,11 +20,13 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from fsview.routes import BY_PATH
 from fsview.table_view import TableView
-from strandline.service.assembly import Parts
-from strandline.service.options import ConflictOptions, PartsOptions, ServerOptions
-from strandline.service.server import ServiceServer
+from fsview.wire.routes import BY_PATH
+from strandline.service.http.server import ServiceServer
+from strandline.service.http.server_options import ServerOptions
+from strandline.service.marker.conflict_options import ConflictOptions
+from strandline.service.process.options import PartsOptions
+from strandline.service.process.service import Parts
 from tests.kit import golden
 from tests.kit.live_service import TOKEN, running
 from tests.kit.marker_name import marker_name

@@ -12,8 +12,8 @@ from urllib.parse import quote
 
 import pytest
 
-from fsview.routes import BY_NAME, MOST_PARTITIONS
-from strandline.service.server import ServiceServer
+from fsview.wire.routes import BY_NAME, MOST_PARTITIONS
+from strandline.service.http.server import ServiceServer
 from tests.kit import golden
 from tests.kit.live_service import TOKEN, GoldenTables, HttpClient, serving
 from tests.kit.raw_http import RawConnection, request

@@ -16,9 +16,9 @@ import yaml
 
 from strandline.__main__ import main
 from strandline.serve import SettingOption, serve
-from strandline.serve_settings import FLAGS
-from strandline.service.paths import GREETING, HEALTH
-from strandline.setting_sources import ServeSettings, variable
+from strandline.service.http.paths import GREETING, HEALTH
+from strandline.settings.serve import FLAGS
+from strandline.settings.sources import ServeSettings, variable
 from tests.strandline.service.test_command import Serving
 
 EXAMPLES = Path(__file__).parents[3] / "examples"

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from fsview.routes import BY_NAME
+from fsview.wire.routes import BY_NAME
 from tests.kit.live_service import HttpClient, serving
 from tests.kit.model import services
 from tests.kit.model.asking import Pin

@@ -11,7 +11,7 @@ import pytest
 
 from executor_proxy.http import HttpSession
 from executor_proxy.remote import RemoteView
-from strandline.service.server import ServiceServer
+from strandline.service.http.server import ServiceServer
 from tests.kit.live_service import TOKEN, serving
 from tests.kit.small_table import SmallTable
 from timeline.storage.base import KINDS

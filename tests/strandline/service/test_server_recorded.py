@@ -18,15 +18,15 @@ from urllib.parse import parse_qs, quote_plus
 import orjson
 import pytest
 
-from fsview.routes import BY_NAME
-from strandline.service.writer_routes import PARTITION_INDEX
+from fsview.wire.routes import BY_NAME
+from strandline.service.api.writer import PARTITION_INDEX
 from tests.conformance.view_suite import canonical, without_times
 from tests.kit import golden
 from tests.kit.golden_services import WAYS, GoldenLake, InPlace, Service, running_as
 from tests.kit.live_service import HttpClient
+from tests.strandline.service.api.test_instant_states import check_conversation
+from tests.strandline.service.marker.test_registry import REFUSED, answer, check_tree, meant
 from tests.strandline.service.test_errors_recorded import BETTER, check_answer
-from tests.strandline.service.test_instant_states import check_conversation
-from tests.strandline.service.test_markers import REFUSED, answer, check_tree, meant
 
 REFRESHED = [name for name in golden.server_names() if name.startswith("refresh_")]
 CLEANED = [name for name in REFRESHED if "cleanonly" in name]

@@ -28,9 +28,10 @@ import pytest
 from executor_proxy.http import HttpSession
 from executor_proxy.remote import RemoteView
 from fsview.table_view import TableView
-from strandline.service.assembly import Parts
-from strandline.service.options import PartsOptions, ServerOptions
-from strandline.service.server import ServiceServer
+from strandline.service.http.server import ServiceServer
+from strandline.service.http.server_options import ServerOptions
+from strandline.service.process.options import PartsOptions
+from strandline.service.process.service import Parts
 from tests.kit.live_service import TOKEN, HttpClient, running, serving
 from tests.kit.marker_name import marker_name
 from tests.kit.memory_storage import MemoryStorage

@@ -11,17 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from fsview.store.open import StoreOptions
-from fsview.store.set_aside import StorePlace
+from fsview.store.rocksdb.store_place import StorePlace
+from fsview.store.stores import StoreOptions
 from fsview.table_view import TableView
-from strandline.service.assembly import Parts
-from strandline.service.options import PartsOptions, ServerOptions
-from strandline.service.paths import HEALTH
-from strandline.service.server import ServiceServer
+from strandline.service.http.paths import HEALTH
+from strandline.service.http.server import ServiceServer
+from strandline.service.http.server_options import ServerOptions
+from strandline.service.process.options import PartsOptions
+from strandline.service.process.service import Parts
 from tests.kit.live_service import TOKEN, Answered, HttpClient, running
 from tests.kit.small_table import SmallTable
 from timeline.storage.local import LocalStorage
-from timeline.table_id import TableId
+from timeline.storage.table_id import TableId
 
 ROOT = Path(__file__).parents[3]
 LATEST = "/v1/hoodie/view/slices/partition/latest/"

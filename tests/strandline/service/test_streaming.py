@@ -12,14 +12,15 @@ from typing import Any
 
 import pytest
 
-from fsview.routes import BY_NAME, ROUTES
-from fsview.store.open import StoreOptions
-from fsview.wire import PathForms
-from strandline.service.assembly import Parts
-from strandline.service.options import PartsOptions, ServerOptions
-from strandline.service.replies import streamed
-from strandline.service.server import ServiceServer
-from strandline.service.wsgi import LEFT, WsgiBridge
+from fsview.store.stores import StoreOptions
+from fsview.wire.json_form import PathForms
+from fsview.wire.routes import BY_NAME, ROUTES
+from strandline.service.http.reply import streamed
+from strandline.service.http.server import ServiceServer
+from strandline.service.http.server_options import ServerOptions
+from strandline.service.http.wsgi_bridge import LEFT, WsgiBridge
+from strandline.service.process.options import PartsOptions
+from strandline.service.process.service import Parts
 from tests.kit.live_service import HttpClient, running
 from tests.kit.small_table import SmallTable
 from timeline.errors import InputError, StorageUnavailableError

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from executor_proxy.locate import ViewLocation
-from strandline.write.base_file import BaseFileSettings
+from strandline.records.base_file import BaseFileSettings
 from strandline.write.bucket import Assignment, Bucket
 from strandline.write.engine import LocalEngine
 from strandline.write.key_generator import KeyGenerator

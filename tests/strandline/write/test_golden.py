@@ -3,11 +3,11 @@
 import pyarrow as pa
 import pytest
 
+from strandline.records.schema import arrow_to_avro, avro_to_arrow, check_against_table, conform
 from strandline.write.key_generator import KeyGenerator
-from strandline.write.schema import arrow_to_avro, avro_to_arrow, check_against_table, conform
 from tests.kit import golden
 from timeline.meta_client import TableMetaClient
-from timeline.metadata import CommitMetadata
+from timeline.metadata.instant_metadata import CommitMetadata
 
 
 def opened(scenario):

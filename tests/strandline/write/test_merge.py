@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from strandline.records.schema import META_FIELDS
 from strandline.write.merge import MergeCounts, Merger, MergeRules, deduplicate, merge
-from strandline.write.schema import META_FIELDS
 from timeline.errors import InputError
 
 OLD, NEW = "20250101000000000", "20250102000000000"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from strandline.records.schema import META_FIELDS
 from strandline.table import Table
 from strandline.write.client import WriteClient
 from strandline.write.engine import LocalEngine
 from strandline.write.rollback import Rollbacks
-from strandline.write.schema import META_FIELDS
 from tests.kit import golden, reader
 from timeline.clock import ManualClock, TimeGenerator
 from timeline.errors import UnsupportedTableError

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from strandline.setting import REFUSAL_CHARACTERS
+from strandline.settings.setting import REFUSAL_CHARACTERS
 from strandline.write.client import WriteClient
 from strandline.write.engine import LocalEngine
 from tests.kit import reader

@@ -11,7 +11,7 @@ from tests.strandline.write.tables import client, row, table
 from timeline.errors import UnsupportedTableError
 from timeline.instant import CLUSTERING, COMMIT, REPLACE_COMMIT
 from timeline.meta_client import TableMetaClient
-from timeline.metadata import (
+from timeline.metadata.instant_metadata import (
     ClusteringGroup,
     ClusteringPlan,
     RequestedReplaceMetadata,

@@ -16,13 +16,13 @@ from tests.timeline.storage.test_local_places import below
 from timeline.errors import CorruptMetadataError, PathNotFoundError, StorageUnavailableError
 from timeline.instant import COMMIT
 from timeline.meta_client import TableMetaClient
-from timeline.metadata import CommitMetadata, WriteStat
-from timeline.partition_metadata import read_partition_metadata
+from timeline.metadata.instant_metadata import CommitMetadata, WriteStat
 from timeline.storage.base import Storage
 from timeline.storage.fsspec_storage import FsspecStorage
 from timeline.storage.local import LocalStorage
 from timeline.storage.read_limits import FileKind, ReadLimits
-from timeline.table_config import read_table_config
+from timeline.table.config import read_table_config
+from timeline.table.partition_metadata import read_partition_metadata
 
 LIMITS = ReadLimits(10, 20, 30, 40, 50)
 MIB, GIB = 1 << 20, 1 << 30

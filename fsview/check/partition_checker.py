@@ -1,0 +1,127 @@
+"""``PartitionChecker``: whether a live table still says what lies on storage.
+
+Order of things in a check, which its soundness rests on, as in a load
+(``fsview.load.partition_loader``): the partition is listed *before* the timeline, so whatever was
+done to the listing is on the timeline by the time it is looked at. If the timeline has moved on,
+the table is synced, and what the listing lacks of the steps since is added to it; so both sides are
+of one instant. While a clean, rollback or restore is under way files go before any instant says so:
+then nothing is checked.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from fsview.check.rebuild import (
+    Differences,
+    Pause,
+    compared,
+    differences_of_files,
+    differences_of_known,
+    differences_of_table,
+    removals_pending,
+)
+from fsview.load.listing import is_partition, list_partition
+from fsview.snapshot.history import known_after
+from fsview.snapshot.plans import base_extensions
+from fsview.snapshot.snapshot import Snapshot
+from fsview.sync.follower import ATTEMPTS, TimelineFollower
+from fsview.sync.plan_reader import snapshot_of
+from timeline.errors import InstantNotFoundError
+from timeline.meta_client import TableMetaClient
+
+CAUSE: Final = "check"
+"""What the storage calls of a check are booked under."""
+
+NONE: Final = Differences()
+
+Outcome = Literal["equal", "different", "skipped"]
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What came of a check.
+
+    Attributes:
+        outcome: ``skipped``: it could not be told this time, ``why``.
+        differences: What differs.
+        why: In words.
+    """
+
+    outcome: Outcome
+    differences: Differences = NONE
+    why: str = ""
+
+
+def _skipped(why: str) -> Checked:
+    return Checked("skipped", why=why)
+
+
+class PartitionChecker:
+    """Checks loaded partitions of one table against storage; changes nothing but by syncing."""
+
+    def __init__(self, follower: TimelineFollower) -> None:
+        self._follower = follower
+
+    def check(self, partition: str, pause: Pause) -> Checked:
+        """Compare one partition and the table's pending and replaced groups with storage.
+
+        Args:
+            partition: One that is loaded.
+            pause: Called every fraction of a millisecond of comparing; may raise to break off.
+
+        Raises:
+            StorageError: Something can't be listed or read.
+            CorruptMetadataError: Something can't be understood.
+
+        Cost: one list call of the partition, one of the timeline, the table's properties, a read
+            for each pending plan and each completed replacecommit, booked under ``check``; a sync
+            if there is news.
+        """
+        for _ in range(ATTEMPTS):
+            history = self._follower.held
+            if history is None:
+                return _skipped("the table isn't held")
+            with suppress(InstantNotFoundError):  # it went between a listing and a read
+                checked = self._look(history.newest, partition, pause)
+                if checked is not None:
+                    return checked
+        return _skipped(f"the table changed {ATTEMPTS} times while it was looked at")
+
+    def _look(self, start: Snapshot, partition: str, pause: Pause) -> Checked | None:
+        """Check once; ``None`` when the table moved in a way that needs another look."""
+        follower = self._follower
+        client = TableMetaClient.open(follower.storage, cause=CAUSE)
+        listing = list_partition(follower.storage.for_cause(CAUSE), partition)
+        rebuilt = snapshot_of(client)
+        if removals_pending(rebuilt.active):
+            return _skipped("a clean, rollback or restore is under way")
+        if rebuilt.active != start.active:
+            follower.sync()
+        history = follower.held
+        newest = None if history is None else history.newest
+        steps = None if history is None else history.steps_since(start)
+        if history is None or newest is None or steps is None or newest.active != rebuilt.active:
+            return None
+        if partition in history.unclear_since(start):
+            return None
+        held = newest.files.versions.get(partition)
+        if held is None:
+            return _skipped("the partition isn't loaded any more")
+        unlike = compared(held, listing, base_extensions(newest.config), pause)
+        listed = history.brought_forward(unlike.listed, steps)
+        if listed is None:
+            return None
+        found = differences_of_table(newest, rebuilt)
+        found += differences_of_files(client, newest, unlike, listed)
+        if newest.files.known is not None:
+            was_there = (partition,) if is_partition(listing) else ()
+            is_there = partition in known_after(was_there, steps)
+            found += differences_of_known(newest, partition, listing, is_there=is_there)
+        if not found:
+            return Checked("equal", found)
+        # A plan that went since the timeline was listed would look like a difference.
+        moved = client.active_timeline() != rebuilt.active
+        return None if moved else Checked("different", found)

@@ -1,0 +1,130 @@
+"""What a load found of some partitions, brought forward to the newest snapshot.
+
+A load lists files first, then the timeline, and both take a while: the table moves on, and other
+callers sync. Nothing is listed again for that, as what is found is followed like what is held:
+
+1. from the snapshot that was the newest before the files were looked for to the one of the timeline
+   that was listed after them. Some of these steps are in the listing already; applying them once
+   more changes nothing;
+2. there, the files that a removal under way may have deleted come in as ghosts. Its plan is on that
+   timeline: a removal that isn't on it had deleted nothing when the files were listed;
+3. from there to what is the newest now, as every partition that is held: a removal that ends takes
+   its ghosts away, one that begins deletes nothing that wasn't listed.
+
+What can't be followed is listed again, partition by partition: a step leaves unsaid what became of
+its files, or a write whose files were listed in flight is gone and nothing says how.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from fsview.files.partition import PartitionVersion
+from fsview.load.source_choice import Loaded
+from fsview.snapshot.delta import with_ghosts
+from fsview.snapshot.history import History, known_after
+from fsview.snapshot.plans import base_extensions
+from fsview.snapshot.snapshot import Snapshot
+from fsview.snapshot.step import Step, key_of, version_after
+
+FILES_UNCLEAR: Final = "files-unclear"
+INSTANT_VANISHED: Final = "instant-vanished"
+"""Why a partition is listed again, as the counter ``partition_reloads`` labels it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a load found.
+
+    Attributes:
+        start: The newest snapshot when the files were looked for.
+        loaded: The files.
+        looked: The snapshot of the timeline that was listed after them.
+        ghosts: Partition → names that removals under way there may have deleted.
+        unwritten: Partition → names of the base files that their commits don't name
+            (``fsview.load.duplicate_files``).
+    """
+
+    start: Snapshot
+    loaded: Loaded
+    looked: Snapshot
+    ghosts: Mapping[str, frozenset[str]]
+    unwritten: Mapping[str, Collection[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """What was found as it is at the newest snapshot.
+
+    Attributes:
+        versions: Of the partitions that aren't held there yet.
+        known: All partitions of the table, where all were looked for.
+        again: Partition → why it must be listed again.
+    """
+
+    versions: tuple[PartitionVersion, ...]
+    known: frozenset[str] | None
+    again: Mapping[str, str]
+
+
+def arrived(history: History, found: Found) -> Arrived | None:
+    """Return what was found at the newest snapshot of a history; ``None`` when no way leads there.
+
+    Cost: no I/O; of each partition the files, if something happened that may concern it.
+    """
+    steps, since = history.steps_since(found.start), history.steps_since(found.looked)
+    if steps is None or since is None:
+        return None
+    before = steps[: len(steps) - len(since)]
+    unclear = history.unclear_since(found.start)
+    given_up = _given_up(history, found)
+    held = history.newest.files.versions
+    versions: list[PartitionVersion] = []
+    again: dict[str, str] = {}
+    for partition, version in found.loaded.versions.items():
+        if partition in held:
+            continue
+        after = history.brought_forward(version, before)
+        if after is not None:
+            ghosts = found.ghosts.get(partition, ())
+            after = with_ghosts(after, ghosts, base_extensions(found.looked.config))
+            after = after.with_changes((), found.unwritten.get(partition, ()))
+            after = _followed(after, since, logs=found.looked.logs_by_completion)
+        if partition in unclear:
+            again[partition] = INSTANT_VANISHED
+        elif after is None:
+            again[partition] = FILES_UNCLEAR
+        elif given_up and not given_up.isdisjoint(after.instants()):
+            again[partition] = INSTANT_VANISHED
+        else:
+            versions.append(after)
+    known = found.loaded.known
+    return Arrived(tuple(versions), None if known is None else known_after(known, steps), again)
+
+
+def _given_up(history: History, found: Found) -> frozenset[str]:
+    """Return the times of the instants that pended during a load and are gone uncompleted."""
+    if found.start.active is history.newest.active:
+        return frozenset()
+    there = history.there_since(found.start)
+    seen = (found.start, found.looked, *(link.snapshot for link in history.way(found.start) or ()))
+    pended = (i for snapshot in seen for i in snapshot.active if not i.is_completed)
+    return frozenset(i.requested_time for i in pended if key_of(i) not in there)
+
+
+def _followed(
+    version: PartitionVersion, steps: Iterable[Step], *, logs: bool
+) -> PartitionVersion | None:
+    """Return a partition after steps, of which those count that name it or wrote what was listed.
+
+    ``None`` where only a listing can tell.
+    """
+    listed = version.instants() if steps else frozenset()
+    after: PartitionVersion | None = version
+    for step in steps:
+        concerns = version.partition in step.touched or step.instant.requested_time in listed
+        if concerns and after is not None:
+            after = version_after(after, step, leftovers=True, logs=logs)
+    return after

@@ -1,0 +1,55 @@
+"""Partitions by listing: one of them, or all that lie below a table's base path.
+
+Source: Hudi 1.2.0 ``FSUtils.getAllPartitionFoldersThreeLevelsDown`` (here to any depth).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from fsview.model.file_name import PARTITION_METADATA
+from timeline.storage.base import FileInfo, Storage, checked_path
+from timeline.table.config import META_FOLDER
+
+
+def list_partition(storage: Storage, partition: str) -> tuple[FileInfo, ...]:
+    """List one partition; one that doesn't exist has no files, nor has what can't be one."""
+    try:
+        checked_path(partition)
+    except ValueError:
+        return ()
+    return storage.list(partition)
+
+
+def discover_partitions(storage: Storage) -> Iterator[tuple[str, tuple[FileInfo, ...]]]:
+    """Yield each partition of a table with its listing, breadth first.
+
+    A directory with a ``.hoodie_partition_metadata`` file is a partition and isn't descended
+    further.
+
+    Cost: one list call for each directory above and at the partitions.
+    """
+    level = [""]
+    while level:
+        below = []
+        for path in level:
+            listing = storage.list(path)
+            if is_partition(listing):
+                yield path, listing
+            else:
+                below += folders_below(path, listing)
+        level = below
+
+
+def is_partition(listing: Iterable[FileInfo]) -> bool:
+    """Whether a directory with these entries is a partition."""
+    return any(info.name.startswith(PARTITION_METADATA) for info in listing)
+
+
+def folders_below(path: str, listing: Iterable[FileInfo]) -> list[str]:
+    """Return the directories of a listing that may be partitions or lead to some."""
+    return [
+        f"{path}/{info.name}" if path else info.name
+        for info in listing
+        if info.is_dir and not (not path and info.name == META_FOLDER)
+    ]

@@ -1,0 +1,183 @@
+"""All partitions and files of a table, as its own metadata table says them.
+
+``fsview.load.metadata_table_state`` finds what is to be read. The logs are added up first, then the
+base file is read record by record, each merged and packed before the next: so never more is held
+than the bytes of the base file, what the logs say, and the names of one partition.
+
+Names are never used again, so the order of blocks matters little: of an added file the greater size
+counts, as a log may be appended to, and what was deleted stays so.
+
+Source: Hudi 1.2.0 ``HoodieMergedLogRecordScanner``,
+``HoodieMetadataPayload.combineFileSystemMetadata``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from fsview.files.partition import PartitionVersion
+from fsview.load.metadata_table_state import (
+    BEHIND,
+    FILES,
+    FOLDER,
+    UNKNOWN,
+    UNSUPPORTED,
+    Committed,
+    FilesSlice,
+    NotInStepError,
+    is_beginning,
+)
+from fsview.snapshot.plans import base_extensions
+from fsview.snapshot.snapshot import Snapshot
+from timeline.encoding.log_block import (
+    COMMAND,
+    COMMAND_TYPE,
+    COMPACTED_TIMES,
+    INSTANT_TIME,
+    TARGET_INSTANT_TIME,
+    LogBlock,
+    read_blocks,
+)
+from timeline.errors import CorruptMetadataError
+from timeline.meta_client import TableMetaClient
+from timeline.metadata.files_record import (
+    ALL_PARTITIONS,
+    NOT_PARTITIONED,
+    Files,
+    base_records,
+    block_records,
+)
+from timeline.storage.base import FileInfo
+from timeline.storage.read_limits import FileKind
+
+_ROLL_BACK: Final = "0"
+"""The one command that a block may have."""
+
+
+def read(
+    client: TableMetaClient, snapshot: Snapshot, found: FilesSlice
+) -> tuple[dict[str, PartitionVersion], frozenset[str]]:
+    """Return the files of all partitions, and which these are.
+
+    Args:
+        client: The table, its calls booked under ``bootstrap``.
+        snapshot: The table at the instant that is asked for.
+        found: What ``look`` returned.
+
+    Raises:
+        NotInStepError: The metadata table isn't in step after all.
+        CorruptMetadataError: A file of it is damaged.
+        PathNotFoundError: A file of it was deleted meanwhile.
+
+    Cost: a read for each file.
+    """
+    storage = client.storage.for_cause("bootstrap")
+    changes = _Changes(Committed(snapshot), f"{storage.base_path}/{FOLDER}/{FILES}")
+    for log in found.logs:
+        path = f"{FOLDER}/{FILES}/{log.name}"
+        changes.add_file(storage.read(path, FileKind.METADATA_TABLE, log.size), log.name)
+    changes.fold(found.unmerged)
+    path = f"{FOLDER}/{FILES}/{found.base.name}"
+    data = storage.read(path, FileKind.METADATA_TABLE, found.base.size)
+    records = base_records(data, f"{storage.base_path}/{path}")
+    return _packed(changes.applied_to(records), base_extensions(snapshot.config))
+
+
+@dataclass
+class _Changes:
+    """What the logs of a slice say: of each record, what was added and deleted."""
+
+    committed: Committed
+    folder: str
+    blocks: list[tuple[str, LogBlock]] = field(default_factory=list)
+    files: dict[str, dict[str, int | None]] = field(default_factory=dict)
+    dropped: set[str] = field(default_factory=set)
+
+    def add_file(self, data: bytes, name: str) -> None:
+        """Take a log's blocks; a command to roll back takes those of its target away."""
+        source = f"{self.folder}/{name}"
+        for block in read_blocks(data, source):
+            if COMPACTED_TIMES in block.header:
+                raise NotInStepError(UNSUPPORTED, f"{source} has blocks of a log compaction")
+            if block.kind != COMMAND:
+                self.blocks.append((source, block))
+                continue
+            command = block.header.get(COMMAND_TYPE)
+            if command != _ROLL_BACK:
+                raise NotInStepError(UNSUPPORTED, f"{source} has a command {command!r}")
+            target = block.header.get(TARGET_INSTANT_TIME)
+            self.blocks = [(s, b) for s, b in self.blocks if b.header.get(INSTANT_TIME) != target]
+
+    def fold(self, unmerged: frozenset[str]) -> None:
+        """Add up what the blocks of completed instants say.
+
+        Raises:
+            NotInStepError: An instant that should have one has none.
+        """
+        seen = set()
+        for source, block in self.blocks:
+            time = block.header.get(INSTANT_TIME, "")
+            if not is_beginning(time) and not self.committed.has(time):
+                if self.committed.is_to_come(time):
+                    continue
+                raise NotInStepError(UNKNOWN, f"{source} has a block of an instant {time!r}")
+            seen.add(time)
+            for key, files in block_records(block, source):
+                self._add(key, files)
+        self.blocks.clear()
+        if not unmerged <= seen:
+            lacking = ", ".join(sorted(unmerged - seen))
+            raise NotInStepError(BEHIND, f"no block in {self.folder} is of {lacking}")
+
+    def _add(self, key: str, files: Files | None) -> None:
+        if files is None:
+            self.files.pop(key, None)
+            self.dropped.add(key)
+        else:
+            _merge(self.files.setdefault(key, {}), files)
+
+    def applied_to(self, records: Iterable[tuple[str, Files]]) -> Iterator[tuple[str, Files]]:
+        """Yield the records with the changes, and those that only logs have; each is freed then."""
+        for key, files in records:
+            merged = {} if key in self.dropped else dict(files)
+            _merge(merged, self.files.pop(key, {}))
+            yield key, merged
+        while self.files:
+            yield self.files.popitem()
+
+
+def _merge(files: dict[str, int | None], newer: Mapping[str, int | None]) -> None:
+    for name, size in newer.items():
+        before = files.get(name)
+        files[name] = size if size is None or before is None else max(size, before)
+
+
+def _packed(
+    records: Iterable[tuple[str, Files]], extensions: tuple[str, ...]
+) -> tuple[dict[str, PartitionVersion], frozenset[str]]:
+    """Pack the partitions one by one; see ``read``."""
+    known: frozenset[str] | None = None
+    versions: dict[str, PartitionVersion] = {}
+    for key, files in records:
+        if key == ALL_PARTITIONS:
+            known = frozenset(_path(name) for name, size in files.items() if size is not None)
+            continue
+        partition = _path(key)
+        if partition in versions:
+            raise CorruptMetadataError(f"{FOLDER}/{FILES} has two records of {partition!r}")
+        listing = (FileInfo(name, size, 0) for name, size in files.items() if size is not None)
+        versions[partition] = PartitionVersion.of_listing(partition, listing, extensions)
+    if known is None:
+        raise CorruptMetadataError(f"{FOLDER}/{FILES} has no record {ALL_PARTITIONS!r}")
+    for partition in versions.keys() - known:
+        if not versions.pop(partition).is_empty:
+            raise NotInStepError(UNKNOWN, f"{partition!r} has files and is no partition")
+    for partition in known - versions.keys():
+        versions[partition] = PartitionVersion(partition)
+    return versions, known
+
+
+def _path(key: str) -> str:
+    return "" if key == NOT_PARTITIONED else key

@@ -1,0 +1,378 @@
+"""``PartitionLoader``: reads partitions when they are first asked for, each once.
+
+A partition is listed, or the whole table read from metadata (``fsview.load.source_choice`` says
+when).
+
+Order of things in a load, which its soundness rests on: the files are looked for *before* the
+timeline, so whatever a writer did to a listing is on the timeline by the time it is looked at, as a
+completed instant (applied once more: that changes nothing) or as a pending plan (whose files come
+in as ghosts). What happens after that look is followed (``fsview.load.arrival``), so that a writer
+who doesn't wait makes nobody list twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+from functools import partial
+
+from fsview.files.partition import PartitionVersion
+from fsview.load.arrival import Arrived, Found, arrived
+from fsview.load.listing import folders_below, is_partition, list_partition
+from fsview.load.missing_partitions import STRAYS, Strays, may_be_path
+from fsview.load.source_choice import Bootstrap, Loaded
+from fsview.load.timeline_look import look
+from fsview.single_flight import Shared, SharedLoads
+from fsview.snapshot.plans import base_extensions
+from fsview.snapshot.snapshot import LoadedFiles, Snapshot
+from fsview.sync.follower import ATTEMPTS, TimelineFollower
+from timeline.errors import StorageUnavailableError, StoreError, ViewBehindError
+from timeline.table.partition_metadata import read_partition_metadata
+
+GoOn = Callable[[], None]
+"""Called between the parts of long work; raises when it isn't to go on."""
+
+
+def always() -> None:
+    """Go on."""
+
+
+class PartitionLoader:
+    """Fills the snapshots of one table; callers that want the same share one listing.
+
+    ``_strays`` are paths that were asked for, and listed, and are no partitions of the table; the
+    follower's lock guards them.
+    """
+
+    def __init__(
+        self,
+        follower: TimelineFollower,
+        *,
+        on_forgotten: Callable[[Collection[str]], None] = lambda _: None,
+    ) -> None:
+        """Make a loader.
+
+        Args:
+            follower: Whose snapshots are filled.
+            on_forgotten: Told of paths that were nothing and are forgotten.
+        """
+        self._follower = follower
+        self._on_forgotten = on_forgotten
+        self._loads = SharedLoads()
+        self._strays = Strays()
+        self._readings: Shared[None] = Shared()
+        self._bootstrap = Bootstrap(
+            lambda reason: follower.count("metadata_table_refusals", reason=reason)
+        )
+
+    def version(self, snapshot: Snapshot, partition: str) -> PartitionVersion:
+        """Return a partition's files at a snapshot, loading them if need be.
+
+        Raises:
+            ViewBehindError: The partition was never loaded and the snapshot isn't kept any more.
+        """
+        found = snapshot.files.versions.get(partition)
+        if not may_be_path(partition) or (found is None and self._is_nothing(snapshot)):
+            return PartitionVersion(partition)
+        tries = ATTEMPTS
+        while found is None and tries > 0:
+            found = self._derived(snapshot, partition)
+            if found is None and self._loads.run((partition,), lambda p: self._load(p, set())):
+                found = self._derived(snapshot, partition)
+                # What is nothing may be forgotten before it is looked at here.
+                held = partition in self._follower.newest().files.versions
+                tries = 0 if held else tries - 1
+        if found is None:
+            raise ViewBehindError(
+                f"partition {partition!r} can't be answered at {snapshot.timeline.last}: it wasn't "
+                f"loaded while that was the newest instant",
+                hint="sync and ask again",
+            )
+        return found
+
+    def load(
+        self,
+        snapshot: Snapshot,
+        partitions: Collection[str],
+        go_on: GoOn = always,
+    ) -> list[str]:
+        """Load some partitions together: a list call each at most, and one of the timeline.
+
+        Args:
+            snapshot: At which.
+            partitions: Which.
+            go_on: Called before each partition is listed; what it raises ends this load. Callers
+                that wait for a partition of it load that themselves then.
+
+        Returns:
+            Those that are held now; of very many that are nothing some are forgotten already.
+        """
+        paths = list(filter(may_be_path, partitions))
+        newest = self._follower.newest()
+        missing = dict.fromkeys(p for p in paths if p not in newest.files.versions)
+        nothing: set[str] = set()
+        if missing:
+            self._loads.run(missing, lambda mine: self._load(mine, nothing, go_on))
+        versions = self._follower.newest().files.versions
+        # What was held and isn't any more has just been forgotten: it was nothing, too.
+        held = [p for p in paths if p in versions or (p in missing and p not in nothing)]
+        for partition in held:
+            go_on()
+            self.version(snapshot, partition)
+        return held
+
+    def load_all(self, snapshot: Snapshot) -> list[str]:
+        """Load every partition of the table at a snapshot; return their paths in order."""
+        if self._is_nothing(snapshot):
+            return []
+        if snapshot.files.known is None:
+            if self._follower.newest().files.known is None:
+                self._loads.run_all(self._discover)
+            known = self._follower.history.known_at(
+                snapshot, lambda partition: self._was_there(snapshot, partition)
+            )
+            if known is None:
+                raise ViewBehindError(
+                    f"the partitions at {snapshot.timeline.last} are not known any more",
+                    hint="sync and ask again",
+                )
+            snapshot.files.known = known
+        partitions = sorted(snapshot.files.known)
+        self.load(snapshot, partitions)
+        return partitions
+
+    def _was_there(self, snapshot: Snapshot, partition: str) -> bool:
+        """Whether a partition that was written since was there at an older snapshot."""
+        files = self.version(snapshot, partition).files()
+        if any(snapshot.completion.is_completed(file.instant) for file in files):
+            return True
+        # Empty then, or not made yet: its own file says which instant made it.
+        made = read_partition_metadata(self._follower.storage.for_cause("past"), partition)
+        since = self._follower.history.steps_since(snapshot) or ()
+        times = {step.instant.requested_time for step in since}
+        last = snapshot.timeline.last
+        if made is None or last is None:
+            raise ViewBehindError(
+                f"whether {partition!r} was a partition at {last} is not known any more",
+                hint="sync and ask again",
+            )
+        return made.commit_time <= last.requested_time and made.commit_time not in times
+
+    def _is_nothing(self, snapshot: Snapshot) -> bool:
+        """Whether it is what a client sees to whom nothing has happened yet."""
+        return snapshot.is_empty and self._follower.newest().files is not snapshot.files
+
+    def _derived(self, snapshot: Snapshot, partition: str) -> PartitionVersion | None:
+        """Fill in a partition from what a later snapshot has of it.
+
+        Raises:
+            StoreError: That can't be read, and the table is loaded anew the next time; or what is
+                found can't be kept.
+        """
+        with self._follower.lock:
+            history = self._follower.history
+            try:
+                found = history.derived(snapshot, partition, base_extensions(snapshot.config))
+            except StoreError as exc:
+                self._follower.distrust(exc)
+                raise
+            # Only the newest snapshot remembers what is nothing, as it is where that is forgotten.
+            if found is not None and not (found.is_empty and partition in self._strays):
+                self._follower.saved.keep((found,))
+                snapshot.files.versions[partition] = found
+        return found
+
+    def _load(
+        self,
+        partitions: Collection[str],
+        nothing: set[str],
+        go_on: GoOn = always,
+    ) -> None:
+        """Fill in some partitions of the newest snapshot, or all if that has come to pay.
+
+        Args:
+            partitions: Which.
+            nothing: Takes those that turn out to be no partitions.
+            go_on: See ``load``.
+        """
+        self._read_all(len(partitions))
+        versions = self._follower.newest().files.versions
+        missing = [partition for partition in partitions if partition not in versions]
+        if missing:
+            find = partial(self._listed, partitions=missing, nothing=nothing, go_on=go_on)
+            self._fill(find, nothing)
+
+    def _discover(self) -> None:
+        """Find every partition and fill in those not loaded."""
+        if self._follower.newest().files.known is None:  # nobody has since this caller looked
+            self._fill(self._searched)
+
+    def _read_all(self, ahead: int) -> bool:
+        """Fill in the whole table from metadata if that pays; return whether all is known now.
+
+        Args:
+            ahead: How many directories are to be listed next.
+        """
+        follower, bootstrap = self._follower, self._bootstrap
+        if follower.must_list or not bootstrap.may_pay(follower.newest(), ahead):
+            return False
+        client = follower.client_for("bootstrap")
+        self._readings.run(
+            None, lambda: self._fill(lambda start: bootstrap.read(client, start, ahead))
+        )
+        return follower.newest().files.known is not None
+
+    def _listed(
+        self,
+        start: Snapshot,
+        *,
+        partitions: Iterable[str],
+        nothing: set[str],
+        go_on: GoOn = always,
+    ) -> Loaded:
+        """List some partitions; see ``_load``."""
+        storage = self._follower.storage.for_cause("lookup")
+        extensions = base_extensions(start.config)
+        versions = {}
+        for partition in partitions:
+            go_on()
+            listing = list_partition(storage, partition)
+            self._bootstrap.listed(len(listing))
+            if is_partition(listing):
+                nothing.discard(partition)  # it may have been when it was listed before
+            else:
+                nothing.add(partition)
+                if len(nothing) > STRAYS:
+                    continue  # it would be forgotten at once
+            versions[partition] = PartitionVersion.of_listing(partition, listing, extensions)
+        return Loaded(versions)
+
+    def _searched(self, start: Snapshot) -> Loaded | None:
+        """Search all directories, level by level, until reading is known to be cheaper.
+
+        A partition that is loaded isn't listed again, unless it is empty: whether a clean has
+        deleted it meanwhile only storage says. ``None``: all was read.
+        """
+        storage = self._follower.storage.for_cause("lookup")
+        extensions = base_extensions(start.config)
+        with self._follower.lock:
+            loaded = set(start.files.versions)
+            held = start.files.versions.values()
+            known = self._strays.without(v.partition for v in held if not v.is_empty)
+        versions: dict[str, PartitionVersion] = {}
+        level = [""] if "" not in known else []
+        while level:
+            if self._read_all(len(level)):
+                return None
+            below: list[str] = []
+            for path in level:
+                listing = storage.list(path)
+                self._bootstrap.listed(len(listing))
+                if not is_partition(listing):
+                    below += folders_below(path, listing)
+                    continue
+                known.add(path)
+                if path not in loaded:
+                    versions[path] = PartitionVersion.of_listing(path, listing, extensions)
+            level = [path for path in below if path not in known]
+        return Loaded(versions, frozenset(known))
+
+    def _fill(
+        self, find: Callable[[Snapshot], Loaded | None], nothing: set[str] | None = None
+    ) -> None:
+        """Find files, sync, and fill the newest snapshot; see the module's docstring for the order.
+
+        Args:
+            find: Finds them; ``None`` when there is nothing to fill in.
+            nothing: Takes those found that are no partitions.
+
+        Raises:
+            StorageUnavailableError: The table was changed beyond following each time it was listed.
+
+        Cost: beside the search one listing of the timeline, and a listing of each partition that
+            was changed beyond following.
+        """
+        nothing = set() if nothing is None else nothing
+        follower = self._follower
+        wanted = find
+        for _ in range(ATTEMPTS):
+            with follower.loading() as start:
+                loaded, since = follower.gathered(partial(wanted, start))
+                if loaded is None:
+                    return
+                looked = follower.sync(since=since)
+                found = look(follower.client_for("lookup"), start, loaded, looked)
+                if found is None:
+                    continue
+                there = self._arrive(found, nothing)
+            if there is None:
+                wanted = find
+                continue
+            follower.count("partition_loads", len(there.versions), source=loaded.source)
+            for cause in there.again.values():
+                follower.count("partition_reloads", cause=cause)
+            if not there.again:
+                return
+            wanted = partial(self._listed, partitions=tuple(there.again), nothing=nothing)
+        raise StorageUnavailableError(
+            f"{follower.table_id} changed {ATTEMPTS} times while its partitions were listed",
+            hint="ask again",
+        )
+
+    def _arrive(self, found: Found, nothing: Collection[str]) -> Arrived | None:
+        """Fill the newest snapshot with what was found; ``None`` when all must be found anew."""
+        follower = self._follower
+        with follower.lock:
+            there = arrived(follower.history, found)
+            if there is None:
+                return None
+            newest = follower.history.newest
+            forgotten = self._fill_in(newest, there.versions, there.known, nothing)
+        if forgotten:
+            self._on_forgotten(forgotten)
+        return there
+
+    def _fill_in(
+        self,
+        newest: Snapshot,
+        versions: Collection[PartitionVersion],
+        known: frozenset[str] | None,
+        nothing: Collection[str],
+    ) -> list[str]:
+        """Save some versions and put them into the newest snapshot; under the lock.
+
+        Args:
+            newest: The newest snapshot.
+            versions: Of partitions that it lacks.
+            known: All partitions of the table, if they were looked for.
+            nothing: Those that are no partitions.
+
+        Returns:
+            The paths that are nothing and are forgotten.
+        """
+        follower = self._follower
+        unfinished = {time: set(listed) for time, listed in follower.unfinished.items()}
+        for version in versions:
+            for instant in version.instants():
+                if not newest.completion.is_completed(instant):
+                    unfinished.setdefault(instant, set()).add(version.partition)
+        files = newest.files.versions.fork()
+        files.update({version.partition: version for version in versions})
+        self._strays.heed((version.partition for version in versions), nothing)
+        forgotten = self._strays.forget_oldest(files)
+        for partition in forgotten:
+            del files[partition]
+        filled = LoadedFiles(files, newest.files.known if known is None else known)
+        follower.saved.save(
+            replace(newest, files=filled),
+            # A restart has nothing from remembering what is nothing.
+            {
+                *(v.partition for v in versions if not (v.is_empty and v.partition in nothing)),
+                *forgotten,
+            },
+            unfinished=unfinished,
+            must_list=follower.must_list,
+        )
+        newest.files.versions, newest.files.known = filled.versions, filled.known
+        follower.unfinished.update(unfinished)
+        return forgotten

@@ -1,0 +1,275 @@
+"""``LocalView``: a view of one snapshot, answered in this process.
+
+A view holds its snapshot for as long as it lives, so its answers never change while the table does;
+only ``sync`` moves it. Partitions are loaded when they are first asked for, through the table that
+all views of it share (``fsview.table_view``); reading what is loaded takes no lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from fsview.files.partition import PartitionVersion
+from fsview.files.row import UNKNOWN_SIZE
+from fsview.load.partition_loader import GoOn, always
+from fsview.model.file_group import (
+    BaseFile,
+    ClusteringOperation,
+    CompactionOperation,
+    FileGroup,
+    FileSlice,
+    LogFile,
+)
+from fsview.model.file_system_view import FileSystemView
+from fsview.query import latest_json as direct
+from fsview.query.queries import InstantSet
+from fsview.query.query_table import QUERIES, Scope
+from fsview.snapshot.snapshot import Snapshot
+from fsview.wire.json_form import PathForms
+from timeline.completion import UnreadArchiveError
+from timeline.errors import StoreError, ViewBehindError
+from timeline.instant import Instant
+from timeline.timeline import Timeline
+
+if TYPE_CHECKING:
+    from fsview.table_view import TableView
+
+T = TypeVar("T")
+
+
+class LocalView(FileSystemView):
+    """The files of a table at one instant.
+
+    Attributes:
+        table: The table, shared by its views.
+        snapshot: What the view answers from.
+    """
+
+    def __init__(self, table: TableView, snapshot: Snapshot) -> None:
+        self.table = table
+        self.snapshot = snapshot
+
+    def ask(self, name: str, **arguments: Any) -> Any:
+        """See ``FileSystemView``: run the method's query of ``QUERIES``, or the method itself.
+
+        Raises:
+            ViewBehindError: What it asks for can't be known at this instant any more.
+        """
+        found = QUERIES.get(name)
+        if found is None:
+            return self.timeline if name == "timeline" else getattr(self, name)(**arguments)
+        if found.scope is Scope.TABLE:
+            return dict(self.in_parts(name, **arguments))
+        if found.scope is Scope.LOADED:
+            return tuple(chain.from_iterable(part for _, part in self.in_parts(name, **arguments)))
+        if found.scope is Scope.REPLACED and not self._replaces_in(arguments["partition"]):
+            return ()
+        return self._of_partition(found.scope, found.function, **arguments)
+
+    # Pending operations.
+
+    def pending_compaction_operations(self) -> tuple[CompactionOperation, ...]:
+        """See ``FileSystemView``; in order of partition and file id."""
+        return tuple(operation for _, operation in sorted(self.snapshot.pending_compaction.items()))
+
+    def pending_log_compaction_operations(self) -> tuple[CompactionOperation, ...]:
+        """See ``FileSystemView``; in order of partition and file id.
+
+        A client's hash doesn't say which log compactions it knows of, so those planned since pend
+        for it, too, and the timeline is looked at for them each time (pinned.md, rule 7).
+        """
+        operations = self.table.log_compactions_of(self.snapshot)
+        return tuple(operation for _, operation in sorted(operations.items()))
+
+    def file_groups_in_pending_clustering(self) -> tuple[ClusteringOperation, ...]:
+        """See ``FileSystemView``; in order of partition and file id.
+
+        A clustering whose plan is on storage pends for this view as long as it isn't completed at
+        the view's instant, whenever it was planned: an older view still shows the groups that it
+        replaced, and a writer asks this before it updates them (pinned.md, rule 7). So the timeline
+        is looked at each time.
+        """
+        pending = self.table.clustering_of(self.snapshot)
+        return tuple(
+            ClusteringOperation(partition, file_id, instant)
+            for (partition, file_id), instant in sorted(pending.items(), key=lambda item: item[0])
+        )
+
+    # Answers as JSON.
+
+    def newest_as_json(
+        self, name: str, paths: PathForms, *, partition: str, plain_only: bool, **arguments: Any
+    ) -> bytes | None:
+        """Return the JSON of what a method answers, made without the answer's values.
+
+        Args:
+            name: The method, a key of ``fsview.query.latest_json.NEWEST``.
+            paths: How the caller spells the base path.
+            partition: The method's argument.
+            plain_only: See ``fsview.query.latest_json.newest_as_json``, also for when it is
+                ``None``.
+            arguments: The method's other ones.
+        """
+        asked = partial(
+            direct.newest_as_json,
+            newest=direct.NEWEST[name],
+            arguments=arguments,
+            paths=paths,
+            plain_only=plain_only,
+        )
+        return self._of_partition(QUERIES[name].scope, asked, partition)
+
+    # The view itself.
+
+    @property
+    def timeline(self) -> Timeline:
+        """See ``FileSystemView``."""
+        return self.snapshot.timeline
+
+    def last_instant(self) -> Instant | None:
+        """See ``FileSystemView``."""
+        return self.snapshot.timeline.last
+
+    def load_partitions(self, partitions: Collection[str], go_on: GoOn = always) -> None:
+        """See ``FileSystemView``; for ``go_on`` see ``PartitionLoader.load``."""
+        names = dict.fromkeys(_without_slash(partition) for partition in partitions)
+        self.table.mark_loaded(self.table.load(self.snapshot, names, go_on))
+
+    def load_all_partitions(self) -> None:
+        """See ``FileSystemView``."""
+        names = self.table.load_all(self.snapshot)
+        self.table.mark_loaded(names)
+
+    def sync(self) -> None:
+        """See ``FileSystemView``."""
+        self.snapshot = self.table.sync().snapshot
+
+    def refresh(self) -> None:
+        """Sync, and count no partition as loaded: what Hudi's ``refresh/`` does, as far as seen."""
+        self.sync()
+        self.table.clear_loaded()
+
+    def close(self) -> None:
+        """See ``FileSystemView``; the table stays for other views."""
+
+    # How it asks.
+
+    def _of_partition(
+        self, scope: Scope, function: Callable[..., T], partition: str, **arguments: Any
+    ) -> T:
+        """Answer for one partition, which counts as loaded from now on if the scope says so."""
+        name = _without_slash(partition)
+        answer = self._answer(name, function, **arguments)
+        if scope is not Scope.STATELESS and (
+            name in self.snapshot.files.versions or self.table.holds(name)
+        ):
+            self.table.mark_loaded((name,))
+        return answer
+
+    def _replaces_in(self, partition: str) -> bool:
+        return bool(self.snapshot.replaced.get(_without_slash(partition)))
+
+    def in_parts(self, name: str, **arguments: Any) -> Iterator[tuple[str, tuple[Any, ...]]]:
+        """Yield what a table-wide query answers, a partition at a time, in order.
+
+        Args:
+            name: A method whose query is table-wide.
+            arguments: The method's.
+
+        Raises:
+            ViewBehindError: As the method; maybe after the first parts.
+        """
+        wide = QUERIES[name]
+        if "instants" in arguments:
+            arguments["instants"] = InstantSet.of(arguments["instants"])
+        if wide.scope is Scope.LOADED:
+            partitions = self.table.loaded_partitions()
+        else:
+            partitions = self.table.load_all(self.snapshot)
+            self.table.mark_loaded(partitions)
+        for partition in partitions:
+            yield partition, self._answer(partition, wide.function, **arguments, **wide.more)
+
+    def _answer(self, partition: str, function: Callable[..., T], **arguments: Any) -> T:
+        """Run a query of one partition, loaded if need be.
+
+        Raises:
+            StoreError: Its files can't be read back; the table is loaded anew the next time.
+            ViewBehindError: The answer would show a file that was removed since.
+        """
+        version = self._version(partition)
+        try:
+            answer = self._run(function, version, **arguments)
+        except StoreError as exc:
+            self.table.lost(version, exc)
+            raise
+        if not version.has_ghosts:
+            return answer
+        ghost = next((f for f in _files_in(answer) if f.size == UNKNOWN_SIZE), None)
+        if ghost is None:
+            return answer
+        newest = self.table.newest_if_only_cleaned(self.snapshot)
+        if newest is not None:
+            return type(self)(self.table, newest)._answer(partition, function, **arguments)
+        raise ViewBehindError(
+            f"the answer at {self.last_instant()} names {ghost.path}, which was removed since",
+            hint="sync and ask again",
+        )
+
+    def _version(self, partition: str) -> PartitionVersion:
+        """Return a partition's files, loaded if need be."""
+        return self.table.version(self.snapshot, partition)
+
+    def _run(self, function: Callable[..., T], version: PartitionVersion, **arguments: Any) -> T:
+        """Run a query; what it lacks of the archive is read, and then it is run again."""
+        while True:
+            try:
+                return function(self.snapshot, version, **arguments)
+            except UnreadArchiveError as exc:  # each time an older one
+                self.table.read_archived_times(self.snapshot, version, exc.requested_time)
+
+
+class NotHeldError(Exception):
+    """An answer needs what isn't in memory; only a ``HeldView`` raises it."""
+
+
+class HeldView(LocalView):
+    """A view of what is in memory, for who can't wait: it never reads from the table's storage.
+
+    Only queries of one partition may be asked; where they need more they raise ``NotHeldError``.
+    """
+
+    def _version(self, partition: str) -> PartitionVersion:
+        held = self.snapshot.files.versions.get(partition)
+        if held is None:
+            raise NotHeldError(f"partition {partition!r}")
+        return held
+
+    def _run(self, function: Callable[..., T], version: PartitionVersion, **arguments: Any) -> T:
+        try:
+            return function(self.snapshot, version, **arguments)
+        except UnreadArchiveError as exc:
+            raise NotHeldError(f"the archive back to {exc.requested_time}") from exc
+
+
+def _without_slash(partition: str) -> str:
+    return partition[:-1] if partition.endswith("/") else partition
+
+
+def _files_in(answer: Any) -> Iterable[BaseFile | LogFile]:
+    """Yield every file that an answer shows."""
+    if isinstance(answer, BaseFile | LogFile):
+        yield answer
+    elif isinstance(answer, FileSlice):
+        if answer.base_file is not None:
+            yield answer.base_file
+        yield from answer.log_files
+    elif isinstance(answer, FileGroup):
+        for found in answer.slices:
+            yield from _files_in(found)
+    elif isinstance(answer, tuple):
+        for item in answer:
+            yield from _files_in(item)

@@ -1,0 +1,137 @@
+"""The nouns of a view: base files, log files, slices, groups, pending operations; all frozen.
+
+They are made when a query is answered; what a snapshot holds by the million is packed
+(``fsview.files.partition``).
+
+Source: Hudi 1.2.0 ``HoodieBaseFile``, ``HoodieLogFile``, ``FileSlice``, ``HoodieFileGroup``,
+``CompactionOperation``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from timeline.instant import Instant
+from timeline.timeline import Timeline
+
+
+@dataclass(frozen=True, slots=True)
+class BaseFile:
+    """One version of a file group's base file.
+
+    Attributes:
+        partition: Path under the base path; ``""`` when the table has no partitions.
+        name: File name, ``<file_id>_<write_token>_<instant><extension>``.
+        size: Bytes.
+        mtime_ms: Modification time, ms since the epoch; 0 when known from metadata only.
+        file_id: The group's id.
+        instant: Requested time of the instant that wrote it.
+    """
+
+    partition: str
+    name: str
+    size: int
+    mtime_ms: int
+    file_id: str
+    instant: str
+
+    @property
+    def path(self) -> str:
+        """Path under the base path."""
+        return f"{self.partition}/{self.name}" if self.partition else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """One log file of a slice.
+
+    Attributes:
+        instant: The time in the name: the slice's base instant in table version 6, the delta
+            commit's requested time later.
+        version: Counts the logs of one instant, from 1.
+        write_token: ``None`` in names of very old releases.
+        suffix: ``".cdc"`` or empty.
+    """
+
+    partition: str
+    name: str
+    size: int
+    mtime_ms: int
+    file_id: str
+    instant: str
+    version: int
+    write_token: str | None = None
+    suffix: str = ""
+
+    @property
+    def path(self) -> str:
+        """Path under the base path."""
+        return f"{self.partition}/{self.name}" if self.partition else self.name
+
+    @property
+    def order(self) -> tuple[str, int, str, str]:
+        """Hudi's log order: instant, version, write token (absent first), suffix."""
+        return (self.instant, self.version, self.write_token or "", self.suffix)
+
+
+@dataclass(frozen=True, slots=True)
+class FileSlice:
+    """A base file and the logs on top of it.
+
+    Attributes:
+        base_instant: Where the slice begins.
+        log_files: Greatest first, as ``LogFile.order`` has it.
+    """
+
+    partition: str
+    file_id: str
+    base_instant: str
+    base_file: BaseFile | None = None
+    log_files: tuple[LogFile, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has neither base file nor log."""
+        return self.base_file is None and not self.log_files
+
+
+@dataclass(frozen=True, slots=True)
+class FileGroup:
+    """All slices of one file id, newest first, committed or not; ``timeline`` says which are."""
+
+    partition: str
+    file_id: str
+    slices: tuple[FileSlice, ...]
+    timeline: Timeline
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionOperation:
+    """A pending (log) compaction of one file group.
+
+    Attributes:
+        base_instant: Instant of the slice that is going to be compacted.
+        compaction_instant: The compaction's requested time.
+        data_file_instant: Instant of the base file, by its name; ``None`` for a slice of logs only.
+        delta_files: Names of the logs.
+        base_file: Name of the base file.
+    """
+
+    partition: str
+    file_id: str
+    base_instant: str
+    compaction_instant: str
+    data_file_instant: str | None = None
+    delta_files: tuple[str, ...] = ()
+    base_file: str | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusteringOperation:
+    """A file group in a pending clustering, and the instant of that clustering."""
+
+    partition: str
+    file_id: str
+    instant: Instant

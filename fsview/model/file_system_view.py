@@ -1,0 +1,244 @@
+"""``FileSystemView``: the contract of every view, local or remote.
+
+A view answers at one instant of the table's timeline. Groups come in order of file id, slices
+newest first, partitions in order of their paths. ``partition`` is a path under the base path,
+``""`` for a table without partitions; one trailing slash is ignored, and a partition that doesn't
+exist has no files. ``max_instant`` and the like are requested times, compared as text.
+
+Every method may raise ``ViewBehindError`` (the view's instant can't be answered any more) and
+``StorageError``; a remote view also ``ServiceError``.
+
+Implemented by ``fsview.local_view.LocalView``, ``executor_proxy.remote.RemoteView`` and
+``executor_proxy.priority.PriorityView``. Source of every method: Hudi 1.2.0 ``TableFileSystemView``
+and ``AbstractTableFileSystemView``, whose names these are in snake case.
+"""
+
+# What ask answers is typed by the method that asks:
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from fsview.model.file_group import (
+    BaseFile,
+    ClusteringOperation,
+    CompactionOperation,
+    FileGroup,
+    FileSlice,
+)
+from timeline.instant import Instant
+from timeline.timeline import Timeline
+
+
+class FileSystemView(ABC):
+    """Which files make up the table at the view's instant.
+
+    A view implements ``ask`` and ``close``; every method is one question to ``ask``.
+    """
+
+    @abstractmethod
+    def ask(self, name: str, **arguments: Any) -> Any:
+        """Return what the method (or property) ``name`` answers to these arguments."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release what the view holds."""
+
+    # Base files.
+
+    def latest_base_files(self, partition: str) -> tuple[BaseFile, ...]:
+        """Return each group's newest committed base file, without groups that are replaced."""
+        return self.ask("latest_base_files", partition=partition)
+
+    def latest_base_file(self, partition: str, file_id: str) -> BaseFile | None:
+        """Return one group's newest committed base file."""
+        return self.ask("latest_base_file", partition=partition, file_id=file_id)
+
+    def all_latest_base_files(self) -> tuple[BaseFile, ...]:
+        """Return ``latest_base_files`` of the partitions that are loaded by now."""
+        return self.ask("all_latest_base_files")
+
+    def latest_base_files_before_or_on(
+        self, partition: str, max_instant: str
+    ) -> tuple[BaseFile, ...]:
+        """Return each group's newest committed base file of ``max_instant`` or before."""
+        return self.ask(
+            "latest_base_files_before_or_on", partition=partition, max_instant=max_instant
+        )
+
+    def all_latest_base_files_before_or_on(
+        self, max_instant: str
+    ) -> Mapping[str, tuple[BaseFile, ...]]:
+        """Return ``latest_base_files_before_or_on`` of every partition of the table."""
+        return self.ask("all_latest_base_files_before_or_on", max_instant=max_instant)
+
+    def base_file_on(self, partition: str, instant: str, file_id: str) -> BaseFile | None:
+        """Return one group's base file of exactly ``instant``."""
+        return self.ask("base_file_on", partition=partition, instant=instant, file_id=file_id)
+
+    def all_base_files(self, partition: str) -> tuple[BaseFile, ...]:
+        """Return all committed base files, newest first in each group."""
+        return self.ask("all_base_files", partition=partition)
+
+    def latest_base_files_in_range(self, instants: Collection[str]) -> tuple[BaseFile, ...]:
+        """Return, in loaded partitions, each group's newest base file of one of ``instants``."""
+        return self.ask("latest_base_files_in_range", instants=instants)
+
+    # Slices.
+
+    def latest_file_slices(self, partition: str) -> tuple[FileSlice, ...]:
+        """Return each group's newest committed slice."""
+        return self.ask("latest_file_slices", partition=partition)
+
+    def latest_file_slices_stateless(self, partition: str) -> tuple[FileSlice, ...]:
+        """Return ``latest_file_slices``; a partition not loaded is listed and not kept."""
+        return self.ask("latest_file_slices_stateless", partition=partition)
+
+    def latest_file_slice(self, partition: str, file_id: str) -> FileSlice | None:
+        """Return one group's newest committed slice."""
+        return self.ask("latest_file_slice", partition=partition, file_id=file_id)
+
+    def latest_file_slices_including_inflight(self, partition: str) -> tuple[FileSlice, ...]:
+        """Return each group's newest slice, committed or not, replaced or not."""
+        return self.ask("latest_file_slices_including_inflight", partition=partition)
+
+    def latest_uncompacted_file_slices(self, partition: str) -> tuple[FileSlice, ...]:
+        """Return each group's newest committed slice before its pending compaction, if any."""
+        return self.ask("latest_uncompacted_file_slices", partition=partition)
+
+    def latest_file_slices_before_or_on(
+        self, partition: str, max_instant: str, include_pending_compaction: bool
+    ) -> tuple[FileSlice, ...]:
+        """Return each group's newest slice of ``max_instant`` or before.
+
+        Without ``include_pending_compaction`` a group that has one pending is left out.
+        """
+        return self.ask(
+            "latest_file_slices_before_or_on",
+            partition=partition,
+            max_instant=max_instant,
+            include_pending_compaction=include_pending_compaction,
+        )
+
+    def all_latest_file_slices_before_or_on(
+        self, max_instant: str
+    ) -> Mapping[str, tuple[FileSlice, ...]]:
+        """Return ``latest_file_slices_before_or_on`` of every partition.
+
+        Pending compactions are included.
+        """
+        return self.ask("all_latest_file_slices_before_or_on", max_instant=max_instant)
+
+    def latest_merged_file_slices_before_or_on(
+        self, partition: str, max_instant: str
+    ) -> tuple[FileSlice, ...]:
+        """Return the newest slices, joined with the one before where a compaction pends."""
+        return self.ask(
+            "latest_merged_file_slices_before_or_on", partition=partition, max_instant=max_instant
+        )
+
+    def latest_merged_file_slice_before_or_on(
+        self, partition: str, max_instant: str, file_id: str
+    ) -> FileSlice | None:
+        """Return ``latest_merged_file_slices_before_or_on`` of one group."""
+        return self.ask(
+            "latest_merged_file_slice_before_or_on",
+            partition=partition,
+            max_instant=max_instant,
+            file_id=file_id,
+        )
+
+    def latest_merged_file_slices_before_or_on_including_inflight(
+        self, partition: str, max_instant: str, current_instant: str
+    ) -> tuple[FileSlice, ...]:
+        """Return merged slices with uncommitted logs, as ``current_instant``'s writer sees them."""
+        return self.ask(
+            "latest_merged_file_slices_before_or_on_including_inflight",
+            partition=partition,
+            max_instant=max_instant,
+            current_instant=current_instant,
+        )
+
+    def latest_file_slices_in_range(self, instants: Collection[str]) -> tuple[FileSlice, ...]:
+        """Return, in the loaded partitions, each group's newest slice of one of ``instants``."""
+        return self.ask("latest_file_slices_in_range", instants=instants)
+
+    def all_file_slices(self, partition: str) -> tuple[FileSlice, ...]:
+        """Return all committed slices, newest first in each group."""
+        return self.ask("all_file_slices", partition=partition)
+
+    # Groups.
+
+    def all_file_groups(self, partition: str) -> tuple[FileGroup, ...]:
+        """Return the groups that aren't replaced."""
+        return self.ask("all_file_groups", partition=partition)
+
+    def all_file_groups_stateless(self, partition: str) -> tuple[FileGroup, ...]:
+        """Return ``all_file_groups``; a partition not loaded is listed and not kept."""
+        return self.ask("all_file_groups_stateless", partition=partition)
+
+    def replaced_file_groups_before_or_on(
+        self, max_instant: str, partition: str
+    ) -> tuple[FileGroup, ...]:
+        """Return the groups replaced at ``max_instant`` or before."""
+        return self.ask(
+            "replaced_file_groups_before_or_on", max_instant=max_instant, partition=partition
+        )
+
+    def replaced_file_groups_before(
+        self, max_instant: str, partition: str
+    ) -> tuple[FileGroup, ...]:
+        """Return the groups replaced before ``max_instant``."""
+        return self.ask("replaced_file_groups_before", max_instant=max_instant, partition=partition)
+
+    def replaced_file_groups_after_or_on(
+        self, min_instant: str, partition: str
+    ) -> tuple[FileGroup, ...]:
+        """Return the groups replaced at ``min_instant`` or after."""
+        return self.ask(
+            "replaced_file_groups_after_or_on", min_instant=min_instant, partition=partition
+        )
+
+    def all_replaced_file_groups(self, partition: str) -> tuple[FileGroup, ...]:
+        """Return all replaced groups that still have files."""
+        return self.ask("all_replaced_file_groups", partition=partition)
+
+    # Pending operations, over all partitions.
+
+    def pending_compaction_operations(self) -> tuple[CompactionOperation, ...]:
+        """Return the file groups that a compaction pends on."""
+        return self.ask("pending_compaction_operations")
+
+    def pending_log_compaction_operations(self) -> tuple[CompactionOperation, ...]:
+        """Return the file groups that a log compaction pends on."""
+        return self.ask("pending_log_compaction_operations")
+
+    def file_groups_in_pending_clustering(self) -> tuple[ClusteringOperation, ...]:
+        """Return the file groups that a clustering pends on."""
+        return self.ask("file_groups_in_pending_clustering")
+
+    # The view itself.
+
+    @property
+    def timeline(self) -> Timeline:
+        """What the view answers at: completed instants and pending (log) compactions."""
+        return self.ask("timeline")
+
+    def last_instant(self) -> Instant | None:
+        """Return the last instant of ``timeline``."""
+        return self.ask("last_instant")
+
+    def load_partitions(self, partitions: Collection[str]) -> None:
+        """Load these partitions now."""
+        self.ask("load_partitions", partitions=partitions)
+
+    def load_all_partitions(self) -> None:
+        """Find every partition of the table and load it."""
+        self.ask("load_all_partitions")
+
+    def sync(self) -> None:
+        """Move the view to the newest instant of the table."""
+        self.ask("sync")

@@ -1,0 +1,140 @@
+"""How the files of a group fall into slices.
+
+A slice begins at an instant and holds at most one base file and any number of logs. From table
+version 8 on a log names its delta commit, and belongs to the newest slice that began before that
+commit *completed*; a log whose commit is still pending belongs to the newest slice. Logs are placed
+in their own order, since one that finds no slice begins one. A pending compaction begins a slice of
+its own, empty at first, so that later logs fall into it.
+
+In version 6 a log names the instant of its slice, but for two that Hudi 1.x writes there: what a
+log compaction wrote names the log compaction and belongs to the slice that was there before; change
+data of a write that was rolled back stays, and counts as pending.
+
+Source: Hudi 1.2.0 ``AbstractTableFileSystemView.buildFileGroups``, ``HoodieFileGroup.addLogFile``.
+In version 6 it goes by modification times for all logs, which a copied table has lost: there a log
+that names a slice is in it, as in 0.15.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from fsview.files.partition import PartitionVersion
+from fsview.files.row import DataFile
+from fsview.model.file_group import BaseFile, FileSlice, LogFile
+from fsview.snapshot.snapshot import Snapshot
+from timeline.completion import CompletionTimes
+
+SliceOf = Callable[[LogFile, Sequence[str]], str]
+
+
+@dataclass(frozen=True, slots=True)
+class RawGroup:
+    """All slices of one file id, newest first, whether committed or not.
+
+    Attributes:
+        replaced_at: Requested time of the instant that replaced the group, ``None`` if none did.
+        compaction: Requested time of the compaction that pends on it, ``None`` if none does.
+    """
+
+    partition: str
+    file_id: str
+    slices: tuple[FileSlice, ...]
+    replaced_at: str | None
+    compaction: str | None
+
+
+def raw_groups(snapshot: Snapshot, version: PartitionVersion) -> Iterator[RawGroup]:
+    """Yield the groups of a partition in order of file id."""
+    for file_id, files in version.groups():
+        yield _raw_group(snapshot, version.partition, file_id, files)
+
+
+def raw_group(snapshot: Snapshot, version: PartitionVersion, file_id: str) -> RawGroup | None:
+    """Return one group of a partition; a pending compaction alone makes none."""
+    files = version.group(file_id)
+    return _raw_group(snapshot, version.partition, file_id, files) if files else None
+
+
+def _raw_group(
+    snapshot: Snapshot, partition: str, file_id: str, files: tuple[DataFile, ...]
+) -> RawGroup:
+    compaction = snapshot.pending_compaction_time(partition, file_id)
+    placing = _ByCompletion if snapshot.logs_by_completion else _ByName
+    return RawGroup(
+        partition,
+        file_id,
+        build_slices(partition, file_id, files, compaction, placing(snapshot.completion)),
+        snapshot.replaced_at(partition, file_id),
+        compaction,
+    )
+
+
+def build_slices(
+    partition: str,
+    file_id: str,
+    files: Iterable[DataFile],
+    compaction: str | None,
+    slice_of: SliceOf,
+) -> tuple[FileSlice, ...]:
+    """Return the slices of a group, newest first.
+
+    Args:
+        partition: Where the group lies.
+        file_id: The group's id.
+        files: The group's files, logs in ``LogFile.order``. Of two base files of one instant (a
+            task that was tried twice) the last counts.
+        compaction: Requested time of the compaction that pends on the group.
+        slice_of: Places a log, given the instants of the slices that there are by now, in order.
+    """
+    bases: dict[str, BaseFile | None] = {}
+    logs: list[LogFile] = []
+    for file in files:
+        if isinstance(file, BaseFile):
+            bases[file.instant] = file
+        else:
+            logs.append(file)
+    if compaction is not None:
+        bases.setdefault(compaction, None)
+    if not logs:
+        return tuple(
+            FileSlice(partition, file_id, instant, bases[instant])
+            for instant in sorted(bases, reverse=True)
+        )
+    slices: dict[str, list[LogFile]] = {instant: [] for instant in bases}
+    for log in sorted(logs, key=lambda log: log.order):
+        slices.setdefault(slice_of(log, sorted(slices)), []).append(log)
+    return tuple(
+        FileSlice(partition, file_id, instant, bases.get(instant), tuple(reversed(slices[instant])))
+        for instant in sorted(slices, reverse=True)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _ByCompletion:
+    """Places logs from table version 8 on."""
+
+    completion: CompletionTimes
+
+    def __call__(self, log: LogFile, instants: Sequence[str]) -> str:
+        if not instants:
+            return log.instant
+        completed = self.completion.completion_time_for(instants[-1], log.instant)
+        if completed is None:
+            return instants[-1]
+        return max((instant for instant in instants if instant <= completed), default=log.instant)
+
+
+@dataclass(frozen=True, slots=True)
+class _ByName:
+    """Places logs in table version 6."""
+
+    completion: CompletionTimes
+
+    def __call__(self, log: LogFile, instants: Sequence[str]) -> str:
+        if not instants or log.instant in instants:
+            return log.instant
+        if not self.completion.is_completed(log.instant):
+            return instants[-1]
+        return max((instant for instant in instants if instant <= log.instant), default=log.instant)

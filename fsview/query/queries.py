@@ -1,0 +1,349 @@
+"""The questions that a view answers about one partition, as pure functions.
+
+Each takes a snapshot and the partition's version and reads nothing else. Groups come in order of
+file id, slices newest first. A group is *replaced* once an instant replaced it; as of a time, if
+that instant was requested at or before the time. What a reader may not see yet is taken out by two
+filters: in table version 6 the base file of a pending compaction, from version 8 on whatever isn't
+completed.
+
+Where Java fails (a group without a slice in the range, or with nothing before its compaction) the
+group is left out.
+
+Source: Hudi 1.2.0 ``AbstractTableFileSystemView``, method by method under these names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from fsview.files.partition import PartitionVersion
+from fsview.model.file_group import BaseFile, FileGroup, FileSlice
+from fsview.query.file_slices import RawGroup, raw_group, raw_groups
+from fsview.snapshot.snapshot import Snapshot
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class InstantSet:
+    """The instants of a range query, made ready once for all partitions.
+
+    Attributes:
+        times: Their requested times.
+        last: The last of these; ``""`` when there are none.
+    """
+
+    times: frozenset[str]
+    last: str
+
+    @classmethod
+    def of(cls, instants: Collection[str]) -> InstantSet:
+        """Take the instants as a caller gives them."""
+        times = frozenset(instants)
+        return cls(times, max(times, default=""))
+
+
+# Base files.
+
+
+def latest_base_files(s: Snapshot, v: PartitionVersion) -> tuple[BaseFile, ...]:
+    """Each group's newest committed base file."""
+    return _present(_first_base(s, group) for group in _live(s, v))
+
+
+def latest_base_file(s: Snapshot, v: PartitionVersion, file_id: str) -> BaseFile | None:
+    """One group's newest committed base file."""
+    group = _live_group(s, v, file_id)
+    return None if group is None else _first_base(s, group)
+
+
+def latest_base_files_before_or_on(
+    s: Snapshot, v: PartitionVersion, max_instant: str
+) -> tuple[BaseFile, ...]:
+    """Each group's newest committed base file of ``max_instant`` or before."""
+    return _present(
+        _first_base(s, group, lambda instant: instant <= max_instant)
+        for group in _live_as_of(s, v, max_instant)
+    )
+
+
+def base_file_on(s: Snapshot, v: PartitionVersion, instant: str, file_id: str) -> BaseFile | None:
+    """One group's base file of exactly ``instant``."""
+    group = raw_group(s, v, file_id)
+    if group is None or _replaced_by(group, instant):
+        return None
+    return _first_base(s, group, lambda found: found == instant)
+
+
+def all_base_files(s: Snapshot, v: PartitionVersion) -> tuple[BaseFile, ...]:
+    """All committed base files, newest first in each group."""
+    return tuple(base for group in _live(s, v) for base in _bases(s, group))
+
+
+def latest_base_files_in_range(
+    s: Snapshot, v: PartitionVersion, instants: InstantSet
+) -> tuple[BaseFile, ...]:
+    """Each group's newest base file of one of ``instants``."""
+    wanted = instants.times.__contains__
+    return _present(_first_base(s, group, wanted) for group in _live_as_of(s, v, instants.last))
+
+
+# Slices.
+
+
+def latest_file_slices(s: Snapshot, v: PartitionVersion) -> tuple[FileSlice, ...]:
+    """Each group's newest committed slice; the slice of a pending compaction may be empty."""
+    return _present(_latest_slice(s, group) for group in _live(s, v))
+
+
+def latest_file_slice(s: Snapshot, v: PartitionVersion, file_id: str) -> FileSlice | None:
+    """One group's newest committed slice."""
+    group = _live_group(s, v, file_id)
+    return None if group is None else _latest_slice(s, group)
+
+
+def latest_file_slices_including_inflight(
+    s: Snapshot, v: PartitionVersion
+) -> tuple[FileSlice, ...]:
+    """Each group's newest slice, committed or not, replaced or not."""
+    return tuple(group.slices[0] for group in raw_groups(s, v))
+
+
+def latest_uncompacted_file_slices(s: Snapshot, v: PartitionVersion) -> tuple[FileSlice, ...]:
+    """Each group's newest committed slice before its pending compaction, if it has one."""
+    return _present(
+        next(
+            (
+                found
+                for found in _slices(s, group)
+                if group.compaction is None or found.base_instant < group.compaction
+            ),
+            None,
+        )
+        for group in _live(s, v)
+    )
+
+
+def latest_file_slices_before_or_on(
+    s: Snapshot, v: PartitionVersion, max_instant: str, include_pending_compaction: bool
+) -> tuple[FileSlice, ...]:
+    """Each group's newest slice of ``max_instant`` or before.
+
+    Without ``include_pending_compaction`` a group that has one pending gives nothing.
+    """
+    found: list[FileSlice] = []
+    for group in _live_as_of(s, v, max_instant):
+        candidates = (c for c in _slices(s, group) if c.base_instant <= max_instant)
+        if include_pending_compaction:
+            seen = _present(_seen(s, group, c, keep_empty=False) for c in candidates)
+        elif group.compaction is not None:
+            continue
+        else:
+            filled = (c for c in candidates if not c.is_empty)
+            seen = (
+                _present(_completed_part(s, c, keep_empty=False) for c in filled)
+                if s.logs_by_completion
+                else tuple(filled)
+            )
+        found.extend(seen[:1])
+    return tuple(found)
+
+
+def latest_merged_file_slices_before_or_on(
+    s: Snapshot, v: PartitionVersion, max_instant: str
+) -> tuple[FileSlice, ...]:
+    """Each group's newest slice, joined with the one before when a compaction pends on it."""
+    return _present(_merged(s, group, max_instant) for group in _live_as_of(s, v, max_instant))
+
+
+def latest_merged_file_slice_before_or_on(
+    s: Snapshot, v: PartitionVersion, max_instant: str, file_id: str
+) -> FileSlice | None:
+    """One group's newest slice, joined likewise."""
+    group = raw_group(s, v, file_id)
+    if group is None or _replaced_by(group, max_instant):
+        return None
+    return _merged(s, group, max_instant)
+
+
+def latest_merged_file_slices_before_or_on_including_inflight(
+    s: Snapshot, v: PartitionVersion, max_instant: str, current_instant: str
+) -> tuple[FileSlice, ...]:
+    """The merged slices with uncommitted logs, as the writer of ``current_instant`` sees them."""
+    return _present(
+        _merged(s, group, max_instant, writer=current_instant)
+        for group in _live_as_of(s, v, max_instant)
+    )
+
+
+def latest_file_slices_in_range(
+    s: Snapshot, v: PartitionVersion, instants: InstantSet
+) -> tuple[FileSlice, ...]:
+    """Each group's newest slice that begins at one of ``instants``."""
+    return _present(
+        next((found for found in _slices(s, group) if found.base_instant in instants.times), None)
+        for group in _live_as_of(s, v, instants.last)
+    )
+
+
+def all_file_slices(s: Snapshot, v: PartitionVersion) -> tuple[FileSlice, ...]:
+    """All committed slices, newest first in each group, as they are."""
+    return tuple(found for group in _live(s, v) for found in _slices(s, group))
+
+
+# Groups.
+
+
+def all_file_groups(s: Snapshot, v: PartitionVersion) -> tuple[FileGroup, ...]:
+    """The groups that aren't replaced, with all their slices."""
+    return tuple(_file_group(s, group) for group in _live(s, v))
+
+
+def replaced_file_groups_before_or_on(
+    s: Snapshot, v: PartitionVersion, max_instant: str
+) -> tuple[FileGroup, ...]:
+    """Return the groups replaced at ``max_instant`` or before."""
+    return _replaced(s, v, lambda time: time <= max_instant)
+
+
+def replaced_file_groups_before(
+    s: Snapshot, v: PartitionVersion, max_instant: str
+) -> tuple[FileGroup, ...]:
+    """Return the groups replaced before ``max_instant``."""
+    return _replaced(s, v, lambda time: time < max_instant)
+
+
+def replaced_file_groups_after_or_on(
+    s: Snapshot, v: PartitionVersion, min_instant: str
+) -> tuple[FileGroup, ...]:
+    """Return the groups replaced at ``min_instant`` or after."""
+    return _replaced(s, v, lambda time: time >= min_instant)
+
+
+def all_replaced_file_groups(s: Snapshot, v: PartitionVersion) -> tuple[FileGroup, ...]:
+    """Return all replaced groups that still have files."""
+    return _replaced(s, v, lambda _: True)
+
+
+# What the above are made of.
+
+
+def _present(found: Iterable[T | None]) -> tuple[T, ...]:
+    return tuple(item for item in found if item is not None)
+
+
+def _live(s: Snapshot, v: PartitionVersion) -> Iterator[RawGroup]:
+    """Yield the groups that aren't replaced."""
+    return (group for group in raw_groups(s, v) if group.replaced_at is None)
+
+
+def _live_group(s: Snapshot, v: PartitionVersion, file_id: str) -> RawGroup | None:
+    group = raw_group(s, v, file_id)
+    return None if group is None or group.replaced_at is not None else group
+
+
+def _live_as_of(s: Snapshot, v: PartitionVersion, time: str) -> Iterator[RawGroup]:
+    """Yield the groups that weren't replaced at or before ``time``."""
+    return (group for group in raw_groups(s, v) if not _replaced_by(group, time))
+
+
+def _replaced_by(group: RawGroup, time: str) -> bool:
+    return group.replaced_at is not None and group.replaced_at <= time
+
+
+def _slices(s: Snapshot, group: RawGroup) -> Iterator[FileSlice]:
+    """Yield the committed slices, newest first."""
+    return (found for found in group.slices if s.is_visible(found.base_instant))
+
+
+def _bases(s: Snapshot, group: RawGroup) -> Iterator[BaseFile]:
+    """Yield the committed base files that no pending compaction or clustering is writing."""
+    for found in _slices(s, group):
+        base = found.base_file
+        if (
+            base is not None
+            and base.instant != group.compaction
+            and base.instant not in s.pending_clustering_times
+        ):
+            yield base
+
+
+def _first_base(
+    s: Snapshot, group: RawGroup, wanted: Callable[[str], bool] = lambda _: True
+) -> BaseFile | None:
+    return next((base for base in _bases(s, group) if wanted(base.instant)), None)
+
+
+def _latest_slice(s: Snapshot, group: RawGroup) -> FileSlice | None:
+    newest = next(_slices(s, group), None)
+    return None if newest is None else _seen(s, group, newest, keep_empty=True)
+
+
+def _seen(s: Snapshot, group: RawGroup, found: FileSlice, *, keep_empty: bool) -> FileSlice | None:
+    """Return what readers may see of a slice, ``None`` when that is nothing."""
+    if s.logs_by_completion:
+        return _completed_part(s, found, keep_empty=keep_empty)
+    if found.base_instant != group.compaction:
+        return found
+    rest = replace(found, base_file=None)
+    return None if rest.is_empty and not keep_empty else rest
+
+
+def _completed_part(s: Snapshot, found: FileSlice, *, keep_empty: bool) -> FileSlice | None:
+    """Return the completed files of a slice; one that loses nothing stays, even empty."""
+    completed = s.completion.is_completed
+    base = found.base_file if completed(found.base_instant) else None
+    logs = tuple(log for log in found.log_files if completed(log.instant))
+    if base is found.base_file and len(logs) == len(found.log_files):
+        return found
+    rest = replace(found, base_file=base, log_files=logs)
+    return None if rest.is_empty and not keep_empty else rest
+
+
+def _merged(
+    s: Snapshot, group: RawGroup, max_instant: str, writer: str | None = None
+) -> FileSlice | None:
+    """Return the newest slice as of a time, joined with the one before if a compaction pends on it.
+
+    Args:
+        s: The snapshot.
+        group: The group, as it is.
+        max_instant: The time as of which it is looked at.
+        writer: Instant of the writer that asks: it sees uncommitted logs, and its own compaction's
+            base.
+    """
+    newest = next((f for f in _slices(s, group) if f.base_instant <= max_instant), None)
+    if newest is None:
+        return None
+    if writer is None and s.logs_by_completion:
+        completed = s.completion.is_completed
+        logs = tuple(log for log in newest.log_files if completed(log.instant))
+        newest = replace(newest, log_files=logs)
+    if group.compaction is None or newest.base_instant != group.compaction:
+        return newest
+    if writer == group.compaction and newest.base_file is not None:
+        return newest
+    before = next((f for f in _slices(s, group) if f.base_instant < group.compaction), None)
+    if before is None:
+        return newest
+    logs = tuple(
+        sorted({*before.log_files, *newest.log_files}, key=lambda log: log.order, reverse=True)
+    )
+    return replace(before, log_files=logs)
+
+
+def _replaced(
+    s: Snapshot, v: PartitionVersion, keep: Callable[[str], bool]
+) -> tuple[FileGroup, ...]:
+    """Return the replaced groups whose replacing instant's requested time ``keep`` is true for."""
+    return tuple(
+        _file_group(s, group)
+        for group in raw_groups(s, v)
+        if group.replaced_at is not None and keep(group.replaced_at)
+    )
+
+
+def _file_group(s: Snapshot, group: RawGroup) -> FileGroup:
+    return FileGroup(group.partition, group.file_id, group.slices, s.write_timeline)

@@ -1,0 +1,84 @@
+"""``QUERIES``: which query answers each method of a view, and over which partitions.
+
+This is the one place where a method's name meets its query. ``FileSystemView`` gives the methods
+their types, ``fsview.wire.routes`` their form on the wire; a test holds the three to the same
+names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any, Final
+
+from fsview.query import queries as query
+
+
+class Scope(Enum):
+    """Over what a query is asked, and what becomes of the partition then."""
+
+    PARTITION = auto()
+    """One partition, which counts as loaded from then on."""
+    STATELESS = auto()
+    """One partition, which doesn't."""
+    REPLACED = auto()
+    """One partition as ``PARTITION``; where nothing was replaced it isn't even loaded."""
+    LOADED = auto()
+    """The partitions that count as loaded, as in Hudi: their answers in one tuple."""
+    TABLE = auto()
+    """All partitions of the table: partition → answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What a method of a view asks of each partition.
+
+    Attributes:
+        function: The query: snapshot, version, and the method's own arguments by name.
+        scope: Over which partitions.
+        more: Arguments that the method doesn't have.
+    """
+
+    function: Callable[..., Any]
+    scope: Scope = Scope.PARTITION
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+
+QUERIES: Final[Mapping[str, Query]] = {
+    "latest_base_files": Query(query.latest_base_files),
+    "latest_base_file": Query(query.latest_base_file),
+    "all_latest_base_files": Query(query.latest_base_files, Scope.LOADED),
+    "latest_base_files_before_or_on": Query(query.latest_base_files_before_or_on),
+    "all_latest_base_files_before_or_on": Query(query.latest_base_files_before_or_on, Scope.TABLE),
+    "base_file_on": Query(query.base_file_on),
+    "all_base_files": Query(query.all_base_files),
+    "latest_base_files_in_range": Query(query.latest_base_files_in_range, Scope.LOADED),
+    "latest_file_slices": Query(query.latest_file_slices),
+    "latest_file_slices_stateless": Query(query.latest_file_slices, Scope.STATELESS),
+    "latest_file_slice": Query(query.latest_file_slice),
+    "latest_file_slices_including_inflight": Query(query.latest_file_slices_including_inflight),
+    "latest_uncompacted_file_slices": Query(query.latest_uncompacted_file_slices),
+    "latest_file_slices_before_or_on": Query(query.latest_file_slices_before_or_on),
+    "all_latest_file_slices_before_or_on": Query(
+        query.latest_file_slices_before_or_on, Scope.TABLE, {"include_pending_compaction": True}
+    ),
+    "latest_merged_file_slices_before_or_on": Query(query.latest_merged_file_slices_before_or_on),
+    "latest_merged_file_slice_before_or_on": Query(query.latest_merged_file_slice_before_or_on),
+    "latest_merged_file_slices_before_or_on_including_inflight": Query(
+        query.latest_merged_file_slices_before_or_on_including_inflight
+    ),
+    "latest_file_slices_in_range": Query(query.latest_file_slices_in_range, Scope.LOADED),
+    "all_file_slices": Query(query.all_file_slices),
+    "all_file_groups": Query(query.all_file_groups),
+    "all_file_groups_stateless": Query(query.all_file_groups, Scope.STATELESS),
+    "replaced_file_groups_before_or_on": Query(
+        query.replaced_file_groups_before_or_on, Scope.REPLACED
+    ),
+    "replaced_file_groups_before": Query(query.replaced_file_groups_before, Scope.REPLACED),
+    "replaced_file_groups_after_or_on": Query(
+        query.replaced_file_groups_after_or_on, Scope.REPLACED
+    ),
+    "all_replaced_file_groups": Query(query.all_replaced_file_groups, Scope.REPLACED),
+}
+"""The view's method → its query. The methods that aren't here concern the view itself."""

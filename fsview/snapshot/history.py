@@ -1,0 +1,338 @@
+"""The snapshots that are kept, oldest first, and how one follows from another.
+
+Clients say which timeline they know by its hash; as every snapshot of the recent past is kept, most
+are answered from the very snapshot that they mean. For a client whose timeline was never held, the
+way from there to a snapshot that is kept is read from the timeline
+(``fsview.snapshot.hash_search``) and kept as a
+*branch*.
+
+A partition that was never loaded is listed only at the newest snapshot; what it held before is
+*derived* by taking back, newest first, what the steps in between did. Where that needs to know what
+is lost (the size of a file that was deleted) the answer is refused.
+
+A snapshot is *barred* once an instant of its timeline was undone: a writer that went on from there
+would lose rows (pinned.md, rule 2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Final
+
+from fsview.files.partition import PartitionVersion
+from fsview.snapshot.delta import NOTHING, taken_back
+from fsview.snapshot.link import Branch, Link
+from fsview.snapshot.retained_bytes import branch_bytes, memo_bytes
+from fsview.snapshot.snapshot import Snapshot
+from fsview.snapshot.step import Step, key_of, version_after
+from fsview.snapshot.uncommitted_files import without_uncommitted
+from timeline.completion import CompletionTimes
+from timeline.instant import CLEAN, Instant
+from timeline.timeline import Timeline
+
+EMPTY_HASH: Final = Timeline().hash
+BRANCHED: Final = 20_000
+"""How many steps, and files that they name, are kept of the ways from timelines never held."""
+
+NO_INSTANT: Final = ("", "0")
+"""``lastinstantts`` of a client whose timeline is empty."""
+
+
+@dataclass(frozen=True)
+class History:
+    """An immutable row of links, of which the last is the newest snapshot, and its branches."""
+
+    links: tuple[Link, ...]
+    branches: tuple[Branch, ...] = field(default=())
+
+    @property
+    def newest(self) -> Snapshot:
+        """The newest snapshot."""
+        return self.links[-1].snapshot
+
+    @property
+    def open_snapshots(self) -> Iterator[Snapshot]:
+        """Yield the kept snapshots from which others can be derived, newest first."""
+        for link in reversed(self.links):
+            if not link.barred:
+                yield link.snapshot
+            if link.anew:
+                return
+
+    # Which snapshot a client means.
+
+    def find(self, timeline_hash: str) -> Snapshot | None:
+        """Return the newest snapshot whose server's or client's hash this is."""
+        return self._by_hash.get(timeline_hash)
+
+    @cached_property
+    def _by_hash(self) -> dict[str, Snapshot]:
+        branched = (branch.start for branch in self.branches)
+        kept = (link.snapshot for link in self.links if not link.barred)
+        found: dict[str, Snapshot] = {}
+        before: Snapshot | None = None
+        for snapshot in (*branched, *kept):
+            if before is not None:
+                snapshot.hash_like(before)
+            before = snapshot
+            found.update(dict.fromkeys(snapshot.hashes, snapshot))
+        return found
+
+    def indexed(self) -> History:
+        """Return this history with its snapshots' hashes made, by whoever publishes it.
+
+        Who asks for a snapshot then finds it in one step, on the event loop, too.
+        """
+        assert self._by_hash is not None
+        return self
+
+    def meant(self, last_instant: str, timeline_hash: str) -> Snapshot | None:
+        """Return the snapshot that a client means, ``None`` when it isn't kept.
+
+        Args:
+            last_instant: Requested time of the last instant of the client's timeline.
+            timeline_hash: Of its timeline. A client to whom nothing has happened yet sees an empty
+                table.
+        """
+        newest = self.newest
+        if newest.is_empty and last_instant in NO_INSTANT:
+            return newest
+        found = self.find(timeline_hash)
+        if found is not None and found.timeline.contains_or_before_start(last_instant):
+            return found
+        if timeline_hash != EMPTY_HASH or last_instant not in NO_INSTANT:
+            return None
+        nothing = CompletionTimes.of(Timeline(), newest.config.version)
+        return found or Snapshot(newest.config, Timeline(), nothing)
+
+    def without_last_clean(self, timeline_hash: str) -> Snapshot | None:
+        """Return the newest snapshot if a client lacks only the clean at its end, as Java does."""
+        last = self.newest.timeline.last
+        if last is None or last.action != CLEAN:
+            return None
+        for timeline in (self.newest.timeline, self.newest.client_timeline):
+            before = timeline.filter(lambda i: i.requested_time < last.requested_time)
+            if before.hash == timeline_hash:
+                return self.newest
+        return None
+
+    # The next history.
+
+    def extended(self, links: Collection[Link], retained: int) -> History:
+        """Return this history with links put behind it, the oldest dropped beyond ``retained``."""
+        row = list(self.links)
+        for link in links:
+            row.append(link.behind(row[-1]) if row else link)
+        return self._of(tuple(row[-retained:]))
+
+    def without_oldest(self) -> History:
+        """Return this history without its first link."""
+        return self._of(self.links[1:])
+
+    def with_newest(self, snapshot: Snapshot) -> History:
+        """Return this history with another newest snapshot, of the same files and hashes."""
+        *before, last = self.links
+        last = replace(last, snapshot=snapshot)
+        return self._of((*before, last.behind(before[-1]) if before else last))
+
+    def with_branch(self, branch: Branch, retained: int) -> History:
+        """Return this history with a branch.
+
+        The oldest branches are dropped, beyond ``retained`` and as long as all together hold more
+        than ``BRANCHED``; steps that branches share count once.
+        """
+        known = {id(step) for other in self.branches for step in other.steps}
+        own = branch_bytes(branch.start, (s for s in branch.steps if id(s) not in known))
+        branches = (*self.branches, replace(branch, own_bytes=own))[-retained:]
+        return replace(self, branches=branches[-_how_many_fit(branches) :])
+
+    def without_oldest_branch(self) -> History:
+        """Return this history without its first branch."""
+        return replace(self, branches=self.branches[1:])
+
+    @cached_property
+    def retained_bytes(self) -> int:
+        """What is kept for clients that are behind, beside the newest snapshot and packed files."""
+        links = sum(link.keeps_bytes for link in self.links[1:])
+        older = (*(link.snapshot for link in self.links[:-1]), *(b.start for b in self.branches))
+        return links + sum(map(memo_bytes, older)) + sum(b.own_bytes for b in self.branches)
+
+    def _of(self, links: tuple[Link, ...]) -> History:
+        """Return a history of these links with the branches that still lead to one of them."""
+        history = History(links)
+        kept = tuple(b for b in self.branches if history.leads_from(b.onto))
+        return replace(history, branches=kept)
+
+    def leads_from(self, snapshot: Snapshot) -> bool:
+        """Whether others can be derived from this snapshot."""
+        return any(found.files is snapshot.files for found in self.open_snapshots)
+
+    def barring(self, undone: Collection[Instant], lost: Collection[str]) -> History:
+        """Return this history with the snapshots barred that hold what isn't there any more.
+
+        Args:
+            undone: Completed writes that were rolled back or restored away.
+            lost: Requested times of (log) compactions whose plans are gone.
+        """
+        if not undone and not lost:
+            return self
+
+        def bars(snapshot: Snapshot) -> bool:
+            return any(
+                i in undone or (not i.is_completed and i.requested_time in lost)
+                for i in snapshot.timeline
+            )
+
+        history = self._of(
+            tuple(replace(link, barred=link.barred or bars(link.snapshot)) for link in self.links)
+        )
+        # A branch may lead to a snapshot whose files the newest, which isn't barred, has, too.
+        branches = tuple(branch for branch in history.branches if not bars(branch.start))
+        return replace(history, branches=branches)
+
+    # From one snapshot to another.
+
+    def way(self, snapshot: Snapshot) -> tuple[Link, ...] | None:
+        """Return the links from a snapshot on to the newest; ``None`` when there is no way."""
+        found = self._on_the_row(snapshot)
+        if found is not None:
+            return found
+        for branch in self.branches:
+            if branch.start.files is snapshot.files:
+                rest = self._on_the_row(branch.onto)
+                assert rest is not None, "a branch goes with the link that it leads to"
+                return (*branch.links, *rest[1:])
+        return None
+
+    def _on_the_row(self, snapshot: Snapshot) -> tuple[Link, ...] | None:
+        for at in range(len(self.links) - 1, -1, -1):
+            if self.links[at].snapshot.files is snapshot.files:
+                return self.links[at:]
+            if self.links[at].anew:
+                return None
+        return None
+
+    def steps_since(self, snapshot: Snapshot) -> list[Step] | None:
+        """Return the steps from a snapshot to the newest; ``None`` when there is no way."""
+        way = self.way(snapshot)
+        return None if way is None else [link.step for link in way[1:] if link.step is not None]
+
+    def links_since(self, snapshots: Iterable[Snapshot]) -> int:
+        """Return how many links there are from the oldest of some snapshots on to the newest."""
+        return max((len(self.way(snapshot) or ()) for snapshot in snapshots), default=0)
+
+    def unclear_since(self, snapshot: Snapshot) -> frozenset[str]:
+        """Return the partitions of which a listing made at a kept snapshot is worth nothing now."""
+        since = (self.way(snapshot) or ())[1:]
+        return frozenset(partition for link in since for partition in link.unclear)
+
+    def touched_by(self, instants: Collection[Instant]) -> frozenset[str] | None:
+        """Return the partitions that some instants touched; ``None`` when not all are known."""
+        steps = (link.step for link in self.links if link.step is not None)
+        touched = {step.instant: step.touched for step in steps if step.instant in instants}
+        if len(touched) < len(instants):
+            return None
+        return frozenset(partition for found in touched.values() for partition in found)
+
+    def only_cleans_since(self, snapshot: Snapshot) -> bool:
+        """Whether some cleans and nothing else came after a snapshot.
+
+        Then Java answers from the newest.
+        """
+        since = self.steps_since(snapshot)
+        return bool(since) and all(step.instant.action == CLEAN for step in since or ())
+
+    def there_since(self, snapshot: Snapshot) -> frozenset[tuple[str, str]]:
+        """Return the keys of the instants that are on the timeline, or completed since a snapshot.
+
+        What pended there and isn't among them was taken back.
+        """
+        completed = (s.instant for s in self.steps_since(snapshot) or () if s.instant.is_completed)
+        return frozenset(map(key_of, (*self.newest.active, *completed)))
+
+    def planned_since(self, snapshot: Snapshot) -> tuple[Step, ...]:
+        """Return the steps since a snapshot that requested something whose plan is still there."""
+        there = set(map(key_of, self.newest.active))
+        return tuple(
+            step
+            for step in self.steps_since(snapshot) or ()
+            if (step.compactions or step.clustering) and key_of(step.instant) in there
+        )
+
+    def brought_forward(
+        self, version: PartitionVersion, steps: Iterable[Step]
+    ) -> PartitionVersion | None:
+        """Return at the newest snapshot what was listed at some time since the first of ``steps``.
+
+        Some of the steps were in the listing already; applying them again changes nothing. ``None``
+        where what happened since can only be known by listing again.
+        """
+        logs = self.newest.logs_by_completion
+        after: PartitionVersion | None = version
+        for step in steps:
+            if after is not None:
+                after = version_after(after, step, leftovers=True, logs=logs)
+        return None if after is None or after.has_ghosts else after
+
+    def derived(
+        self, snapshot: Snapshot, partition: str, extensions: Collection[str]
+    ) -> PartitionVersion | None:
+        """Return a partition at a kept snapshot, from the nearest later one that has it loaded."""
+        way = self.way(snapshot) or ()
+        if way and way[0].barred:
+            return None
+        loaded = (link.snapshot.files.versions.get(partition) for link in way)
+        at, version = next(((at, v) for at, v in enumerate(loaded) if v is not None), (0, None))
+        if version is None:
+            return None
+        for link in reversed(way[1 : at + 1]):
+            delta = NOTHING if link.step is None else link.step.delta
+            if partition in delta.unsaid:
+                return None
+            if partition in delta.partitions:
+                version = taken_back(version, delta.partitions[partition], extensions)
+        if at == 0:
+            return version
+        return without_uncommitted(version, snapshot, way[at].snapshot, extensions).renewed()
+
+    def known_at(
+        self, snapshot: Snapshot, was_there: Callable[[str], bool]
+    ) -> frozenset[str] | None:
+        """Return the table's partitions at a kept snapshot, from what is known of the newest.
+
+        Args:
+            snapshot: The snapshot.
+            was_there: Whether a partition that was written since was there already.
+        """
+        since, known = self.steps_since(snapshot), self.newest.files.known
+        if since is None or known is None:
+            return None
+        written: set[str] = set()
+        for step in since:
+            if step.instant.action != CLEAN:
+                written.update(step.delta.partitions)
+            known |= step.delta.deleted_partitions
+        return frozenset(p for p in known if p not in written or was_there(p))
+
+
+def _how_many_fit(branches: Collection[Branch]) -> int:
+    """Return how many of the last branches may be kept; the last may in any case."""
+    held: dict[int, int] = {}
+    for fit, branch in enumerate(reversed(tuple(branches))):
+        for step in branch.steps:
+            changes = step.delta.partitions.values()
+            held[id(step)] = 1 + sum(len(c.added) + len(c.removed) for c in changes)
+        if fit > 0 and sum(held.values()) > BRANCHED:
+            return fit
+    return len(branches)
+
+
+def known_after(known: Iterable[str], steps: Iterable[Step]) -> frozenset[str]:
+    """Return the partitions that are known after some steps."""
+    found = set(known)
+    for step in steps:
+        found.update(step.delta.partitions)
+        found -= step.delta.deleted_partitions
+    return frozenset(found)

@@ -1,0 +1,106 @@
+"""What plans and replacecommits mean for a view: pending and replaced groups; pure.
+
+Source: Hudi 1.2.0 ``CompactionUtils``, ``ClusteringUtils``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from fsview.model.file_group import CompactionOperation
+from fsview.model.file_name import parse_base_name
+from fsview.snapshot.snapshot import GroupKey
+from timeline.errors import CorruptMetadataError
+from timeline.instant import (
+    Instant,
+)
+from timeline.metadata.instant_metadata import (
+    CompactionPlan,
+    CompactionPlanOperation,
+    RequestedReplaceMetadata,
+)
+from timeline.table.config import TableConfig
+
+CLUSTER: Final = "CLUSTER"
+
+
+"""``operationType`` of a requested replacecommit that clusters."""
+
+
+_MULTIPLE_FORMATS: Final = "hoodie.table.multiple.base.file.formats.enable"
+
+
+def base_extensions(config: TableConfig) -> tuple[str, ...]:
+    """Return the extensions of a table's base files, with their dots."""
+    if config.properties.get(_MULTIPLE_FORMATS, "false").lower() == "true":
+        return (".parquet", ".orc", ".hfile")
+    return (config.base_file_extension,)
+
+
+def add_operations(
+    operations: dict[GroupKey, CompactionOperation], more: Mapping[GroupKey, CompactionOperation]
+) -> None:
+    """Add a plan's operations to those of other plans; see ``pending_operations``."""
+    for key, operation in more.items():
+        if operations.setdefault(key, operation) != operation:
+            raise CorruptMetadataError(
+                f"file group {key[1]} of partition {key[0]!r} is in two pending plans: "
+                f"{operations[key].compaction_instant} and {operation.compaction_instant}"
+            )
+
+
+def plan_operations(instant: Instant, plan: object) -> dict[GroupKey, CompactionOperation]:
+    """Return the operations of one (log) compaction plan by group."""
+    if not isinstance(plan, CompactionPlan):
+        raise CorruptMetadataError(f"the plan of {instant} is a {type(plan).__name__}")
+    found = (_operation(instant, planned) for planned in plan.operations)
+    return {(operation.partition, operation.file_id): operation for operation in found}
+
+
+def _operation(instant: Instant, planned: CompactionPlanOperation) -> CompactionOperation:
+    base = None if planned.data_file_path is None else _name(planned.data_file_path)
+    parts = None if base is None else parse_base_name(base)
+    return CompactionOperation(
+        planned.partition_path,
+        planned.file_id,
+        planned.base_instant_time,
+        instant.requested_time,
+        None if parts is None else parts[1],
+        tuple(_name(path) for path in planned.delta_file_paths),
+        base,
+        planned.metrics,
+    )
+
+
+def _name(path: str) -> str:
+    """Return a path's file name; plans hold names, or full paths of where they were made."""
+    return path.rpartition("/")[2]
+
+
+def clustered_groups(instant: Instant, plan: object) -> dict[GroupKey, Instant]:
+    """Return the groups that a requested replacecommit or clustering is going to rewrite."""
+    if (
+        not isinstance(plan, RequestedReplaceMetadata)
+        or plan.operation_type != CLUSTER
+        or plan.clustering_plan is None
+    ):
+        return {}
+    return {
+        (found.partition_path, found.file_id): instant
+        for group in plan.clustering_plan.input_groups
+        for found in group.slices
+    }
+
+
+def add_replaced(
+    replaced: dict[str, dict[str, str]], instant: Instant, by_it: Mapping[str, Iterable[str]]
+) -> None:
+    """Note the groups that an instant replaces, by partition.
+
+    Of two instants the later requested counts.
+    """
+    for partition, file_ids in by_it.items():
+        groups = replaced.setdefault(partition, {})
+        for file_id in file_ids:
+            groups[file_id] = max(groups.get(file_id, ""), instant.requested_time)

@@ -1,0 +1,172 @@
+"""``Snapshot``: a table's files at one instant, as a value.
+
+Every query is a pure function of a snapshot and a partition (``fsview.query.queries``). A snapshot
+never changes; only its ``files`` are filled in as they are first asked for, each once, with the one
+content that the partition has at the snapshot's instant. Snapshots share whatever doesn't differ
+between them.
+
+Source: Hudi 1.2.0 ``AbstractTableFileSystemView``, ``IncrementalTimelineSyncFileSystemView``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+from fsview.files.partition import PartitionVersion
+from fsview.model.file_group import CompactionOperation
+from fsview.snapshot.forking_map import ForkingMap
+from timeline.completion import CompletionTimes
+from timeline.instant import CLUSTERING, Instant
+from timeline.table.config import TableConfig
+from timeline.table.property_name import MERGE_ON_READ
+from timeline.timeline import Timeline
+
+GroupKey = tuple[str, str]
+"""(partition, file id)."""
+
+LOGS_BY_COMPLETION_VERSION: Final = 8
+"""From this table version on a log's name has its delta commit's time, and completion decides its
+slice."""
+
+
+@dataclass(slots=True)
+class LoadedFiles:
+    """What was read of a snapshot's files so far; filled in under the lock of the follower.
+
+    Attributes:
+        versions: The partitions that were loaded; an entry is never changed.
+        known: Every partition of the table, once they were looked for; else ``None``.
+    """
+
+    versions: ForkingMap[PartitionVersion] = field(default_factory=ForkingMap)
+    known: frozenset[str] | None = None
+
+    def without(self, partitions: Collection[str]) -> LoadedFiles:
+        """Return these files with some partitions not loaded."""
+        versions = self.versions.fork()
+        for partition in partitions:
+            versions.pop(partition, None)
+        return LoadedFiles(versions, self.known)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The table at one instant of its timeline.
+
+    Attributes:
+        config: The table's properties.
+        active: The active timeline, instants of any state.
+        completion: Completion times seen from ``active``.
+        pending_compaction: The operation that pends on a group.
+        pending_log_compaction: The same for log compactions.
+        pending_clustering: The instant of the clustering that pends on a group.
+        replaced: Partition → file id → requested time of the (last) instant that replaced the
+            group.
+        epoch: Grows when answers may change in partitions that no instant names: when the
+            timeline's start moves or an instant vanishes. Encoded answers are kept by epoch.
+        files: The partitions loaded so far; shared by snapshots that have the same files.
+    """
+
+    config: TableConfig
+    active: Timeline
+    completion: CompletionTimes
+    pending_compaction: Mapping[GroupKey, CompactionOperation] = field(default_factory=dict)
+    pending_log_compaction: Mapping[GroupKey, CompactionOperation] = field(default_factory=dict)
+    pending_clustering: Mapping[GroupKey, Instant] = field(default_factory=dict)
+    replaced: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    epoch: int = 0
+    files: LoadedFiles = field(default_factory=LoadedFiles, compare=False, repr=False)
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """What the view answers at: completed instants, pending compactions and log compactions."""
+        return self.active.server_timeline()
+
+    @cached_property
+    def client_timeline(self) -> Timeline:
+        """What Hudi's clients hash: the same without pending log compactions."""
+        return self.timeline.client_timeline()
+
+    @cached_property
+    def write_timeline(self) -> Timeline:
+        """The instants of ``timeline`` that write data files: what makes a slice committed."""
+        return self.timeline.write_timeline()
+
+    @property
+    def hashes(self) -> tuple[str, str]:
+        """The server's and the client's timeline hash; a client may send either."""
+        return self.timeline.hash, self.client_timeline.hash
+
+    def hash_like(self, before: Snapshot) -> None:
+        """Hash anew only where the timelines differ from those of a snapshot that was hashed."""
+        self.timeline.hash_like(before.timeline)
+        self.client_timeline.hash_like(before.client_timeline)
+
+    @property
+    def logs_by_completion(self) -> bool:
+        """Whether completion decides a log's slice; else its name does."""
+        return self.config.version >= LOGS_BY_COMPLETION_VERSION
+
+    @property
+    def has_unnamed_logs(self) -> bool:
+        """Whether logs may lie there that no instant names and whose names don't say whose."""
+        return not self.logs_by_completion and self.config.table_type == MERGE_ON_READ
+
+    def is_visible(self, base_instant: str) -> bool:
+        """Whether readers see a slice that begins at ``base_instant``.
+
+        One that begins at a pending compaction they do see: what was written on top of it is
+        committed. Whether its own file is, ``completion`` says.
+        """
+        known = self._visible.get(base_instant)
+        if known is None:
+            last = self.write_timeline.last
+            known = (
+                last is not None
+                and base_instant <= last.requested_time
+                and self.write_timeline.contains_or_before_start(base_instant)
+            )
+            self._visible[base_instant] = known
+        return known
+
+    @cached_property
+    def _visible(self) -> dict[str, bool]:
+        # Few instants write many files, and the answer never changes for a snapshot.
+        return {}
+
+    @property
+    def timelines(self) -> tuple[Timeline, ...]:
+        """The timelines that it has by now; some may be the same."""
+        made = vars(self).get("write_timeline")
+        writes = () if made is None else (made,)
+        return (self.active, self.timeline, self.client_timeline, *writes)
+
+    @property
+    def remembered(self) -> int:
+        """How many of the times asked for are remembered."""
+        return len(self._visible) + self.completion.remembered
+
+    @cached_property
+    def pending_clustering_times(self) -> frozenset[str]:
+        """Requested times of the clusterings that pend on the active timeline."""
+        return frozenset(i.requested_time for i in self.pending_clustering.values()) | frozenset(
+            i.requested_time for i in self.active if i.action == CLUSTERING and not i.is_completed
+        )
+
+    def replaced_at(self, partition: str, file_id: str) -> str | None:
+        """Return the requested time of the instant that replaced a group, ``None`` if none did."""
+        groups = self.replaced.get(partition)
+        return None if groups is None else groups.get(file_id)
+
+    def pending_compaction_time(self, partition: str, file_id: str) -> str | None:
+        """Return the requested time of the compaction that pends on a group."""
+        operation = self.pending_compaction.get((partition, file_id))
+        return None if operation is None else operation.compaction_instant
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has happened to the table yet, as far as this snapshot sees."""
+        return not self.timeline

@@ -1,0 +1,100 @@
+"""``Compactions``: when the files of a database are compacted, one time after another.
+
+What is taken away stays in RocksDB's files until they are merged, and a store of few changes never
+has as many files as make RocksDB do that by itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from fsview.store.rocksdb.database import RocksDatabase
+from fsview.store.rocksdb.error import RocksError
+
+logger = logging.getLogger(__name__)
+
+_GARBAGE_FACTOR: Final = 2
+_GARBAGE_BYTES: Final = 32 << 20
+"""Files may grow by so many times what the last compaction left, and so many bytes, before the
+next."""
+
+
+class Compactions:
+    """The compactions of one database, at most one at a time, each in a thread of its own.
+
+    The lock guards what is known of the last one, and whether one runs.
+
+    Attributes:
+        left_bytes: What the last one that succeeded left in files.
+    """
+
+    def __init__(
+        self,
+        database: RocksDatabase,
+        name: str,
+        left_bytes: int,
+        failed: Callable[[RocksError], object],
+    ) -> None:
+        """Take it that nothing is due yet.
+
+        Args:
+            database: Whose files.
+            name: Of the store, for its threads.
+            left_bytes: What the last compaction of an earlier process left.
+            failed: Told what was reported, unless that is that the database was closed.
+        """
+        self.left_bytes = left_bytes
+        self._database = database
+        self._name = name
+        self._failed = failed
+        self._lock = threading.Lock()
+        self._runs = False
+        self._failed_bytes = 0  # of files when the last one failed, if none succeeded since
+
+    def start_if_due(self) -> None:
+        """Start a compaction if files have grown a lot since the last."""
+        size = self._disk_bytes()
+        with self._lock:
+            # After one that failed more has to come: each may read and write all there is.
+            grown = max(self.left_bytes * (1 + _GARBAGE_FACTOR), self._failed_bytes)
+            if self._runs or size <= grown + _GARBAGE_BYTES:
+                return
+            self._runs = True
+        name = f"compaction of {self._name}"
+        try:
+            threading.Thread(target=self._run, name=name, daemon=True).start()
+        except RuntimeError as exc:  # the process may have no more threads
+            self._ended(None)
+            self._failed(RocksError(str(exc)))
+
+    def _run(self) -> None:
+        left: int | None = None
+        try:
+            self._database.compact()
+            left = self._database.disk_bytes()
+        except RocksError as exc:
+            if not self._database.closed:
+                self._failed(exc)
+        finally:
+            self._ended(left)
+
+    def _ended(self, left: int | None) -> None:
+        """Let the next one start when it is due; ``None``: this one failed."""
+        size = self._disk_bytes()
+        with self._lock:
+            self._runs = False
+            if left is None:
+                self._failed_bytes = size
+            else:
+                self.left_bytes, self._failed_bytes = left, 0
+
+    def _disk_bytes(self) -> int:
+        """Return the size of the files, 0 once they are closed."""
+        try:
+            return self._database.disk_bytes()
+        except RocksError as exc:
+            logger.debug("%s has no figures: %s", self._name, exc)
+            return 0

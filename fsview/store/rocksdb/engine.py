@@ -1,0 +1,133 @@
+"""``RocksEngine``: what the databases of a service share, and how each of them is set up."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+from fsview.store.rocksdb.database import RocksDatabase
+from fsview.store.rocksdb.error import RocksError
+from timeline.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+MIN_CACHE_BYTES: Final = 1 << 20
+_BUFFER_SHARE: Final = 4  # of the cache's bytes, one in so many is for what isn't in files yet
+_BUFFER_BYTES: Final = 4 << 20  # of one database, at most
+_FILE_BYTES: Final = 8 << 20
+_LEVEL_BYTES: Final = 16 << 20
+_ARENA_BYTES: Final = 64 << 10  # a table that hardly changes takes no more
+_LOG_BYTES: Final = 1 << 20
+_OPEN_FILES: Final = 128
+_BLOOM_BITS: Final = 10
+
+
+class RocksEngine:
+    """What the databases of a service share: the memory that all of them may take together.
+
+    The cache holds blocks of files; what isn't in files yet counts as part of it. RocksDB itself
+    writes to files only what the database has that is just being changed, so ``relieve`` has the
+    others do so. The lock guards which databases are open.
+    """
+
+    def __init__(self, cache_bytes: int) -> None:
+        """Load RocksDB.
+
+        Raises:
+            ConfigError: rocksdict isn't installed, or the size is too small.
+        """
+        try:
+            self.library: Any = import_module("rocksdict")
+        except ImportError as exc:
+            raise ConfigError(
+                f"stores in RocksDB need rocksdict, which can't be imported: {exc}",
+                hint="pip install 'strandline[rocksdb]'",
+            ) from exc
+        if cache_bytes < MIN_CACHE_BYTES:
+            raise ConfigError(
+                f"RocksDB's cache has {cache_bytes} bytes; {MIN_CACHE_BYTES} is the least"
+            )
+        self.limit_bytes = cache_bytes
+        self._buffer_bytes = cache_bytes // _BUFFER_SHARE
+        self._cache = self.library.Cache(cache_bytes)
+        self._buffers = self.library.WriteBufferManager.new_write_buffer_manager_with_cache(
+            self._buffer_bytes, False, self._cache
+        )
+        self._lock = threading.Lock()
+        self._open: list[RocksDatabase] = []
+
+    @property
+    def used_bytes(self) -> int:
+        """How much of the shared memory is taken."""
+        return int(self._cache.get_usage())
+
+    def open(self, path: Path, *, create: bool) -> RocksDatabase:
+        """Open the database of a directory, which is there.
+
+        Args:
+            path: The directory.
+            create: Whether a database is made there; else there must be one.
+
+        Raises:
+            RocksError: It can't be opened.
+        """
+        options = self._options()
+        options.create_if_missing(create)
+        try:
+            # Named, or else rocksdict takes the options, and a cache of its own, from a file.
+            rdict = self.library.Rdict(str(path), options, column_families={"default": options})
+        except Exception as exc:
+            raise RocksError.of(exc) from exc
+        database = RocksDatabase(self.library, rdict, self.relieve)
+        with self._lock:
+            self._open = [other for other in self._open if not other.closed] + [database]
+        return database
+
+    def relieve(self) -> None:
+        """Begin to write to files what the fullest has in memory, if all have too much there."""
+        if self._buffers.get_usage() <= self._buffer_bytes:
+            return
+        with self._lock:
+            databases = [database for database in self._open if not database.closed]
+        try:
+            fullest = max(databases, key=RocksDatabase.buffered_bytes, default=None)
+            if fullest is not None and fullest.buffered_bytes() > _ARENA_BYTES:
+                fullest.flush()
+        except RocksError as exc:
+            logger.debug("memory isn't given back: %s", exc)  # closed, or the disk is full
+
+    def close(self) -> None:
+        """Give back the blocks in memory; databases that are still open go on without."""
+        self._cache.set_capacity(0)
+
+    def _options(self) -> Any:
+        library = self.library
+        table = library.BlockBasedOptions()
+        table.set_block_cache(self._cache)
+        table.set_cache_index_and_filter_blocks(True)
+        table.set_pin_l0_filter_and_index_blocks_in_cache(True)
+        table.set_bloom_filter(_BLOOM_BITS, False)
+        options = library.Options(raw_mode=True)
+        options.set_block_based_table_factory(table)
+        options.set_write_buffer_manager(self._buffers)
+        options.set_write_buffer_size(min(_BUFFER_BYTES, self._buffer_bytes))
+        options.set_arena_block_size(_ARENA_BYTES)
+        # Packed chunks are ids and times: lz4 and zlib save a fifth at best, and cost more.
+        options.set_compression_type(library.DBCompressionType.none())
+        options.set_target_file_size_base(_FILE_BYTES)
+        options.set_max_bytes_for_level_base(_LEVEL_BYTES)
+        options.set_level_compaction_dynamic_level_bytes(True)
+        options.set_max_total_wal_size(2 * _BUFFER_BYTES)
+        # What a crash tore off ends the log there: the state is that of an earlier commit.
+        options.set_wal_recovery_mode(library.DBRecoveryMode.point_in_time())
+        options.set_max_open_files(_OPEN_FILES)
+        options.set_skip_stats_update_on_db_open(True)
+        options.set_manifest_preallocation_size(_ARENA_BYTES)
+        options.set_keep_log_file_num(2)
+        options.set_max_log_file_size(_LOG_BYTES)
+        options.set_stats_dump_period_sec(0)
+        options.set_stats_persist_period_sec(0)
+        return options

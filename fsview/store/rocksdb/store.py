@@ -1,0 +1,344 @@
+"""``RocksStore``: the blobs and rows of a table in RocksDB, which outlive the process.
+
+One database a table (``fsview.store.rocksdb.layout``). A commit is one write batch in the log, so
+kill -9 loses it as a whole or not at all. The log isn't flushed to the disk: a machine that loses
+power may forget its last commits.
+
+What isn't this table's store in this format, whole, is set aside
+(``fsview.store.rocksdb.store_place``). Damage that lets it open is noticed by a read, as RocksDB
+has a checksum for every block; then it is set aside when it is opened the next time.
+
+Source: org.apache.hudi.common.util.collection.RocksDBDAO, which deletes its directory at each start
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from fsview.store.base import Handle, Rows, Store, StoredChunk
+from fsview.store.rocksdb.compaction import Compactions
+from fsview.store.rocksdb.database import RocksDatabase
+from fsview.store.rocksdb.engine import RocksEngine
+from fsview.store.rocksdb.error import RocksError
+from fsview.store.rocksdb.layout import (
+    ALL,
+    HANDLES,
+    MARKER,
+    ROWS,
+    STATES,
+    State,
+    blob_key,
+    handle_key,
+    handle_of,
+    marker,
+    row_key,
+    row_name,
+)
+from fsview.store.rocksdb.store_place import StorePlace
+from timeline.errors import StoreError, StoreFullError, StoreLockedError
+from timeline.storage.table_id import TableId
+
+logger = logging.getLogger(__name__)
+
+_SWEPT_AT_ONCE: Final = 1000
+
+
+class _UnusableError(Exception):
+    """What lies at the store's place isn't this table's store; the message says why."""
+
+
+class RocksStores:
+    """The stores of a service's tables, in one directory and within one amount of memory."""
+
+    def __init__(self, directory: Path, cache_bytes: int) -> None:
+        """Load RocksDB.
+
+        Args:
+            directory: Where each store has a directory of its own; made with the first.
+            cache_bytes: What blocks in memory and changes that aren't in files yet may take, of all
+                stores together.
+
+        Raises:
+            ConfigError: rocksdict isn't installed, or the size is too small.
+        """
+        self.directory = directory
+        self._engine = RocksEngine(cache_bytes)
+        self._pid = os.getpid()
+
+    def open(self, table_id: TableId) -> RocksStore:
+        """Open the store of a table, with the rows of its last commit, or a new one.
+
+        What is there and can't be served is set aside with a warning.
+
+        Raises:
+            StoreLockedError: A process that lives has it open.
+            StoreFullError: The disk is full.
+            StoreError: The directory can't be read or written.
+        """
+        place = StorePlace.of(self.directory, table_id)
+        if os.getpid() != self._pid:
+            raise StoreError(f"the stores in {self.directory} belong to process {self._pid}")
+        with place.opening():
+            try:
+                return RocksStore(place, table_id, self._engine)
+            except _UnusableError as exc:
+                # Nobody has it open: RocksDB asks for its lock before it reads anything.
+                place.set_aside(str(exc))
+            try:
+                return RocksStore(place, table_id, self._engine)
+            except _UnusableError as exc:
+                raise StoreError(f"the new store {place.path} can't be read: {exc}") from exc
+
+    def close(self) -> None:
+        """Give back the memory that the stores share; close them before."""
+        self._engine.close()
+
+    def status(self) -> dict[str, Any]:
+        """Return figures of the memory that all stores share, fit for JSON."""
+        return {"limit_bytes": self._engine.limit_bytes, "used_bytes": self._engine.used_bytes}
+
+
+class RocksStore(Store):
+    """See ``Store``; made by ``RocksStores``.
+
+    Its lock guards what goes from one commit to the next. Reading takes no lock. A process forked
+    from the one that opened it can't use it.
+    """
+
+    kind: ClassVar[str] = "EMBEDDED_KV_STORE"
+    lasts: ClassVar[bool] = True
+
+    def __init__(self, place: StorePlace, table_id: TableId, engine: RocksEngine) -> None:
+        super().__init__()
+        self._place = place
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._state = State()
+        database = self._opened(engine)
+        self._database: RocksDatabase | None = database
+        self._finalizer = weakref.finalize(self, _close, database, self._pid)
+        try:
+            self._rows: Mapping[str, bytes] | None = self._load(database, table_id)
+            place.hold()
+        except BaseException:
+            self._finalizer()
+            raise
+        self._first = self._next = self._state.next_handle  # of this process
+        self._compactions = Compactions(
+            database, place.name, self._state.compacted_bytes, partial(_not_compacted, place)
+        )
+
+    def _opened(self, engine: RocksEngine) -> RocksDatabase:
+        create = self._place.make()
+        try:
+            return engine.open(self._place.path, create=create)
+        except RocksError as exc:
+            if exc.locked:
+                raise StoreLockedError(
+                    f"the store {self._place.path} is open in {self._place.holder()}",
+                    hint="one service at a time can have a directory of stores",
+                ) from exc
+            raise self._refusal(exc) from exc
+
+    def _load(self, database: RocksDatabase, table_id: TableId) -> dict[str, bytes]:
+        """Read state and rows, or make them."""
+        doubt = self._place.doubts()
+        if doubt is not None:
+            raise _UnusableError(doubt)
+        try:
+            found, own = database.get(MARKER), marker(table_id)
+            if found is None and not database.keys(*ALL):
+                database.write([(MARKER, own), (self._state.key, self._state.to_bytes())])
+            elif found != own:
+                raise _UnusableError(f"it is marked {found!r}, not {own!r}")
+            states = database.items(*STATES)
+            if len(states) != 1:
+                raise _UnusableError(f"commits are missing in it: {len(states)} are the last")
+            self._state = State.of(*states[0])
+            return _rows(database)
+        except RocksError as exc:
+            raise self._refusal(exc) from exc
+
+    def rows(self) -> Mapping[str, bytes]:
+        """See ``Store``."""
+        database = self._open_one()
+        with self._lock:
+            rows, self._rows = self._rows, None  # what opening read is given out once
+            if rows is not None:
+                return rows
+            try:
+                return _rows(database)
+            except RocksError as exc:
+                raise self._failed("its rows can't be read", exc) from exc
+
+    def get(self, handle: Handle) -> bytes:
+        """See ``Store``."""
+        database = self._open_one()
+        try:
+            blob = database.get(blob_key(handle))
+        except RocksError as exc:
+            raise self._failed(f"blob {handle} can't be read", exc) from exc
+        if blob is None:
+            raise StoreError(f"the store {self._place.path} has no blob {handle}")
+        return blob
+
+    def commit(
+        self,
+        blobs: Sequence[bytes],
+        rows: Callable[[Sequence[Handle]], Rows] = lambda handles: {},
+    ) -> list[StoredChunk]:
+        """See ``Store``."""
+        database = self._open_one()
+        with self._lock:
+            handles = [Handle(self._next + n) for n in range(len(blobs))]
+            self._next += len(blobs)  # even when this fails: never used again
+            changes: list[tuple[bytes, bytes | None]] = []
+            for handle, blob in zip(handles, blobs, strict=True):
+                changes.append((blob_key(handle), blob))
+                changes.append((handle_key(handle), b""))
+            changes += [(row_key(name), row) for name, row in rows(handles).items()]
+            self._write(database, changes, came=len(blobs))
+        return [self.chunk(handle, len(blob)) for handle, blob in zip(handles, blobs, strict=True)]
+
+    def collect(self) -> None:
+        """See ``Store``."""
+        if not self.forgotten:
+            return
+        database = self._database
+        if database is None or self._is_forked():
+            self.forgotten.clear()
+            return
+        try:
+            with self._lock:
+                self._write(database, [])
+        except StoreError as exc:
+            logger.warning("space isn't given back: %s", exc)
+
+    def clear(self) -> None:
+        """See ``Store``."""
+        database = self._open_one()
+        with self._lock:
+            self._write(database, [], cleared=ROWS)
+
+    def sweep(self, live: Collection[Handle]) -> None:
+        """See ``Store``.
+
+        Raises:
+            StoreError: They couldn't all be found or taken away.
+        """
+        database = self._open_one()
+        live = frozenset(live)
+        try:
+            found = database.keys(HANDLES, handle_key(self._first))
+        except RocksError as exc:
+            raise self._failed("its blobs can't be listed", exc) from exc
+        orphans = [handle for handle in map(handle_of, found) if handle not in live]
+        for start in range(0, len(orphans), _SWEPT_AT_ONCE):
+            with self._lock:
+                self._write(database, [], orphans[start : start + _SWEPT_AT_ONCE])
+        if orphans:
+            logger.info("%d blobs of earlier processes left %s", len(orphans), self._place.path)
+
+    def close(self) -> None:
+        """See ``Store``."""
+        if self._is_forked():
+            return
+        with self._lock:
+            self._database = None
+            self._rows = None
+        self._finalizer()
+
+    def status(self) -> dict[str, Any]:
+        """See ``Store``; ``bytes`` is what the files take, with what isn't compacted yet."""
+        database = self._database
+        disk = resident = 0
+        if database is not None and not self._is_forked():
+            try:
+                disk, resident = database.disk_bytes(), database.resident_bytes()
+            except RocksError as exc:
+                logger.debug("%s has no figures: %s", self._place.path, exc)  # just closed
+        blobs = self._state.blobs
+        return {"kind": self.kind, "blobs": blobs, "bytes": disk, "resident_bytes": resident}
+
+    def _write(
+        self,
+        database: RocksDatabase,
+        changes: list[tuple[bytes, bytes | None]],
+        swept: Iterable[Handle] = (),
+        *,
+        came: int = 0,
+        cleared: tuple[bytes, bytes] | None = None,
+    ) -> None:
+        """Write changes, and take away what was forgotten or swept; with the lock held."""
+        forgotten = self._drained()
+        gone = {*forgotten, *swept}
+        for handle in gone:
+            changes.append((blob_key(handle), None))
+            changes.append((handle_key(handle), None))
+        blobs = max(0, self._state.blobs + came - len(gone))
+        state = State(self._state.step + 1, self._next, blobs, self._compactions.left_bytes)
+        changes.append((self._state.key, None))
+        changes.append((state.key, state.to_bytes()))
+        try:
+            database.write(changes, cleared)
+        except RocksError as exc:
+            self.forgotten.extend(forgotten)
+            raise self._failed("nothing was kept", exc) from exc
+        self._state = state
+        self._rows = None
+        self._compactions.start_if_due()
+
+    def _drained(self) -> list[Handle]:
+        """Take what was forgotten up to now."""
+        forgotten = []
+        while self.forgotten:
+            forgotten.append(self.forgotten.popleft())
+        return forgotten
+
+    def _open_one(self) -> RocksDatabase:
+        database = self._database
+        if self._is_forked():
+            raise StoreError(
+                f"the store {self._place.path} belongs to process {self._pid}, not to its fork"
+            )
+        if database is None:
+            raise StoreError(f"the store {self._place.path} is closed")
+        return database
+
+    def _is_forked(self) -> bool:
+        return os.getpid() != self._pid
+
+    def _refusal(self, exc: RocksError) -> Exception:
+        return _UnusableError(str(exc)) if exc.corrupt else self._failed("it can't be opened", exc)
+
+    def _failed(self, what: str, exc: RocksError) -> StoreError:
+        return _failed(self._place, what, exc)
+
+
+def _failed(place: StorePlace, what: str, exc: RocksError) -> StoreError:
+    """Return the store's error for one of RocksDB's; remember what is damaged."""
+    message = f"the store {place.path}: {what}: {exc}"
+    if exc.corrupt:
+        place.doubt(message)
+    return StoreFullError(message) if exc.full else StoreError(message)
+
+
+def _not_compacted(place: StorePlace, exc: RocksError) -> None:
+    logger.warning("%s", _failed(place, "it isn't compacted", exc))
+
+
+def _close(database: RocksDatabase, pid: int) -> None:
+    """Close what nobody uses any more, also at the end of the process; not in a fork of it."""
+    if os.getpid() == pid:
+        database.close()
+
+
+def _rows(database: RocksDatabase) -> dict[str, bytes]:
+    return {row_name(key): row for key, row in database.items(*ROWS)}

@@ -1,0 +1,174 @@
+"""``StorePlace``: where a table's store lies, and what becomes of one that can't be served.
+
+::
+
+    <directory>/sales-orders-0f3c…            the store
+    <directory>/sales-orders-0f3c….lock       held while it is opened; the process that has it open
+    <directory>/sales-orders-0f3c….aside-2    what was found there and not served; two are kept
+
+A store is only ever replaced as a whole, by whoever holds the lock file. Its own lock, which is
+RocksDB's, lies inside and would be renamed with it.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import logging
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+from timeline.errors import StoreError, StoreFullError
+from timeline.storage.table_id import TableId
+
+logger = logging.getLogger(__name__)
+
+KEPT_ASIDE: Final = 2
+
+_DOUBT: Final = "DOUBT"
+_ASIDE: Final = ".aside-"
+_HASH_DIGITS: Final = 16
+_READABLE: Final = 40
+
+
+@dataclass(frozen=True, slots=True)
+class StorePlace:
+    """The place of one table's store.
+
+    Attributes:
+        directory: Of the stores of all tables.
+        name: Of this one in it.
+    """
+
+    directory: Path
+    name: str
+
+    @classmethod
+    def of(cls, directory: Path, table_id: TableId) -> StorePlace:
+        """Return the place of a table: its last folders, to be read, and a hash of its id."""
+        readable = re.sub("[^A-Za-z0-9_]+", "-", "-".join(table_id.path.split("/")[-2:]))
+        digits = sha256(str(table_id).encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_DIGITS]
+        return cls(directory, f"{readable.strip('-')[-_READABLE:]}-{digits}".lstrip("-"))
+
+    @property
+    def path(self) -> Path:
+        """The store."""
+        return self.directory / self.name
+
+    @contextmanager
+    def opening(self) -> Iterator[None]:
+        """Hold off all others that want to open this store, or to set it aside.
+
+        Raises:
+            StoreError: The directory can't be made or written to.
+        """
+        try:
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(self._lock_file, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as exc:
+            raise _failed(f"the directory of stores {self.directory} can't be used", exc) from exc
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            # A process forked meanwhile has it, too: closing alone would leave it locked.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+            os.close(descriptor)
+
+    def make(self) -> bool:
+        """Make the store's directory if need be; return whether nothing is in it.
+
+        RocksDB must not make a database among files of another, whose logs it would read.
+
+        Raises:
+            StoreError: It can't be made.
+        """
+        try:
+            self.path.mkdir(mode=0o700, exist_ok=True)
+            return not any(self.path.iterdir())
+        except OSError as exc:
+            raise _failed(f"the store {self.path} can't be made", exc) from exc
+
+    def hold(self) -> None:
+        """Note that this process has the store open; for messages only.
+
+        Raises:
+            StoreError: It can't be noted.
+        """
+        try:
+            self._lock_file.write_text(f"{os.getpid()}\n")
+        except OSError as exc:
+            raise _failed(f"{self._lock_file} can't be written", exc) from exc
+
+    def holder(self) -> str:
+        """Return who noted last that it has the store open: ``process 4711``."""
+        try:
+            pid = self._lock_file.read_text().strip()
+        except OSError as exc:
+            return f"a process ({exc})"
+        return f"process {pid}" if pid.isdecimal() else "another process"
+
+    def doubt(self, reason: str) -> None:
+        """Have the store set aside when it is opened the next time."""
+        try:
+            (self.path / _DOUBT).write_text(reason)
+        except OSError as exc:
+            logger.warning("the store %s is damaged, which can't be noted: %s", self.path, exc)
+
+    def doubts(self) -> str | None:
+        """Return why what lies there must not be served, ``None`` when nothing is noted.
+
+        Raises:
+            StoreError: It can't be read.
+        """
+        try:
+            return (self.path / _DOUBT).read_text(errors="replace") or "it was found damaged"
+        except FileNotFoundError:
+            return None
+        except OSError as exc:
+            raise _failed(f"the store {self.path} can't be read", exc) from exc
+
+    def set_aside(self, reason: str) -> None:
+        """Rename what lies there, and delete all but the newest of what was renamed before.
+
+        Raises:
+            StoreError: It can't be renamed.
+        """
+        earlier = sorted(self._aside())
+        number = earlier[-1] + 1 if earlier else 1
+        target = self.directory / f"{self.name}{_ASIDE}{number}"
+        try:
+            self.path.rename(target)
+        except OSError as exc:
+            what = f"the store {self.path} can't be served ({reason}) nor set aside"
+            raise _failed(what, exc) from exc
+        logger.warning("the store %s is set aside as %s: %s", self.path, target.name, reason)
+        for old in earlier[: max(0, len(earlier) + 1 - KEPT_ASIDE)]:
+            try:
+                shutil.rmtree(self.directory / f"{self.name}{_ASIDE}{old}")
+            except OSError as exc:
+                logger.info("a store that was set aside can't be deleted: %s", exc)
+
+    def _aside(self) -> Iterator[int]:
+        """Yield the numbers of what was set aside."""
+        start = self.name + _ASIDE
+        for entry in os.scandir(self.directory):
+            number = entry.name.removeprefix(start)
+            if number != entry.name and number.isdecimal():
+                yield int(number)
+
+    @property
+    def _lock_file(self) -> Path:
+        return self.directory / f"{self.name}.lock"
+
+
+def _failed(what: str, exc: OSError) -> StoreError:
+    full = exc.errno in (errno.ENOSPC, errno.EDQUOT)
+    return (StoreFullError if full else StoreError)(f"{what}: {exc}")

@@ -1,0 +1,119 @@
+"""``BlobSpace``: blobs in one file, each with a checksum, where there is room.
+
+A blob's *place* is one number: where it starts, how long it is, and its CRC-32. As three numbers it
+would take three times the memory, and there is one for each blob that is in no other memory.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable
+from typing import Any, Final, NewType
+from zlib import crc32
+
+from fsview.store.spill.blob_file import BlobFile
+from fsview.store.spill.extents import Extents
+from timeline.errors import StoreError
+
+logger = logging.getLogger(__name__)
+
+Place = NewType("Place", int)
+
+_CRC_BITS: Final = 32
+_SIZE_BITS: Final = 40
+
+
+def _place(offset: int, blob: bytes) -> Place:
+    return Place((offset << _SIZE_BITS | len(blob)) << _CRC_BITS | crc32(blob))
+
+
+def _extent(place: Place) -> tuple[int, int]:
+    """Return where a blob starts and how long it is."""
+    return place >> _CRC_BITS + _SIZE_BITS, size_of(place)
+
+
+def size_of(place: Place) -> int:
+    """Return how many bytes a blob has."""
+    return place >> _CRC_BITS & (1 << _SIZE_BITS) - 1
+
+
+class BlobSpace:
+    """The file and what of it is taken; safe to use from several threads.
+
+    ``_io`` is held while the file is written or cut: what is about to be written must not be cut
+    off. ``_lock`` guards the extents, and is taken second. Reading takes neither: the extent of a
+    blob that somebody may read isn't given to another.
+    """
+
+    def __init__(self, file: BlobFile) -> None:
+        self._file = file
+        self._extents = Extents()
+        self._length = 0  # of the file, at most
+        self._io = threading.Lock()
+        self._lock = threading.Lock()
+
+    def write(self, blob: bytes) -> Place:
+        """Put a blob where there is room.
+
+        Raises:
+            OSError: It can't be written; the file is as before.
+        """
+        with self._io:
+            with self._lock:
+                offset = self._extents.take(len(blob))
+            self._length = max(self._length, offset + len(blob))
+            try:
+                self._file.write(offset, blob)
+            except OSError:
+                with self._lock:
+                    self._extents.give([(offset, len(blob))])
+                self._cut()
+                raise
+        return _place(offset, blob)
+
+    def read(self, place: Place) -> bytes:
+        """Return the blob of a place.
+
+        Raises:
+            StoreError: It can't be read, or isn't what was written; names file and offset.
+        """
+        offset, size = _extent(place)
+        where = f"{size} bytes at offset {offset} of {self._file.path}"
+        try:
+            blob = self._file.read(offset, size)
+        except OSError as exc:
+            raise StoreError(f"can't read {where}: {exc}") from exc
+        if len(blob) < size:
+            raise StoreError(f"can't read {where}: it ends after {len(blob)} of them")
+        if _place(offset, blob) != place:
+            raise StoreError(f"{where} aren't those that were written: the checksum is another")
+        return blob
+
+    def give(self, places: Iterable[Place]) -> None:
+        """Let others have the room of these blobs."""
+        with self._lock:
+            self._extents.give(map(_extent, places))
+
+    def shrink(self) -> None:
+        """Cut off the end of the file that no blob takes."""
+        if self._length > self._extents.end:
+            with self._io:
+                self._cut()
+
+    def status(self) -> dict[str, Any]:
+        """Return figures, fit for JSON."""
+        with self._lock:
+            return {"file_bytes": self._length, "free_bytes": self._extents.free_bytes}
+
+    def _cut(self) -> None:
+        """Do so, with ``_io`` held."""
+        with self._lock:
+            end = self._extents.end
+        if self._length <= end:
+            return
+        try:
+            self._file.truncate(end)
+        except OSError as exc:
+            logger.warning("%s can't be cut to %d bytes: %s", self._file.path, end, exc)
+        self._length = end

@@ -1,0 +1,72 @@
+"""``SpillableStore``: chunks in memory as long as the budget allows, the others in a file.
+
+As ``get`` and ``commit`` ask the budget for room, and the budget asks others, call them without any
+lock that an account's ``evict`` takes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from fsview.store.base import Handle, Rows, Store, StoredChunk
+from fsview.store.spill.area import SpillArea
+from fsview.store.spill.index import NUMBER_BITS
+
+__all__ = ["SpillArea", "SpillableStore"]
+
+
+class SpillableStore(Store):
+    """The blobs of one table, in the area of all; of rows it keeps nothing."""
+
+    kind: ClassVar[str] = "SPILLABLE_DISK"
+
+    def __init__(self, area: SpillArea) -> None:
+        super().__init__()
+        self._area = area
+        self._number = area.index.open()
+        self.forgotten = area.forgotten
+
+    def rows(self) -> Mapping[str, bytes]:
+        """See ``Store``; there are none."""
+        return {}
+
+    def get(self, handle: Handle) -> bytes:
+        """See ``Store``."""
+        area = self._area
+        resident = area.index.resident
+        blob = resident.get(handle)
+        if blob is None or handle >> NUMBER_BITS != self._number or os.getpid() != area.pid:
+            return area.fetch(self._number, handle)
+        try:
+            resident.move_to_end(handle)
+        except KeyError:  # it was taken out right now
+            return area.fetch(self._number, handle)
+        return blob
+
+    def commit(
+        self,
+        blobs: Sequence[bytes],
+        rows: Callable[[Sequence[Handle]], Rows] = lambda handles: {},
+    ) -> list[StoredChunk]:
+        """See ``Store``; never asks for the rows."""
+        del rows
+        handles = self._area.keep(self._number, blobs)
+        return [self.chunk(handle, len(blob)) for handle, blob in zip(handles, blobs, strict=True)]
+
+    def collect(self) -> None:
+        """See ``Store``."""
+        self._area.collect()
+
+    def clear(self) -> None:
+        """See ``Store``; there are no rows."""
+
+    def close(self) -> None:
+        """See ``Store``."""
+        self._area.leave(self._number)
+
+    def status(self) -> dict[str, Any]:
+        """See ``Store``."""
+        self._area.check_process()
+        return {"kind": self.kind, **self._area.index.tally(self._number)}

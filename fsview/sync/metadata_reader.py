@@ -1,0 +1,151 @@
+"""Reading metadata where it lies: on the active timeline, else in the archive.
+
+An archive keeps less than the timeline did, and plans may be gone: what else says the same is used
+in their place.
+
+Source: Hudi 1.2.0 ``HoodieActiveTimeline``, ``HoodieArchivedTimeline``, ``ClusteringUtils``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property
+
+from fsview.model.file_group import LogFile
+from fsview.snapshot.delta import Delta
+from fsview.snapshot.plans import CLUSTER
+from fsview.snapshot.snapshot import Snapshot
+from timeline.archive.archived_timeline import ArchivedTimeline
+from timeline.errors import InstantNotFoundError
+from timeline.instant import CLUSTERING, REPLACE_COMMIT, Instant, State
+from timeline.meta_client import TableMetaClient
+from timeline.metadata.instant_metadata import (
+    CleanerPlan,
+    ClusteringGroup,
+    ClusteringPlan,
+    InstantMetadata,
+    RequestedReplaceMetadata,
+    SliceInfo,
+)
+from timeline.metadata.written_files import CommitFiles
+
+
+class MetadataReader:
+    """Reads metadata where it lies.
+
+    Attributes:
+        archived: The instants that are to be read from the archive.
+    """
+
+    def __init__(self, client: TableMetaClient) -> None:
+        self._client = client
+        self.archived: frozenset[Instant] = frozenset()
+
+    @cached_property
+    def archive(self) -> ArchivedTimeline:
+        """The archive, opened when it is first needed."""
+        return self._client.archived_timeline()
+
+    def read(self, instant: Instant) -> InstantMetadata | CommitFiles:
+        """Return what a completed instant says of files.
+
+        Raises:
+            InstantNotFoundError: It has vanished since the timeline was listed.
+            CorruptMetadataError: It can't be understood.
+        """
+        if instant in self.archived:
+            return self.archive.read(instant)
+        return self._client.read_files(instant)
+
+    def planned(self, completed: Instant, action: str) -> tuple[Instant, InstantMetadata] | None:
+        """Return a completed (log) compaction or clustering as it was before, and its plan.
+
+        ``None`` when its plan is gone.
+
+        Args:
+            completed: The instant.
+            action: ``Delta.planned_as``.
+        """
+        for asked in self._forms(completed.requested_time, action):
+            with suppress(InstantNotFoundError):
+                found = asked if completed in self.archived else self._client.as_found(asked)
+                return found, self.plan(asked, completed)
+        return None
+
+    def _forms(self, time: str, action: str) -> Iterable[Instant]:
+        """Yield what an instant may have been requested as."""
+        if action != CLUSTERING:
+            yield Instant(time, action, State.REQUESTED)
+            return
+        if self._client.config.layout_version > 1:
+            yield Instant(time, CLUSTERING, State.INFLIGHT)
+        yield Instant(time, REPLACE_COMMIT, State.INFLIGHT)
+
+    def plan(self, instant: Instant, completed: Instant) -> InstantMetadata:
+        """Return the plan of an instant, asked for by the action that it was requested with.
+
+        Raises:
+            InstantNotFoundError: It is neither on the timeline nor in the archive.
+        """
+        if completed not in self.archived:
+            with suppress(InstantNotFoundError):
+                return self._client.read_plan(instant)
+        return self.archive.read_plan(instant)
+
+
+def plan_of_replaced(completed: Instant, delta: Delta) -> tuple[Instant, InstantMetadata] | None:
+    """Return the plan of a clustering from the groups that it replaced: those it planned to."""
+    if delta.planned_as != CLUSTERING:
+        return None
+    slices = tuple(
+        SliceInfo(file_id, partition)
+        for partition, file_ids in delta.replaced.items()
+        for file_id in file_ids
+    )
+    plan = ClusteringPlan((ClusteringGroup(slices),))
+    asked = Instant(completed.requested_time, CLUSTERING, State.INFLIGHT)
+    return asked, RequestedReplaceMetadata(CLUSTER, plan)
+
+
+def with_unsaid(old: Snapshot, archived: Mapping[Instant, Delta]) -> dict[Instant, Delta]:
+    """Return what archived instants did, with the partitions where that isn't all they did.
+
+    The archive of layout 1 keeps of a write stat neither change-data logs nor where in a log it
+    began to append. A log that wasn't there before was begun at its start.
+
+    Args:
+        old: The snapshot to start from.
+        archived: In the order of their completion.
+
+    Source: the write stats in ``HoodieArchivedMetaEntry.avsc``.
+    """
+    begun: dict[str, set[str]] = {}
+    found = {}
+    for instant, delta in archived.items():
+        unsaid = set()
+        for partition, change in delta.partitions.items():
+            version = old.files.versions.get(partition)
+            if version is not None and partition not in begun:
+                begun[partition] = {file.name for file in version.files()}
+            before = begun.get(partition)
+            logs = {file.name for file in change.added if isinstance(file, LogFile)}
+            may_have_grown = logs if before is None else logs & before
+            if delta.writes and (may_have_grown or old.config.has_change_data):
+                unsaid.add(partition)
+            if before is not None:
+                before |= logs
+        found[instant] = replace(delta, unsaid=frozenset(unsaid))
+    return found
+
+
+def with_deleted(reader: MetadataReader, instant: Instant, delta: Delta) -> Delta:
+    """Return a clean's delta with the empty partitions it deleted, which only its plan names."""
+    try:
+        plan = reader.plan(instant, instant)
+    except InstantNotFoundError:  # archived with its clean
+        return delta
+    planned = plan.partitions_to_be_deleted if isinstance(plan, CleanerPlan) else ()
+    unsaid = (partition for partition in planned if partition not in delta.partitions)
+    return replace(delta, deleted_partitions=delta.deleted_partitions.union(unsaid))

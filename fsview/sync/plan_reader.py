@@ -1,0 +1,159 @@
+"""Building a view from what lies on storage: the timeline, pending plans, listings.
+
+A snapshot starts with no partition loaded: it costs one listing of the timeline, one read for each
+pending compaction and clustering plan, and one for each completed replacecommit. A partition costs
+one listing.
+
+Source: Hudi 1.2.0 ``AbstractTableFileSystemView.init``, ``CompactionUtils``, ``ClusteringUtils``,
+``FSUtils.getAllPartitionFoldersThreeLevelsDown`` (here to any depth).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fsview.model.file_group import CompactionOperation
+from fsview.snapshot.delta import planned_removals
+from fsview.snapshot.plans import add_operations, add_replaced, clustered_groups, plan_operations
+from fsview.snapshot.snapshot import GroupKey, Snapshot
+from timeline.errors import InstantNotFoundError
+from timeline.instant import (
+    CLEAN,
+    CLUSTERING,
+    COMPACTION,
+    LOG_COMPACTION,
+    REPLACE_COMMIT,
+    ROLLBACK,
+    Instant,
+    State,
+)
+from timeline.meta_client import TableMetaClient
+from timeline.metadata.instant_metadata import (
+    CommitMetadata,
+    InstantMetadata,
+)
+from timeline.timeline import Timeline
+
+
+def snapshot_of(client: TableMetaClient) -> Snapshot:
+    """Return the newest snapshot of a table, no partition loaded.
+
+    Raises:
+        CorruptMetadataError: A plan or a replacecommit can't be read, or two plans disagree.
+        InstantNotFoundError: A pending compaction's plan vanished meanwhile; the next attempt sees
+        it gone.
+    """
+    active = client.active_timeline()
+    return Snapshot(
+        config=client.config,
+        active=active,
+        completion=client.completion_times(active),
+        pending_compaction=pending_operations(client, active, COMPACTION),
+        pending_log_compaction=pending_operations(client, active, LOG_COMPACTION),
+        pending_clustering=pending_clustering(client, active),
+        replaced=replaced_groups(client, active),
+    )
+
+
+def pending_operations(
+    client: TableMetaClient, active: Timeline, action: str
+) -> dict[GroupKey, CompactionOperation]:
+    """Return the operations of all pending plans of ``action`` by group.
+
+    Raises:
+        CorruptMetadataError: Two plans have different operations for one group.
+    """
+    operations: dict[GroupKey, CompactionOperation] = {}
+    for instant in active:
+        if instant.action == action and not instant.is_completed:
+            add_operations(operations, plan_operations(instant, client.read_plan(instant)))
+    return operations
+
+
+def pending_clustering(client: TableMetaClient, active: Timeline) -> dict[GroupKey, Instant]:
+    """Return the pending clustering instant of each group that has one.
+
+    A plan that was rolled back since the timeline was listed is left out, as if listed a moment
+    later.
+    """
+    groups: dict[GroupKey, Instant] = {}
+    for instant in active:
+        if instant.action in (REPLACE_COMMIT, CLUSTERING) and not instant.is_completed:
+            try:
+                plan = client.read_plan(instant)
+            except InstantNotFoundError:
+                continue
+            groups.update(clustered_groups(instant, plan))
+    return groups
+
+
+def replaced_groups(client: TableMetaClient, active: Timeline) -> dict[str, dict[str, str]]:
+    """Return partition → file id → requested time of the last instant that replaced the group."""
+    replaced: dict[str, dict[str, str]] = {}
+    for instant in active:
+        if instant.action == REPLACE_COMMIT and instant.is_completed:
+            try:
+                metadata = client.read(instant)
+            except InstantNotFoundError:  # archived meanwhile: what it replaced is cleaned by now
+                continue
+            if isinstance(metadata, CommitMetadata):
+                add_replaced(replaced, instant, metadata.partition_to_replace_file_ids)
+    return replaced
+
+
+def read_plans(
+    client: TableMetaClient, planned: Iterable[Instant]
+) -> dict[Instant, InstantMetadata]:
+    """Read the plans of pending instants; a clustering rolled back meanwhile is left out.
+
+    Returns:
+        The plans, of (log) compactions by the instant as it was requested.
+
+    Raises:
+        InstantNotFoundError: Another plan vanished meanwhile.
+    """
+    plans: dict[Instant, InstantMetadata] = {}
+    for instant in planned:
+        try:
+            plans[as_requested(client, instant)] = client.read_plan(instant)
+        except InstantNotFoundError:
+            if instant.action not in (CLUSTERING, REPLACE_COMMIT):
+                raise
+    return plans
+
+
+def as_requested(client: TableMetaClient, instant: Instant) -> Instant:
+    """Return a (log) compaction as it was while it was requested; another instant as it is.
+
+    Cost: one stat in layout 1 if it has moved on since.
+    """
+    if instant.action not in (COMPACTION, LOG_COMPACTION) or instant.state is State.REQUESTED:
+        return instant
+    return client.as_found(Instant(instant.requested_time, instant.action, State.REQUESTED))
+
+
+def removals_under_way(
+    client: TableMetaClient, active: Timeline
+) -> dict[str, frozenset[str]] | None:
+    """Return partition → names that cleans and rollbacks under way may have removed.
+
+    ``None`` when one has ended, and left the timeline, since that was listed.
+
+    A restore needn't be asked: it takes an instant's completed file away before any data file, so
+    whatever it has removed was committed for nobody by then.
+
+    Cost: one read for each.
+
+    Source: Hudi 1.2.0 ``CopyOnWriteRollbackActionExecutor``, ``MergeOnReadRollbackActionExecutor``.
+    """
+    names: dict[str, frozenset[str]] = {}
+    for instant in active:
+        if instant.action not in (CLEAN, ROLLBACK) or instant.is_completed:
+            continue
+        try:
+            plan = client.read_plan(instant)
+        except InstantNotFoundError:
+            return None
+        for partition, found in planned_removals(plan).items():
+            names[partition] = names.get(partition, frozenset()) | found
+    return names

@@ -1,0 +1,254 @@
+"""``ViewManager``: the tables that a process serves, and which it may.
+
+A table is opened when it is first asked for, under any spelling of its base path, and only below a
+root that whoever runs the service allowed. A base path is compared by its text first, and then link
+by link: nothing outside of the roots is looked at. What it resolved to is opened, and its storage
+takes no way past the roots later either (``timeline.storage.local_places``).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+import threading
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from fsview.load.missing_partitions import PATH_CHARACTERS
+from fsview.local_view import LocalView
+from fsview.metrics import Metrics
+from fsview.single_flight import Shared
+from fsview.store.stores import Stores
+from fsview.table_view import RETAINED_SNAPSHOTS, TableView
+from timeline.clock import Clock
+from timeline.errors import InputError, RootNotAllowedError, StorageUnavailableError
+from timeline.storage.base import Storage
+from timeline.storage.local_places import resolve
+from timeline.storage.open import open_storage
+from timeline.storage.table_id import TableId, is_relative
+from timeline.table.config import read_table_config
+
+Opener = Callable[[str, Mapping[str, Any] | None], Storage]
+
+
+def open_view(storage: Storage, *, metrics: Metrics | None = None) -> LocalView:
+    """Return a view of a table's newest instant that needs no service.
+
+    Raises:
+        TableNotFoundError: There is no table at the storage's base path.
+    """
+    return TableView(storage, metrics=metrics).newest()
+
+
+class ViewManager:
+    """The tables of a process; its lock guards the tables and changes of the roots."""
+
+    def __init__(
+        self,
+        roots: Collection[str] = (),
+        *,
+        storage_options: Mapping[str, Any] | None = None,
+        metrics: Metrics | None = None,
+        clock: Clock | None = None,
+        opener: Opener = open_storage,
+        retained_snapshots: int = RETAINED_SNAPSHOTS,
+        stores: Stores | None = None,
+    ) -> None:
+        """Make a manager with no table open.
+
+        Args:
+            roots: Base paths, or directories above base paths, that may be served.
+            storage_options: For fsspec, for tables that aren't local.
+            metrics: Where all tables count.
+            clock: To time by.
+            opener: Opens a table's storage from its resolved base path and the storage options.
+            retained_snapshots: Kept of each table for clients that are behind.
+            stores: Where the tables' packed files lie; ``None``: in memory.
+        """
+        self._lock = threading.Lock()
+        self._roots: Mapping[TableId, TableId] = {}
+        self._tables: dict[TableId, TableView] = {}
+        self._opening: Shared[TableView] = Shared()
+        self._storage_options = storage_options
+        self._metrics = metrics or Metrics()
+        self._clock = clock
+        self._open = opener
+        self._retained = retained_snapshots
+        self.stores = stores or Stores()
+        self.stores.retained.evict = self._drop_snapshots
+        for root in roots:
+            self.add_root(root)
+
+    def add_root(self, root: str) -> None:
+        """Allow the tables at and below a path, spelled like this or as it resolves."""
+        spelled, real = _normal(TableId.of(root)), resolved(root)
+        with self._lock:
+            self._roots = {**self._roots, spelled: real}
+
+    def roots(self) -> tuple[str, ...]:
+        """Return the roots as they were resolved, in order."""
+        return tuple(sorted({_spelled(root) for root in self._roots.values()}))
+
+    def view(self, base_path: str) -> TableView:
+        """Return the table at a base path.
+
+        Raises:
+            InputError: The base path is empty, too long, relative, or holds a NUL.
+            RootNotAllowedError: It is outside the roots.
+            TableNotFoundError: There is no table.
+
+        Cost: for a table not open yet, reading it; one that can't be read isn't kept.
+        """
+        table_id = self._admitted(base_path)
+        with self._lock:
+            table = self._tables.get(table_id)
+        return table or self._opening.run(table_id, lambda: self._opened(table_id))
+
+    def storage_of(self, base_path: str) -> tuple[TableId, Storage]:
+        """Return the id and the storage of what may be a table; nothing is read.
+
+        Raises:
+            InputError: The base path is empty, too long, relative, or holds a NUL.
+            RootNotAllowedError: It is outside the roots.
+        """
+        table_id = self._admitted(base_path)
+        with self._lock:
+            table = self._tables.get(table_id)
+        return table_id, self._storage(table_id) if table is None else table.storage
+
+    def _admitted(self, base_path: str) -> TableId:
+        """Return the id of a base path that may be served."""
+        if not base_path:
+            raise InputError("the base path is empty")
+        if "\0" in base_path:
+            raise InputError(f"the base path {base_path!r} holds a NUL, which no path does")
+        if len(base_path) > PATH_CHARACTERS:
+            raise InputError(
+                f"the base path {base_path[:200]!r}... has {len(base_path)} characters; allowed:"
+                f" at most {PATH_CHARACTERS}"
+            )
+        if is_relative(base_path):
+            raise InputError(
+                f"the base path {base_path!r} is relative; allowed: a URL, or a path that begins"
+                f" with '/', as the caller's working directory isn't the service's"
+            )
+        table_id = _normal(TableId.of(base_path))
+        try:
+            if table_id.family == "file":
+                # Nothing outside of the roots is looked at, not even to see that it is.
+                return TableId("file", "", resolve(table_id.path, self._place_of, "it"))
+            if any(_is_below(table_id, root) for root in self._roots):
+                return table_id
+        except RootNotAllowedError as exc:
+            detail = exc.detail
+        except OSError as exc:
+            if exc.errno == errno.ELOOP:  # links that go in a circle: no table can be there
+                return table_id
+            raise StorageUnavailableError(
+                f"base path {base_path!r} can't be followed: {exc.strerror or exc}"
+            ) from exc
+        else:
+            detail = f"it means {table_id}"
+        allowed = ", ".join(sorted(map(str, self._roots))) or "none"
+        raise RootNotAllowedError(
+            f"base path {base_path!r} is outside the roots served",
+            detail=f"{detail}; the roots are: {allowed}",
+        )
+
+    def _storage(self, table_id: TableId) -> Storage:
+        """Return the storage of a table, out of which links don't lead past the roots."""
+        return self._open(_spelled(table_id), self._storage_options).confined(self._place_of)
+
+    def _place_of(self, path: str) -> str | None:
+        """Return a path of this machine below the real path of its root, ``None`` outside of all.
+
+        Only the text is compared: a root counts as it was given and as it was resolved.
+        """
+        place = TableId("file", "", path)
+        roots = self._roots
+        if any(_is_below(place, real) for real in roots.values()):
+            return path
+        for spelled, real in roots.items():
+            if _is_below(place, spelled):
+                return real.path.rstrip("/") + path[len(spelled.path.rstrip("/")) :]
+        return None
+
+    def open_tables(self) -> tuple[TableView, ...]:
+        """Return the tables opened so far, by the text of their ids."""
+        with self._lock:
+            tables = dict(self._tables)
+        return tuple(tables[table_id] for table_id in sorted(tables, key=str))
+
+    def status(self) -> dict[str, Any]:
+        """Return figures about every open table, fit for JSON."""
+        with self._lock:
+            tables = dict(self._tables)
+        return {str(table_id): tables[table_id].status() for table_id in sorted(tables, key=str)}
+
+    def close(self) -> None:
+        """Close the tables and their stores; nothing can be asked any more."""
+        for table in self.open_tables():
+            table.close()
+        self.stores.close()
+
+    def _drop_snapshots(self, wanted: int) -> int:
+        """Drop the oldest snapshots of the tables in turn; return how many bytes that frees."""
+        freed = 0
+        tables = list(self.open_tables())
+        while tables and freed < wanted:
+            dropped = [table.drop_oldest_snapshot() for table in tables]
+            freed += sum(size for size in dropped if size is not None)
+            tables = [t for t, size in zip(tables, dropped, strict=True) if size is not None]
+        return freed
+
+    def _opened(self, table_id: TableId) -> TableView:
+        """Open a table; run by one caller at a time for each table."""
+        with self._lock:
+            table = self._tables.get(table_id)
+        if table is not None:  # since this caller looked, another has opened it
+            return table
+        storage = self._storage(table_id)
+        if self.stores.lasts:  # nothing is left behind for what is no table
+            read_table_config(storage)
+        store = self.stores.open(table_id)
+        try:
+            table = TableView(
+                storage,
+                metrics=self._metrics,
+                clock=self._clock,
+                retained_snapshots=self._retained,
+                store=store,
+                share=self.stores.budget.share(self.stores.retained),
+            )
+            table.newest()
+        except BaseException:
+            (store if table is None else table).close()
+            raise
+        with self._lock:
+            self._tables[table_id] = table
+        return table
+
+
+def resolved(base_path: str) -> TableId:
+    """Return the id of a base path with ``..`` and, where they can be seen, links taken out."""
+    table_id = _normal(TableId.of(base_path))
+    if table_id.family == "file":
+        return TableId("file", "", os.path.realpath(table_id.path))
+    return table_id
+
+
+def _normal(table_id: TableId) -> TableId:
+    """Return an id with ``..`` taken out of its path by the text alone."""
+    return TableId(table_id.family, table_id.authority, posixpath.normpath(table_id.path))
+
+
+def _spelled(table_id: TableId) -> str:
+    """Return a base path that means this place: a path of this machine, or a URL."""
+    return table_id.path if table_id.family == "file" else str(table_id)
+
+
+def _is_below(table_id: TableId, root: TableId) -> bool:
+    if (table_id.family, table_id.authority) != (root.family, root.authority):
+        return False
+    return table_id.path == root.path or table_id.path.startswith(root.path.rstrip("/") + "/")

@@ -1,0 +1,302 @@
+"""The JSON form of the view's nouns, as Hudi's timeline server and its clients have it, both ways.
+
+Every field is written, nulls included, in Java's order; readers ignore fields they don't know.
+Paths begin with the base path as the caller spelled it, in Hadoop's two forms: a local path is
+``file:/t/...`` in path strings and ``file:///t/...``, percent-encoded, in ``uri``.
+
+Functions named ``*_dto`` make plain JSON values (dicts, lists) of model values; ``read_*`` take
+them back. ``fsview.wire.routes`` says which belongs to which path.
+
+Source: Hudi 1.2.0 ``org.apache.hudi.common.table.timeline.dto``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from fsview.model.file_group import (
+    BaseFile,
+    ClusteringOperation,
+    CompactionOperation,
+    FileGroup,
+    FileSlice,
+    LogFile,
+)
+from fsview.model.file_name import parse_base_name, parse_log_file
+from timeline.errors import BadAnswerError
+from timeline.instant import Instant, State
+from timeline.timeline import Timeline
+
+BLOCK_SIZE_BYTES: Final = 33_554_432
+"""What Hadoop's local file system calls a block; 0 is written for files known from metadata
+only."""
+
+_FILE_SCHEME: Final = re.compile(r"file:(?://[^/]*)?(?=/)")
+_NOT_IN_URI: Final = re.compile(
+    '[\x00-\x20"#%<>?\\[\\\\\\]^`{|}\x7f-\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]'
+)
+"""Characters that ``java.net.URI`` encodes in a path; it leaves other letters of any script as they
+are."""
+
+
+@dataclass(frozen=True, slots=True)
+class PathForms:
+    """A base path as its caller spells it, in the forms that answers have; make one with ``of``.
+
+    Attributes:
+        text: Beginning of path strings.
+        uri: Beginning of ``uri`` fields.
+        plain: The path with neither ``file:`` nor authority, to which answers are compared when
+            read.
+    """
+
+    text: str
+    uri: str
+    plain: str
+
+    @classmethod
+    def of(cls, base_path: str) -> PathForms:
+        """Return the forms of a base path with or without scheme and trailing slash."""
+        # A client chooses how to spell it; what is remembered must not grow large by that.
+        return _forms_again(base_path) if len(base_path) <= _REMEMBERED else _forms(base_path)
+
+    def split(self, path: str) -> tuple[str, str]:
+        """Return (partition, file name) of a path in an answer.
+
+        Raises:
+            BadAnswerError: It isn't below the base path.
+        """
+        below = _plain(path)
+        if not below.startswith(f"{self.plain}/"):
+            raise BadAnswerError(f"the answer names {path!r}, which is not below {self.text!r}")
+        partition, _, name = below[len(self.plain) + 1 :].rpartition("/")
+        return partition, name
+
+
+def _forms(base_path: str) -> PathForms:
+    plain = _plain(base_path).rstrip("/")
+    if plain.startswith("/") or not plain:
+        return PathForms(f"file:{plain}", f"file://{encoded(plain)}", plain)
+    return PathForms(plain, encoded(plain), plain)
+
+
+_REMEMBERED: Final = 512
+"""The longest base path of which the forms are remembered, in characters."""
+_forms_again = lru_cache(maxsize=1024)(_forms)
+
+
+def _plain(path: str) -> str:
+    match = _FILE_SCHEME.match(path)
+    return path if match is None else path[match.end() :]
+
+
+def encoded(path: str) -> str:
+    """Return a path as ``uri`` fields have it."""
+    return _NOT_IN_URI.sub(
+        lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode()), path
+    )
+
+
+# Values to JSON.
+
+
+def _status_dto(file: BaseFile | LogFile, paths: PathForms) -> dict[str, Any]:
+    return {
+        "path": {"uri": f"{paths.uri}/{encoded(file.path)}"},
+        "length": file.size,
+        "isdir": False,
+        "blockReplication": 0,
+        "blocksize": BLOCK_SIZE_BYTES if file.mtime_ms else 0,
+        "modificationTime": file.mtime_ms,
+    }
+
+
+def base_file_dto(file: BaseFile, paths: PathForms) -> dict[str, Any]:
+    """Return a ``BaseFileDTO``."""
+    return {
+        "fileStatus": _status_dto(file, paths),
+        "fullPath": f"{paths.text}/{file.path}",
+        "fileLen": file.size,
+        "commitTime": file.instant,
+        "fileId": file.file_id,
+        "bootstrapBaseFile": None,
+    }
+
+
+def _log_file_dto(file: LogFile, paths: PathForms) -> dict[str, Any]:
+    return {
+        "fileStatus": _status_dto(file, paths),
+        "path": f"{paths.text}/{file.path}",
+        "len": file.size,
+    }
+
+
+def file_slice_dto(found: FileSlice, paths: PathForms) -> dict[str, Any]:
+    """Return a ``FileSliceDTO``."""
+    base = found.base_file
+    return {
+        "baseFile": None if base is None else base_file_dto(base, paths),
+        "logFiles": [_log_file_dto(log, paths) for log in found.log_files],
+        "partition": found.partition,
+        "fileId": found.file_id,
+        "baseInstant": found.base_instant,
+    }
+
+
+def file_groups_dto(groups: Iterable[FileGroup], paths: PathForms) -> list[dict[str, Any]]:
+    """Return a list of ``FileGroupDTO``; only the first has the timeline, which counts for all."""
+    return [
+        {
+            "partition": group.partition,
+            "fileId": group.file_id,
+            "slices": [file_slice_dto(found, paths) for found in group.slices],
+            "timeline": None if place else timeline_dto(group.timeline, paths),
+        }
+        for place, group in enumerate(groups)
+    ]
+
+
+def instant_dto(instant: Instant, _: PathForms) -> dict[str, Any]:
+    """Return an ``InstantDTO``: release 0.15 reads ``ts``, 1.x ``requestedTime``."""
+    return {
+        "action": instant.action,
+        "ts": instant.requested_time,
+        "state": instant.state.value,
+        "requestedTime": instant.requested_time,
+        "completionTime": instant.completion_time,
+    }
+
+
+def timeline_dto(timeline: Timeline, paths: PathForms) -> dict[str, Any]:
+    """Return a ``TimelineDTO``."""
+    return {"instants": [instant_dto(instant, paths) for instant in timeline]}
+
+
+def compaction_dto(operation: CompactionOperation, _: PathForms) -> dict[str, Any]:
+    """Return a ``CompactionOpDTO``."""
+    return {
+        "baseInstant": operation.base_instant,
+        "compactionInstant": operation.compaction_instant,
+        "dataFileInstant": operation.data_file_instant,
+        "deltaFiles": list(operation.delta_files),
+        "baseFile": operation.base_file,
+        "id": operation.file_id,
+        "partition": operation.partition,
+        "metrics": dict(operation.metrics),
+        "bootstrapBaseFile": None,
+    }
+
+
+def clustering_dto(operation: ClusteringOperation, _: PathForms) -> dict[str, Any]:
+    """Return a ``ClusteringOpDTO``."""
+    return {
+        "id": operation.file_id,
+        "partition": operation.partition,
+        "instantTime": operation.instant.requested_time,
+        "instantState": operation.instant.state.value,
+        "instantAction": operation.instant.action,
+    }
+
+
+# JSON to values.
+
+
+def read_base_file(dto: Mapping[str, Any], paths: PathForms) -> BaseFile:
+    """Take a ``BaseFileDTO`` back."""
+    partition, name = paths.split(dto["fullPath"])
+    parts = parse_base_name(name) or ("", "")
+    return BaseFile(
+        partition,
+        name,
+        dto["fileLen"],
+        _mtime(dto),
+        parts[0] if dto["fileId"] is None else dto["fileId"],
+        parts[1] if dto["commitTime"] is None else dto["commitTime"],
+    )
+
+
+def _read_log_file(dto: Mapping[str, Any], paths: PathForms) -> LogFile:
+    partition, name = paths.split(dto["path"])
+    log = parse_log_file(partition, name, dto["len"], _mtime(dto))
+    if log is None:
+        raise BadAnswerError(f"the answer has a log file named {name!r}, which is no log's name")
+    return log
+
+
+def _mtime(dto: Mapping[str, Any]) -> int:
+    status = dto.get("fileStatus")
+    return 0 if status is None else int(status["modificationTime"])
+
+
+def read_file_slice(dto: Mapping[str, Any], paths: PathForms) -> FileSlice:
+    """Take a ``FileSliceDTO`` back."""
+    base = dto["baseFile"]
+    return FileSlice(
+        dto["partition"],
+        dto["fileId"],
+        dto["baseInstant"],
+        None if base is None else read_base_file(base, paths),
+        tuple(_read_log_file(log, paths) for log in dto["logFiles"]),
+    )
+
+
+def read_file_groups(dtos: Sequence[Mapping[str, Any]], paths: PathForms) -> tuple[FileGroup, ...]:
+    """Take a list of ``FileGroupDTO`` back; the first one's timeline is everyone's.
+
+    Raises:
+        BadAnswerError: The first has no timeline.
+    """
+    if not dtos:
+        return ()
+    said = dtos[0]["timeline"]
+    if said is None:
+        raise BadAnswerError(f"the first of {len(dtos)} file groups has no timeline")
+    timeline = read_timeline(said, paths)
+    return tuple(
+        FileGroup(
+            dto["partition"],
+            dto["fileId"],
+            tuple(read_file_slice(found, paths) for found in dto["slices"]),
+            timeline,
+        )
+        for dto in dtos
+    )
+
+
+def read_instant(dto: Mapping[str, Any], _: PathForms) -> Instant:
+    """Take an ``InstantDTO`` back, of release 0.15 too."""
+    return Instant(
+        dto.get("requestedTime") or dto["ts"],
+        dto["action"],
+        State(dto["state"]),
+        dto.get("completionTime"),
+    )
+
+
+def read_timeline(dto: Mapping[str, Any], paths: PathForms) -> Timeline:
+    """Take a ``TimelineDTO`` back."""
+    return Timeline(tuple(read_instant(instant, paths) for instant in dto["instants"]))
+
+
+def read_compaction(dto: Mapping[str, Any], _: PathForms) -> CompactionOperation:
+    """Take a ``CompactionOpDTO`` back."""
+    return CompactionOperation(
+        dto["partition"],
+        dto["id"],
+        dto["baseInstant"],
+        dto["compactionInstant"],
+        dto["dataFileInstant"],
+        tuple(dto["deltaFiles"]),
+        dto["baseFile"],
+        dto["metrics"] or {},
+    )
+
+
+def read_clustering(dto: Mapping[str, Any], _: PathForms) -> ClusteringOperation:
+    """Take a ``ClusteringOpDTO`` back."""
+    instant = Instant(dto["instantTime"], dto["instantAction"], State(dto["instantState"]))
+    return ClusteringOperation(dto["partition"], dto["id"], instant)

@@ -1,0 +1,270 @@
+"""A table's columns as Avro spells them, from Arrow and back.
+
+Hudi keeps a table's schema as Avro text: in each commit's ``extraMetadata.schema`` (without the
+meta columns) and in each base file's footer (with them). Spark's own rules say which Avro a column
+becomes, down to the names of nested records and of the ``fixed`` behind a decimal, so that a schema
+written here and one written by Hudi on Spark are the same text:
+
+========================  =================================================================
+Arrow                     Avro
+========================  =================================================================
+bool                      boolean
+int8, int16, int32        int
+int64                     long
+float32, float64          float, double
+string, large_string      string
+binary, large_binary      bytes
+date32                    int, ``date``
+timestamp[us, any zone]   long, ``timestamp-micros``
+timestamp[us]             long, ``local-timestamp-micros``
+decimal128(p, s)          fixed of the fewest bytes that hold p digits, ``decimal``
+list, large_list          array
+map with string keys      map
+struct                    record
+========================  =================================================================
+
+A nullable column is the union ``["null", T]`` with default null. Reading takes more: either order
+of the union, decimals on ``bytes``, milliseconds, types named before and used again.
+
+Source: Hudi 1.2.0 ``SchemaConverters.toAvroType``, ``AvroSchemaUtils.getAvroRecordQualifiedName``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+import pyarrow as pa
+
+from strandline.records.meta_fields import META_FIELDS, RECORD_KEY, without_meta_fields
+from timeline.errors import InputError, UnsupportedTableError
+
+_AVRO_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_META_AVRO: Final = [
+    {"name": name, "type": ["null", "string"], "doc": "", "default": None} for name in META_FIELDS
+]
+
+
+def avro_with_meta_fields(avro_schema: str) -> str:
+    """Return a table's Avro schema with the meta columns in front; as it is when it has them."""
+    record = json.loads(avro_schema)
+    if not any(field["name"] == RECORD_KEY for field in record["fields"]):
+        record["fields"] = [*_META_AVRO, *record["fields"]]
+    return _dump(record)
+
+
+def arrow_to_avro(schema: pa.Schema, table_name: str) -> str:
+    """Return the Avro schema of a table with these columns, as one line of JSON.
+
+    Args:
+        schema: The table's columns; meta columns are left out.
+        table_name: Names the record: ``hoodie.<table>.<table>_record``, with ``__`` for each
+            character that Avro doesn't allow.
+
+    Raises:
+        InputError: A column's type has no Avro form here, or its name isn't an Avro name.
+    """
+    safe = re.sub(r"[^A-Za-z0-9_]", "__", re.sub(r"^[^A-Za-z_]", "__", table_name))
+    name, namespace = f"{safe}_record", f"hoodie.{safe}"
+    fields = [_avro_field(f, f.name, f"{namespace}.{name}") for f in without_meta_fields(schema)]
+    return _dump({"type": "record", "name": name, "namespace": namespace, "fields": fields})
+
+
+def avro_to_arrow(avro_schema: str) -> pa.Schema:
+    """Return the Arrow schema for Avro text written here or by Hudi.
+
+    Raises:
+        UnsupportedTableError: A column has a type that can't be written back as it was: an enum, a
+            plain fixed, a union of several types, a time of day, a record within itself.
+    """
+    record = json.loads(avro_schema)
+    struct = _AvroReader().type_of(record, record.get("name", ""), "")
+    return pa.schema(list(struct))
+
+
+def _dump(record: dict[str, Any]) -> str:
+    return json.dumps(record, separators=(",", ":"), ensure_ascii=False)
+
+
+def _avro_field(field: pa.Field, column: str, namespace: str) -> dict[str, Any]:
+    """Spell one field of a record; ``column`` is its whole dotted name, for messages."""
+    if not _AVRO_NAME.fullmatch(field.name):
+        raise InputError(
+            f"column {column!r} can't be written: its name is not an Avro name",
+            hint="letters, digits and _ only, not beginning with a digit",
+        )
+    avro = _avro_type(field.type, column, field.name, namespace)
+    if field.nullable:
+        return {"name": field.name, "type": ["null", avro], "default": None}
+    return {"name": field.name, "type": avro}
+
+
+def _avro_type(kind: pa.DataType, column: str, name: str, namespace: str) -> Any:
+    """Spell a type; ``name`` and ``namespace`` are what a record or fixed in it is called."""
+    plain = _plain_avro(kind)
+    if plain is not None:
+        return plain
+    if pa.types.is_decimal128(kind) and 0 <= kind.scale <= kind.precision:
+        return {
+            "type": "fixed",
+            "name": "fixed",
+            "namespace": f"{namespace}.{name}",
+            "size": _decimal_bytes(kind.precision),
+            "logicalType": "decimal",
+            "precision": kind.precision,
+            "scale": kind.scale,
+        }
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        items = _avro_item(kind.value_field, f"{column}.element", name, namespace)
+        return {"type": "array", "items": items}
+    if pa.types.is_map(kind) and _is_string(kind.key_type):
+        values = _avro_item(kind.item_field, f"{column}.value", name, namespace)
+        return {"type": "map", "values": values}
+    if pa.types.is_struct(kind) and kind.num_fields:
+        fields = [_avro_field(f, f"{column}.{f.name}", f"{namespace}.{name}") for f in kind]
+        return {"type": "record", "name": name, "namespace": namespace, "fields": fields}
+    raise InputError(
+        f"column {column!r} has the type {kind}, which a table can't hold",
+        hint=_type_hint(kind),
+    )
+
+
+def _avro_item(field: pa.Field, column: str, name: str, namespace: str) -> Any:
+    """Spell a list's element or a map's value."""
+    avro = _avro_type(field.type, column, name, namespace)
+    return ["null", avro] if field.nullable else avro
+
+
+def _plain_avro(kind: pa.DataType) -> Any:
+    """Spell a type without parts or names; ``None`` when it isn't one."""
+    if pa.types.is_timestamp(kind) and kind.unit == "us":
+        logical = "timestamp-micros" if kind.tz else "local-timestamp-micros"
+        return {"type": "long", "logicalType": logical}
+    if _is_string(kind):
+        return "string"
+    return {
+        pa.bool_(): "boolean",
+        pa.int8(): "int",
+        pa.int16(): "int",
+        pa.int32(): "int",
+        pa.int64(): "long",
+        pa.float32(): "float",
+        pa.float64(): "double",
+        pa.binary(): "bytes",
+        pa.large_binary(): "bytes",
+        pa.date32(): {"type": "int", "logicalType": "date"},
+    }.get(kind)
+
+
+def _is_string(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _decimal_bytes(precision: int) -> int:
+    """Return the fewest bytes whose signed range holds every number of so many digits."""
+    largest: int = 10**precision - 1
+    return (largest.bit_length() + 8) // 8
+
+
+def _type_hint(kind: pa.DataType) -> str | None:
+    if pa.types.is_timestamp(kind):
+        return "cast it to microseconds"
+    if pa.types.is_dictionary(kind):
+        return f"cast it to {kind.value_type}"
+    if pa.types.is_unsigned_integer(kind):
+        return "cast it to a signed integer"
+    if pa.types.is_null(kind):
+        return "give the column a type"
+    return None
+
+
+_ARROW_PLAIN: Final = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "bytes": pa.binary(),
+}
+_ARROW_LOGICAL: Final = {
+    ("int", "date"): pa.date32(),
+    ("long", "timestamp-millis"): pa.timestamp("ms", tz="UTC"),
+    ("long", "timestamp-micros"): pa.timestamp("us", tz="UTC"),
+    ("long", "local-timestamp-millis"): pa.timestamp("ms"),
+    ("long", "local-timestamp-micros"): pa.timestamp("us"),
+}
+_NO_ARROW: Final = ("time-millis", "time-micros", "duration")
+
+
+class _AvroReader:
+    """Reads one Avro schema; holds the types that it has named so far."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, pa.DataType | None] = {}
+
+    def type_of(self, avro: Any, column: str, namespace: str) -> pa.DataType:
+        """Return the Arrow type of a schema that is no union with null."""
+        if isinstance(avro, str):
+            return self._reference(avro, column, namespace)
+        if isinstance(avro, list):
+            raise self._unsupported(column, f"a union of {json.dumps(avro)}")
+        kind = avro["type"]
+        if isinstance(kind, dict | list):
+            return self.type_of(kind, column, namespace)
+        if kind in ("record", "fixed", "enum"):
+            return self._named_type(avro, column, namespace)
+        if kind == "array":
+            return pa.list_(self._field("element", avro["items"], f"{column}.element", namespace))
+        if kind == "map":
+            value = self._field("value", avro["values"], f"{column}.value", namespace)
+            return pa.map_(pa.string(), value)
+        logical = avro.get("logicalType")
+        if logical == "decimal":
+            return self._decimal(avro, column)
+        if logical in _NO_ARROW:
+            raise self._unsupported(column, logical)
+        return _ARROW_LOGICAL.get((kind, logical)) or self._reference(kind, column, namespace)
+
+    def _field(self, name: str, avro: Any, column: str, namespace: str) -> pa.Field:
+        """Return a field; a union with null makes it nullable."""
+        if isinstance(avro, list) and "null" in avro:
+            rest = [branch for branch in avro if branch != "null"]
+            inner = rest[0] if len(rest) == 1 else rest
+            return pa.field(name, self.type_of(inner, column, namespace))
+        return pa.field(name, self.type_of(avro, column, namespace), nullable=False)
+
+    def _named_type(self, avro: dict[str, Any], column: str, enclosing: str) -> pa.DataType:
+        name = avro["name"]
+        namespace = name.rpartition(".")[0] or avro.get("namespace", enclosing)
+        full = f"{namespace}.{name.rpartition('.')[2]}"
+        self._named[full] = None  # open: meeting it again inside itself is a recursion
+        if avro["type"] == "record":
+            kind = pa.struct([self._record_field(f, column, namespace) for f in avro["fields"]])
+        elif avro["type"] == "fixed" and avro.get("logicalType") == "decimal":
+            kind = self._decimal(avro, column)
+        else:
+            raise self._unsupported(column, f"{avro['type']} {full}")
+        self._named[full] = kind
+        return kind
+
+    def _record_field(self, avro: dict[str, Any], column: str, namespace: str) -> pa.Field:
+        return self._field(avro["name"], avro["type"], f"{column}.{avro['name']}", namespace)
+
+    def _reference(self, name: str, column: str, namespace: str) -> pa.DataType:
+        if name in _ARROW_PLAIN:
+            return _ARROW_PLAIN[name]
+        kind = self._named.get(name if "." in name else f"{namespace}.{name}")
+        if kind is None:
+            raise self._unsupported(column, name)
+        return kind
+
+    def _decimal(self, avro: dict[str, Any], column: str) -> pa.DataType:
+        precision, scale = avro["precision"], avro.get("scale", 0)
+        if not 1 <= precision <= 38:
+            raise self._unsupported(column, f"decimal({precision}, {scale})")
+        return pa.decimal128(precision, scale)
+
+    def _unsupported(self, column: str, what: str) -> UnsupportedTableError:
+        return UnsupportedTableError(f"the table's schema has {what} at {column!r}, not supported")

@@ -1,0 +1,174 @@
+"""Who may ask what: the bearer token, and the networks whose clients need none.
+
+The embedded service makes a token and hands it to executors inside the serialised view;
+``strandline serve`` reads one from a file. Java clients can't send one, so they are admitted
+knowingly: all of them (``--no-token``), or those of a network (``--no-token-from``), to look-ups,
+to markers, or to both.
+
+A network is compared with the peer of the connection, once a connection. What headers say of other
+peers (``X-Forwarded-For``) is never looked at: anybody can write it.
+"""
+
+from __future__ import annotations
+
+import enum
+import hmac
+import ipaddress
+import secrets
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from strandline.service.http.paths import MARKERS, OPEN_PATHS
+from timeline.errors import ConfigError
+
+_SCHEME: Final = b"bearer "
+_MAPPED: Final = ipaddress.IPv6Network("::ffff:0:0/96")
+_MAPPED_BITS: Final = 96
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class Right(enum.Flag):
+    """What may be done; ``Right(0)`` is nothing."""
+
+    READS = enum.auto()
+    """Everything but markers: look-ups, loading, ``refresh/``, status."""
+    MARKERS = enum.auto()
+    """All of ``/v1/hoodie/marker/``."""
+
+
+NOTHING: Final = Right(0)
+EVERYTHING: Final = Right.READS | Right.MARKERS
+_RIGHTS: Final = {"reads": Right.READS, "markers": Right.MARKERS, "all": EVERYTHING}
+
+
+def right_for(path: str) -> Right:
+    """Return what a request of a path does: nothing that needs a right, if a probe's."""
+    if path in OPEN_PATHS:
+        return NOTHING
+    return Right.MARKERS if path.startswith(f"{MARKERS}/") else Right.READS
+
+
+def new_token() -> str:
+    """Return a fresh token: 256 random bits in URL-safe text."""
+    return secrets.token_urlsafe(32)
+
+
+def read_token_file(path: str) -> str:
+    """Return the token that a file holds, without the white space around it.
+
+    Raises:
+        ConfigError: The file can't be read, is empty, or holds more than one word.
+    """
+    try:
+        token = Path(path).read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as exc:
+        raise ConfigError(f"token file {path}: {_reason(exc)}") from exc
+    if not token or not token.isprintable() or " " in token:
+        raise ConfigError(f"token file {path}: it must hold one word of printable ASCII")
+    return token
+
+
+def _reason(exc: OSError | UnicodeDecodeError) -> str:
+    return (exc.strerror or "can't be read") if isinstance(exc, OSError) else "it isn't ASCII"
+
+
+def parse_networks(text: str) -> tuple[tuple[Network, Right], ...]:
+    """Return the networks of ``NETWORK[=reads|markers|all][,...]`` and what is free to them.
+
+    Raises:
+        ConfigError: A part isn't one.
+    """
+    return tuple(_parse_network(part.strip()) for part in text.split(",") if part.strip())
+
+
+def _parse_network(part: str) -> tuple[Network, Right]:
+    spelled, equals, word = part.partition("=")
+    right = _RIGHTS.get(word.strip().lower()) if equals else EVERYTHING
+    if right is None:
+        raise ConfigError(
+            f"network {part!r}: {word!r} is no right; allowed: {', '.join(_RIGHTS)}",
+            hint="such as 10.0.0.0/8=reads",
+        )
+    try:
+        network = ipaddress.ip_network(spelled.strip())
+    except ValueError as exc:
+        raise ConfigError(f"network {part!r}: {exc}", hint="such as 10.0.0.0/8=reads") from exc
+    if isinstance(network, ipaddress.IPv6Network) and network.subnet_of(_MAPPED):
+        mapped = network.network_address.ipv4_mapped
+        assert mapped is not None
+        network = ipaddress.IPv4Network((mapped, network.prefixlen - _MAPPED_BITS))
+    return network, right
+
+
+class Admission:
+    """Says what may be asked: by a peer without a token, and by whoever bears it.
+
+    Args:
+        token: Bearer token; ``None``: there is none.
+        networks: Each as ``parse_networks`` takes it. Without a token and without networks
+            everybody may do everything.
+
+    Raises:
+        ConfigError: A network isn't one.
+    """
+
+    __slots__ = ("_networks", "_token")
+
+    def __init__(self, token: str | None, networks: Iterable[str] = ()) -> None:
+        self._token = None if token is None else token.encode("ascii")
+        self._networks = parse_networks(",".join(networks))
+
+    def __repr__(self) -> str:
+        token = "no token" if self._token is None else "***"
+        return f"{type(self).__name__}({token}, {len(self._networks)} networks)"
+
+    def __str__(self) -> str:
+        """Say in words who is admitted."""
+        if self.is_open:
+            return "everybody"
+        admitted = [] if self._token is None else ["bearers of the token"]
+        for network, right in self._networks:
+            what = next(word for word, known in _RIGHTS.items() if known == right)
+            admitted.append(str(network) if right == EVERYTHING else f"{network} ({what})")
+        return ", ".join(admitted)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether everybody may do everything."""
+        return self._token is None and not self._networks
+
+    def free_to(self, peer: str | None) -> Right:
+        """Return what a peer may do without the token; ``None`` is a peer without an address."""
+        if self.is_open:
+            return EVERYTHING
+        if not self._networks or peer is None:
+            return NOTHING
+        address = ipaddress.ip_address(peer)
+        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+            # A socket for both families shows IPv4's peers so.
+            address = address.ipv4_mapped
+        free = NOTHING
+        for network, right in self._networks:
+            if address in network:
+                free |= right
+        return free
+
+    def bears_token(self, authorization: bytes | None) -> bool:
+        """Whether an ``Authorization`` header of this value (``None``: none) has the token."""
+        if self._token is None or authorization is None:
+            return False
+        if authorization[:7].lower() != _SCHEME:
+            return False
+        return hmac.compare_digest(authorization[7:].strip(), self._token)
+
+    def admits(self, wanted: Right, free: Right, authorization: bytes | None) -> bool:
+        """Whether a request may pass.
+
+        Args:
+            wanted: What it does; everybody may do nothing.
+            free: What its peer may do without the token.
+            authorization: The header's value.
+        """
+        return wanted & free == wanted or self.is_open or self.bears_token(authorization)

@@ -1,0 +1,58 @@
+"""How a service's server runs: plain values, which travel to a child process as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from strandline.service.http.limit import Limits
+from strandline.settings import service as config
+from strandline.settings.setting import Settings
+
+THREADS: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """How its server runs.
+
+    Attributes:
+        host: Address to bind; only this one.
+        port: 0 takes a free one.
+        threads: For what isn't answered on the loop; most that a table has.
+        grace_s: How long answers in flight may take at the end.
+        keep_alive_s: How long an idle connection is kept.
+        limits: What one client may take.
+        tls_certificate: File with the certificate; ``None``: plain HTTP.
+        tls_key: File with its key.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    threads: int = THREADS
+    grace_s: float = 1.5
+    keep_alive_s: float = 120
+    limits: Limits = field(default_factory=Limits)
+    tls_certificate: str | None = None
+    tls_key: str | None = None
+
+    def url(self, port: int) -> str:
+        """Return where a server with these options answers on ``port``."""
+        scheme = "http" if self.tls_certificate is None else "https"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{scheme}://{host}:{port}"
+
+    @classmethod
+    def of(cls, settings: Settings, host: str, port: int) -> ServerOptions:
+        """Return what the settings say."""
+        threads = settings.get(config.EMBED_THREADS)
+        return cls(
+            host,
+            port,
+            threads=threads if threads > 0 else THREADS,
+            grace_s=settings.get(config.STOP_GRACE),
+            keep_alive_s=settings.get(config.KEEP_ALIVE),
+            limits=Limits.of(settings),
+            tls_certificate=settings.get(config.TLS_CERTIFICATE) or None,
+            tls_key=settings.get(config.TLS_KEY) or None,
+        )

@@ -1,0 +1,161 @@
+"""Early conflicts: whether the files that a write announces are those of another write.
+
+Two writers that go on side by side find out at the end that they changed the same file group, and
+one of them has worked for nothing. Their markers say so earlier. A write is in conflict when a
+file group of its markers is also
+
+* one of the markers of an older write that is still under way: its instant is before, its heartbeat
+  is fresh, it isn't a pending compaction or clustering (these go together with writers, or are
+  settled at the commit) and hadn't completed when this began to be watched;
+* or, if commits are looked at, one that a commit wrote or replaced which completed since then; a
+  compaction changes no row, so it doesn't count.
+
+Where this can't tell, the write goes on: the commit has the last word.
+
+Source: Hudi 1.2.0 ``MarkerBasedEarlyConflictDetectionRunnable``,
+``AsyncTimelineServerBasedDetectionStrategy``, ``MarkerUtils.getCandidateInstants``. Hudi compares
+partition and file name cut at their first ``_``, keeps a log's dot, and compares commits by file id
+alone, which never fits in a partitioned table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from typing import Final
+
+from strandline.service.marker.conflict_options import ConflictOptions
+from strandline.service.marker.file import INSTANT, TEMP_FOLDER, directory_path, read_stored
+from strandline.service.marker.heartbeat import alive
+from strandline.service.marker.name import FileGroup, file_group_of
+from timeline.clock import Clock
+from timeline.instant import CLUSTERING, COMPACTION, LOG_COMPACTION, REPLACE_COMMIT, Instant
+from timeline.meta_client import TableMetaClient
+from timeline.metadata.instant_metadata import CommitMetadata
+from timeline.storage.base import Storage
+from timeline.timeline import Timeline
+
+_PLANNED: Final = frozenset({COMPACTION, LOG_COMPACTION, CLUSTERING, REPLACE_COMMIT})
+_COMPACTIONS: Final = frozenset({"COMPACT", "LOG_COMPACT"})
+
+
+class ConflictCheck:
+    """Looks for conflicts of one instant's markers; one thread at a time."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        instant: str,
+        announced: Callable[[], Collection[str]],
+        options: ConflictOptions,
+        clock: Clock,
+    ) -> None:
+        """Make a check that knows nothing of the table yet.
+
+        Args:
+            storage: The table's.
+            instant: Whose markers they are.
+            announced: Returns the markers so far.
+            options: What counts.
+            clock: To tell how old a heartbeat is.
+        """
+        self._storage = storage.for_cause("conflict")
+        self._instant = instant
+        self._announced = announced
+        self._options = options
+        self._clock = clock
+        self._before: frozenset[Instant] | None = None
+
+    def begin(self) -> None:
+        """Take what has completed by now for what this write knew of.
+
+        Cost: one read and one list of the timeline, the first time.
+        """
+        if self._before is None:
+            self._before = _completed(self._client().active_timeline())
+
+    def run(self) -> str | None:
+        """Return the conflict that there is now, in words, or ``None``.
+
+        Raises:
+            StrandlineError: The table could not be looked at.
+
+        Cost: one list if no older instant has markers; else also a read and a list of the timeline,
+            a list of the heartbeats, and the markers of older writes under way. With commits looked
+            at, the timeline always, and each new commit.
+        """
+        self.begin()
+        mine = {file_group_of(name) for name in self._announced()}
+        if not mine:
+            return None
+        return self._with_writes(mine) or self._with_commits(mine)
+
+    def _with_writes(self, mine: set[FileGroup]) -> str | None:
+        older = [
+            info.name
+            for info in self._storage.list(TEMP_FOLDER)
+            if info.is_dir and INSTANT.fullmatch(info.name) and info.name < self._instant
+        ]
+        if not older:
+            return None
+        timeline = self._client().active_timeline()
+        writing = candidates(older, timeline, self._before or frozenset())
+        age_ms = self._options.max_heartbeat_age_s * 1000
+        for instant in alive(self._storage, writing, self._clock.now_ms(), age_ms):
+            stored = read_stored(self._storage, directory_path(instant))
+            found = _told(mine, {file_group_of(name) for name in stored.names})
+            if found is not None:
+                return f"{found} is also being written by {instant}"
+        return None
+
+    def _with_commits(self, mine: set[FileGroup]) -> str | None:
+        if not self._options.checks_commits:
+            return None
+        client = self._client()
+        completed = _completed(client.active_timeline().write_timeline())
+        since = completed - (self._before or frozenset())
+        for instant in sorted(since, key=lambda instant: instant.sort_key):
+            if instant.requested_time == self._instant:
+                continue
+            metadata = client.read(instant)
+            found = isinstance(metadata, CommitMetadata) and _told(mine, set(changed_by(metadata)))
+            if found:
+                return f"{found} was meanwhile written by {instant.requested_time}"
+        return None
+
+    def _client(self) -> TableMetaClient:
+        return TableMetaClient.open(self._storage, cause="conflict")
+
+
+def candidates(
+    older: Collection[str], timeline: Timeline, before: Collection[Instant]
+) -> tuple[str, ...]:
+    """Return the instants whose markers may be those of a write under way, their heart unheard.
+
+    Args:
+        older: Instants that have markers and are before the one that is looked at.
+        timeline: The active timeline as it is now.
+        before: What had completed when the looking began.
+    """
+    planned = {i.requested_time for i in timeline.pending() if i.action in _PLANNED}
+    done = {instant.requested_time for instant in before}
+    return tuple(instant for instant in older if instant not in planned and instant not in done)
+
+
+def changed_by(metadata: CommitMetadata) -> Iterator[FileGroup]:
+    """Yield the file groups that a commit wrote or replaced; none of a compaction."""
+    if metadata.compacted or metadata.operation_type in _COMPACTIONS:
+        return
+    for partition, stats in metadata.partition_to_write_stats.items():
+        yield from ((partition, stat.file_id) for stat in stats if stat.file_id is not None)
+    for partition, file_ids in metadata.partition_to_replace_file_ids.items():
+        yield from ((partition, file_id) for file_id in file_ids)
+
+
+def _completed(timeline: Timeline) -> frozenset[Instant]:
+    return frozenset(timeline.completed())
+
+
+def _told(mine: set[FileGroup], theirs: set[FileGroup]) -> str | None:
+    """Return the first group that both have, in words."""
+    partition, file_id = min(mine & theirs, default=("", ""))
+    return f"file group {file_id} of partition {partition!r}" if file_id else None

@@ -1,0 +1,48 @@
+"""The settings of how much of a table's metadata is read: by the service, and by the writer."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from strandline.settings.setting import Setting, Settings
+from timeline.storage.read_limits import DEFAULT_LIMITS, FileKind, ReadLimits
+
+
+def _limit(kind: FileKind, doc: str) -> Setting[int]:
+    default = DEFAULT_LIMITS.of(kind)
+    return Setting(kind.setting, default, doc, "service", unit="bytes", minimum=1024)
+
+
+PROPERTIES_BYTES: Final = _limit(
+    FileKind.PROPERTIES,
+    "Largest hoodie.properties or .hoodie_partition_metadata that is read; they have some thousand"
+    " bytes.",
+)
+INSTANT_BYTES: Final = _limit(
+    FileKind.INSTANT,
+    "Largest file of an instant that is read, whole. A commit that wrote a quarter of a million"
+    " files has this size in JSON, one of a million in Avro. The writer keeps to it, too.",
+)
+ARCHIVE_BYTES: Final = _limit(
+    FileKind.ARCHIVE, "Largest file of an archived timeline that is read."
+)
+MARKERS_BYTES: Final = _limit(
+    FileKind.MARKERS, "Largest MARKERS<n> that is read; a write has some twenty of them."
+)
+METADATA_TABLE_BYTES: Final = _limit(
+    FileKind.METADATA_TABLE,
+    "Largest file of a metadata table that is read; beyond it partitions are listed.",
+)
+
+READ_SETTINGS: Final = (
+    PROPERTIES_BYTES,
+    INSTANT_BYTES,
+    ARCHIVE_BYTES,
+    MARKERS_BYTES,
+    METADATA_TABLE_BYTES,
+)
+
+
+def read_limits(settings: Settings) -> ReadLimits:
+    """Return what the settings say."""
+    return ReadLimits(*map(settings.get, READ_SETTINGS))

@@ -1,0 +1,321 @@
+"""The settings: what each is called, what it may be, its default, and whom it concerns.
+
+A setting is one ``Setting`` in one table. Names that Hudi has are Hudi's (``hoodie.*``), with
+Hudi's defaults unless ``doc`` says why not; what only Strandline has begins with ``strandline.``.
+How options become values is in ``strandline.settings.setting``.
+
+``scope`` says who reads a setting: the *service* (one value for all its tables), a *table*, the
+*client* that writes (the driver), or its *executors*. ``SERVICE_SETTINGS`` is the service's part
+of the table; the writer adds entries of the same kind (``strandline.write.settings``).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from fsview.store.stores import BUDGET_BYTES
+from fsview.table_view import RETAINED_SNAPSHOTS as KEPT_SNAPSHOTS
+from strandline.settings.read import READ_SETTINGS
+from strandline.settings.setting import Setting
+
+EMBED: Final = Setting(
+    "hoodie.embed.timeline.server",
+    True,
+    "Whether the writer runs a timeline service for its executors; without it each executor lists.",
+    "client",
+)
+EMBED_PORT: Final = Setting(
+    "hoodie.embed.timeline.server.port",
+    0,
+    "Port of the embedded service; 0 takes a free one.",
+    "service",
+    minimum=0,
+    maximum=65535,
+)
+EMBED_HOST: Final = Setting(
+    "strandline.embed.timeline.server.host",
+    "",
+    "Address that the embedded service binds; empty takes the driver's (spark.driver.host).",
+    "service",
+)
+EMBED_REUSE: Final = Setting(
+    "hoodie.embed.timeline.server.reuse.enabled",
+    True,
+    "Whether the tables of one driver share one service. Hudi's default is false; ours is true:"
+    " a service holds each table apart, and a process a table costs memory for nothing.",
+    "service",
+)
+EMBED_THREADS: Final = Setting(
+    "hoodie.embed.timeline.server.threads",
+    -1,
+    "Threads for requests that aren't answered from ready bytes; -1 chooses 16. A table that is"
+    " alone may take all, beside others it leaves 4 free, and one without a thread gets one of 16"
+    " more.",
+    "service",
+    unit="threads",
+    minimum=-1,
+    maximum=1024,
+)
+EMBED_GZIP: Final = Setting(
+    "hoodie.embed.timeline.server.gzip",
+    True,
+    "Whether answers of 1500 bytes and more are compressed for clients that accept it.",
+    "service",
+)
+STORAGE_TYPE: Final = Setting(
+    "hoodie.filesystem.view.type",
+    "MEMORY",
+    "Where the service keeps its views: in memory, in memory and a file, or in RocksDB, from which"
+    " a restart goes on. The remote kinds mean memory, as they do to Hudi's embedded server.",
+    "service",
+    allowed=("MEMORY", "SPILLABLE_DISK", "EMBEDDED_KV_STORE", "REMOTE_FIRST", "REMOTE_ONLY"),
+)
+SPILL_DIR: Final = Setting(
+    "hoodie.filesystem.view.spillable.dir",
+    "",
+    "Directory for the file of SPILLABLE_DISK; empty takes the system's for temporary files.",
+    "service",
+)
+ROCKSDB_DIR: Final = Setting(
+    "hoodie.filesystem.view.rocksdb.base.path",
+    "",
+    "Directory for EMBEDDED_KV_STORE, with a store for each table. Hudi's default is one that all"
+    " users of a machine share, and is emptied at every start; empty takes one of this user, below"
+    " the system's directory for temporary files.",
+    "service",
+)
+MEMORY_BYTES: Final = Setting(
+    "strandline.service.memory.max.bytes",
+    BUDGET_BYTES,
+    "What the service may hold in memory of all its tables: encoded answers, snapshots for clients"
+    " that are behind, packed files. They go in this order; packed files go to where the view type"
+    " says.",
+    "service",
+    unit="bytes",
+    minimum=1 << 20,
+)
+RETAINED_SNAPSHOTS: Final = Setting(
+    "strandline.view.retained.snapshots",
+    KEPT_SNAPSHOTS,
+    "Snapshots of one table that are kept for clients that are behind.",
+    "service",
+    minimum=1,
+)
+CHECK_INTERVAL: Final = Setting(
+    "strandline.service.check.interval.secs",
+    300.0,
+    "How often the service compares one loaded partition of one table with storage, tables in turn,"
+    " partitions by chance; a table that differs is loaded anew. 0 turns it off.",
+    "service",
+    unit="s",
+    minimum=0,
+    maximum=86400,
+)
+STOP_GRACE: Final = Setting(
+    "strandline.service.stop.grace.secs",
+    1.5,
+    "How long answers in flight may take when the service is stopped.",
+    "service",
+    unit="s",
+    minimum=0,
+    maximum=60,
+)
+KEEP_ALIVE: Final = Setting(
+    "strandline.service.keep.alive.secs",
+    120,
+    "How long an idle connection is kept; executors keep theirs between tasks.",
+    "service",
+    unit="s",
+    minimum=1,
+)
+REQUEST_LINE_BYTES: Final = Setting(
+    "strandline.service.request.line.max.bytes",
+    4 << 20,
+    "Longest request target; a longer one is answered with 414. Hudi's clients name partitions and"
+    " instants there.",
+    "service",
+    unit="bytes",
+    minimum=1024,
+)
+HEADER_BYTES: Final = Setting(
+    "strandline.service.header.max.bytes",
+    64 << 10,
+    "Most bytes of a request's headers together; more are answered with 431.",
+    "service",
+    unit="bytes",
+    minimum=1024,
+)
+HEADER_COUNT: Final = Setting(
+    "strandline.service.header.max.count",
+    100,
+    "Most headers of a request; more are answered with 431.",
+    "service",
+    minimum=16,
+)
+BODY_BYTES: Final = Setting(
+    "strandline.service.body.max.bytes",
+    1 << 20,
+    "Longest body of a request; a longer one is answered with 413. No route reads one.",
+    "service",
+    unit="bytes",
+    minimum=0,
+)
+REQUEST_TIMEOUT: Final = Setting(
+    "strandline.service.request.timeout.secs",
+    60.0,
+    "How long a request may take to arrive, and a new connection to send one; then it is closed.",
+    "service",
+    unit="s",
+    minimum=0.1,
+    maximum=86400,
+)
+WRITE_TIMEOUT: Final = Setting(
+    "strandline.service.write.timeout.secs",
+    60.0,
+    "How long a client may take nothing of the answer it was sent; then its connection is cut off.",
+    "service",
+    unit="s",
+    minimum=0.1,
+    maximum=86400,
+)
+MAX_CONNECTIONS: Final = Setting(
+    "strandline.service.connections.max",
+    8192,
+    "Most connections at a time, as far as the process may have open files. For one more the"
+    " longest idle ones are closed; where none is idle, it is answered with 503.",
+    "service",
+    minimum=1,
+)
+MAX_PIPELINED: Final = Setting(
+    "strandline.service.pipelined.max",
+    64,
+    "Most requests of one connection that wait for their turn; what follows isn't read before.",
+    "service",
+    minimum=1,
+)
+ADMIT_NETWORKS: Final = Setting(
+    "strandline.service.admit.networks",
+    "",
+    "Networks whose clients need no token, separated by commas: NETWORK for everything,"
+    " NETWORK=reads for look-ups, NETWORK=markers for markers. The peer of the connection counts,"
+    " whatever its headers say.",
+    "service",
+)
+TLS_CERTIFICATE: Final = Setting(
+    "strandline.service.http.tls.certificate",
+    "",
+    "File with the service's certificate and what leads to its authority, PEM; the service then"
+    " speaks https only. Hudi's Java clients can't.",
+    "service",
+)
+TLS_KEY: Final = Setting(
+    "strandline.service.http.tls.key",
+    "",
+    "File with the certificate's private key, PEM, without a password.",
+    "service",
+)
+TLS_CA: Final = Setting(
+    "strandline.service.http.tls.ca",
+    "",
+    "File with the authorities that executors trust when the service has a certificate, PEM; empty"
+    " takes the system's.",
+    "executor",
+)
+EARLY_CONFLICTS: Final = Setting(
+    "hoodie.write.concurrency.early.conflict.detection.enable",
+    False,
+    "Whether the service looks for conflicts between writers whose markers it keeps, and refuses"
+    " the markers of the later one. Only writers that have it on as well are refused.",
+    "service",
+)
+EARLY_COMMIT_CONFLICTS: Final = Setting(
+    "hoodie.write.concurrency.early.conflict.check.commit.conflict",
+    False,
+    "Whether commits that completed since a write's first marker count as conflicts, too.",
+    "service",
+)
+EARLY_CONFLICTS_DELAY: Final = Setting(
+    "hoodie.write.concurrency.async.conflict.detector.initial_delay_ms",
+    0,
+    "From a write's first marker to the first look for conflicts.",
+    "service",
+    unit="ms",
+    minimum=0,
+)
+EARLY_CONFLICTS_PERIOD: Final = Setting(
+    "hoodie.write.concurrency.async.conflict.detector.period_ms",
+    30000,
+    "From one look for conflicts to the next.",
+    "service",
+    unit="ms",
+    minimum=1,
+)
+HEARTBEAT_INTERVAL: Final = Setting(
+    "hoodie.client.heartbeat.interval_in_ms",
+    60000,
+    "How often writers show that they live. The service counts one as dead that has missed more"
+    " than it may, and looks for no conflicts with it.",
+    "service",
+    unit="ms",
+    minimum=1,
+)
+HEARTBEAT_MISSES: Final = Setting(
+    "hoodie.client.heartbeat.tolerable.misses",
+    2,
+    "Heartbeats that a writer may miss.",
+    "service",
+    minimum=1,
+)
+REMOTE_TIMEOUT: Final = Setting(
+    "hoodie.filesystem.view.remote.timeout.secs",
+    300,
+    "How long an executor waits for one answer of the service.",
+    "executor",
+    unit="s",
+    minimum=1,
+)
+BACKUP_VIEW: Final = Setting(
+    "hoodie.filesystem.remote.backup.view.enable",
+    True,
+    "Whether executors list the partition themselves when the service can't be reached.",
+    "executor",
+)
+
+SERVICE_SETTINGS: Final[tuple[Setting[Any], ...]] = (
+    EMBED,
+    EMBED_PORT,
+    EMBED_HOST,
+    EMBED_REUSE,
+    EMBED_THREADS,
+    EMBED_GZIP,
+    STORAGE_TYPE,
+    SPILL_DIR,
+    ROCKSDB_DIR,
+    MEMORY_BYTES,
+    RETAINED_SNAPSHOTS,
+    CHECK_INTERVAL,
+    STOP_GRACE,
+    KEEP_ALIVE,
+    REQUEST_LINE_BYTES,
+    HEADER_BYTES,
+    HEADER_COUNT,
+    BODY_BYTES,
+    *READ_SETTINGS,
+    REQUEST_TIMEOUT,
+    WRITE_TIMEOUT,
+    MAX_CONNECTIONS,
+    MAX_PIPELINED,
+    ADMIT_NETWORKS,
+    TLS_CERTIFICATE,
+    TLS_KEY,
+    TLS_CA,
+    EARLY_CONFLICTS,
+    EARLY_COMMIT_CONFLICTS,
+    EARLY_CONFLICTS_DELAY,
+    EARLY_CONFLICTS_PERIOD,
+    HEARTBEAT_INTERVAL,
+    HEARTBEAT_MISSES,
+    REMOTE_TIMEOUT,
+    BACKUP_VIEW,
+)
+"""What the service, and its clients as far as the service is concerned, can be told."""

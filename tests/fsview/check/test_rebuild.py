@@ -1,0 +1,510 @@
+"""A followed view against what lies on storage: what differs is found, and nothing else."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from fsview.check.partition_checker import Checked
+from fsview.check.rebuild import (
+    SLICE,
+    Difference,
+    Differences,
+    differences_from_rebuilt,
+    equals_rebuilt,
+)
+from fsview.metrics import Metrics
+from fsview.table_view import TableView
+from tests.kit import golden
+from tests.kit.memory_storage import MemoryStorage
+from tests.kit.products import ALL, Product
+from tests.kit.small_model import DataFile
+from tests.kit.small_table import SmallTable
+from tests.kit.troubled_storage import IN_FLIGHT, UNSAID_SIZES, TroubledStorage
+from timeline.errors import StorageUnavailableError, ViewBehindError
+from timeline.instant import CLEAN, DELTA_COMMIT, RESTORE, ROLLBACK, State
+from timeline.metadata.instant_metadata import CleanerPlan, InstantInfo, RestorePlan, RollbackPlan
+
+VERSIONS = pytest.mark.parametrize("version", [6, 9])
+RACES = Product({"at every call": ALL, "at one call": ALL}, least=70)
+
+
+def a_table(version: int = 9) -> SmallTable:
+    """Return a table with two commits in two partitions."""
+    table = SmallTable(version=version)
+    for _ in range(2):
+        table.complete(table.begin([("a", "f1-0"), ("a", "f2-0"), ("b", "f3-0")]))
+    return table
+
+
+def opened(table: SmallTable, metrics: Metrics | None = None) -> TableView:
+    """Return a view of a table with everything loaded."""
+    view = TableView(table.storage, metrics=metrics)
+    view.newest().load_all_partitions()
+    return view
+
+
+def put(storage: MemoryStorage, path: str, size: int) -> None:
+    """Write a file behind everybody's back."""
+    storage.files[path] = (b"x" * size, 0)
+
+
+def newest_file(table: SmallTable, partition: str = "a", file_id: str = "f1-0") -> DataFile:
+    """Return the last committed file of a group."""
+    return table.model.versions(partition)[file_id][0]
+
+
+def told(checked: Checked) -> list[str]:
+    """Return the differences in words."""
+    return [str(difference) for difference in checked.differences.found]
+
+
+# No false alarm.
+
+
+@pytest.mark.property
+@pytest.mark.parametrize("scenario", golden.scenarios())
+def test_after_every_step_of_a_real_table_all_is_equal(scenario: str) -> None:
+    storage = TroubledStorage(scenario)
+    table = TableView(storage)
+    for step in golden.steps(scenario):
+        storage.step(step)
+        table.sync().load_all_partitions()
+        found = differences_from_rebuilt(table.newest().snapshot, storage)
+        assert not found, f"step {step}: {found}"
+        for partition in table.held_partitions():
+            checked = table.check(partition)
+            assert checked.outcome == "equal", f"step {step}: {checked}"
+
+
+@pytest.mark.parametrize("scenario", sorted(IN_FLIGHT))
+def test_files_of_writes_in_flight_are_named_and_no_difference(scenario: str) -> None:
+    storage = TroubledStorage(scenario)
+    table = TableView(storage)
+    table.newest().load_all_partitions()
+    for step in golden.steps(scenario):
+        storage.step(step)
+        found = differences_from_rebuilt(table.sync().snapshot, storage)
+        assert not found
+        assert bool(found.unnamed) == (step in IN_FLIGHT[scenario]), step
+
+
+def outcomes_of_race(scenario: str, start: int, calls: Callable[[int], bool]) -> Iterator[Checked]:
+    """Yield what comes of checks from a step on while the table moves on at some calls."""
+    storage = TroubledStorage(scenario, start)
+    table = TableView(storage)
+    table.newest().load_all_partitions()
+    left = iter(golden.steps(scenario)[start + 1 :])
+
+    def move_on(nth: int, _kind: str, _path: str) -> None:
+        step = next(left, None) if calls(nth) else None
+        if step is not None:
+            storage.step(step)
+
+    with storage.acting(move_on):
+        for _ in range(2):
+            for partition in table.held_partitions()[:2]:
+                yield table.check(partition)
+
+
+@pytest.mark.parametrize("scenario", RACES.scenarios("at every call"))
+def test_a_table_that_moves_on_at_every_call_makes_no_difference(scenario: str) -> None:
+    outcomes: Counter[str] = Counter()
+    for start in golden.steps(scenario)[::3]:
+        for checked in outcomes_of_race(scenario, start, lambda _: True):
+            outcomes[checked.outcome] += 1
+            assert checked.outcome != "different", f"from {start}: {checked}"
+    assert outcomes["equal"] > outcomes["skipped"]
+
+
+@pytest.mark.parametrize("scenario", RACES.scenarios("at one call"))
+def test_a_table_that_moves_on_once_at_any_call_is_told_right(scenario: str) -> None:
+    for start in golden.steps(scenario):
+        for call in range(1, 9):
+            for checked in outcomes_of_race(scenario, start, lambda nth, at=call: nth == at):
+                # A rollback that doesn't say a log's size has its partition unloaded.
+                unloaded = scenario in UNSAID_SIZES and checked.outcome == "skipped"
+                assert checked.outcome == "equal" or unloaded, (
+                    f"from {start}, call {call}: {checked}"
+                )
+
+
+@contextmanager
+def moving(storage: MemoryStorage, acts: Iterable[Callable[[], object]]) -> Iterator[None]:
+    """Do the next of ``acts`` before each call that a storage answers; those left at the end."""
+    left = iter(acts)
+    busy = False
+
+    def act(kind: str, path: str) -> None:
+        nonlocal busy
+        if busy or kind not in {"list", "read", "stat"}:
+            return
+        busy = True  # what an act does to the storage moves nothing
+        try:
+            for one in left:
+                one()
+                break
+        finally:
+            busy = False
+
+    storage.fail.append(act)
+    try:
+        yield
+    finally:
+        storage.fail.remove(act)
+    for one in left:
+        one()
+
+
+def a_busy_writer(table: SmallTable) -> Iterator[Callable[[], Any]]:
+    """Yield what a writer and a cleaner do, one short act after another."""
+    while True:
+        write = table.begin([("a", "f1-0"), ("b", "f3-0")], leftover=True)
+        yield lambda: None
+        yield lambda w=write: table.complete(w)
+        clean = table.begin_clean(table.to_clean())
+        yield lambda: None
+        yield lambda c=clean: table.finish_clean(*c)
+        failed = table.begin([("a", "f2-0"), ("a", "f9-0")])
+        yield lambda: None
+        yield lambda w=failed: table.roll_back(w)
+        yield lambda: table.complete(table.begin([("b", "o1-0")]))
+
+
+@pytest.mark.property
+@VERSIONS
+def test_a_writer_and_a_cleaner_at_work_make_no_difference(version: int) -> None:
+    """One act before every call: files that come and go before an instant says so."""
+    table = a_table(version)
+    view = opened(table)
+    acts = (act for act, _ in zip(a_busy_writer(table), range(400), strict=False))
+    outcomes: Counter[str] = Counter()
+    with moving(table.storage, acts):
+        for nth in range(60):
+            checked = view.check("ab"[nth % 2])
+            outcomes[checked.outcome] += 1
+            assert checked.outcome != "different", f"check {nth}: {checked}"
+    assert min(outcomes["equal"], outcomes["skipped"]) > 5, outcomes
+    assert view.check("a").outcome == view.check("b").outcome == "equal"
+
+
+# Skipped.
+
+
+@VERSIONS
+@pytest.mark.parametrize(
+    ("action", "plan"),
+    [
+        (CLEAN, CleanerPlan()),
+        (ROLLBACK, RollbackPlan(InstantInfo("20200101000000000", "commit"))),
+        (RESTORE, RestorePlan((InstantInfo("20200101000000000", "commit"),))),
+    ],
+)
+@pytest.mark.parametrize("state", [State.REQUESTED, State.INFLIGHT])
+def test_while_files_are_removed_nothing_is_checked(
+    version: int, action: str, plan: Any, state: State
+) -> None:
+    table = a_table(version)
+    view = opened(table)
+    pending = table.meta.create_requested(action, table.tick(), plan)
+    if state is State.INFLIGHT:
+        table.meta.transition_to_inflight(pending)
+    del table.storage.files[newest_file(table).path]
+    checked = view.check("a")
+    assert checked.outcome == "skipped"
+    assert checked.why == "a clean, rollback or restore is under way"
+
+
+def test_a_table_that_never_rests_is_left_for_another_time() -> None:
+    table = a_table()
+    view = opened(table)
+
+    def write(kind: str, path: str) -> None:
+        if kind == "list":
+            table.storage.fail.remove(write)
+            table.complete(table.begin([("b", "f3-0")]))
+            table.storage.fail.append(write)
+
+    table.storage.fail.append(write)
+    checked = view.check("a")
+    assert checked == Checked("skipped", why="the table changed 4 times while it was looked at")
+
+
+def test_what_is_not_held_is_not_checked() -> None:
+    table = a_table()
+    view = TableView(table.storage)
+    assert view.held_partitions() == ()
+    assert view.check("a").why == "the table isn't held"
+    view.newest()
+    assert view.check("a").why == "the partition isn't loaded any more"
+
+
+def test_what_somebody_asked_for_and_is_no_partition_is_empty_on_both_sides() -> None:
+    table = a_table()
+    view = opened(table)
+    assert not list(view.newest().latest_base_files("x"))
+    assert "x" in view.held_partitions()
+    assert view.check("x").outcome == "equal"
+    assert equals_rebuilt(view.newest().snapshot, table.storage)
+
+
+@pytest.mark.parametrize("partition", ["../x", "a//b", "x" * 5000, "a\0"])
+def test_what_can_be_no_path_has_no_files_and_is_not_held(partition: str) -> None:
+    table = a_table()
+    view = opened(table)
+    before = table.storage.calls.total()
+    assert not list(view.newest().latest_base_files(partition))
+    view.newest().load_partitions([partition])
+    assert partition not in view.held_partitions()
+    assert partition not in view.loaded_partitions()
+    assert table.storage.calls.total() == before
+
+
+# What differs is found, and right after a reload.
+
+
+def deleted(table: SmallTable) -> str:
+    file = newest_file(table)
+    del table.storage.files[file.path]
+    return f"partition 'a': {file.name} is held and isn't there"
+
+
+def grown(table: SmallTable) -> str:
+    file = newest_file(table)
+    put(table.storage, file.path, file.size + 7)
+    return f"partition 'a': {file.name} is held with {file.size} bytes and has {file.size + 7}"
+
+
+def added(table: SmallTable) -> str:
+    name = f"new-0_0-1-0_{newest_file(table).instant}.parquet"
+    put(table.storage, f"a/{name}", 5)
+    return f"partition 'a': {name} of 5 bytes is there and isn't held"
+
+
+@VERSIONS
+@pytest.mark.parametrize("damage", [deleted, grown, added])
+def test_a_file_changed_behind_the_table_is_found_and_right_after_a_reload(
+    version: int, damage: Callable[[SmallTable], str]
+) -> None:
+    table = a_table(version)
+    metrics = Metrics()
+    view = opened(table, metrics)
+    pinned = view.newest().snapshot.client_timeline
+    table.complete(table.begin([("b", "f3-0")]))
+    view.sync()
+    said = damage(table)
+    assert told(view.check("a")) == [said]
+    assert [str(d) for d in differences_from_rebuilt(view.newest().snapshot, table.storage).found]
+    assert not equals_rebuilt(view.newest().snapshot, table.storage)
+    assert equals_rebuilt(view.newest().snapshot, table.storage, ["b"])
+    view.reload("check-failed")
+    assert metrics.get("reloads", cause="check-failed") == 1
+    view.newest().load_all_partitions()
+    assert view.check("a").outcome == "equal"
+    right = [(file.name, file.size) for file in opened(table).newest().all_base_files("a")]
+    assert [(file.name, file.size) for file in view.newest().all_base_files("a")] == right
+    # A client that is behind isn't answered from what was held either.
+    assert pinned.last is not None
+    then = view.at(pinned.last.requested_time, pinned.hash)
+    assert [(file.name, file.size) for file in then.all_base_files("a")] == right
+
+
+def test_a_log_that_shrank_or_went_is_found_whoever_writes() -> None:
+    """Before version 8 a log's name doesn't say who wrote it; what is less can't be in flight."""
+    scenario, partition = "rollback_mor_v6", "2024-01-01"
+    storage = TroubledStorage(scenario, 9)  # a delta commit is in flight, and has written logs
+    table = TableView(storage)
+    table.newest().load_all_partitions()
+    snapshot = table.newest().snapshot
+    assert any(i.action == DELTA_COMMIT and not i.is_completed for i in snapshot.active)
+    version = snapshot.files.versions[partition]
+    log = next(file for file in version.files() if ".log." in file.name)
+    more = {**vars_of(log), "size": log.size + 1}
+    snapshot.files.versions[partition] = version.with_changes([type(log)(**more)])
+    assert told(table.check(partition)) == [
+        f"partition '{partition}': {log.name} is held with {log.size + 1} bytes and has {log.size}"
+    ]
+    less = {**vars_of(log), "size": log.size - 1}
+    snapshot.files.versions[partition] = version.with_changes([type(log)(**less)])
+    assert table.check(partition).differences == Differences(unnamed=frozenset({log.name}))
+
+
+def vars_of(file: Any) -> dict[str, Any]:
+    """Return a slotted dataclass's fields."""
+    return {name: getattr(file, name) for name in file.__dataclass_fields__}
+
+
+def test_a_log_that_an_instant_names_is_no_leftover() -> None:
+    scenario, partition = "mor_basic_v6", "2024-01-01"
+    last = golden.steps(scenario)[-1]
+    for step in range(last):
+        storage = TroubledStorage(scenario, step)
+        table = TableView(storage)
+        table.newest().load_all_partitions()
+        snapshot = table.newest().snapshot
+        version = snapshot.files.versions[partition]
+        logs = [file.name for file in version.files() if ".log." in file.name]
+        snapshot.files.versions[partition] = version.with_changes((), logs)
+        lost = [name for name in logs if f"{name} of" in str(table.check(partition).differences)]
+        if logs:
+            assert lost == sorted(logs)[: len(lost)]
+            assert lost
+            return
+    pytest.fail(f"{scenario} has no logs in {partition}")
+
+
+@pytest.mark.parametrize(
+    ("scenario", "name"),
+    [
+        ("mor_basic_v9", "pending_compaction"),
+        ("bucket_mor_v6", "pending_compaction"),
+        ("replace_cow_v9", "pending_clustering"),
+        ("replace_cow_v6", "replaced"),
+    ],
+)
+def test_wrong_pending_and_replaced_groups_are_found(scenario: str, name: str) -> None:
+    for step in golden.steps(scenario):
+        storage = TroubledStorage(scenario, step)
+        table = TableView(storage)
+        table.newest().load_all_partitions()
+        snapshot = table.newest().snapshot
+        groups = getattr(snapshot, name)
+        if groups:
+            break
+    else:
+        pytest.fail(f"no step of {scenario} has {name}")
+    partition = table.held_partitions()[0]
+    count = sum(map(len, groups.values())) if name == "replaced" else len(groups)
+    groups.clear()
+    checked = table.check(partition)
+    assert checked.outcome == "different"
+    where = "replaced groups" if name == "replaced" else name.replace("_", " ")
+    assert [found.where for found in checked.differences.found] == [where] * count
+    assert all("nothing is held" in found.what for found in checked.differences.found)
+    table.reload("check-failed")
+    table.newest().load_all_partitions()
+    assert table.check(partition).outcome == "equal"
+
+
+def test_a_partition_that_is_known_and_gone_or_there_and_unknown_is_found() -> None:
+    table = a_table()
+    view = opened(table)
+    snapshot = view.newest().snapshot
+    assert snapshot.files.known == {"a", "b"}
+    snapshot.files.known = frozenset({"b"})
+    assert told(view.check("a")) == ["partition 'a': is there and isn't known"]
+    snapshot.files.known = frozenset({"a", "b", "c"})
+    words = "partition 'c': is known and isn't there"
+    assert list(map(str, differences_from_rebuilt(snapshot, table.storage).found)) == [words]
+    table.begin([("d", "f4-0")])  # in flight: it has made its partition
+    snapshot.files.known = frozenset({"a", "b"})
+    found = differences_from_rebuilt(view.sync().snapshot, table.storage)
+    assert not found
+    assert len(found.unnamed) == 1
+
+
+def test_another_timeline_is_a_difference_with_its_hashes() -> None:
+    table = a_table()
+    view = opened(table)
+    held = view.newest().snapshot
+    table.complete(table.begin([("b", "f3-0")]))
+    found = differences_from_rebuilt(held, table.storage, ["a"])
+    assert [difference.where for difference in found.found] == ["timeline", "hashes"]
+    assert "is there and isn't held" in found.found[0].what
+
+
+def test_differences_say_the_first_and_count_the_rest() -> None:
+    found = Differences(tuple(Difference("here", str(n)) for n in range(5)))
+    assert str(found) == "here: 0; here: 1; here: 2; and 2 more"
+    assert str(Differences(found.found[:1])) == "here: 0"
+    assert bool(found)
+    assert not Differences(unnamed=frozenset({"x"}))
+
+
+# Reloads.
+
+
+def test_while_a_reload_fails_nobody_is_answered_and_the_next_request_tries_again() -> None:
+    table = a_table()
+    metrics = Metrics()
+    view = opened(table, metrics)
+    pinned = view.newest().snapshot.client_timeline
+    assert pinned.last is not None
+    known = pinned.last.requested_time, pinned.hash
+    grown(table)
+
+    def fail(kind: str, path: str) -> None:
+        raise StorageUnavailableError("out of order")
+
+    table.storage.fail.append(fail)
+    asks = (lambda: view.reload("check-failed"), view.newest, lambda: view.at(*known))
+    assert view.held(*known) is not None
+    for ask in asks:
+        with pytest.raises(StorageUnavailableError):
+            ask()
+        assert view.held(*known) is None
+    table.storage.fail.remove(fail)
+    file = newest_file(table)
+    latest = {found.name: found.size for found in view.at(*known).latest_base_files("a")}
+    assert latest[file.name] == file.size + 7
+    assert view.held(*known) is not None
+
+
+def test_a_reload_keeps_no_snapshot_that_was_suspect() -> None:
+    table = a_table()
+    view = opened(table)
+    write = table.begin([("a", "f1-0")])
+    pins = []
+    table.complete(write)
+    for _ in range(3):
+        timeline = view.sync().snapshot.client_timeline
+        assert timeline.last is not None
+        pins.append((timeline.last.requested_time, timeline.hash))
+        table.complete(table.begin([("a", "f1-0")]))
+    view.sync()
+    view.reload("check-failed")
+    assert [view.held(*pin) for pin in pins] == [None, None, None]
+    assert view.status()["snapshots"] == 1
+    for pin in pins:  # read back from the timeline
+        assert view.at(*pin).latest_base_files("a")
+    with pytest.raises(ViewBehindError):
+        view.at(pins[0][0], "no such hash")
+
+
+# What it costs.
+
+
+def test_a_check_books_its_calls_and_syncs_only_for_news() -> None:
+    table = a_table()
+    metrics = Metrics()
+    view = opened(table, metrics)
+    before = Counter(table.storage.calls.snapshot())
+    syncs = metrics.get("syncs")
+    assert view.check("a").outcome == "equal"
+    made = Counter(table.storage.calls.snapshot()) - before
+    assert {cause for _, cause in made} == {"check"}
+    assert made["list", "check"] == 2
+    assert metrics.get("syncs") == syncs
+    table.complete(table.begin([("a", "f1-0")]))
+    assert view.check("a").outcome == "equal"
+    assert metrics.get("syncs") == syncs + 1
+
+
+def test_a_large_partition_is_compared_in_slices_that_may_break_off() -> None:
+    table = SmallTable()
+    count = 2 * SLICE + 1
+    table.complete(table.begin([("a", f"f{n}-0") for n in range(count)]))
+    view = opened(table)
+    pauses = []
+    assert view.check("a", lambda: pauses.append(1)).outcome == "equal"
+    assert len(pauses) == 4
+
+    def end() -> None:
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        view.check("a", end)

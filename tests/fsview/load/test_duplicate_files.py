@@ -1,0 +1,187 @@
+"""Two base files of one group and instant: the one that the commit names is served."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fsview.files.partition import PartitionVersion
+from fsview.load.duplicate_files import doubles_of
+from fsview.metrics import Metrics
+from fsview.model.file_group import BaseFile
+from fsview.table_view import TableView
+from tests.kit.model import archiving, cleaning, services, undoing, writes
+from tests.kit.model.asking import Pin, shape
+from tests.kit.model.cases import GROUP, a_table, assert_as_rebuilt
+from tests.kit.model.table import ModelTable, Write
+from tests.kit.stores import ALL_KINDS, Restarted
+from timeline.storage.base import FileInfo
+
+VERSIONS = pytest.mark.parametrize("version", [6, 8, 9])
+TOKENS = pytest.mark.parametrize("token", ["0-0-", "0-9-"], ids=["before", "behind"])
+
+
+def written(table: ModelTable, token: str) -> Write:
+    """Write a base file, and with the beginning of another write token once more."""
+    write = writes.begin(table, [(GROUP, "base")])
+    writes.complete(table, write, late=token)
+    return write
+
+
+def base_calls(view: TableView) -> int:
+    """Return how many files a view read to look partitions up."""
+    return view.storage.calls.snapshot().get(("read", "lookup"), 0)
+
+
+@VERSIONS
+@TOKENS
+@pytest.mark.parametrize("kind", ALL_KINDS)
+def test_the_base_file_that_the_commit_names_is_served(
+    version: int, token: str, kind: str, tmp_path: Path
+) -> None:
+    table = a_table(version)
+    written(table, token)
+    service = Restarted(kind, tmp_path, table.storage)
+    view = service.view.newest()
+    assert shape(view.latest_base_files("a")) == table.truth.latest_base_files("a")
+    assert base_calls(service.view) == 1
+    service.view.newest().latest_file_slices("a")
+    assert base_calls(service.view) == 1
+    service.restart()
+    assert_as_rebuilt(service.view, table)
+    service.close()
+
+
+@VERSIONS
+@TOKENS
+def test_of_two_base_files_of_an_archived_commit_the_named_one_is_served(
+    version: int, token: str
+) -> None:
+    table = a_table(version)
+    write = written(table, token)
+    for _ in range(4):
+        writes.complete(table, writes.begin(table, [(("b", "b0-0"), "base")]))
+    archived = archiving.to_archive(table)
+    assert write.time in {instant.requested_time for instant in archived}
+    archiving.archive(table, archived)
+    view = TableView(table.storage)
+    assert shape(view.newest().all_base_files("a")) == table.truth.all_base_files("a")
+
+
+@VERSIONS
+@TOKENS
+def test_one_of_two_base_files_that_a_clean_has_deleted_is_not_replaced_by_the_other(
+    version: int, token: str
+) -> None:
+    """While the clean is under way only its plan names what was served."""
+    table = a_table(version)
+    write = written(table, token)
+    writes.complete(table, writes.begin(table, [(GROUP, "base")]))
+    client, right = Pin.of(table), table.truth.all_base_files("a")
+    double = table.doubles[write.files[0].path]
+    cleaning.begin_clean(table, [file for file in cleaning.to_clean(table) if file in write.files])
+    table.storage.create(double, b"late")
+    view = TableView(table.storage)
+    view.sync()
+    pinned = view.at(client.last_instant, client.timeline_hash)
+    version_held = view.version(pinned.snapshot, "a")
+    assert double.rpartition("/")[2] not in {file.name for file in version_held.files()}
+    assert len(right) == len(list(version_held.files()))
+
+
+@TOKENS
+def test_the_one_of_a_write_that_is_undone_goes_with_it(token: str) -> None:
+    table = a_table(9)
+    write = written(table, token)
+    view = TableView(table.storage)
+    view.newest().load_partitions(["a"])
+    undoing.uncomplete(table, write)
+    undoing.begin_rollback(table, write)
+    undoing.finish_rollback(table)
+    assert_as_rebuilt(view, table)
+
+
+@VERSIONS
+@TOKENS
+def test_a_check_takes_a_file_beside_the_one_that_is_named_for_no_difference(
+    version: int, token: str
+) -> None:
+    """Followed from before, the table has one; on storage there are two."""
+    table = a_table(version, "MERGE_ON_READ")
+    view = TableView(table.storage, metrics=Metrics())
+    view.newest().load_partitions(["a"])
+    writes.complete(table, writes.begin(table, [(GROUP, "log")]))
+    compaction = services.request_compaction(table, [GROUP], logs_only=False)
+    services.start(table, compaction)
+    writes.complete(table, compaction, late=token)
+    view.sync()
+    checked = view.check("a")
+    assert checked.outcome == "equal", str(checked.differences)
+    assert_as_rebuilt(view, table)
+
+
+@VERSIONS
+@TOKENS
+def test_a_check_takes_a_file_that_outlived_the_named_one_for_no_difference(
+    version: int, token: str
+) -> None:
+    """A clean deletes what its view shows; the other file stays, and nobody asks for it."""
+    table = a_table(version)
+    write = written(table, token)
+    view = TableView(table.storage)
+    view.newest().load_partitions(["a"])
+    double = table.doubles[write.files[0].path]
+    for _ in range(2):
+        writes.complete(table, writes.begin(table, [(GROUP, "base")]))
+    cleaning.begin_clean(table, cleaning.to_clean(table))
+    cleaning.finish_clean(table)
+    table.storage.create(double, b"late")
+    view.sync()
+    assert view.check("a").outcome == "equal"
+
+
+def test_a_file_beside_one_that_is_no_double_is_a_difference() -> None:
+    """What no commit wrote is only explained where there is another of its group and instant."""
+    table = a_table(9)
+    write = written(table, "0-9-")
+    view = TableView(table.storage)
+    view.newest().load_partitions(["a"])
+    table.storage.create(f"a/x0-0_0-1-1_{write.time}.parquet", b"strange")
+    assert view.check("a").outcome == "different"
+
+
+def test_where_nothing_is_doubled_no_commit_is_read() -> None:
+    table = a_table(9)
+    writes.complete(table, writes.begin(table, [(GROUP, "base")]))
+    view = TableView(table.storage)
+    view.newest().load_partitions(["a"])
+    assert base_calls(view) == 0
+
+
+_FILE = st.builds(
+    "{}_{}_{}.parquet".format,
+    st.sampled_from(["f-0", "0b4a9be8-3a2c-4b5d-9c3a-1d2e3f4a5b6c-0"]),
+    st.sampled_from(["0-1-0", "0-2-0", "x"]),
+    st.sampled_from(["20240101000000000", "20240101000000001", "20240101000000"]),
+)
+_LOG = st.builds(
+    ".{}_{}.log.{}_0-1-0".format,
+    st.sampled_from(["f-0", "0b4a9be8-3a2c-4b5d-9c3a-1d2e3f4a5b6c-0"]),
+    st.sampled_from(["20240101000000000", "20240101000000001"]),
+    st.integers(1, 2),
+)
+
+
+@given(st.sets(_FILE | _LOG))
+def test_doubles_are_found_however_they_are_packed(names: set[str]) -> None:
+    listing = [FileInfo(name, 1, 1) for name in sorted(names)]
+    version = PartitionVersion.of_listing("p", listing, (".parquet",))
+    groups: dict[tuple[str, str], set[str]] = {}
+    for file in version.files():
+        if isinstance(file, BaseFile):
+            groups.setdefault((file.file_id, file.instant), set()).add(file.name)
+    due = {(instant, frozenset(found)) for (_, instant), found in groups.items() if len(found) > 1}
+    assert set(doubles_of(version)) == due

@@ -1,0 +1,509 @@
+"""Whole tables read from their metadata table: the same files as a listing, or none at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fsview.load import metadata_table
+from fsview.load.metadata_table_state import FILES, FOLDER, NotInStepError, look
+from fsview.load.source_choice import Loaded, uncertainty
+from fsview.snapshot.snapshot import Snapshot
+from fsview.sync.plan_reader import snapshot_of
+from tests.conformance.view_suite import servers
+from tests.fsview.metadata_table import (
+    BEGINNING,
+    GROUP,
+    MetadataTable,
+    avro_block,
+    delete_block,
+    hfile_content,
+)
+from tests.fsview.subject import assert_answers_as_recorded
+from tests.fsview.wide_table import cleaned, delete_partition, listed, sizes, small_table
+from tests.kit import golden
+from tests.kit.small_table import SmallTable
+from timeline.encoding.log_block import AVRO_DATA, COMMAND, DELETE, HFILE_DATA
+from timeline.errors import CorruptMetadataError, PathNotFoundError
+from timeline.instant import (
+    COMMIT,
+    DELTA_COMMIT,
+    INDEXING,
+    LOG_COMPACTION,
+    ROLLBACK,
+    Instant,
+    State,
+)
+from timeline.meta_client import TableMetaClient
+from timeline.metadata.files_record import Files
+from timeline.metadata.instant_metadata import IndexCommitMetadata
+from timeline.storage.base import Storage
+
+STEPS = [
+    (scenario, step)
+    for scenario in golden.scenarios()
+    if golden.info(scenario).get("metadata_table")
+    for step in golden.steps(scenario)
+]
+MORE_STEPS = [
+    (f"metadata_tables/{path.stem}", step)
+    for path in sorted((golden.FOLDER / "metadata_tables").glob("*.zip"))
+    for step in golden.steps(f"metadata_tables/{path.stem}")
+]
+"""Of other releases, versions and forms; without recordings."""
+
+VERSIONS = pytest.mark.parametrize("version", [6, 9])
+
+
+def read(storage: Storage, snapshot: Snapshot | None = None) -> Loaded:
+    """Read a table's metadata table, as of now or of a snapshot.
+
+    Raises:
+        NotInStepError: It doesn't say what a listing says.
+    """
+    client = TableMetaClient.open(storage)
+    snapshot = snapshot or snapshot_of(client)
+    assert uncertainty(snapshot) is None
+    return Loaded(*metadata_table.read(client, snapshot, look(client, snapshot)))
+
+
+def files_of(loaded: Loaded) -> dict[str, dict[str, int]]:
+    """Return partition → name → size."""
+    assert loaded.known == loaded.versions.keys()
+    return {partition: sizes(version) for partition, version in loaded.versions.items()}
+
+
+def refused(table: SmallTable, reason: str, snapshot: Snapshot | None = None) -> None:
+    with pytest.raises(NotInStepError) as error:
+        read(table.storage, snapshot)
+    assert error.value.reason == reason
+
+
+def kept(version: int = 9) -> tuple[SmallTable, MetadataTable]:
+    """Return a table with a metadata table that was told of two commits."""
+    table = small_table(version)
+    metadata = MetadataTable(table)
+    for _ in range(2):
+        table.complete(table.begin([("a", "f1-0"), ("c", "f3-0")]))
+        metadata.follow()
+    return table, metadata
+
+
+def commit(table: SmallTable) -> None:
+    table.complete(table.begin([("a", "f1-0"), ("b", "f2-0")]))
+
+
+# Real tables.
+
+
+def test_there_are_golden_tables_with_metadata_tables() -> None:
+    assert {scenario for scenario, _ in STEPS} >= {"mdt_mor_v6", "mdt_mor_v9"}
+    assert {scenario.rpartition("/")[2] for scenario, _ in MORE_STEPS} == {
+        "cow_v6_h0150",
+        "mor_v6_h0150",
+        "mor_v8",
+        "nonpart_cow_v9",
+    }
+
+
+@pytest.mark.parametrize(("scenario", "step"), STEPS + MORE_STEPS)
+def test_the_metadata_table_says_what_a_listing_says(scenario: str, step: int) -> None:
+    storage = golden.GoldenStorage(scenario, step)
+    assert files_of(read(storage)) == listed(storage)
+
+
+@pytest.mark.parametrize("scenario", sorted({scenario for scenario, _ in STEPS}))
+def test_tables_read_from_it_answer_as_recorded(scenario: str) -> None:
+    (server,) = servers(scenario)
+    for step in golden.recorded_steps(scenario, server):
+        loaded = read(golden.GoldenStorage(scenario, step))
+        assert_answers_as_recorded(loaded, scenario, server, step)
+
+
+# What a metadata table may have gone through.
+
+
+def dropped(table: SmallTable, metadata: MetadataTable) -> None:
+    table.complete(table.begin([], [("c", "f3-0")]))
+    gone = [path for path in table.storage.files if path.startswith("c/")]
+    names = {path.rpartition("/")[2] for path in gone if path.endswith(".parquet")}
+    for path in gone:
+        del table.storage.files[path]
+    delete_partition(table, "c", tuple(names))
+    metadata.follow()
+
+
+def compacted(table: SmallTable, metadata: MetadataTable) -> None:
+    metadata.compact()
+    commit(table)
+    metadata.follow()
+
+
+def indexed(table: SmallTable, metadata: MetadataTable) -> None:
+    """An index was built: an instant of both timelines that touches no file of the table."""
+    time = table.tick()
+    running = table.meta.transition_to_inflight(table.meta.create_requested(INDEXING, time))
+    metadata.complete(time)
+    table.meta.complete(running, IndexCommitMetadata(), table.tick())
+    compacted(table, metadata)
+
+
+def half_compacted(table: SmallTable, metadata: MetadataTable) -> None:
+    """A compaction has written its base file and isn't completed; logs already belong to it."""
+    metadata.compact(complete=False)
+    commit(table)
+    metadata.follow()
+
+
+def archived_there(table: SmallTable, metadata: MetadataTable) -> None:
+    """What was merged is archived, the beginning and the compaction too."""
+    for _ in range(2):
+        metadata.compact()
+        commit(table)
+        metadata.follow()
+    folder = f"{FOLDER}/{metadata.layout.folder}/"
+    last = max(metadata.told)
+    for path in [path for path in table.storage.files if path.startswith(folder)]:
+        if last not in path:
+            del table.storage.files[path]
+
+
+def archived_here(table: SmallTable, metadata: MetadataTable) -> None:
+    compacted(table, metadata)
+    first = table.meta.active_timeline()[0].requested_time
+    for path in [path for path in table.storage.files if f"/{first}" in path]:
+        if not path.startswith(FOLDER):
+            del table.storage.files[path]
+
+
+def failed_there(table: SmallTable, metadata: MetadataTable) -> None:
+    """A write was told there and never completed here; one hasn't completed even there."""
+    files = [("a", {"nobody's_0-1-1_20990101000000000.parquet": 7})]
+    metadata.add(table.tick(), files)
+    metadata.add(table.tick(), files, complete=False)
+
+
+def newest(table: SmallTable, metadata: MetadataTable) -> tuple[str, list[tuple[str, Files]]]:
+    """Return time and records of the newest completed instant."""
+    instant = table.meta.active_timeline().completed()[-1]
+    return instant.requested_time, metadata.records_of(instant)
+
+
+def avro_logged(table: SmallTable, metadata: MetadataTable) -> None:
+    commit(table)
+    time, records = newest(table, metadata)
+    metadata.write_log(time, AVRO_DATA, avro_block(records))
+    metadata.complete(time)
+
+
+def deleted_and_written_again(table: SmallTable, metadata: MetadataTable) -> None:
+    """A delete block takes a whole record away, whatever was in the base file and before it."""
+    commit(table)
+    time, records = newest(table, metadata)
+    metadata.write_log(time, DELETE, delete_block(["a"]))
+    metadata.write_log(time, HFILE_DATA, hfile_content([("a", listed(table.storage)["a"])]))
+    metadata.add(time, [record for record in records if record[0] != "a"])
+
+
+def appended(table: SmallTable, metadata: MetadataTable) -> None:
+    """Of a file that is said twice the greater size counts, whichever comes last."""
+    commit(table)
+    time, records = newest(table, metadata)
+    smaller = {name: 1 for name, size in dict(records)["a"].items() if size is not None}
+    metadata.write_log(time, HFILE_DATA, hfile_content(records))
+    metadata.add(time, [("a", smaller)])
+
+
+@VERSIONS
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda table, metadata: None, id="nothing else"),
+        pytest.param(lambda table, metadata: (cleaned(table), metadata.follow()), id="cleaned"),
+        pytest.param(
+            lambda table, metadata: table.meta.create_requested(COMMIT, table.tick()),
+            id="a write is requested",
+        ),
+        dropped,
+        compacted,
+        indexed,
+        half_compacted,
+        archived_there,
+        archived_here,
+        failed_there,
+        avro_logged,
+        deleted_and_written_again,
+        appended,
+    ],
+)
+def test_a_metadata_table_in_step_says_what_a_listing_says(
+    version: int, change: Callable[[SmallTable, MetadataTable], object]
+) -> None:
+    table, metadata = kept(version)
+    change(table, metadata)
+    assert files_of(read(table.storage)) == listed(table.storage)
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_a_command_voids_what_came_before_it(again: bool) -> None:
+    """In version 6 an instant that is written again has a block that doesn't count."""
+    table, metadata = kept(6)
+    commit(table)
+    time, records = newest(table, metadata)
+    metadata.add(time, [("a", {"nobody's_0-1-1_20990101000000000.parquet": 7})])
+    metadata.roll_back(time)
+    if again:
+        metadata.write_log(time, HFILE_DATA, hfile_content(records))
+        assert files_of(read(table.storage)) == listed(table.storage)
+    else:
+        refused(table, "behind")
+
+
+# Out of step.
+
+
+def not_told_last(table: SmallTable, metadata: MetadataTable) -> None:
+    commit(table)
+
+
+def not_told_between(table: SmallTable, metadata: MetadataTable) -> None:
+    commit(table)
+    time, _ = newest(table, metadata)
+    metadata.told[time] = []
+    commit(table)
+    metadata.follow()
+
+
+def told_in_part(table: SmallTable, metadata: MetadataTable) -> None:
+    """The instant is there, its log isn't."""
+    (path,) = [path for path in metadata.files() if path.endswith("_0-1-3")]
+    del table.storage.files[path]
+
+
+def not_completed_there(table: SmallTable, metadata: MetadataTable) -> None:
+    commit(table)
+    time, records = newest(table, metadata)
+    metadata.add(time, records, complete=False)
+    metadata.put_instant(Instant(time, DELTA_COMMIT, State.INFLIGHT))
+
+
+def cleaned_unsaid(table: SmallTable, metadata: MetadataTable) -> None:
+    cleaned(table)
+
+
+def no_base(table: SmallTable, metadata: MetadataTable) -> None:
+    del table.storage.files[next(path for path in metadata.files() if path.endswith(".hfile"))]
+
+
+def no_timeline(table: SmallTable, metadata: MetadataTable) -> None:
+    folder = f"{FOLDER}/{metadata.layout.folder}/"
+    for path in [path for path in table.storage.files if path.startswith(folder)]:
+        del table.storage.files[path]
+
+
+def not_there(table: SmallTable, metadata: MetadataTable) -> None:
+    table.storage.delete_tree(FOLDER)
+
+
+def undone_there(table: SmallTable, metadata: MetadataTable) -> None:
+    metadata.put_instant(Instant(table.tick(), ROLLBACK, State.INFLIGHT))
+
+
+def logs_compacted(table: SmallTable, metadata: MetadataTable) -> None:
+    metadata.put_instant(Instant(table.tick(), LOG_COMPACTION, State.REQUESTED))
+
+
+def other_group(table: SmallTable, metadata: MetadataTable) -> None:
+    metadata.put(f"files-0001-0_0-1-1_{BEGINNING}.hfile", b"")
+
+
+def other_command(table: SmallTable, metadata: MetadataTable) -> None:
+    time = max(metadata.told)
+    metadata.write_log(time, COMMAND, b"")
+
+
+def unheard_of(table: SmallTable, metadata: MetadataTable) -> None:
+    """A block of an instant that the table had never, between two that it had."""
+    time = str(int(min(metadata.told)) + 1)
+    assert time < max(metadata.told)
+    metadata.add(time, [("a", {"x": 1})])
+
+
+def unheard_of_and_merged(table: SmallTable, metadata: MetadataTable) -> None:
+    unheard_of(table, metadata)
+    metadata.compact()
+
+
+def no_partition(table: SmallTable, metadata: MetadataTable) -> None:
+    commit(table)
+    time, records = newest(table, metadata)
+    name = f"f9-0_0-1-1_{time}.parquet"
+    metadata.add(time, [*records, ("z", {name: 7})])
+
+
+@VERSIONS
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (not_told_last, "behind"),
+        (not_told_between, "behind"),
+        (told_in_part, "behind"),
+        (not_completed_there, "behind"),
+        (cleaned_unsaid, "behind"),
+        (no_base, "missing"),
+        (no_timeline, "missing"),
+        (not_there, "missing"),
+        (undone_there, "pending"),
+        (logs_compacted, "unsupported"),
+        (other_group, "unsupported"),
+        (other_command, "unsupported"),
+        (unheard_of, "unknown"),
+        (unheard_of_and_merged, "unknown"),
+        (no_partition, "unknown"),
+    ],
+)
+def test_a_metadata_table_out_of_step_is_not_used(
+    version: int, change: Callable[[SmallTable, MetadataTable], object], reason: str
+) -> None:
+    table, metadata = kept(version)
+    change(table, metadata)
+    refused(table, reason)
+
+
+@VERSIONS
+@pytest.mark.parametrize("follows", [True, False])
+def test_what_was_written_just_after_it_was_made_is_missed(version: int, follows: bool) -> None:
+    """Nothing of the metadata table's own is older then: only completion times tell."""
+    table = small_table(version)
+    metadata = MetadataTable(table)
+    assert files_of(read(table.storage)) == listed(table.storage)
+    commit(table)
+    refused(table, "behind")
+    metadata.told[newest(table, metadata)[0]] = []
+    if follows:  # the next writer keeps it
+        commit(table)
+        metadata.follow()
+        refused(table, "behind")
+
+
+@VERSIONS
+def test_what_is_newer_than_the_snapshot_does_not_count(version: int) -> None:
+    table, metadata = kept(version)
+    before, snapshot = listed(table.storage), snapshot_of(table.meta)
+    commit(table)
+    metadata.follow()
+    assert files_of(read(table.storage, snapshot)) == before
+    metadata.compact()
+    # The base file before it may be gone soon, and the new one has too much.
+    refused(table, "ahead", snapshot)
+
+
+# Damage.
+
+
+@cache
+def golden_files(scenario: str) -> tuple[str, ...]:
+    """Return the paths of what is read at the last step."""
+    client = TableMetaClient.open(last_step(scenario))
+    snapshot = snapshot_of(client)
+    found = look(client, snapshot)
+    return tuple(f"{FOLDER}/{FILES}/{file.name}" for file in (found.base, *found.logs))
+
+
+def last_step(scenario: str) -> golden.GoldenStorage:
+    return golden.GoldenStorage(scenario, golden.steps(scenario)[-1])
+
+
+@pytest.mark.parametrize("scenario", ["mdt_mor_v6", "mdt_mor_v9"])
+@given(data=st.data())
+@settings(max_examples=60)
+def test_damage_is_found_or_harmless(scenario: str, data: st.DataObject) -> None:
+    storage = last_step(scenario)
+    path = data.draw(st.sampled_from(golden_files(scenario)))
+    file = bytearray(storage.read(path))
+    if data.draw(st.booleans(), label="cut"):
+        del file[data.draw(st.integers(0, len(file) - 1)) :]
+    else:
+        file[data.draw(st.integers(0, len(file) - 1))] ^= data.draw(st.integers(1, 255))
+    storage._contents[path] = bytes(file)
+    assert files_or_error(storage) in ("refused", listed(storage))
+
+
+def files_or_error(storage: Storage) -> object:
+    """Return what is read, or that nothing is."""
+    try:
+        return files_of(read(storage))
+    except (NotInStepError, CorruptMetadataError):
+        return "refused"
+
+
+@pytest.mark.parametrize("scenario", ["mdt_mor_v6", "mdt_mor_v9"])
+def test_a_file_that_is_gone_is_an_error(scenario: str) -> None:
+    for path in golden_files(scenario):
+        storage = last_step(scenario)
+        del storage._contents[path]
+        with pytest.raises(PathNotFoundError, match=GROUP):
+            read(storage)
+
+
+# All of it, in any order.
+
+EVENTS = ("commit", "replace", "clean", "compact", "half", "archive", "archive there")
+
+
+@VERSIONS
+@given(events=st.lists(st.sampled_from(EVENTS), max_size=12), told=st.booleans())
+@settings(max_examples=40)
+def test_it_is_used_if_it_was_told_of_everything(
+    version: int, events: list[str], told: bool
+) -> None:
+    table, metadata = kept(version)
+    for event in events:
+        happen(table, metadata, event)
+    if told:
+        assert files_of(read(table.storage)) == listed(table.storage)
+        return
+    commit(table)
+    refused(table, "behind")
+
+
+def happen(table: SmallTable, metadata: MetadataTable, event: str) -> None:
+    """Let something happen to a table whose metadata table is kept, or to that."""
+    if event == "commit":
+        commit(table)
+    elif event == "replace":
+        table.complete(table.begin([("d", f"g{len(metadata.told)}-0")], [("a", "f1-0")]))
+    elif event == "clean" and table.to_clean():
+        cleaned(table)
+    elif event == "compact" and metadata.pending:
+        metadata.finish_compaction()
+    elif event == "compact" and metadata.logs:
+        metadata.compact()
+    elif event == "half" and metadata.logs and not metadata.pending:
+        half_compacted(table, metadata)
+    elif event == "archive":
+        archive_oldest(table, metadata)
+    elif event == "archive there" and metadata.merged != BEGINNING:
+        archive_merged(table, metadata)
+    metadata.follow()
+
+
+def archive_oldest(table: SmallTable, metadata: MetadataTable) -> None:
+    """Archive the oldest write, if the metadata table has merged it."""
+    first = table.meta.active_timeline()[0].requested_time
+    if first < metadata.merged != BEGINNING and len(table.meta.active_timeline()) > 3:
+        for path in [p for p in table.storage.files if f"/{first}" in p and FOLDER not in p]:
+            del table.storage.files[path]
+
+
+def archive_merged(table: SmallTable, metadata: MetadataTable) -> None:
+    """Archive what the metadata table has merged, of its own timeline."""
+    folder = f"{FOLDER}/{metadata.layout.folder}/"
+    for time in (BEGINNING, *metadata.told):
+        if time < metadata.merged and time != max(metadata.told):
+            for path in [p for p in table.storage.files if p.startswith(f"{folder}{time}")]:
+                del table.storage.files[path]

@@ -1,0 +1,149 @@
+"""What is kept for clients that are behind is counted, and given up when memory is short."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from fsview.store.stores import StoreOptions, Stores
+from fsview.table_view import TableView
+from fsview.view_manager import ViewManager
+from tests.kit.small_table import SmallTable
+from tests.kit.stores import ALL_KINDS
+
+BASE = "/memory/t"
+SNAPSHOTS = 64
+
+
+def commit(table: SmallTable, *partitions: str) -> tuple[str, str]:
+    """Commit once; return the last instant and hash of a client who has seen just that."""
+    table.complete(table.begin([(partition, f"{partition}-g-0") for partition in partitions]))
+    timeline = table.meta.active_timeline().client_timeline()
+    assert timeline.last is not None
+    return timeline.last.requested_time, timeline.hash
+
+
+def table_of(instants: int, partitions: int) -> tuple[SmallTable, list[str]]:
+    """A table with so many instants and at least so many partitions."""
+    table = SmallTable()
+    names = [f"p{at:04d}" for at in range(partitions)]
+    commit(table, *names)
+    for at in range(instants - 1):
+        commit(table, names[at % partitions])
+    return table, names
+
+
+def opened(table: SmallTable, stores: Stores) -> tuple[ViewManager, TableView]:
+    views = ViewManager(["/memory"], opener=lambda *_: table.storage, stores=stores)
+    return views, views.view(BASE)
+
+
+@contextmanager
+def memory_grown() -> Iterator[list[int]]:
+    """Measure the memory that objects made meanwhile take at the end."""
+    grown = [0]
+    gc.collect()
+    tracemalloc.start()
+    try:
+        yield grown
+        gc.collect()
+        grown[0] = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("instants", "partitions", "one_sync", "is_asked"),
+    [
+        (10, 5, False, False),
+        (300, 5, False, True),
+        (300, 5, True, False),
+        (10, 600, False, False),
+    ],
+)
+def test_what_snapshots_take_is_counted(
+    instants: int, partitions: int, one_sync: bool, is_asked: bool
+) -> None:
+    """Within a third of what they do take, packed files being counted by their store (#12)."""
+    table, names = table_of(instants, partitions)
+    before = dict(table.storage.files)
+    later = []
+    for at in range(SNAPSHOTS):
+        commit(table, *(names[(at * 7 + n) % partitions] for n in range(5)))
+        later.append(dict(table.storage.files))
+    table.storage.files = before
+    stores = Stores()
+    views, view = opened(table, stores)
+    view.newest().load_all_partitions()
+    was = stores.budget.used
+    with memory_grown() as grown:
+        for files in later:
+            table.storage.files.clear()
+            table.storage.files.update(files)
+            if not one_sync:
+                view.sync()
+            for partition in names[:5] if is_asked else ():
+                view.newest().latest_base_files(partition)
+        view.sync()
+    counted = stores.budget.used - was
+    assert view.status()["snapshots"] > SNAPSHOTS
+    assert stores.retained.used == view.status()["retained_bytes"]
+    assert 3 / 4 < counted / grown[0] < 4 / 3, f"{counted} bytes counted of {grown[0]}"
+    views.close()
+    assert stores.retained.used == 0
+
+
+@pytest.mark.parametrize("kind", ALL_KINDS)
+def test_snapshots_go_when_memory_is_short_and_the_newest_stays(kind: str, tmp_path: Path) -> None:
+    directory = None if kind == "memory" else str(tmp_path)
+    stores = Stores(StoreOptions(kind, directory, 4 << 20))
+    table, names = table_of(100, 5)
+    views, view = opened(table, stores)
+    view.newest().load_all_partitions()
+    clients = []
+    for at in range(SNAPSHOTS):
+        clients.append(commit(table, names[at % 5]))
+        view.sync()
+    assert view.status()["snapshots"] > SNAPSHOTS
+    assert all(view.held(*client) is not None for client in clients)
+    before = stores.retained.used
+    stores.answers.add(stores.budget.limit_bytes - stores.budget.used + before // 2)
+    clients.append(commit(table, names[0]))
+    view.sync()
+    assert before // 4 < stores.retained.used < before
+    assert view.held(*clients[0]) is None
+    assert view.held(*clients[-1]) is not None
+    stores.answers.add(stores.budget.limit_bytes)
+    clients.append(commit(table, names[0]))
+    view.sync()
+    assert stores.retained.used == 0
+    assert view.status()["snapshots"] == 1
+    assert view.held(*clients[-1]) is not None
+    views.close()
+
+
+def test_the_ways_from_timelines_never_held_are_counted_and_go_last() -> None:
+    stores = Stores()
+    table, names = table_of(20, 5)
+    clients = [commit(table, *names) for _ in range(10)]
+    views, view = opened(table, stores)
+    view.newest().load_all_partitions()
+    assert stores.retained.used == 0
+    view.at(*clients[0])
+    first = stores.retained.used
+    assert first > 0
+    view.at(*clients[5])  # which the same steps lead over
+    assert first < stores.retained.used < 2 * first
+    clients.append(commit(table, names[0]))
+    view.sync()
+    assert view.drop_oldest_snapshot() is not None
+    while view.drop_oldest_snapshot() is not None:
+        assert view.held(*clients[-1]) is not None
+    assert stores.retained.used == 0
+    assert view.held(*clients[0]) is None
+    views.close()

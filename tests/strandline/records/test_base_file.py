@@ -1,0 +1,258 @@
+"""Base files: what lies in them, and that they come back as they were."""
+
+import gc
+import io
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from strandline.records.base_file import (
+    CODECS,
+    BaseFileSettings,
+    BaseFileWriter,
+    iter_base_file,
+    read_base_file,
+    read_footer,
+    write_base_file,
+)
+from strandline.records.bloom import BloomFilter
+from strandline.records.schema import META_FIELDS, arrow_to_avro, avro_to_arrow, with_meta_fields
+from tests.kit.all_types import ALL_TYPES, FULL_ROW
+from timeline.errors import AlreadyExistsError, ConfigError, PathNotFoundError, TableError
+from timeline.storage.local import LocalStorage
+
+JAVA_FILE = Path(__file__).parents[2] / "golden" / "base_files" / "cow_basic_v9.parquet"
+
+
+@pytest.fixture
+def storage(tmp_path):
+    return LocalStorage(str(tmp_path))
+
+
+def stamped(table, keys=None):
+    keys = keys or table.column("id").to_pylist()
+    meta = {"_hoodie_commit_time": "20250101000000000", "_hoodie_commit_seqno": "s",
+            "_hoodie_partition_path": "p", "_hoodie_file_name": "f.parquet"}  # fmt: skip
+    columns = [
+        keys if name == "_hoodie_record_key" else [meta[name]] * len(table) for name in META_FIELDS
+    ]
+    return pa.Table.from_arrays(
+        [*(pa.array(c, pa.string()) for c in columns), *table.columns],
+        schema=with_meta_fields(table.schema),
+    )
+
+
+def simple(keys):
+    return stamped(
+        pa.table({"id": pa.array(keys, pa.string()), "n": pa.array(range(len(keys)), pa.int64())})
+    )
+
+
+def write(storage, path, table, settings=None):
+    own = pa.schema(list(table.schema)[len(META_FIELDS) :])
+    return write_base_file(storage, path, table, arrow_to_avro(own, "t"), settings)
+
+
+def test_every_type_comes_back(storage):
+    empty_row = dict.fromkeys(FULL_ROW) | {"id": "none"}
+    table = stamped(pa.Table.from_pylist([FULL_ROW, empty_row], schema=ALL_TYPES))
+    written = write(storage, "p/f.parquet", table)
+    assert written.rows == 2
+    assert written.size == storage.stat("p/f.parquet").size
+    assert read_base_file(storage, "p/f.parquet").cast(table.schema) == table
+
+
+def test_types_lie_as_java_reads_them(storage):
+    write(storage, "f", stamped(pa.Table.from_pylist([FULL_ROW], schema=ALL_TYPES)))
+    with storage.open_input("f") as source:
+        file = pq.ParquetFile(source)
+        columns = {
+            file.schema.column(i).path: file.schema.column(i) for i in range(len(file.schema))
+        }
+        assert "ARROW:schema" not in {k.decode() for k in file.metadata.metadata}
+        assert file.schema.names[:5] == list(META_FIELDS)
+    assert columns["at"].physical_type == "INT64"
+    assert json.loads(columns["at"].logical_type.to_json())["isAdjustedToUTC"] is True
+    assert json.loads(columns["local"].logical_type.to_json())["isAdjustedToUTC"] is False
+    assert columns["small"].physical_type == "FIXED_LEN_BYTE_ARRAY"
+    assert columns["small"].length == 3
+    assert {"words.list.element", "grid.list.element.list.element", "points.list.element.x"} <= set(
+        columns
+    )
+    assert {"counts.key_value.key", "counts.key_value.value"} <= set(columns)
+
+
+def test_the_footer_has_what_java_looks_for(storage):
+    table = simple(["b", "a", "c"])
+    write(storage, "f", table, BaseFileSettings(bloom_entries=50))
+    footer = read_footer(storage, "f")
+    assert footer.keys() == {
+        "parquet.avro.schema", "writer.model.name", "org.apache.hudi.bloomfilter",
+        "hoodie_bloom_filter_type_code", "hoodie_min_record_key", "hoodie_max_record_key",
+    }  # fmt: skip
+    assert footer["writer.model.name"] == "avro"
+    assert (footer["hoodie_min_record_key"], footer["hoodie_max_record_key"]) == ("a", "c")
+    assert avro_to_arrow(footer["parquet.avro.schema"]).names == table.schema.names
+    expected = BloomFilter(50)
+    expected.add_all(pa.array(["b", "a", "c"]))
+    assert footer["org.apache.hudi.bloomfilter"] == expected.to_base64()
+    assert footer["hoodie_bloom_filter_type_code"] == "DYNAMIC_V0"
+
+
+def test_a_filter_is_sized_to_its_file_unless_told(storage):
+    keys = [f"k{i}" for i in range(300)]
+    write(storage, "own", simple(keys))
+    write(storage, "java", simple(keys), BaseFileSettings(bloom_entries=60_000))
+    write(storage, "simple", simple(keys), BaseFileSettings(bloom_type="SIMPLE"))
+    sizes = {
+        p: len(read_footer(storage, p)["org.apache.hudi.bloomfilter"]) for p in ("own", "java")
+    }
+    assert sizes["own"] < 2500
+    assert sizes["java"] > 400_000
+    assert read_footer(storage, "simple")["hoodie_bloom_filter_type_code"] == "SIMPLE"
+
+
+@pytest.mark.parametrize(
+    ("keys", "low", "high"),
+    [
+        (["b", "a", "Z"], "Z", "b"),
+        (["é", "中", "a"], "a", "中"),
+        (["a😀", "a\uff5e"], "a😀", "a\uff5e"),  # by code points it would be the other way round
+    ],
+)
+def test_the_key_range_is_in_javas_order(storage, keys, low, high):
+    write(storage, "f", simple(keys))
+    footer = read_footer(storage, "f")
+    assert (footer["hoodie_min_record_key"], footer["hoodie_max_record_key"]) == (low, high)
+
+
+def test_a_file_without_rows_is_a_file(storage):
+    written = write(storage, "f", simple([]))
+    assert written.rows == 0
+    assert "hoodie_min_record_key" not in read_footer(storage, "f")
+    empty = read_base_file(storage, "f")
+    assert (empty.num_rows, empty.schema.names) == (0, [*META_FIELDS, "id", "n"])
+
+
+def test_pieces_make_row_groups_and_one_filter(storage):
+    pieces = [simple([f"k{g}-{i:04d}" for i in range(1500)]) for g in range(3)]
+    avro = arrow_to_avro(pa.schema([("id", pa.string()), ("n", pa.int64())]), "t")
+    stream = io.BytesIO()
+    # Each piece is larger than a row group may be, so it becomes one at once.
+    writer = BaseFileWriter(stream, avro, BaseFileSettings(row_group_bytes=50_000))
+    for piece in pieces:
+        writer.write(piece)
+    written = writer.close()
+    assert written.rows == 4500
+    assert written.size == len(stream.getvalue())
+    storage.create("f", stream.getvalue())
+    with storage.open_input("f") as source:
+        assert pq.ParquetFile(source).metadata.num_row_groups >= 3
+    whole = pa.concat_tables(pieces)
+    assert read_base_file(storage, "f") == whole
+    assert pa.concat_tables(iter_base_file(storage, "f", batch_rows=700)) == whole
+    bloom = BloomFilter.parse(
+        read_footer(storage, "f")["org.apache.hudi.bloomfilter"], "DYNAMIC_V0"
+    )
+    assert bloom.might_contain(whole["_hoodie_record_key"]).all()
+
+
+@pytest.mark.parametrize("codec", [*CODECS, "GZIP"])
+def test_each_codec_is_readable(storage, codec):
+    table = simple(["a", "b"])
+    write(storage, codec, table, BaseFileSettings(compression=codec))
+    assert read_base_file(storage, codec) == table
+    with storage.open_input(codec) as source:
+        used = pq.ParquetFile(source).metadata.row_group(0).column(0).compression
+    assert used.lower() == codec.lower().replace("lz4_raw", "lz4")
+
+
+def test_an_unknown_codec_is_refused():
+    with pytest.raises(ConfigError, match=r"compression\.codec=lzo is not one of gzip"):
+        BaseFileSettings(compression="lzo")
+
+
+def test_columns_are_read_in_the_order_asked_for(storage):
+    write(storage, "f", simple(["a", "b"]))
+    assert read_base_file(storage, "f", ["n", "_hoodie_record_key"]).to_pydict() == {
+        "n": [0, 1],
+        "_hoodie_record_key": ["a", "b"],
+    }
+    (piece,) = iter_base_file(storage, "f", ["id"])
+    assert piece.schema.names == ["id"]
+
+
+def test_java_files_are_read(storage):
+    storage.create("f", JAVA_FILE.read_bytes())
+    table = read_base_file(storage, "f")
+    footer = read_footer(storage, "f")
+    assert table.schema == avro_to_arrow(footer["parquet.avro.schema"])
+    keys = table["_hoodie_record_key"].to_pylist()
+    assert (min(keys), max(keys)) == (
+        footer["hoodie_min_record_key"],
+        footer["hoodie_max_record_key"],
+    )
+    own = pa.schema([f for f in table.schema if f.name not in META_FIELDS])
+    assert arrow_to_avro(own, "t_cow_basic_v9") == json.dumps(
+        json.loads(footer["parquet.avro.schema"])
+        | {"fields": json.loads(footer["parquet.avro.schema"])["fields"][5:]},
+        separators=(",", ":"),
+    )
+
+
+def test_old_96_bit_timestamps_come_as_microseconds(storage, tmp_path):
+    moments = pa.table({"at": pa.array([1, 2], pa.timestamp("us"))})
+    pq.write_table(moments, tmp_path / "old", use_deprecated_int96_timestamps=True)
+    assert read_base_file(storage, "old")["at"].cast(pa.int64()).to_pylist() == [1, 2]
+
+
+def test_a_taken_path_is_left_alone(storage):
+    write(storage, "f", simple(["a"]))
+    with pytest.raises(AlreadyExistsError):
+        write(storage, "f", simple(["b"]))
+    assert read_base_file(storage, "f")["id"].to_pylist() == ["a"]
+
+
+def test_what_cannot_be_read_is_named(storage):
+    storage.create("bad", b"PAR1 and no footer")
+    write(storage, "good", simple(["a"]))
+    with pytest.raises(TableError, match=r"bad under .* can't be read"):
+        read_base_file(storage, "bad")
+    with pytest.raises(TableError, match=r"good lacks the columns \['nothing'\]"):
+        read_base_file(storage, "good", ["nothing"])
+    with pytest.raises(PathNotFoundError):
+        read_base_file(storage, "missing")
+
+
+def test_a_damaged_page_is_named(storage):
+    write(storage, "f", simple([f"k{i}" for i in range(100)]))
+    data = bytearray(storage.read("f"))
+    data[4:200] = bytes(196)
+    storage.create("damaged", bytes(data))
+    with pytest.raises(TableError, match="damaged under"):
+        read_base_file(storage, "damaged")
+    with pytest.raises(TableError, match="damaged under"):
+        list(iter_base_file(storage, "damaged"))
+
+
+def test_a_failed_write_leaves_nothing_behind(storage):
+    """Not even a complaint of the writer's when it is collected (warnings are errors here)."""
+
+    def write_half():
+        with storage.create_stream("f") as stream:
+            writer = BaseFileWriter(stream, "{}", BaseFileSettings(row_group_bytes=1))
+            writer.write(simple(["a"]))
+            raise KeyError("reading the next piece failed")
+
+    with pytest.raises(KeyError):
+        write_half()
+    gc.collect()
+    assert storage.stat("f") is None
+
+
+def test_a_writer_without_a_table_says_so():
+    with pytest.raises(ValueError, match="needs a table"):
+        BaseFileWriter(io.BytesIO(), "{}").close()

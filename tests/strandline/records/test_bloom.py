@@ -1,0 +1,124 @@
+"""Bloom filters: the bytes that Java writes, and the one promise of every such filter."""
+
+import gzip
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from strandline.records.bloom import BloomFilter
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "base_files" / "bloom_filters.json.gz"
+LETTERS = "abcXYZ019-_:,é中😀"
+
+
+def long_keys(count):
+    """Keys of 2 to 77 bytes; the Java class was given the same."""
+    return [
+        "".join(LETTERS[(i * (7 + j) + j * j) % len(LETTERS)] for j in range(1 + i % 37)) + str(i)
+        for i in range(count)
+    ]
+
+
+def filled(keys, *args, pieces=1, **kwargs):
+    bloom = BloomFilter(*args, **kwargs)
+    for piece in np.array_split(np.array(keys, object), pieces):
+        bloom.add_all(pa.array(piece, pa.string()))
+    return bloom
+
+
+def test_real_files_filters_come_out_byte_for_byte():
+    """All different key sets of the golden base files, by Hudi 0.15.0 and 1.2.0; n = 50."""
+    files = json.loads(gzip.decompress(GOLDEN.read_bytes()))
+    assert len(files) > 200
+    for file in files:
+        assert filled(file["keys"], 50).to_base64() == file["filter"], file["file"]
+
+
+@pytest.mark.property
+@pytest.mark.parametrize(
+    ("kind", "entries", "rate", "most", "sha256"),
+    [
+        ("SIMPLE", 700, 1e-3, 0, "66316c349523056c44ecc79d"),
+        ("SIMPLE", 100, 1e-9, 0, "e715bf50fd2d6850862f2fe2"),
+        ("DYNAMIC_V0", 300, 1e-6, 100_000, "9ddd26120a4466e8778761e7"),
+        ("DYNAMIC_V0", 200, 1e-9, 500, "429670d708492925f3768380"),
+        ("DYNAMIC_V0", 60_000, 1e-9, 100_000, "e293ddce06d333a01221c6d5"),
+        ("DYNAMIC_V0", 1000, 0.1, 1000, "33820f006047ef621227b339"),
+        ("DYNAMIC_V0", 300, 1e-9, 100, "70e89aa91a9c2de20ed9ec68"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_growing_and_full_filters_come_out_as_from_java(kind, entries, rate, most, sha256, pieces):
+    """What ``BloomFilterFactory`` of Hudi 1.2.0 made of the same 700 keys, by checksum."""
+    keys = long_keys(700)
+    bloom = filled(keys, entries, rate, most, dynamic=kind == "DYNAMIC_V0", pieces=pieces)
+    text = bloom.to_base64()
+    assert hashlib.sha256(text.encode()).hexdigest().startswith(sha256)
+    assert bloom.type_code == kind
+    again = BloomFilter.parse(text, kind)
+    assert again.to_base64() == text
+    assert again.might_contain(pa.array(keys)).all()
+
+
+KEYS = st.lists(st.text(min_size=1, max_size=12), min_size=1, max_size=40)
+
+
+@settings(max_examples=100, deadline=None)
+@given(KEYS, st.booleans(), st.integers(1, 20), st.integers(1, 60))
+def test_what_was_added_is_always_found(keys, dynamic, entries, most):
+    bloom = filled(keys, entries, 1e-6, most, dynamic=dynamic, pieces=2)
+    chunked = pa.chunked_array([keys, keys[::-1]])
+    assert bloom.might_contain(chunked).all()
+    parsed = BloomFilter.parse(bloom.to_base64(), bloom.type_code)
+    assert parsed.might_contain(pa.array(keys)).all()
+
+
+def test_hardly_anything_else_is_found():
+    bloom = filled([f"key-{i}" for i in range(2000)], 2000, 1e-3)
+    others = pa.array([f"other-{i}" for i in range(20_000)])
+    assert np.count_nonzero(bloom.might_contain(others)) < 60
+
+
+def test_slices_and_large_strings_are_the_same_keys():
+    keys = long_keys(50)
+    whole = filled(keys, 50).to_base64()
+    bloom = BloomFilter(50)
+    bloom.add_all(pa.array(["x", *keys, "y"]).slice(1, 50))
+    assert bloom.to_base64() == whole
+    large = BloomFilter(50)
+    large.add_all(pa.array(keys, pa.large_string()))
+    assert large.to_base64() == whole
+
+
+def test_null_and_empty_keys_are_refused():
+    for keys, message in ((["a", None], "1 record keys are null"), (["a", ""], "is empty")):
+        with pytest.raises(ValueError, match=message):
+            BloomFilter(10).add_all(pa.array(keys))
+
+
+def test_no_keys_are_no_trouble():
+    bloom = BloomFilter(10)
+    bloom.add_all(pa.array([], pa.string()))
+    assert bloom.might_contain(pa.chunked_array([], pa.string())).tolist() == []
+    assert bloom.might_contain(pa.array(["a"])).tolist() == [False]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("AAAA", "SIMPLE"),
+        ("not base64", "SIMPLE"),
+        (BloomFilter(5).to_base64()[:40], "DYNAMIC_V0"),
+        (BloomFilter(5, dynamic=False).to_base64()[:40], "SIMPLE"),
+        (BloomFilter(5).to_base64(), "NEXT_V1"),
+    ],
+)
+def test_what_is_no_filter_is_refused(text, kind):
+    with pytest.raises(ValueError, match=r"filter|base64|padding"):
+        BloomFilter.parse(text, kind)

@@ -1,0 +1,296 @@
+"""Schemas: what Spark would write, what Hudi wrote, what a write may bring."""
+
+import json
+import re
+
+import fastavro
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from strandline.records.schema import (
+    META_FIELDS,
+    arrow_to_avro,
+    avro_to_arrow,
+    avro_with_meta_fields,
+    check_against_table,
+    column_of,
+    conform,
+    with_meta_fields,
+    without_meta_fields,
+)
+from timeline.errors import InputError, UnsupportedTableError
+
+TABLE = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("n", pa.int64()),
+        pa.field("x", pa.float64()),
+        pa.field("at", pa.timestamp("us", tz="UTC")),
+    ]
+)
+
+PLAIN_TYPES = [
+    pa.bool_(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string(), pa.binary(),
+    pa.date32(), pa.timestamp("us"), pa.timestamp("us", tz="UTC"),
+]  # fmt: skip
+
+NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
+
+
+def field_lists(types):
+    return st.lists(
+        st.builds(pa.field, NAMES, types, st.booleans()),
+        min_size=1,
+        max_size=4,
+        unique_by=lambda field: field.name,
+    )
+
+
+DECIMALS = st.integers(1, 38).flatmap(
+    lambda p: st.integers(0, p).map(lambda s: pa.decimal128(p, s))
+)
+TYPES = st.recursive(
+    st.sampled_from(PLAIN_TYPES) | DECIMALS,
+    lambda inner: st.one_of(
+        st.builds(lambda t, n: pa.list_(pa.field("element", t, n)), inner, st.booleans()),
+        st.builds(lambda t, n: pa.map_(pa.string(), pa.field("value", t, n)), inner, st.booleans()),
+        field_lists(inner).map(pa.struct),
+    ),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(field_lists(TYPES))
+def test_what_is_written_is_read_back_and_is_avro(fields):
+    schema = pa.schema(fields)
+    avro = arrow_to_avro(schema, "t")
+    assert avro_to_arrow(avro) == schema
+    fastavro.parse_schema(json.loads(avro))
+
+
+def test_types_are_spelled_as_spark_spells_them():
+    """The names inside come from Spark 3.5's SchemaConverters under Hudi's record name."""
+    schema = pa.schema(
+        [
+            pa.field("tiny", pa.int8(), nullable=False),
+            pa.field("price", pa.decimal128(10, 2)),
+            pa.field("tags", pa.large_list(pa.field("e", pa.large_string(), nullable=False))),
+            pa.field("at", pa.timestamp("us", tz="Europe/Rome")),
+            pa.field("local", pa.timestamp("us")),
+            pa.field("s", pa.struct([pa.field("m", pa.map_(pa.string(), pa.decimal128(20, 0)))])),
+        ]
+    )
+    avro = json.loads(arrow_to_avro(schema, "my-table"))
+    assert (avro["name"], avro["namespace"]) == ("my__table_record", "hoodie.my__table")
+    by_name = {field["name"]: field for field in avro["fields"]}
+    assert by_name["tiny"] == {"name": "tiny", "type": "int"}
+    assert by_name["price"] == {
+        "name": "price",
+        "type": [
+            "null",
+            {
+                "type": "fixed",
+                "name": "fixed",
+                "namespace": "hoodie.my__table.my__table_record.price",
+                "size": 5,
+                "logicalType": "decimal",
+                "precision": 10,
+                "scale": 2,
+            },
+        ],
+        "default": None,
+    }
+    assert by_name["tags"]["type"][1] == {"type": "array", "items": "string"}
+    assert by_name["at"]["type"][1] == {"type": "long", "logicalType": "timestamp-micros"}
+    assert by_name["local"]["type"][1] == {"type": "long", "logicalType": "local-timestamp-micros"}
+    record = by_name["s"]["type"][1]
+    assert (record["name"], record["namespace"]) == ("s", "hoodie.my__table.my__table_record")
+    (inner,) = record["fields"]
+    assert inner["type"][1]["values"][1]["namespace"] == "hoodie.my__table.my__table_record.s.m"
+
+
+@pytest.mark.parametrize(("precision", "size"), [(1, 1), (2, 1), (3, 2), (9, 4), (18, 8), (38, 16)])
+def test_a_decimal_takes_the_fewest_bytes(precision, size):
+    avro = json.loads(arrow_to_avro(pa.schema([("d", pa.decimal128(precision, 0))]), "t"))
+    assert avro["fields"][0]["type"][1]["size"] == size
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.uint8(), pa.time64("us"), pa.duration("us"), pa.timestamp("ns"), pa.null(), pa.float16(),
+        pa.dictionary(pa.int32(), pa.string()), pa.decimal256(40, 2), pa.date64(),
+        pa.map_(pa.int32(), pa.string()), pa.struct([]), pa.list_(pa.uint16()),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_other_types_are_refused_by_column_and_type(kind):
+    with pytest.raises(InputError, match=r"column 'c(\.element)?' has the type"):
+        arrow_to_avro(pa.schema([("c", kind)]), "t")
+
+
+def test_a_name_that_is_no_avro_name_is_refused():
+    with pytest.raises(InputError, match="'dep delay'"):
+        arrow_to_avro(pa.schema([("dep delay", pa.int64())]), "t")
+
+
+def record(*fields, **more):
+    return json.dumps({"type": "record", "name": "r", "namespace": "n", "fields": fields, **more})
+
+
+def test_other_writers_avro_is_read():
+    avro = record(
+        {"name": "late_null", "type": ["long", "null"]},
+        {"name": "bytes", "type": {"type": "bytes", "logicalType": "decimal", "precision": 4}},
+        {"name": "ms", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "wrapped", "type": {"type": {"type": "string", "avro.java.string": "String"}}},
+        {"name": "p", "type": {"type": "record", "name": "P", "fields": []}},
+        {"name": "again", "type": ["null", "P"]},
+        {"name": "full", "type": "n.P"},
+        {"name": "uuid", "type": {"type": "string", "logicalType": "uuid"}},
+    )
+    point = pa.struct([])
+    assert avro_to_arrow(avro) == pa.schema(
+        [
+            pa.field("late_null", pa.int64()),
+            pa.field("bytes", pa.decimal128(4, 0), nullable=False),
+            pa.field("ms", pa.timestamp("ms", tz="UTC"), nullable=False),
+            pa.field("wrapped", pa.string(), nullable=False),
+            pa.field("p", point, nullable=False),
+            pa.field("again", point),
+            pa.field("full", point, nullable=False),
+            pa.field("uuid", pa.string(), nullable=False),
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    "avro",
+    [
+        {"type": "enum", "name": "E", "symbols": ["A"]},
+        {"type": "fixed", "name": "F", "size": 4},
+        ["null", "int", "string"],
+        {"type": "int", "logicalType": "time-millis"},
+        {"type": "bytes", "logicalType": "decimal", "precision": 40},
+        "nowhere.Named",
+        "r",
+    ],
+    ids=str,
+)
+def test_what_could_not_be_written_back_is_unsupported(avro):
+    with pytest.raises(UnsupportedTableError, match=r"at 'r\.odd'"):
+        avro_to_arrow(record({"name": "odd", "type": avro}))
+
+
+def test_meta_columns_come_first_and_once():
+    full = with_meta_fields(with_meta_fields(TABLE))
+    assert full.names == [*META_FIELDS, *TABLE.names]
+    assert without_meta_fields(full) == TABLE
+    avro = arrow_to_avro(full, "t")
+    assert avro == arrow_to_avro(TABLE, "t")
+    with_meta = avro_with_meta_fields(avro)
+    assert [f["name"] for f in json.loads(with_meta)["fields"]] == full.names
+    assert avro_with_meta_fields(with_meta) == with_meta
+
+
+def test_columns_come_in_any_order_and_narrower():
+    incoming = pa.schema(
+        [
+            ("_hoodie_commit_time", pa.string()),
+            ("at", pa.timestamp("us", tz="Asia/Tokyo")),
+            ("x", pa.float32()),
+            ("n", pa.int16()),
+            ("id", pa.large_string()),
+        ]
+    )
+    assert check_against_table(incoming, TABLE) == TABLE
+    rows = pa.table([["t"], [1], [0.5], [7], ["k"]], schema=incoming)
+    want = pa.table([["k"], [7], [0.5], [1]], schema=TABLE)
+    assert conform(rows, TABLE) == want
+    assert conform(rows.to_batches()[0], TABLE) == want.to_batches()[0]
+    assert conform(want, TABLE) is want
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"n": None}, "column 'n' (int64) of the table is missing"),
+        ({"n": None, "N": pa.int64()}, "'N' is there"),
+        ({"more": pa.int64()}, "no columns ['more']"),
+        ({"n": pa.float64()}, "column 'n' is double, in the table it is int64"),
+        ({"at": pa.timestamp("us")}, "column 'at' is timestamp[us]"),
+        ({"_hoodie_is_deleted": pa.int8()}, "it must be bool"),
+    ],
+    ids=lambda value: None if isinstance(value, str) else str(value),
+)
+def test_what_does_not_fit_is_refused_by_name(changes, message):
+    columns = {field.name: field.type for field in TABLE} | changes
+    incoming = pa.schema([(name, kind) for name, kind in columns.items() if kind is not None])
+    with pytest.raises(InputError, match=re.escape(message)):
+        check_against_table(incoming, TABLE)
+
+
+def test_a_column_that_comes_twice_is_refused():
+    with pytest.raises(InputError, match=r"\['n'\] come twice"):
+        check_against_table(pa.schema([*TABLE, TABLE.field("n")]), TABLE)
+
+
+def test_a_narrower_table_column_is_not_filled_with_wider_values():
+    with pytest.raises(InputError, match="column 'n' is int64, in the table it is int32"):
+        check_against_table(pa.schema([("n", pa.int64())]), pa.schema([("n", pa.int32())]))
+
+
+def test_a_delete_needs_only_its_keys():
+    target = check_against_table(pa.schema([("x", pa.float64())]), TABLE, delete=True)
+    assert target.names == TABLE.names
+    rows = conform(pa.table({"x": [1.0]}), target)
+    assert rows.to_pylist() == [{"id": None, "n": None, "x": 1.0, "at": None}]
+
+
+def test_the_delete_flag_is_optional_on_both_sides():
+    flag = pa.field("_hoodie_is_deleted", pa.bool_())
+    with_flag = pa.schema([*TABLE, flag])
+    assert check_against_table(with_flag, TABLE) == with_flag
+    assert check_against_table(TABLE, with_flag) == with_flag
+
+
+def test_nested_columns_fit_part_by_part():
+    narrow = pa.struct([("a", pa.int32()), ("l", pa.list_(pa.float32()))])
+    wide = pa.struct([("a", pa.int64()), ("l", pa.list_(pa.field("element", pa.float64())))])
+    mapped = pa.map_(pa.string(), narrow), pa.map_(pa.string(), wide)
+    for mine, table in ((narrow, wide), mapped):
+        assert check_against_table(pa.schema([("c", mine)]), pa.schema([("c", table)]))
+    rows = pa.table({"c": pa.array([{"a": 1, "l": [0.5]}, None], narrow)})
+    assert conform(rows, pa.schema([("c", wide)])).column("c").to_pylist() == [
+        {"a": 1, "l": [0.5]},
+        None,
+    ]
+    with pytest.raises(InputError, match="column 'c'"):
+        check_against_table(pa.schema([("c", wide)]), pa.schema([("c", narrow)]))
+
+
+def test_nulls_where_the_table_has_none_are_refused():
+    rows = pa.table({"id": pa.array(["k", None]), "n": [1, 2], "x": [0.0, 0.0], "at": [None, None]})
+    with pytest.raises(InputError, match="column 'id' has 1 nulls"):
+        conform(rows, TABLE)
+    with pytest.raises(InputError, match="column 'id' is missing"):
+        conform(rows.drop_columns(["id"]), TABLE)
+
+
+def test_a_value_that_its_column_cannot_hold_is_refused():
+    rows = pa.table({"n": [2**40]})
+    with pytest.raises(InputError, match="column 'n' does not fit int32"):
+        conform(rows, pa.schema([("n", pa.int32())]))
+
+
+@pytest.mark.parametrize("make", [pa.table, pa.record_batch])
+def test_a_dotted_name_reaches_into_structs(make):
+    rows = make({"s": pa.array([{"a": {"b": 1}}, None]), "s.x": pa.array([5, 6])})
+    assert column_of(rows, "s.a.b").to_pylist() == [1, None]
+    assert column_of(rows, "s.x").to_pylist() == [5, 6]
+    for missing in ("s.c", "t.a", "s.a.b.c", "t"):
+        with pytest.raises(InputError, match=f"no column '{missing}'"):
+            column_of(rows, missing)

@@ -1,0 +1,203 @@
+"""``create_app``: tokens, forms of answers, faults of the storage, what goes to the log."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fsview.wire.routes import ROUTES
+from strandline.service.http.reply import accepts_gzip, pretty
+from strandline.service.process.service import Parts
+from tests.kit import golden
+from tests.kit.live_service import TOKEN, AppClient, GoldenTables, parts_of
+from tests.kit.marker_name import marker_name
+from timeline.errors import StorageUnavailableError
+from timeline.storage.base import FileInfo
+
+TABLES = GoldenTables()
+BASE = TABLES.base_path("cow_basic_v9", 7)
+PARTITION = "2024-01-01"
+LATEST = "/v1/hoodie/view/slices/partition/latest/"
+GROUPS = "/v1/hoodie/view/filegroups/all/partition/"
+
+
+class FailingStorage(golden.GoldenStorage):
+    """Lists partitions with whatever error it is given."""
+
+    error: Exception = StorageUnavailableError("the disk is away")
+
+    def list(self, path: str) -> tuple[FileInfo, ...]:
+        if path == PARTITION:
+            raise self.error
+        return super().list(path)
+
+
+@pytest.fixture
+def parts() -> Iterator[Parts]:
+    parts = parts_of(TABLES.root, opener=TABLES)
+    yield parts
+    parts.close()
+
+
+@pytest.fixture
+def client(parts: Parts) -> AppClient:
+    return AppClient(parts)
+
+
+def params(**more: str) -> dict[str, str]:
+    known = golden.recording("cow_basic_v9", 7).client
+    last, hashed = known["lastinstantts"], known["timelinehash"]
+    return {"basepath": BASE, "lastinstantts": last, "timelinehash": hashed, **more}
+
+
+@pytest.mark.parametrize("path", [r.path for r in ROUTES] + ["/nope", "/v1/strandline/status"])
+def test_nobody_passes_without_the_token(parts: Parts, path: str) -> None:
+    for token in (None, "wrong"):
+        response = AppClient(parts, token=token).request("GET", path, params())
+        assert response.status_code == 401
+        assert response.headers["www-authenticate"] == "Bearer"
+        assert b"bearer token" in response.data
+    assert not parts.views.status()
+
+
+def test_probes_need_no_token(tmp_path: Path) -> None:
+    parts = parts_of(str(tmp_path))
+    client = AppClient(parts, token=None)
+    response = client.request("GET", "/healthz")
+    assert (response.status_code, response.json) == (200, {"ok": True})
+    assert client.ask("GET", "/", {}) == (200, b"Hello Hudi")
+    parts.close()
+
+
+def test_without_a_token_everybody_passes() -> None:
+    parts = parts_of(TABLES.root, opener=TABLES, token=None)
+    assert AppClient(parts, token=None).ask("GET", "/", {}) == (200, b"Hello Hudi")
+    parts.close()
+
+
+def test_the_first_of_repeated_parameters_counts_and_unknown_ones_do_not(client: AppClient) -> None:
+    query = f"basepath={BASE}&basepath=/x&odd=1&refreshoff=true&partition={PARTITION}"
+    response = client.client.get(f"{LATEST}?{query}", headers={"Authorization": f"Bearer {TOKEN}"})
+    assert response.status_code == 200
+    assert len(json.loads(response.data)) == 2
+
+
+def test_long_answers_are_compressed_for_those_who_accept_it(client: AppClient) -> None:
+    plain = client.request("GET", GROUPS, params(partition=PARTITION))
+    zipped = client.request(
+        "GET", GROUPS, params(partition=PARTITION), {"Accept-Encoding": "gzip,deflate"}
+    )
+    assert "content-encoding" not in plain.headers
+    assert zipped.headers["content-encoding"] == "gzip"
+    assert gzip.decompress(zipped.data) == plain.data
+    assert len(plain.data) >= 1500
+
+
+@pytest.mark.parametrize("path", ["all", "create-and-merge"])
+def test_markers_are_indented_and_compressed_likewise(tmp_path: Path, path: str) -> None:
+    parts = parts_of(str(tmp_path))
+    base = golden.build("cow_basic_v9", 0, tmp_path / "t")
+    folder = f"{base}/.hoodie/.temp/20261121090000000"
+    for number in range(50):
+        parts.markers.submit(folder, marker_name("20261121090000000", number)).result(20)
+    for more in ({}, {"pretty": ""}):
+        asked = {"markerdirpath": folder, **more}
+        plain, zipped = (
+            AppClient(parts).request("GET", f"/v1/hoodie/marker/{path}", asked, headers)
+            for headers in ({}, {"Accept-Encoding": "gzip"})
+        )
+        assert "content-encoding" not in plain.headers
+        assert zipped.headers["content-encoding"] == "gzip"
+        assert int(zipped.headers["content-length"]) == len(zipped.data)
+        assert gzip.decompress(zipped.data) == plain.data
+        assert (plain.data == pretty(plain.data)) is bool(more)
+    parts.close()
+
+
+def test_the_status_is_indented_as_asked(client: AppClient) -> None:
+    said = client.request("GET", "/v1/strandline/status", {"pretty": "1"}).data
+    assert said == pretty(said)
+
+
+@pytest.mark.parametrize(
+    ("header", "accepted"),
+    [
+        ("gzip", True),
+        ("br, GZIP;q=0.5", True),
+        ("*", True),
+        ("gzip; q=0", False),
+        ("identity", False),
+        ("", False),
+    ],
+)
+def test_what_an_accept_encoding_header_admits(header: str, accepted: bool) -> None:
+    assert accepts_gzip(header) is accepted
+
+
+def test_pretty_is_jacksons_form() -> None:
+    said = b'{"a":[{"b":null,"c":[]},{}],"d":"\xc3\xa9"}'
+    assert pretty(said).decode() == (
+        '{\n  "a" : [ {\n    "b" : null,\n    "c" : [ ]\n  }, { } ],\n  "d" : "é"\n}'
+    )
+
+
+def test_head_has_the_headers_and_no_body(client: AppClient) -> None:
+    response = client.request("HEAD", LATEST, params(partition=PARTITION))
+    assert (response.status_code, response.data) == (200, b"")
+    assert int(response.headers["content-length"]) > 1000
+
+
+def test_a_storage_fault_is_5xx_without_a_traceback() -> None:
+    parts = parts_of("/golden", opener=lambda path, _: FailingStorage("cow_basic_v9", 7, path))
+    response = AppClient(parts).request("GET", LATEST, params(partition=PARTITION))
+    assert (response.status_code, response.data) == (503, b"the disk is away")
+    asked = {"Accept": "application/json"}
+    said = AppClient(parts).request("GET", LATEST, params(partition=PARTITION), asked).json
+    assert said is not None
+    assert (said["code"], said["status"]) == ("storage_unavailable", 503)
+    assert AppClient(parts).request("GET", LATEST, params(partition="2024-01-02")).data != b"[]"
+    parts.close()
+
+
+def test_what_nobody_foresaw_is_logged_and_not_told(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FailingStorage, "error", RuntimeError("a secret of the inside"))
+    parts = parts_of("/golden", opener=lambda path, _: FailingStorage("cow_basic_v9", 7, path))
+    with caplog.at_level(logging.ERROR):
+        response = AppClient(parts).request("GET", LATEST, params(partition=PARTITION))
+    assert (response.status_code, response.data) == (500, b"Internal server error")
+    assert "a secret of the inside" in caplog.text
+    assert TOKEN not in caplog.text
+    parts.close()
+
+
+def test_links_and_dots_do_not_lead_out_of_the_roots(tmp_path: Any) -> None:
+    golden.build("cow_basic_v9", 7, tmp_path / "outside")
+    (tmp_path / "inside").mkdir()
+    (tmp_path / "inside" / "link").symlink_to(tmp_path / "outside")
+    parts = parts_of(str(tmp_path / "inside"))
+    for path in ("inside/../outside", "outside", "inside/link", "inside/./../outside/"):
+        spelled = f"{tmp_path}/{path}"
+        for base in (spelled, f"file:{spelled}", f"file://{spelled}"):
+            asked = params(basepath=base, partition=PARTITION)
+            assert AppClient(parts).request("GET", LATEST, asked).status_code == 403
+    parts.close()
+
+
+def test_status_counts_requests_and_storage_calls(client: AppClient) -> None:
+    for _ in range(3):
+        client.request("GET", LATEST, params(partition=PARTITION))
+    status = json.loads(client.request("GET", "/v1/strandline/status").data)
+    table = status["tables"][f"file://{BASE}"]
+    assert status["requests"] == {"latest_file_slices": 3}
+    assert table["partitions_loaded"] == 1
+    assert table["counters"]["requests{route=latest_file_slices,way=computed}"] == 3
+    assert {"kind": "list", "cause": "lookup", "count": 1} in table["storage_calls"]
+    assert TOKEN not in json.dumps(status)

@@ -1,0 +1,162 @@
+"""Instant states of Flink: told from memory, listed again in time, below a meta folder only."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+import pytest
+
+from strandline.service.api import instant_states
+from strandline.service.api.instant_states import (
+    InstantState,
+    InstantStates,
+    split_directory,
+    state_of,
+)
+from strandline.service.http.paths import INSTANT_STATES
+from strandline.service.process.service import Parts
+from tests.kit import golden
+from tests.kit.live_service import AppClient, HttpClient, parts_of
+from timeline.errors import InputError
+from timeline.storage.base import Storage
+from timeline.storage.local import LocalStorage
+
+ALL = f"{INSTANT_STATES}/all"
+REFRESH = f"{INSTANT_STATES}/refresh/"
+MESSAGES = ".hoodie/.aux/ckp_meta"
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> Iterator[Parts]:
+    parts = parts_of(str(tmp_path))
+    yield parts
+    parts.close()
+
+
+@pytest.fixture
+def client(parts: Parts) -> AppClient:
+    return AppClient(parts)
+
+
+def put(folder: Path, *names: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (folder / name).touch()
+
+
+def test_the_recorded_conversation(client: AppClient, tmp_path: Path) -> None:
+    check_conversation(client, tmp_path / "t")
+
+
+def check_conversation(client: AppClient | HttpClient, base: Path) -> None:
+    """Ask what was asked of Java of the messages below a base path, which has none yet."""
+    (base / ".hoodie").mkdir(parents=True)
+    recording = golden.server_recording("instantstate_1.0.2", base=str(base))
+    *early, late = recording.client["files"]
+    for exchange in recording.exchanges:
+        if exchange.phase.startswith("dir made meanwhile"):
+            put(base / MESSAGES, *early)
+        elif exchange.phase.startswith("one more file"):
+            put(base / MESSAGES, late)
+        status, body = client.ask(exchange.method, exchange.path, exchange.params)
+        if exchange.phase in {"no param", "odd file name"}:
+            assert status == 400, exchange  # the base path itself is none of ours to list
+        elif status == exchange.status == 200 and isinstance(exchange.body, list):
+            assert states_in(body) == states_in(orjson.dumps(exchange.body)), exchange
+        elif status == 200:
+            assert (status, orjson.loads(body)) == (exchange.status, exchange.body), exchange
+        else:
+            assert (status, body.decode()) == (exchange.status, exchange.body_text), exchange
+
+
+def states_in(body: bytes) -> list[tuple[str, str]]:
+    return sorted((dto["instant"], dto["state"]) for dto in orjson.loads(body))
+
+
+@pytest.mark.parametrize(
+    ("name", "state"),
+    [
+        ("20261121090000000.INFLIGHT", InstantState("20261121090000000", "INFLIGHT")),
+        ("a.b.", InstantState("a", "b")),
+        (".20261121090000000.INFLIGHT.crc", None),
+        ("20261121090000000", None),
+        ("a.", None),
+        ("", None),
+    ],
+)
+def test_a_message_is_a_name_of_two_parts(name: str, state: InstantState | None) -> None:
+    assert state_of(name) == state
+
+
+@pytest.mark.parametrize(
+    "directory",
+    [
+        "",
+        "/t",
+        ".hoodie/.aux",
+        "/.hoodie",
+        "/t/.hoodie2/x",
+        "/t/.hoodie/../../etc",
+        "/t/.hoodie/./x",
+        "/t/.hoodie//x",
+        "/t/.hoodie/a\0b",
+    ],
+)
+def test_a_directory_elsewhere_is_refused(client: AppClient, directory: str) -> None:
+    with pytest.raises(InputError, match=r"allowed: <base path>/\.hoodie"):
+        split_directory(directory)
+    asked = {"instantstatedirpath": directory}
+    assert client.ask("GET", ALL, asked)[0] == client.ask("POST", REFRESH, asked)[0] == 400
+
+
+def test_the_last_meta_folder_is_the_tables() -> None:
+    assert split_directory("/t/.hoodie/metadata/.hoodie/.aux/") == (
+        "/t/.hoodie/metadata",
+        ".hoodie/.aux",
+    )
+    assert split_directory(f"s3a://b/t/{MESSAGES}") == ("s3a://b/t", MESSAGES)
+    assert split_directory("/t/.hoodie" * 400)[1] == ".hoodie"
+
+
+def test_a_table_outside_the_roots_is_not_listed(client: AppClient, tmp_path: Path) -> None:
+    put(tmp_path.parent / "elsewhere" / MESSAGES, "1.INFLIGHT")
+    (tmp_path / "t" / ".hoodie").mkdir(parents=True)
+    (tmp_path / "t" / ".hoodie" / "link").symlink_to(tmp_path.parent / "elsewhere" / MESSAGES)
+    for directory in (f"{tmp_path.parent}/elsewhere/{MESSAGES}", f"{tmp_path}/t/.hoodie/link"):
+        asked = {"instantstatedirpath": directory}
+        assert client.ask("GET", ALL, asked)[0] == 403
+        assert client.ask("POST", REFRESH, asked)[0] == 403
+
+
+def test_long_answers_are_compressed_and_pretty_ones_indented(
+    client: AppClient, tmp_path: Path
+) -> None:
+    put(tmp_path / "t" / MESSAGES, *(f"{number:017d}.COMPLETED" for number in range(100)))
+    asked = {"instantstatedirpath": f"{tmp_path}/t/{MESSAGES}", "pretty": ""}
+    plain = client.request("GET", ALL, asked)
+    assert plain.data.startswith(b'[ {\n  "instant" : "00000000000000000",\n')
+    zipped = client.request("GET", ALL, asked, {"Accept-Encoding": "gzip"})
+    assert zipped.headers["content-encoding"] == "gzip"
+    assert gzip.decompress(zipped.data) == plain.data
+
+
+def test_the_directories_remembered_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(instant_states, "MOST", 2)
+    storage = LocalStorage(str(tmp_path))
+    storages: dict[str, Storage] = {str(tmp_path): storage}
+    states = InstantStates(lambda base_path: (base_path, storages[base_path]))
+
+    def lists_of(*names: str) -> int:
+        before = storage.calls.total(["list"])
+        for name in names:
+            assert states.all(f"{tmp_path}/.hoodie/{name}") == ()
+        return storage.calls.total(["list"]) - before
+
+    assert lists_of("a", "b", "a", "b") == 2
+    assert lists_of("c", "b") == 1
+    assert lists_of("a") == 1

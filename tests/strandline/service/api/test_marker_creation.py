@@ -1,0 +1,142 @@
+"""Creating markers on the loop: parameters as forms have them, answers brought from elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, MutableMapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strandline.service.api.marker_creation import MarkerCreation, read_parameters
+from strandline.service.http.loop_future import LoopAnswer, LoopAnswers
+from strandline.service.marker.registry import MarkerService
+from tests.kit.marker_name import marker_name
+from timeline.errors import StorageUnavailableError
+from timeline.storage.base import Storage
+from timeline.storage.local import LocalStorage
+from timeline.storage.table_id import TableId
+from timeline.table.config import CONFIG_PATH
+
+PIECES = st.sampled_from(
+    [
+        "markerdirpath",
+        "markername",
+        "basepath",
+        "pretty",
+        "x",
+        "=",
+        "&",
+        "+",
+        "%",
+        "%2F",
+        "%3D",
+        "%C3%A9",
+        "%FF",
+        "%00",
+        "1",
+        ";",
+        "/t/.hoodie/.temp/1",
+        "a_b.parquet.marker.CREATE",
+    ]
+)
+
+
+@given(st.lists(PIECES, max_size=12).map("".join))
+def test_parameters_are_read_as_forms_are(query: str) -> None:
+    pairs = parse_qsl(query, keep_blank_values=True, errors="replace")
+    wanted = dict(reversed(pairs))
+    read = read_parameters(query.encode("ascii"))
+    for name in ("markerdirpath", "markername", "basepath"):
+        # A name without a value is an empty one here, and for who asks that is the same as none.
+        assert read.get(name, "") == wanted.get(name, ""), name
+
+
+def from_threads(answers: list[LoopAnswer], error: Exception | None) -> list[threading.Thread]:
+    """Answer from four threads: each fourth with the error, the others by turns."""
+
+    def work(start: int) -> None:
+        for number in range(start, len(answers), 4):
+            assert answers[number].set_running_or_notify_cancel()
+            if error is not None and number % 4 == 3:
+                answers[number].set_exception(error)
+            else:
+                answers[number].set_result(number % 2 == 0)
+
+    threads = [threading.Thread(target=work, args=(start,)) for start in range(4)]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def test_answers_come_from_other_threads() -> None:
+    error = StorageUnavailableError("no connection")
+
+    async def wait() -> list[bool | BaseException]:
+        brought = LoopAnswers(asyncio.get_running_loop())
+        answers = [brought.expect() for _ in range(400)]
+        answers[8].future.cancel()  # its client has left
+        from_threads(answers, error)
+        return await asyncio.gather(*(a.future for a in answers), return_exceptions=True)
+
+    results = asyncio.run(wait())
+    assert isinstance(results[8], asyncio.CancelledError)
+    for number, result in enumerate(results):
+        if number != 8:
+            assert result == (error if number % 4 == 3 else number % 2 == 0)
+
+
+@pytest.mark.parametrize("error", [None, StorageUnavailableError("late")])
+def test_an_answer_after_the_end_of_the_loop_is_nobodys(error: Exception | None) -> None:
+    loop = asyncio.new_event_loop()
+    answers = [LoopAnswers(loop).expect() for _ in range(8)]
+    loop.close()
+    for thread in from_threads(answers, error):
+        thread.join()
+    assert not any(answer.future.done() for answer in answers)
+
+
+def test_a_table_that_hangs_keeps_no_other_from_its_first_marker(tmp_path: Path) -> None:
+    go = threading.Event()
+
+    def table_of(base_path: str) -> tuple[TableId, Storage]:
+        if base_path.endswith("hangs"):
+            assert go.wait(20)
+        return TableId.of(base_path), LocalStorage(base_path)
+
+    for table in ("hangs", "goes"):
+        properties = tmp_path / table / CONFIG_PATH
+        properties.parent.mkdir(parents=True)
+        properties.touch()
+    markers = MarkerService(table_of)
+    creation = MarkerCreation(markers)
+    statuses: list[int] = []
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
+
+    def create(table: str, number: int) -> Coroutine[Any, Any, None]:
+        query = (
+            f"markerdirpath={tmp_path}/{table}/.hoodie/.temp/1"
+            f"&markername={marker_name('1', number)}"
+        )
+        scope = {"headers": [], "path": "/", "query_string": query.encode()}
+        return creation.answer(scope, send)
+
+    async def main() -> None:
+        hanging = [asyncio.ensure_future(create("hangs", n)) for n in range(100)]
+        await create("goes", 1)
+        assert statuses == [200]
+        hanging[0].cancel()
+        go.set()
+        await asyncio.gather(*hanging[1:])
+
+    asyncio.run(main())
+    assert statuses == [200] * 100
+    markers.close()

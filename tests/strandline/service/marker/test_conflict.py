@@ -1,0 +1,482 @@
+"""Early conflicts: what one is, whose, and when it is looked for."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strandline.service.http.server import ServiceServer
+from strandline.service.http.server_options import ServerOptions
+from strandline.service.marker import registry as markers
+from strandline.service.marker.conflict import candidates, changed_by
+from strandline.service.marker.conflict_options import ConflictOptions
+from strandline.service.marker.conflict_watch import IDLE_PERIODS, ConflictDetector, ConflictWatch
+from strandline.service.marker.file import directory_path
+from strandline.service.marker.heartbeat import HEARTBEAT_FOLDER, alive
+from strandline.service.marker.name import file_group_of
+from strandline.service.marker.registry import MarkerService
+from strandline.service.process.options import Birth, PartsOptions
+from strandline.service.process.service import Parts
+from strandline.settings.service import SERVICE_SETTINGS
+from strandline.settings.setting import Settings
+from tests.kit.live_service import HttpClient, running
+from tests.kit.memory_storage import MemoryStorage
+from tests.kit.small_table import SmallTable
+from timeline.clock import SystemClock
+from timeline.errors import StorageUnavailableError
+from timeline.instant import CLUSTERING, COMMIT, COMPACTION, REPLACE_COMMIT, Instant, State
+from timeline.metadata.instant_metadata import CommitMetadata, WriteStat
+from timeline.storage.base import Storage
+from timeline.storage.local import LocalStorage
+from timeline.storage.table_id import TableId
+from timeline.table.config import CONFIG_PATH
+from timeline.timeline import Timeline
+
+ON = ConflictOptions(enabled=True)
+COMMITS_TOO = replace(ON, checks_commits=True)
+GROUP = ("2024-01-01", "f1")
+OTHER = ("2024-01-01", "f2")
+
+
+class Inline:
+    """A pool that runs what it is given, at once."""
+
+    def submit(self, fn: Callable[[ConflictWatch], None], watch: ConflictWatch, /) -> Future[Any]:
+        done: Future[Any] = Future()
+        done.set_result(fn(watch))
+        return done
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Have nothing to end."""
+
+
+class Site:
+    """Tables at ``/memory/<name>``, one clock, and a service with early conflicts."""
+
+    def __init__(self, options: ConflictOptions = ON) -> None:
+        self.tables: dict[str, SmallTable] = {}
+        self.table = self.add("t")
+        self.clock = self.table.clock
+        self.detector = ConflictDetector(options, self.clock, pool=Inline())
+        self.markers = MarkerService(
+            self._table_of, conflicts=options, clock=self.clock, detector=self.detector
+        )
+
+    def add(self, name: str) -> SmallTable:
+        self.tables[f"/memory/{name}"] = made = SmallTable()
+        return made
+
+    def _table_of(self, base_path: str) -> tuple[TableId, Storage]:
+        return TableId.of(base_path), self.tables[base_path].storage
+
+    def announce(
+        self,
+        instant: str,
+        group: tuple[str, str] = GROUP,
+        *,
+        number: int = 0,
+        refusable: bool = True,
+        table: str = "t",
+    ) -> bool:
+        directory = f"/memory/{table}/{directory_path(instant)}"
+        name = marker(group, instant, number)
+        return self.markers.submit(directory, name, refusable=refusable).result(20)
+
+    def look(self) -> None:
+        self.detector.run_due()
+
+    def look_later(self) -> None:
+        self.clock.advance(30_000)
+        self.look()
+
+
+def marker(group: tuple[str, str], instant: str, number: int = 0) -> str:
+    return f"{group[0]}/{group[1]}_0-{number}-1_{instant}.parquet.marker.MERGE"
+
+
+def heartbeat(table: SmallTable, instant: str) -> None:
+    table.storage.replace(f"{HEARTBEAT_FOLDER}/{instant}", b"")
+
+
+def other_writer(site: Site, group: tuple[str, str] = GROUP) -> str:
+    """Begin an older write that announces a file of a group; return its instant."""
+    begun = site.table.begin([]).instant.requested_time
+    heartbeat(site.table, begun)
+    assert site.announce(begun, group, refusable=False)
+    return begun
+
+
+# What a conflict is.
+
+
+@pytest.mark.parametrize(
+    ("name", "group"),
+    [
+        ("p/f1-0_1-2-3_2024.parquet.marker.MERGE", ("p", "f1-0")),
+        ("f1-0_1-2-3_2024.parquet.marker.CREATE", ("", "f1-0")),
+        ("a_b/c_d/f1-0_1-2-3_2024.parquet.marker.CREATE", ("a_b/c_d", "f1-0")),
+        ("p/.f1-0_2024.log.1_1-2-3.marker.APPEND", ("p", "f1-0")),
+        (".f1-0_2024.log.1_1-2-3.marker.CREATE", ("", "f1-0")),
+    ],
+)
+def test_a_marker_names_partition_and_file_id(name: str, group: tuple[str, str]) -> None:
+    assert file_group_of(name) == group
+
+
+@pytest.mark.parametrize(
+    ("age_ms", "lives"),
+    [(0, True), (120_000, True), (120_001, False), (-120_000, True), (-120_001, False)],
+)
+def test_a_heartbeat_is_as_old_as_its_file(age_ms: int, lives: bool) -> None:
+    now = 1_700_000_000_000
+    storage = MemoryStorage(now_ms=lambda: now - age_ms)
+    storage.create(f"{HEARTBEAT_FOLDER}/1")
+    assert alive(storage, ("1", "2"), now, 120_000) == (("1",) if lives else ())
+    assert alive(MemoryStorage(), (), now, 1) == ()
+
+
+def test_who_writes_is_told_by_the_timeline() -> None:
+    def pending(time: str, action: str) -> Instant:
+        return Instant(time, action, State.INFLIGHT)
+
+    done = Instant("5", COMMIT, State.COMPLETED)
+    timeline = Timeline.of(
+        [
+            pending("1", COMPACTION),
+            pending("2", CLUSTERING),
+            pending("3", REPLACE_COMMIT),
+            pending("4", COMMIT),
+            done,
+            Instant("6", COMMIT, State.COMPLETED),
+        ]
+    )
+    older = ("1", "2", "3", "4", "5", "6", "7")
+    assert candidates(older, timeline, {done}) == ("4", "6", "7")
+
+
+def test_a_compaction_changes_nothing() -> None:
+    commit = CommitMetadata(
+        {"p": (WriteStat(file_id="f1"), WriteStat(file_id=None))},
+        partition_to_replace_file_ids={"q": ("f2",)},
+    )
+    assert list(changed_by(commit)) == [("p", "f1"), ("q", "f2")]
+    assert not list(changed_by(replace(commit, compacted=True)))
+    assert not list(changed_by(replace(commit, operation_type="COMPACT")))
+
+
+def test_the_later_of_two_writes_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+    site = Site()
+    first = other_writer(site)
+    second = site.table.tick()
+    assert site.announce(second)
+    with caplog.at_level(logging.WARNING):
+        site.look()
+    (record,) = caplog.records
+    assert record.message == (
+        f"file:///memory/t/.hoodie/.temp/{second}: early conflict, its markers are refused:"
+        f" file group f1 of partition '2024-01-01' is also being written by {first}"
+    )
+    assert not site.announce(second, number=1)
+    assert not site.announce(second, OTHER)
+    assert site.markers.names(f"/memory/t/{directory_path(second)}") == (marker(GROUP, second),)
+    # To who doesn't ask for early conflicts, ``false`` would say that the marker is there.
+    assert site.announce(second, OTHER, refusable=False)
+    assert site.announce(first, number=2), "the older one goes on"
+    assert site.markers.status() == {"directories": 2, "watched": 1, "conflicts": 1}
+
+
+def test_a_log_and_a_base_file_of_one_group_meet() -> None:
+    site = Site()
+    first = other_writer(site)
+    second = site.table.tick()
+    log = f"{GROUP[0]}/.{GROUP[1]}_{first}.log.1_0-1-1.marker.APPEND"
+    directory = f"/memory/t/{directory_path(second)}"
+    assert site.markers.submit(directory, log, refusable=True).result(20)
+    site.look()
+    assert not site.announce(second, OTHER)
+
+
+def test_partitions_with_underscores_are_kept_apart() -> None:
+    site = Site()
+    other_writer(site, ("a_b", "f1"))
+    second = site.table.tick()
+    assert site.announce(second, ("a_c", "f1"))
+    site.look()
+    assert site.announce(second, OTHER)
+
+
+def dead(site: Site) -> None:
+    other_writer(site)
+    site.clock.advance(121_000)
+
+
+def never_alive(site: Site) -> None:
+    site.table.storage.delete(f"{HEARTBEAT_FOLDER}/{other_writer(site)}")
+
+
+def of_the_future(site: Site) -> None:
+    other_writer(site)
+    site.clock.advance(-600_000)  # the machine's clock is set back
+
+
+def completed(site: Site) -> None:
+    pending = site.table.begin([GROUP])
+    heartbeat(site.table, pending.instant.requested_time)
+    site.announce(pending.instant.requested_time)
+    site.table.complete(pending)
+
+
+def compaction(site: Site) -> None:
+    time = site.table.tick()
+    site.table.meta.create_requested(COMPACTION, time)
+    heartbeat(site.table, time)
+    site.announce(time)
+
+
+@pytest.mark.parametrize("make", [dead, never_alive, of_the_future, completed, compaction])
+def test_what_is_no_write_under_way_does_not_count(make: Callable[[Site], None]) -> None:
+    site = Site()
+    make(site)
+    second = f"{site.table.times.next()[:-3]}999"
+    assert site.announce(second)
+    site.look()
+    assert site.announce(second, OTHER)
+
+
+def test_a_newer_write_does_not_count() -> None:
+    site = Site()
+    first = site.table.tick()
+    second = other_writer(site)
+    assert second > first
+    assert site.announce(first)
+    site.look()
+    assert site.announce(first, OTHER)
+
+
+@pytest.mark.parametrize("options", [ON, COMMITS_TOO])
+def test_commits_count_if_they_are_looked_at(options: ConflictOptions) -> None:
+    site = Site(options)
+    site.table.write(GROUP)  # before: the write has seen it
+    pending = site.table.begin([GROUP])
+    second = site.table.tick()
+    assert site.announce(second)
+    site.look()
+    assert site.announce(second, number=1)
+    site.table.complete(pending)
+    site.look_later()
+    assert site.announce(second, number=2) is not options.checks_commits
+
+
+def test_commits_of_other_groups_do_not_count() -> None:
+    site = Site(COMMITS_TOO)
+    second = site.table.begin([GROUP])
+    time = second.instant.requested_time
+    assert site.announce(time)
+    site.look()
+    site.table.write(OTHER, ("2024-01-02", GROUP[1]))
+    site.table.complete(second)  # its own
+    site.look_later()
+    assert site.announce(time, number=1)
+
+
+# Whose it is.
+
+
+def test_each_table_and_instant_has_a_state_of_its_own() -> None:
+    """Hudi's server has one for all: whoever comes in between resets it."""
+    site = Site()
+    other_writer(site)
+    site.add("u")
+    second, third = site.table.tick(), site.table.tick()
+    for number in range(3):
+        assert site.announce(second, number=number)
+        assert site.announce(third, OTHER, number=number)
+        assert site.announce(second, table="u", number=number)
+    before = site.table.storage.calls.total(["list"])
+    site.look()
+    site.look()
+    assert site.table.storage.calls.total(["list"]) - before < 20
+    for number in range(3, 6):
+        assert not site.announce(second, number=number)
+        assert site.announce(third, OTHER, number=number)
+        assert site.announce(second, table="u", number=number)
+
+
+def test_a_deleted_directory_is_looked_at_no_more() -> None:
+    site = Site()
+    other_writer(site)
+    second = site.table.tick()
+    assert site.announce(second)
+    assert site.markers.status()["watched"] == 1
+    assert site.markers.delete(f"/memory/t/{directory_path(second)}")
+    assert site.markers.status()["watched"] == 0
+    before = site.table.storage.calls.snapshot()
+    site.look_later()
+    assert site.table.storage.calls.snapshot() == before
+
+
+# When it is looked for.
+
+
+def looks(site: Site) -> int:
+    return site.table.storage.calls.snapshot().get(("list", "conflict"), 0)
+
+
+def test_looks_come_at_their_times_and_not_with_requests() -> None:
+    site = Site()
+    second = site.table.tick()
+    assert site.announce(second)
+    assert looks(site) == 0
+    assert site.detector.run_due() is None
+    first = looks(site)
+    assert first > 0
+    for number in range(1, 50):
+        site.announce(second, number=number)
+    assert site.detector.run_due() == 30.0
+    site.clock.advance(29_999)
+    assert site.detector.run_due() == pytest.approx(0.001)
+    assert looks(site) == first
+    site.clock.advance(-3_600_000)  # the wall clock doesn't matter
+    site.clock.advance(1)
+    site.look()
+    assert looks(site) == first + 1
+
+
+def test_the_first_look_waits_for_the_initial_delay() -> None:
+    site = Site(replace(COMMITS_TOO, initial_delay_s=5.0))
+    second = site.table.tick()
+    assert site.announce(second)
+    site.look()  # what was before is learnt at once
+    site.table.write(GROUP)
+    wait_s = site.detector.run_due()
+    assert wait_s is not None
+    assert 0 < wait_s < 5
+    assert site.announce(second, number=1)
+    site.clock.advance(round(wait_s * 1000))
+    site.look()
+    assert not site.announce(second, number=2)
+
+
+def test_who_asks_no_more_is_looked_at_no_more() -> None:
+    site = Site()
+    other_writer(site, OTHER)
+    second = site.table.tick()
+    assert site.announce(second)
+    for _ in range(IDLE_PERIODS + 5):
+        site.look_later()
+    before = looks(site)
+    assert site.detector.run_due() is None
+    assert looks(site) == before
+    assert site.announce(second, number=1)
+    site.look()
+    assert looks(site) > before
+
+
+def test_a_look_that_fails_refuses_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    site = Site()
+    other_writer(site)
+    second = site.table.tick()
+    assert site.announce(second)
+    storage = site.table.storage
+    assert isinstance(storage, MemoryStorage)
+
+    def fail(kind: str, path: str) -> None:
+        if path == CONFIG_PATH and kind == "read":
+            raise StorageUnavailableError("no connection")
+
+    storage.fail.append(fail)
+    site.look()
+    assert "no look for early conflicts: no connection" in caplog.text
+    assert site.announce(second, OTHER)
+    storage.fail.clear()
+    site.look_later()
+    heartbeat(site.table, second)
+    assert not site.announce(second, OTHER, number=1)
+
+
+def test_who_is_off_never_looks() -> None:
+    site = Site(ConflictOptions())
+    other_writer(site)
+    second = site.table.tick()
+    assert site.announce(second)
+    site.look()
+    assert site.announce(second, number=1)
+    assert looks(site) == 0
+
+
+def test_settings_have_hudis_names_and_defaults() -> None:
+    assert ConflictOptions.of(Settings.parse({}, SERVICE_SETTINGS)) == ConflictOptions()
+    said = {
+        "hoodie.write.concurrency.early.conflict.detection.enable": "true",
+        "hoodie.write.concurrency.early.conflict.check.commit.conflict": "true",
+        "hoodie.write.concurrency.async.conflict.detector.initial_delay_ms": "1500",
+        "hoodie.write.concurrency.async.conflict.detector.period_ms": "10000",
+        "hoodie.client.heartbeat.interval_in_ms": "20000",
+        "hoodie.client.heartbeat.tolerable.misses": "3",
+    }
+    assert ConflictOptions.of(Settings.parse(said, SERVICE_SETTINGS)) == ConflictOptions(
+        True, True, 1.5, 10.0, 60.0
+    )
+
+
+def test_settings_reach_a_child_process() -> None:
+    birth = Birth(PartsOptions(("/lake",), conflicts=replace(ON, period_s=1.5)), ServerOptions())
+    assert Birth.of_line(birth.to_line()) == birth
+
+
+@pytest.mark.parametrize("sent", [True, False])
+def test_over_http_who_sends_a_base_path_is_refused(tmp_path: Path, sent: bool) -> None:
+    table = SmallTable(LocalStorage(str(tmp_path)))
+    first, second = table.tick(), table.tick()
+    storage = LocalStorage(str(tmp_path))
+    storage.create(f"{directory_path(first)}/MARKERS0", f"{marker(GROUP, first)}\n".encode())
+    options = replace(ON, period_s=0.001)
+    parts = Parts(PartsOptions((str(tmp_path),), "t", conflicts=options), clock=SystemClock())
+    with (
+        running(ServiceServer(parts, ServerOptions())) as server,
+        HttpClient(server.port, "t") as client,
+    ):
+
+        def create(number: int) -> bytes:
+            asked = {
+                "markerdirpath": f"{tmp_path}/{directory_path(second)}",
+                "markername": marker(GROUP, second, number),
+            }
+            more = {"basepath": str(tmp_path)} if sent else {}
+            status, body = client.ask("POST", "/v1/hoodie/marker/create", {**asked, **more})
+            assert status == 200
+            return body
+
+        assert create(0) == b"true"
+        storage.create(f"{HEARTBEAT_FOLDER}/{first}", b"alive")
+        answers = (create(number) for number in range(1, 5000 if sent else 50))
+        assert any(answer == b"false" for answer in answers) is sent
+
+
+def test_a_conflict_is_remembered_while_other_writes_come_and_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(markers, "MAX_DIRECTORIES", 3)
+    site = Site()
+    other_writer(site)
+    own = site.table.begin([]).instant.requested_time
+    assert site.announce(own)
+    site.look_later()
+    assert not site.announce(own, number=1)
+    for number in range(10):
+        assert site.announce(f"2027010100000000{number}")
+    assert not site.announce(own, number=2)
+    assert site.markers.status()["directories"] <= 2 * 3
+
+
+def test_who_asks_again_after_a_lost_answer_is_in_no_conflict() -> None:
+    site = Site()
+    own = site.table.begin([]).instant.requested_time
+    assert [site.announce(own) for _ in range(2)] == [True, True]
+    assert [site.announce(own, number=1, refusable=False) for _ in range(2)] == [True, False]

@@ -1,0 +1,306 @@
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.kit import golden
+from timeline.archive.archived_timeline import (
+    HELD_BYTES,
+    ArchivedTimeline,
+    HistoryArchive,
+    read_archived_timeline,
+)
+from timeline.archive.log_archive import LogArchive
+from timeline.errors import CorruptMetadataError, InstantNotFoundError, UnsupportedTableError
+from timeline.instant import Instant, State
+from timeline.metadata.codec import encode
+from timeline.metadata.instant_metadata import CleanerPlan, CleanMetadata, CommitMetadata
+from timeline.storage.local import LocalStorage
+from timeline.table.config import read_table_config
+
+HISTORY = ".hoodie/timeline/history"
+SCHEMA = pa.schema(
+    [
+        ("instantTime", pa.string()),
+        ("completionTime", pa.string()),
+        ("action", pa.string()),
+        ("metadata", pa.binary()),
+        ("plan", pa.binary()),
+        ("version", pa.int32()),
+    ]
+)
+COMMIT = CommitMetadata(operation_type="INSERT")
+CLEAN = CleanMetadata(start_clean_time="1")
+PLAN = CleanerPlan(policy="KEEP_LATEST_FILE_VERSIONS")
+
+
+def row(time: str, action: str, metadata: bytes, plan: bytes | None = None) -> dict:
+    return {
+        "instantTime": time,
+        "completionTime": f"{time}5",
+        "action": action,
+        "metadata": metadata,
+        "plan": plan,
+        "version": 1,
+    }
+
+
+ROWS = [
+    row("10", "commit", encode(COMMIT, 9)),
+    row("20", "clean", encode(CLEAN, 9), encode(PLAN, 9)),
+    row("30", "commit", encode(COMMIT, 9)),
+]
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> LocalStorage:
+    return LocalStorage(str(tmp_path))
+
+
+def write_file(storage: LocalStorage, name: str, rows: list[dict]) -> str:
+    with storage.create_stream(f"{HISTORY}/{name}") as file:
+        pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), file)
+    return name
+
+
+def write_manifest(storage: LocalStorage, version: int, names: list[str]) -> None:
+    manifest = {"files": [{"fileName": name, "fileLen": 0} for name in names]}
+    storage.create(f"{HISTORY}/manifest_{version}", json.dumps(manifest).encode())
+
+
+def point_to(storage: LocalStorage, version: str) -> None:
+    storage.replace(f"{HISTORY}/_version_", version.encode())
+
+
+@pytest.fixture
+def history(storage: LocalStorage) -> HistoryArchive:
+    names = [
+        write_file(storage, "10_20_1.parquet", ROWS[:2]),
+        write_file(storage, "30_30_0.parquet", ROWS[2:]),
+    ]
+    write_file(storage, "10_10_0.parquet", [row("99", "commit", b"merged, so not in the manifest")])
+    write_manifest(storage, 4, names)
+    point_to(storage, "4")
+    return HistoryArchive(storage.for_cause("timeline"), HISTORY)
+
+
+def test_history(history: HistoryArchive) -> None:
+    assert [(i.requested_time, i.completion_time, i.action) for i in history.timeline] == [
+        ("10", "105", "commit"),
+        ("20", "205", "clean"),
+        ("30", "305", "commit"),
+    ]
+    assert history.read(history.timeline[0]) == COMMIT
+    assert history.read(history.timeline[1]) == CLEAN
+    assert history.read_plan(history.timeline[1]) == PLAN
+    assert history.completion_times("20", "30") == {"20": "205"}
+
+
+def test_history_of_an_absent_instant(history: HistoryArchive) -> None:
+    for time, action in (("15", "commit"), ("10", "clean"), ("99", "commit")):
+        with pytest.raises(InstantNotFoundError, match=time):
+            history.read(Instant(time, action, State.COMPLETED))
+
+
+def test_only_files_that_may_hold_the_time_are_read(
+    history: HistoryArchive, storage: LocalStorage
+) -> None:
+    history.completion_times("25", "99")
+    assert storage.calls.snapshot()["read", "timeline"] == 3  # pointer, manifest, one file
+
+
+def many_rows(count: int) -> list[dict]:
+    """Commits and cleans in turn, each telling its own time."""
+    rows = []
+    for at in range(count):
+        time = f"{at:03d}"
+        if at % 2:
+            clean = CleanMetadata(start_clean_time=time)
+            rows.append(row(time, "clean", encode(clean, 9), encode(PLAN, 9)))
+        else:
+            rows.append(row(time, "commit", encode(CommitMetadata(operation_type=time), 9)))
+    return rows
+
+
+def said(archive: HistoryArchive, instant: Instant) -> str | None:
+    """What an archived instant says of its time."""
+    found = archive.read(instant)
+    if isinstance(found, CleanMetadata):
+        assert archive.read_plan(instant) == PLAN
+        return found.start_clean_time
+    assert isinstance(found, CommitMetadata)
+    return found.operation_type
+
+
+def test_each_file_is_opened_once_for_all_that_archived_instants_say(storage: LocalStorage) -> None:
+    """However many instants are read in order, with their plans (#12)."""
+    rows = many_rows(28)
+    names = [
+        write_file(storage, "000_019_1.parquet", rows[:20]),
+        *(write_file(storage, f"{at:03d}_{at:03d}_0.parquet", [rows[at]]) for at in range(20, 28)),
+    ]
+    write_manifest(storage, 1, names)
+    point_to(storage, "1")
+    archive = HistoryArchive(storage.for_cause("timeline"), HISTORY)
+    assert len(archive.timeline) == len(rows)
+    before = storage.calls.snapshot()["read", "timeline"]
+    assert before == 2 + len(names)  # pointer and manifest
+    for instant in archive.timeline:
+        assert said(archive, instant) == instant.requested_time
+    assert storage.calls.snapshot()["read", "timeline"] - before == len(names)
+
+
+@pytest.mark.parametrize("held_bytes", [0, HELD_BYTES])
+def test_what_instants_said_is_held_by_row_groups_within_a_bound(
+    storage: LocalStorage, held_bytes: int
+) -> None:
+    rows = many_rows(40)
+    with storage.create_stream(f"{HISTORY}/000_039_2.parquet") as file:
+        table = pa.Table.from_pylist(rows, schema=SCHEMA)
+        pq.write_table(table, file, row_group_size=10)
+    write_manifest(storage, 1, ["000_039_2.parquet"])
+    point_to(storage, "1")
+    archive = HistoryArchive(storage.for_cause("timeline"), HISTORY, held_bytes=held_bytes)
+    forth = list(archive.timeline)
+    before = storage.calls.snapshot()["read", "timeline"]
+    for instant in (*forth, *reversed(forth)):
+        assert said(archive, instant) == instant.requested_time
+    groups = 4
+    opened = 2 * groups - 1 if held_bytes == 0 else groups
+    assert storage.calls.snapshot()["read", "timeline"] - before == opened
+
+
+@pytest.mark.parametrize("pointer", [None, "", "rubbish"])
+def test_without_a_pointer_the_newest_manifest_counts(
+    history: HistoryArchive, storage: LocalStorage, pointer: str | None
+) -> None:
+    write_manifest(storage, 10, ["30_30_0.parquet"])
+    if pointer is None:
+        storage.delete(f"{HISTORY}/_version_")
+    else:
+        point_to(storage, pointer)
+    assert [i.requested_time for i in history.timeline] == ["30"]
+
+
+def test_a_file_merged_while_being_read(history: HistoryArchive, storage: LocalStorage) -> None:
+    class MergedMeanwhile(LocalStorage):
+        merged = False
+
+        def open_input(self, path: str, *about: object) -> pa.NativeFile:
+            if not self.merged:
+                self.merged = True
+                write_file(storage, "10_30_2.parquet", ROWS)
+                write_manifest(storage, 5, ["10_30_2.parquet"])
+                point_to(storage, "5")
+                storage.delete(f"{HISTORY}/10_20_1.parquet")
+            return super().open_input(path, *about)
+
+    reading = HistoryArchive(MergedMeanwhile(storage.base_path), HISTORY)
+    assert [i.requested_time for i in reading.timeline] == ["10", "20", "30"]
+
+
+def test_a_file_that_is_lost_is_named(history: HistoryArchive, storage: LocalStorage) -> None:
+    storage.delete(f"{HISTORY}/10_20_1.parquet")
+    with pytest.raises(CorruptMetadataError, match=r"10_20_1\.parquet"):
+        assert history.timeline
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"files": [5]}', b'{"files": [{}]}'])
+def test_a_damaged_manifest_is_named(
+    history: HistoryArchive, storage: LocalStorage, data: bytes
+) -> None:
+    storage.replace(f"{HISTORY}/manifest_4", data)
+    with pytest.raises(CorruptMetadataError, match="manifest_4"):
+        assert history.timeline
+
+
+@pytest.mark.parametrize("keep", [0, 3, 100])
+def test_a_damaged_history_file_is_named(
+    history: HistoryArchive, storage: LocalStorage, keep: int
+) -> None:
+    path = f"{HISTORY}/10_20_1.parquet"
+    storage.replace(path, storage.read(path)[:keep])
+    with pytest.raises(CorruptMetadataError, match=r"10_20_1\.parquet"):
+        assert history.timeline
+
+
+# Version 6.
+
+
+def golden_logs() -> dict[str, bytes]:
+    step = golden.steps("archival_cow_v6")[-1]
+    files = golden.contents("archival_cow_v6", step)
+    return {p: d for p, d in files.items() if ".commits_.archive." in p and ".crc" not in p}
+
+
+@pytest.fixture
+def logs(storage: LocalStorage) -> LocalStorage:
+    for path, data in golden_logs().items():
+        storage.create(path, data)
+    return storage
+
+
+def states(archive: ArchivedTimeline) -> list[tuple[str, str, State]]:
+    return [(i.requested_time, i.action, i.state) for i in archive.timeline]
+
+
+def test_logs_that_were_written_twice_count_once(logs: LocalStorage) -> None:
+    before = LogArchive(logs, ".hoodie/history")
+    path, data = next(iter(golden_logs().items()))
+    logs.create(".hoodie/history/.commits_.archive.99_1-0-1", data)
+    logs.create(".hoodie/history/mergeArchivePlan", b"not a log")
+    after = LogArchive(logs, ".hoodie/history")
+    assert states(after) == states(before)
+    assert all(after.read(i) == before.read(i) for i in before.timeline)
+    assert path
+
+
+def test_two_blocks_in_one_file(logs: LocalStorage) -> None:
+    before = LogArchive(logs, ".hoodie/history")
+    merged = b"".join(golden_logs().values())
+    for path in golden_logs():
+        logs.delete(path)
+    logs.create(".hoodie/history/.commits_.archive.1_1-0-1", merged)
+    assert states(LogArchive(logs, ".hoodie/history")) == states(before)
+
+
+def test_every_cut_of_a_log_is_named(storage: LocalStorage) -> None:
+    data = next(iter(golden_logs().values()))
+    path = ".hoodie/history/.commits_.archive.1_1-0-1"
+    for cut in range(1, len(data), 397):
+        storage.replace(path, data[:cut])
+        with pytest.raises(CorruptMetadataError, match=r"\.commits_\.archive\.1_"):
+            LogArchive(storage, ".hoodie/history")
+
+
+@pytest.mark.parametrize("flip", [0x01, 0x80])
+def test_a_flipped_byte_of_a_log_reads_or_is_named(storage: LocalStorage, flip: int) -> None:
+    data = next(iter(golden_logs().values()))
+    path = ".hoodie/history/.commits_.archive.1_1-0-1"
+    for at in range(0, len(data), 797):
+        storage.replace(path, data[:at] + bytes([data[at] ^ flip]) + data[at + 1 :])
+        try:
+            archive = LogArchive(storage, ".hoodie/history")
+            for instant in archive.timeline:
+                archive.read(instant)
+        except (CorruptMetadataError, UnsupportedTableError):
+            continue
+
+
+def test_plans_of_version_6(logs: LocalStorage) -> None:
+    archive = LogArchive(logs, ".hoodie/history")
+    clean = next(i for i in archive.timeline if i.action == "clean")
+    assert isinstance(archive.read_plan(clean), CleanerPlan)
+    assert archive.read_plan(clean) != CleanerPlan()
+    with pytest.raises(InstantNotFoundError):
+        archive.read(Instant("1", "clean", State.COMPLETED))
+
+
+@pytest.mark.parametrize(
+    ("scenario", "kind"), [("archival_cow_v6", LogArchive), ("archival_mor_v9", HistoryArchive)]
+)
+def test_which_archive_a_table_has(scenario: str, kind: type) -> None:
+    storage = golden.GoldenStorage(scenario, 0)
+    assert isinstance(read_archived_timeline(storage, read_table_config(storage)), kind)

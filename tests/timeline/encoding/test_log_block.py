@@ -1,0 +1,80 @@
+"""Log files: real ones, and what is no whole sequence of blocks."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.kit.hfile import log_block
+from tests.timeline.encoding.test_hfile import real
+from timeline.encoding.log_block import (
+    COMMAND,
+    DELETE,
+    HFILE_DATA,
+    INSTANT_TIME,
+    SCHEMA,
+    LogBlock,
+    read_blocks,
+)
+from timeline.errors import CorruptMetadataError
+
+TWO = log_block(HFILE_DATA, {INSTANT_TIME: "1", SCHEMA: "{}"}, b"abc") + log_block(
+    COMMAND, {INSTANT_TIME: "2"}
+)
+
+
+def blocks(data: bytes) -> list[LogBlock]:
+    return list(read_blocks(data, "a log"))
+
+
+@pytest.mark.parametrize("scenario", ["mdt_mor_v6", "mdt_mor_v9"])
+def test_real_logs(scenario: str) -> None:
+    kinds = []
+    for path, data in real(scenario).items():
+        if ".log." not in path:
+            continue
+        for block in read_blocks(data, path):
+            kinds.append(block.kind)
+            assert block.header[INSTANT_TIME].isdigit()
+            assert (SCHEMA in block.header) == (block.kind == HFILE_DATA)
+            assert data[block.offset : block.offset + len(block.content)] == block.content
+    assert kinds.count(DELETE) == 1  # what makes a file group where there is no file yet
+    assert kinds.count(HFILE_DATA) == len(kinds) - 1 >= 15
+
+
+def test_blocks_come_in_order() -> None:
+    first, second = blocks(TWO)
+    assert first == LogBlock(HFILE_DATA, {INSTANT_TIME: "1", SCHEMA: "{}"}, b"abc", first.offset)
+    assert TWO[first.offset :].startswith(b"abc")
+    assert (second.kind, second.header, second.content) == (COMMAND, {INSTANT_TIME: "2"}, b"")
+    assert blocks(b"") == []
+
+
+@pytest.mark.parametrize(
+    ("at", "byte", "match"),
+    [
+        (0, 0x58, "at offset 0: it begins with b'XHUDI#'"),
+        (6, 0x7F, "bytes wanted at offset 14"),
+        (17, 2, "version 2; supported: 1"),
+        (22, 0xFF, "a map of -"),
+        (13, 10, "its parts end at"),
+        (len(TWO) - 1, 1, "and at its end 1"),
+    ],
+)
+def test_what_is_no_block(at: int, byte: int, match: str) -> None:
+    damaged = bytearray(TWO)
+    damaged[at] = byte
+    with pytest.raises(CorruptMetadataError, match=r"a log \(\d+ bytes\) .*" + match):
+        blocks(bytes(damaged))
+
+
+@given(st.integers(1, len(TWO) - 1))
+@settings(max_examples=50)
+def test_a_log_that_ends_within_a_block_is_damaged(size: int) -> None:
+    first = len(log_block(HFILE_DATA, {INSTANT_TIME: "1", SCHEMA: "{}"}, b"abc"))
+    if size == first:
+        assert len(blocks(TWO[:size])) == 1
+        return
+    with pytest.raises(CorruptMetadataError, match=f"at offset {0 if size < first else first}"):
+        blocks(TWO[:size])

@@ -1,0 +1,388 @@
+import zlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.kit import golden
+from timeline.encoding.java_properties import format_properties, parse_properties
+from timeline.errors import (
+    AlreadyExistsError,
+    ConcurrentWriteError,
+    ConfigError,
+    CorruptMetadataError,
+    TableNotFoundError,
+    UnsupportedTableError,
+)
+from timeline.storage.base import Storage
+from timeline.storage.faults import Crash, Effect, Fault, FaultyStorage
+from timeline.storage.local import LocalStorage
+from timeline.table.config import (
+    BACKUP_PATH,
+    CONFIG_PATH,
+    TableConfig,
+    read_table_config,
+    write_table_config,
+)
+
+COMMON = {
+    "hoodie.table.name": "trips",
+    "hoodie.table.type": "COPY_ON_WRITE",
+    "hoodie.table.recordkey.fields": "id",
+    "hoodie.table.partition.fields": "day",
+    "hoodie.datasource.write.hive_style_partitioning": "true",
+    "hoodie.datasource.write.partitionpath.urlencode": "false",
+    "hoodie.datasource.write.drop.partition.columns": "false",
+    "hoodie.table.timeline.timezone": "UTC",
+    "hoodie.table.base.file.format": "PARQUET",
+    "hoodie.populate.meta.fields": "true",
+    "hoodie.partition.metafile.use.base.format": "false",
+    "hoodie.table.cdc.enabled": "false",
+    "hoodie.table.checksum": str(zlib.crc32(b".trips")),
+}
+PAYLOAD = "org.apache.hudi.common.model.DefaultHoodieRecordPayload"
+V8_AND_LATER = {
+    "hoodie.timeline.layout.version": "2",
+    "hoodie.timeline.path": "timeline",
+    "hoodie.timeline.history.path": "history",
+    "hoodie.archivelog.folder": "history",
+    "hoodie.record.merge.mode": "EVENT_TIME_ORDERING",
+    "hoodie.table.keygenerator.type": "SIMPLE",
+    "hoodie.table.format": "native",
+    "hoodie.table.multiple.base.file.formats.enable": "false",
+}
+OF_VERSION = {
+    6: {
+        "hoodie.timeline.layout.version": "1",
+        "hoodie.archivelog.folder": "archived",
+        "hoodie.table.precombine.field": "ts",
+        "hoodie.table.keygenerator.class": "org.apache.hudi.keygen.SimpleKeyGenerator",
+        "hoodie.compaction.payload.class": PAYLOAD,
+    },
+    8: V8_AND_LATER
+    | {
+        "hoodie.table.initial.version": "8",
+        "hoodie.table.precombine.field": "ts",
+        "hoodie.compaction.payload.class": PAYLOAD,
+        "hoodie.record.merge.strategy.id": "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5",
+    },
+    9: V8_AND_LATER | {"hoodie.table.initial.version": "9", "hoodie.table.ordering.fields": "ts"},
+}
+
+
+def trips(version: int = 9, **more: object) -> TableConfig:
+    options = {
+        "name": "trips",
+        "record_key_fields": ("id",),
+        "partition_fields": ("day",),
+        "ordering_fields": ("ts",),
+        "hive_style": True,
+    }
+    return TableConfig.create(version=version, **{**options, **more})
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> LocalStorage:
+    return LocalStorage(str(tmp_path / "table"))
+
+
+@pytest.mark.parametrize("version", [6, 8, 9])
+def test_create_writes_the_full_set_of_its_version(version: int) -> None:
+    expected = COMMON | OF_VERSION[version] | {"hoodie.table.version": str(version)}
+    assert trips(version).properties == expected
+
+
+@pytest.mark.parametrize("version", [6, 8, 9])
+def test_what_was_created_says_what_was_asked_for(version: int) -> None:
+    config = TableConfig.parse(trips(version).to_bytes())
+    assert config == trips(version)
+    assert (config.name, config.version, config.table_type) == ("trips", version, "COPY_ON_WRITE")
+    assert config.layout_version == (1 if version == 6 else 2)
+    assert config.record_key_fields == ("id",)
+    assert config.partition_fields == ("day",)
+    assert config.ordering_fields == ("ts",)
+    assert config.record_merge_mode == "EVENT_TIME_ORDERING"
+    assert config.key_generator_type == "SIMPLE"
+    assert config.hive_style_partitioning
+    assert not config.url_encode_partitioning
+    assert config.timezone == "UTC"
+    assert config.base_file_extension == ".parquet"
+    assert config.metadata_partitions == ()
+    assert config.populate_meta_fields
+
+
+@pytest.mark.parametrize("version", [6, 8, 9])
+def test_defaults_without_ordering_and_partition(version: int) -> None:
+    config = TableConfig.create(name="t", version=version, record_key_fields=("a", "b"))
+    assert config.record_merge_mode == "COMMIT_TIME_ORDERING"
+    assert config.key_generator_type == "NON_PARTITION"
+    assert config.ordering_fields == config.partition_fields == ()
+    assert "" not in config.properties.values()
+
+
+def test_two_keys_make_a_complex_key() -> None:
+    assert trips(record_key_fields=("a", "b")).key_generator_type == "COMPLEX"
+
+
+def test_checksum_is_of_both_names() -> None:
+    config = trips(database="db")
+    assert config.properties["hoodie.table.checksum"] == str(zlib.crc32(b"db.trips"))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"name": ""}, "hoodie.table.name"),
+        ({"version": 7}, "version is 7; allowed: 6, 8, 9"),
+        ({"table_type": "MOR"}, "'MOR'; allowed: COPY_ON_WRITE, MERGE_ON_READ"),
+        ({"merge_mode": "CUSTOM"}, "'CUSTOM'; allowed: EVENT_TIME"),
+        ({"key_generator_type": "X"}, "'X'; allowed: SIMPLE"),
+        ({"timezone": "CET"}, "'CET'; allowed: UTC, LOCAL"),
+    ],
+)
+def test_create_refuses_what_no_table_can_have(options: dict, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        trips(**options)
+
+
+@pytest.mark.parametrize(
+    ("properties", "mode"),
+    [
+        ({"hoodie.record.merge.mode": "CUSTOM"}, "CUSTOM"),
+        ({"hoodie.compaction.payload.class": PAYLOAD}, "EVENT_TIME_ORDERING"),
+        (
+            {
+                "hoodie.compaction.payload.class": PAYLOAD.replace(
+                    "DefaultHoodieRecordPayload", "OverwriteWithLatestAvroPayload"
+                ),
+                "hoodie.table.precombine.field": "ts",
+            },
+            "COMMIT_TIME_ORDERING",
+        ),
+        ({"hoodie.compaction.payload.class": "com.example.Own"}, "CUSTOM"),
+        ({"hoodie.table.ordering.fields": "ts"}, "EVENT_TIME_ORDERING"),
+        ({}, "COMMIT_TIME_ORDERING"),
+    ],
+)
+def test_merge_mode(properties: dict[str, str], mode: str) -> None:
+    assert TableConfig(properties).record_merge_mode == mode
+
+
+@pytest.mark.parametrize(
+    ("properties", "kind"),
+    [
+        (
+            {"hoodie.table.keygenerator.class": "org.apache.hudi.keygen.ComplexKeyGenerator"},
+            "COMPLEX",
+        ),
+        (
+            {"hoodie.table.keygenerator.class": "org.apache.hudi.keygen.SimpleAvroKeyGenerator"},
+            "SIMPLE",
+        ),
+        ({"hoodie.table.keygenerator.class": "com.example.Own"}, "CUSTOM"),
+        ({"hoodie.table.keygenerator.type": "timestamp"}, "TIMESTAMP"),
+    ],
+)
+def test_key_generator_type(properties: dict[str, str], kind: str) -> None:
+    assert TableConfig(properties).key_generator_type == kind
+
+
+def test_custom_key_generators_partition_fields() -> None:
+    config = TableConfig({"hoodie.table.partition.fields": "region:SIMPLE, ts:TIMESTAMP"})
+    assert config.partition_fields == ("region", "ts")
+
+
+def test_a_missing_zone_is_local() -> None:
+    assert TableConfig({}).timezone == "LOCAL"
+
+
+# The file.
+
+
+def lines(**properties: str) -> bytes:
+    named = {f"hoodie.{key.replace('_', '.')}": value for key, value in properties.items()}
+    return format_properties(named, "test")
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "has no hoodie.table.name"),
+        (b"hoodie.table.type=COPY_ON_WRITE", "has no hoodie.table.name"),
+        (b"hoodie.table.name=\\u12", "not properties text"),
+        (lines(table_name="t", table_checksum="1"), "hoodie.table.checksum=1"),
+    ],
+)
+def test_corrupt_content_is_named(storage: Storage, data: bytes, said: str) -> None:
+    storage.create(CONFIG_PATH, data)
+    with pytest.raises(CorruptMetadataError, match=said) as caught:
+        read_table_config(storage)
+    assert storage.base_path in str(caught.value)
+    assert CONFIG_PATH in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"hoodie.table.version": None}, "has no hoodie.table.version"),
+        ({"hoodie.timeline.layout.version": None}, "has no hoodie.timeline.layout.version"),
+        ({"hoodie.table.version": "7"}, "version 7; supported: 6, 8, 9"),
+        ({"hoodie.table.version": "10"}, "version 10; supported"),
+        ({"hoodie.timeline.layout.version": "1"}, "layout 1; supported: 2"),
+        ({"hoodie.table.type": "OTHER"}, "'OTHER'"),
+    ],
+)
+def test_tables_that_are_not_supported(storage: Storage, changes: dict, said: str) -> None:
+    storage.create(CONFIG_PATH, trips().with_properties(changes).to_bytes())
+    with pytest.raises(UnsupportedTableError, match=said):
+        read_table_config(storage)
+
+
+def test_a_version_that_is_no_number(storage: Storage) -> None:
+    config = trips().with_properties({"hoodie.table.version": "nine"})
+    storage.create(CONFIG_PATH, config.to_bytes())
+    with pytest.raises(CorruptMetadataError, match="'nine'"):
+        read_table_config(storage)
+
+
+def test_no_table(storage: Storage) -> None:
+    with pytest.raises(TableNotFoundError, match=storage.base_path):
+        read_table_config(storage)
+
+
+def test_a_file_without_checksum_is_accepted(storage: Storage) -> None:
+    properties = dict(trips().properties)
+    del properties["hoodie.table.checksum"]
+    storage.create(CONFIG_PATH, format_properties(properties, "test"))
+    assert read_table_config(storage).name == "trips"
+
+
+def test_reading_costs_one_call(storage: Storage) -> None:
+    write_table_config(storage, trips(), create=True)
+    reading = LocalStorage(storage.base_path, "table")
+    assert read_table_config(reading) == trips()
+    assert reading.calls.snapshot() == {("read", "table"): 1}
+
+
+@pytest.mark.parametrize("main", [None, b"", b"hoodie.table.name=other\nhoodie.table.checksum=1"])
+def test_the_backup_is_read_where_the_file_is_missing_or_invalid(
+    storage: Storage, main: bytes | None
+) -> None:
+    storage.create(BACKUP_PATH, trips().to_bytes())
+    if main is not None:
+        storage.create(CONFIG_PATH, main)
+    assert read_table_config(storage) == trips()
+
+
+def test_a_valid_file_is_read_before_the_backup(storage: Storage) -> None:
+    storage.create(BACKUP_PATH, trips(8).to_bytes())
+    storage.create(CONFIG_PATH, trips(9).to_bytes())
+    assert read_table_config(storage).version == 9
+
+
+def test_create_makes_the_folders(storage: LocalStorage) -> None:
+    write_table_config(storage, trips(6), create=True)
+    write_table_config(LocalStorage(f"{storage.base_path}/nine"), trips(9), create=True)
+    assert [f.name for f in storage.list(".hoodie")] == [".temp", "archived", "hoodie.properties"]
+    assert storage.stat("nine/.hoodie/timeline/history")
+
+
+def test_a_table_is_created_once(storage: Storage) -> None:
+    write_table_config(storage, trips(), create=True)
+    with pytest.raises(AlreadyExistsError):
+        write_table_config(storage, trips(8), create=True)
+    assert read_table_config(storage) == trips()
+
+
+def test_nothing_unsupported_is_written(storage: Storage) -> None:
+    with pytest.raises(UnsupportedTableError):
+        write_table_config(storage, TableConfig({"hoodie.table.name": "t"}), create=True)
+    assert storage.list("") == ()
+
+
+CHANGED = trips().with_properties({"hoodie.table.metadata.partitions": "files"})
+
+
+def test_update(storage: LocalStorage, tmp_path: Path) -> None:
+    write_table_config(storage, trips(), create=True)
+    checksum = tmp_path / "table/.hoodie/.hoodie.properties.crc"
+    checksum.write_bytes(b"of Java's")
+    write_table_config(storage, CHANGED, create=False)
+    assert read_table_config(storage) == CHANGED
+    assert storage.stat(BACKUP_PATH) is None
+    assert not checksum.exists()
+
+
+def test_update_of_no_table(storage: Storage) -> None:
+    with pytest.raises(TableNotFoundError):
+        write_table_config(storage, CHANGED, create=False)
+
+
+def test_update_takes_a_backup_in_place_of_a_missing_file(storage: Storage) -> None:
+    storage.create(BACKUP_PATH, trips().to_bytes())
+    write_table_config(storage, CHANGED, create=False)
+    assert read_table_config(storage) == CHANGED
+    assert storage.stat(BACKUP_PATH) is None
+
+
+def test_two_updates_at_once(storage: LocalStorage) -> None:
+    write_table_config(storage, trips(), create=True)
+
+    class OtherWriterFirst(LocalStorage):
+        def create(self, path: str, data: bytes = b"") -> None:
+            storage.create(path, data)
+            super().create(path, data)
+
+    with pytest.raises(ConcurrentWriteError, match="backup"):
+        write_table_config(OtherWriterFirst(storage.base_path), CHANGED, create=False)
+    assert read_table_config(storage) == trips()
+
+
+@pytest.mark.parametrize("effect", [Effect.CRASH_BEFORE, Effect.CRASH_AFTER, Effect.CRASH_TORN])
+@pytest.mark.parametrize("at", range(1, 8))
+def test_an_update_that_dies_anywhere_leaves_the_old_or_the_new(
+    storage: LocalStorage, at: int, effect: Effect
+) -> None:
+    write_table_config(storage, trips(), create=True)
+    faulty = FaultyStorage(storage, [Fault(at, effect)])
+    try:
+        write_table_config(faulty, CHANGED, create=False)
+    except Crash:
+        pass
+    else:
+        assert len(faulty.log) < at
+    assert read_table_config(storage) in (trips(), CHANGED)
+    write_table_config(storage, CHANGED, create=False)
+    assert read_table_config(storage) == CHANGED
+    assert storage.stat(BACKUP_PATH) is None
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_read_or_refused(data: bytes) -> None:
+    try:
+        config = TableConfig.parse(data)
+    except CorruptMetadataError:
+        return
+    assert config.name
+
+
+@pytest.mark.parametrize("scenario", golden.scenarios())
+def test_golden_tables(scenario: str) -> None:
+    info = golden.info(scenario)
+    options = info["write_conf"]
+    for step in golden.steps(scenario):
+        data = golden.contents(scenario, step)[CONFIG_PATH]
+        config = TableConfig.parse(data)
+        assert TableConfig.parse(config.to_bytes()) == config
+        assert config.properties == parse_properties(config.to_bytes())
+        assert config.properties["hoodie.table.checksum"] == config.checksum
+        assert config.version == info["table_version"]
+        assert config.name == options["hoodie.table.name"]
+        assert config.table_type == options["hoodie.datasource.write.table.type"]
+        assert (
+            ",".join(config.record_key_fields) == options["hoodie.datasource.write.recordkey.field"]
+        )
+        assert config.ordering_fields == ("ts",)
+        assert config.timezone == "LOCAL"
+        assert bool(config.metadata_partitions) == info["metadata_table"]

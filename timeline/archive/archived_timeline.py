@@ -1,0 +1,320 @@
+"""Archived timelines: instants that were moved out of the active one.
+
+From table version 8 on the archive is a log-structured merge tree in ``timeline/history``: Parquet
+files ``<min>_<max>_<level>.parquet`` whose rows are instants (requested and completion time,
+action, the bytes of the completed file and of the plan), sorted by requested time. ``manifest_<V>``
+lists the files that count, ``_version_`` names the manifest. Files that were merged go away while
+they may be being read; then the newer manifest has their rows. For version 6 see
+``timeline.archive.log_archive``.
+
+Source: Hudi 1.2.0 ``ArchivedTimelineLoaderV2``, ``LSMTimeline``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any, Final, Protocol, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from timeline.archive.log_archive import LogArchive
+from timeline.errors import (
+    CorruptMetadataError,
+    InstantNotFoundError,
+    PathNotFoundError,
+    StorageUnavailableError,
+)
+from timeline.instant import Instant, State, completed_action
+from timeline.metadata import codec
+from timeline.metadata.instant_metadata import InstantMetadata
+from timeline.storage.base import Storage, checked_path
+from timeline.storage.read_limits import FileKind
+from timeline.table.config import TableConfig
+from timeline.timeline import Timeline
+
+T = TypeVar("T")
+
+_VERSION: Final = "_version_"
+_MANIFEST: Final = re.compile(r"manifest_(\d+)")
+_FILE: Final = re.compile(r"(\d+)_(\d+)_(\d+)\.parquet")
+_NUMBER: Final = re.compile(r"[0-9]{1,18}")
+_ATTEMPTS: Final = 3
+
+_COLUMNS: Final[Mapping[str, tuple[type, ...]]] = {
+    "instantTime": (str,),
+    "completionTime": (str, type(None)),
+    "action": (str,),
+    "metadata": (bytes, type(None)),
+    "plan": (bytes, type(None)),
+}
+"""The columns of a history file and what they hold."""
+
+_CONTENT: Final = ("instantTime", "action", "metadata", "plan")
+
+HELD_BYTES: Final = 32 << 20
+"""So much is held of what archived instants said, while several of them are read."""
+
+_Row = Mapping[str, Any]
+
+
+class ArchivedTimeline(Protocol):
+    """The instants of a table's archive and what their files said."""
+
+    @property
+    def timeline(self) -> Timeline:
+        """The archived instants, each in the most advanced state that the archive has."""
+
+    def completion_times(self, start: str, end: str) -> Mapping[str, str]:
+        """Return requested → completion time of what completed, requested in [start, end)."""
+
+    def read(self, instant: Instant) -> InstantMetadata:
+        """Return what the file of an instant in its state said.
+
+        Raises:
+            InstantNotFoundError: It isn't in the archive.
+            CorruptMetadataError: It can't be read.
+        """
+
+    def read_plan(self, instant: Instant) -> InstantMetadata:
+        """Return the plan of an instant; empty where the archive keeps none."""
+
+
+def read_archived_timeline(storage: Storage, config: TableConfig) -> ArchivedTimeline:
+    """Open a table's archive; a table that never archived has an empty one."""
+    if config.layout_version == 1:
+        return LogArchive(storage, config.archive_folder)
+    return HistoryArchive(storage, config.archive_folder)
+
+
+class HistoryArchive:
+    """The archived instants of a table of version 8 or later, as of one look; for one thread.
+
+    The manifest is read once, and again only when a file that it names has gone. What instants said
+    is held by row groups, the least recently used given up first, so that each file is opened once
+    for instants that are read in order.
+    """
+
+    def __init__(self, storage: Storage, folder: str, *, held_bytes: int = HELD_BYTES) -> None:
+        """Read nothing yet; ``held_bytes`` bounds what is held of the files' contents."""
+        self._storage = storage
+        self._folder = folder
+        self._names: list[str] | None = None
+        self._groups = _RowGroups(held_bytes)
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """The archived instants, all completed."""
+        rows = self._rows(("instantTime", "completionTime", "action"), "", "~")
+        return Timeline.of(
+            Instant(row["instantTime"], row["action"], State.COMPLETED, row["completionTime"])
+            for row in rows
+        )
+
+    def completion_times(self, start: str, end: str) -> Mapping[str, str]:
+        """Return requested → completion time of what completed, requested in [start, end)."""
+        rows = self._rows(("instantTime", "completionTime"), start, end)
+        return {
+            row["instantTime"]: row["completionTime"] or row["instantTime"]
+            for row in rows
+            if start <= row["instantTime"] < end
+        }
+
+    def read(self, instant: Instant) -> InstantMetadata:
+        """Return what the completed file of an instant said."""
+        kind = codec.metadata_type(instant.action, instant.state)
+        return codec.decode(kind, self._bytes(instant, "metadata"), source=self._source(instant))
+
+    def read_plan(self, instant: Instant) -> InstantMetadata:
+        """Return the plan of an instant; empty where the archive keeps none."""
+        kind = codec.plan_type(instant.action)
+        return codec.decode(kind, self._bytes(instant, "plan"), source=self._source(instant))
+
+    def _bytes(self, instant: Instant, column: str) -> bytes:
+        time, action = instant.requested_time, completed_action(instant.action)
+
+        def find() -> _Row | None:
+            for name in self._files(time, f"{time}~"):
+                row = self._groups.find(name, time, action)
+                if row is None and self._groups.is_missing(name, time):
+                    self._load(name, time)
+                    row = self._groups.find(name, time, action)
+                if row is not None:
+                    return row
+            return None
+
+        row = self._again_while_files_vanish(find)
+        if row is None:
+            raise InstantNotFoundError(f"{instant} is not in {self._source(instant)}")
+        return row[column] or b""
+
+    def _source(self, instant: Instant) -> str:
+        return f"{self._storage.base_path}/{self._folder}, instant {instant.requested_time}"
+
+    def _rows(self, columns: Sequence[str], start: str, end: str) -> list[_Row]:
+        """Return the rows of the files that may hold instants of [start, end)."""
+
+        def read() -> list[_Row]:
+            rows: list[_Row] = []
+            for name in self._files(start, end):
+                with self._opened(name) as file:
+                    rows += _checked(file.read(columns, use_threads=False), columns)
+            return rows
+
+        return self._again_while_files_vanish(read)
+
+    def _load(self, name: str, time: str) -> None:
+        """Hold the row groups of a file that may have an instant of this time."""
+        with self._opened(name) as file:
+            self._groups.note(name, _bounds(file.metadata))
+            for number in self._groups.numbers(name, time):
+                table = file.read_row_group(number, list(_CONTENT), use_threads=False)
+                self._groups.hold(name, number, _checked(table, _CONTENT), table.nbytes)
+
+    @contextmanager
+    def _opened(self, name: str) -> Iterator[pq.ParquetFile]:
+        """Open a history file, and name it in what reading it meets."""
+        path = f"{self._folder}/{name}"
+        full = f"{self._storage.base_path}/{path}"
+        try:
+            with self._storage.open_input(path, FileKind.ARCHIVE) as file:
+                yield pq.ParquetFile(file)
+        except (pa.ArrowException, MemoryError, OSError, TypeError, ValueError) as exc:
+            if isinstance(exc, OSError) and exc.errno is not None:
+                raise StorageUnavailableError(f"{full}: {exc.strerror or exc}") from exc
+            # Arrow says of damaged pages and lengths what it says of a disk or a full memory.
+            raise CorruptMetadataError(f"{full} is no history file: {exc}") from exc
+
+    def _files(self, start: str, end: str) -> list[str]:
+        """Return the names of the files that count and may hold instants of [start, end)."""
+        if self._names is None:
+            self._names = self._manifest()
+        return [name for name in self._names if _may_hold(name, start, end)]
+
+    def _again_while_files_vanish(self, read: Callable[[], T]) -> T:
+        missing: PathNotFoundError | None = None
+        for _ in range(_ATTEMPTS):
+            try:
+                return read()
+            except PathNotFoundError as exc:  # merged into another since the manifest was read
+                missing, self._names = exc, None
+        folder = f"{self._storage.base_path}/{self._folder}"
+        raise CorruptMetadataError(
+            f"{folder} names a file that isn't there: {missing}"
+        ) from missing
+
+    def _manifest(self) -> list[str]:
+        """Read the names of the files that count."""
+        version = self._version()
+        if version is None:
+            return []
+        path = f"{self._folder}/manifest_{version}"
+        data = self._storage.read(path, FileKind.ARCHIVE)
+        try:
+            names = [str(entry["fileName"]) for entry in json.loads(data)["files"]]
+            for name in names:
+                checked_path(f"{self._folder}/{name}")
+        except (ValueError, KeyError, TypeError, RecursionError) as exc:
+            raise CorruptMetadataError(
+                f"{self._storage.base_path}/{path} ({len(data)} bytes) is no manifest: {exc!r}"
+            ) from exc
+        return names
+
+    def _version(self) -> int | None:
+        """Return the number of the manifest that counts, ``None`` when nothing was archived yet."""
+        try:
+            data = self._storage.read(f"{self._folder}/{_VERSION}", FileKind.ARCHIVE)
+            text = data.decode("ascii", "replace")
+            if _NUMBER.fullmatch(text.strip()):
+                return int(text)
+        except PathNotFoundError:
+            pass
+        # Its writer died between manifest and pointer: the newest manifest counts.
+        names = (_MANIFEST.fullmatch(entry.name) for entry in self._storage.list(self._folder))
+        return max((int(match[1]) for match in names if match is not None), default=None)
+
+
+class _RowGroups:
+    """Row groups of history files, the most recently used within a bound.
+
+    One is held in any case, however large.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._bounds: dict[str, Sequence[tuple[str, str]]] = {}
+        self._held: OrderedDict[tuple[str, int], tuple[Mapping[tuple[str, str], _Row], int]] = (
+            OrderedDict()
+        )
+
+    def note(self, name: str, bounds: Sequence[tuple[str, str]]) -> None:
+        """Take it that a file's row groups have instants within these times."""
+        self._bounds[name] = bounds
+
+    def numbers(self, name: str, time: str) -> list[int]:
+        """Return which row groups of a file may have an instant of this time."""
+        bounds = self._bounds.get(name, ())
+        return [number for number, (first, last) in enumerate(bounds) if first <= time <= last]
+
+    def is_missing(self, name: str, time: str) -> bool:
+        """Whether something of a file isn't held that may have an instant of this time."""
+        if name not in self._bounds:
+            return True
+        return any((name, number) not in self._held for number in self.numbers(name, time))
+
+    def hold(self, name: str, number: int, rows: Iterable[_Row], size: int) -> None:
+        """Hold a row group, and give up others if need be."""
+        by_key = {(row["instantTime"], row["action"]): row for row in rows}
+        self._held[name, number] = by_key, size
+        self._held.move_to_end((name, number))
+        while len(self._held) > 1 and sum(s for _, s in self._held.values()) > self._limit_bytes:
+            self._held.popitem(last=False)
+
+    def find(self, name: str, time: str, action: str) -> _Row | None:
+        """Return the row of an instant if it is held."""
+        for number in self.numbers(name, time):
+            held = self._held.get((name, number))
+            if held is not None and (time, action) in held[0]:
+                self._held.move_to_end((name, number))
+                return held[0][time, action]
+        return None
+
+
+def _may_hold(name: str, start: str, end: str) -> bool:
+    """Whether a file of this name may hold instants of [start, end)."""
+    match = _FILE.fullmatch(name)
+    return match is None or (match[1] < end and match[2] >= start)
+
+
+def _bounds(metadata: pq.FileMetaData) -> list[tuple[str, str]]:
+    """Return the first and last time that each row group may have."""
+    names = [metadata.schema.column(at).path for at in range(metadata.num_columns)]
+    at = names.index("instantTime") if "instantTime" in names else -1
+    found = []
+    for number in range(metadata.num_row_groups):
+        said = None if at < 0 else metadata.row_group(number).column(at).statistics
+        if said is not None and said.has_min_max and isinstance(said.min, str):
+            found.append((said.min, said.max))
+        else:
+            found.append(("", "~"))
+    return found
+
+
+def _checked(table: pa.Table, columns: Iterable[str]) -> list[_Row]:
+    """Return the rows of a table.
+
+    Raises:
+        TypeError: They aren't what a history file has in these columns.
+    """
+    found: list[_Row] = table.to_pylist()
+    types = [(name, _COLUMNS[name]) for name in columns]
+    for row in found:
+        for name, allowed in types:
+            if not isinstance(row.get(name), allowed):
+                raise TypeError(f"its {name} is {row.get(name)!r:.80}")
+    return found

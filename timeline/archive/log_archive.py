@@ -1,0 +1,150 @@
+"""The archive of table version 6: log files of Avro blocks, a record for each instant's state.
+
+A file ``.commits_.archive.<N>_<token>`` is a sequence of blocks (``timeline.encoding.log_block``);
+the content of each, all integers big-endian::
+
+    4  version        4  number of records, then (4 length, Avro bytes) each
+
+A crash between writing the archive and deleting what was archived leaves a state in the archive
+twice, and a merge of small files that was cut short leaves whole files twice: the last one counts.
+
+Source: Hudi 0.15.0 ``HoodieArchivedTimeline``, ``HoodieLogFileReader``, ``HoodieAvroDataBlock``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from timeline import instant as actions
+from timeline.encoding import avro
+from timeline.encoding.avro_binary import Cursor
+from timeline.encoding.log_block import AVRO_DATA, SCHEMA, LogBlock, read_blocks, take_int
+from timeline.errors import CorruptMetadataError, InstantNotFoundError
+from timeline.instant import Instant, State, completed_action
+from timeline.metadata import codec
+from timeline.metadata import instant_metadata as metadata
+from timeline.metadata import shape as _shapes
+from timeline.metadata.instant_metadata import CommitMetadata, InstantMetadata
+from timeline.storage.base import Storage
+from timeline.storage.read_limits import FileKind
+from timeline.timeline import Timeline
+
+_FILE: Final = re.compile(r"\.commits_\.archive\.(\d+)_.*")
+
+_BODIES: Final[Mapping[type, str]] = {
+    metadata.CleanMetadata: "hoodieCleanMetadata",
+    metadata.CleanerPlan: "hoodieCleanerPlan",
+    metadata.RollbackMetadata: "hoodieRollbackMetadata",
+    metadata.SavepointMetadata: "hoodieSavePointMetadata",
+    metadata.CompactionPlan: "hoodieCompactionPlan",
+    metadata.RequestedReplaceMetadata: "hoodieRequestedReplaceMetadata",
+    metadata.IndexCommitMetadata: "hoodieIndexCommitMetadata",
+}
+"""Where a record keeps what the instant's file said; restores and rollback plans aren't kept."""
+
+_Key = tuple[str, str, State]
+
+
+class LogArchive:
+    """The archived instants of a table of version 6, all read when it is made."""
+
+    def __init__(self, storage: Storage, folder: str) -> None:
+        self._folder = f"{storage.base_path}/{folder}"
+        self._records: dict[_Key, Mapping[str, Any]] = {}
+        instants = []
+        for path, size in _files(storage, folder):
+            source = f"{storage.base_path}/{path}"
+            data = storage.read(path, FileKind.ARCHIVE, size)
+            for instant, record in _entries(data, source):
+                self._records[_key(instant)] = record
+                instants.append(instant)
+        self.timeline = Timeline.of(instants)
+
+    def completion_times(self, start: str, end: str) -> Mapping[str, str]:
+        """Return requested → completion time of what completed, requested in [start, end)."""
+        return {
+            i.requested_time: i.completion_time or i.requested_time
+            for i in self.timeline.completed()
+            if start <= i.requested_time < end
+        }
+
+    def read(self, instant: Instant) -> InstantMetadata:
+        """Return what the file of an instant said; empty where the archive doesn't keep it.
+
+        Raises:
+            InstantNotFoundError: It isn't in the archive.
+        """
+        kind = codec.metadata_type(instant.action, instant.state)
+        return self._load(kind, instant)
+
+    def read_plan(self, instant: Instant) -> InstantMetadata:
+        """Return the plan of an instant; empty where the archive keeps none.
+
+        Raises:
+            InstantNotFoundError: It isn't in the archive.
+        """
+        requested = Instant(instant.requested_time, instant.action, State.REQUESTED)
+        return self._load(codec.plan_type(instant.action), requested)
+
+    def _load(self, kind: type[InstantMetadata], instant: Instant) -> InstantMetadata:
+        record = self._records.get(_key(instant))
+        if record is None:
+            raise InstantNotFoundError(f"{instant} is not in the archive {self._folder}")
+        body = record.get(_BODIES[kind]) if kind in _BODIES else None
+        if kind is CommitMetadata:
+            replaced = completed_action(instant.action) == actions.REPLACE_COMMIT
+            names = ("hoodieReplaceCommitMetadata", "HoodieInflightReplaceMetadata")
+            bodies = (record.get(name) for name in (names if replaced else ()))
+            body = next((b for b in bodies if b is not None), record.get("hoodieCommitMetadata"))
+        try:
+            return kind() if body is None else _shapes.load(kind, body)
+        except ValueError as exc:
+            raise CorruptMetadataError(f"{instant} in the archive {self._folder}: {exc}") from exc
+
+
+def _files(storage: Storage, folder: str) -> list[tuple[str, int]]:
+    """Return the archive's files and their sizes, in the order they were written."""
+    numbered = []
+    for entry in storage.list(folder):
+        match = _FILE.fullmatch(entry.name)
+        if match is not None:
+            numbered.append((int(match[1]), entry.name, entry.size))
+    return [(f"{folder}/{name}", size) for _, name, size in sorted(numbered)]
+
+
+def _entries(data: bytes, path: str) -> Iterator[tuple[Instant, Mapping[str, Any]]]:
+    for block in read_blocks(data, path):
+        try:
+            for record in _records_of(block):
+                yield _instant_of(record), record
+        except (ValueError, LookupError, TypeError) as exc:
+            raise CorruptMetadataError(
+                f"{path} ({len(data)} bytes) is no archive log at offset {block.offset}: {exc!r}"
+            ) from exc
+
+
+def _records_of(block: LogBlock) -> Iterator[Mapping[str, Any]]:
+    if block.kind != AVRO_DATA:
+        raise ValueError(f"a block of type {block.kind}")
+    content = Cursor(block.content)
+    content.take(4)  # the content's version: 1 to 3 are laid out alike but for compression
+    for _ in range(take_int(content)):
+        record = avro.read_record(block.header[SCHEMA], content.take(take_int(content)))
+        if not isinstance(record, dict):
+            raise TypeError(f"{type(record).__name__} where a record belongs")
+        yield record
+
+
+def _instant_of(record: Mapping[str, Any]) -> Instant:
+    state = State(record.get("actionState") or State.COMPLETED.value)
+    time, action = record["commitTime"], record["actionType"]
+    completed = record.get("stateTransitionTime") or time
+    if not all(isinstance(text, str) for text in (time, action, completed)):
+        raise TypeError(f"an instant {time!r} {action!r} {completed!r}")
+    return Instant(time, action, state, completed)
+
+
+def _key(instant: Instant) -> _Key:
+    return (instant.requested_time, completed_action(instant.action), instant.state)

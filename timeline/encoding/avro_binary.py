@@ -1,0 +1,284 @@
+"""Avro's binary form in plain Python, for interpreters without fastavro (Spark's executors often).
+
+Covers what Hudi's records use: every type but fixed and enum, no codec. Values are fastavro's:
+records are dicts, unions the bare value. ``timeline.encoding.avro`` decides who does the work.
+
+Source: Avro 1.11 specification, "Binary encoding".
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from timeline.encoding.avro_bounds import record_names, values_in
+
+_LONG_BYTES: Final = 10
+"""The longest varint of 64 bits."""
+
+Reader = Callable[["Cursor"], Any]
+Writer = Callable[[bytearray, Any], None]
+Special = Callable[[Mapping[str, Any], Callable[[Any], Reader]], "Reader | None"]
+
+
+class Cursor:
+    """A position in bytes.
+
+    Attributes:
+        data: The bytes.
+        pos: How many of them were taken.
+        values_left: How many more values they may be decoded to.
+    """
+
+    __slots__ = ("data", "pos", "values_left")
+
+    def __init__(self, data: bytes, pos: int = 0) -> None:
+        self.data = data
+        self.pos = pos
+        self.values_left = values_in(len(data))
+
+    def count(self, values: int) -> None:
+        """Account for values, before they are decoded.
+
+        Raises:
+            ValueError: They are more than so many bytes may be.
+        """
+        self.values_left -= values
+        if self.values_left < 0:
+            raise ValueError(
+                f"more than {values_in(len(self.data))} values in {len(self.data)} bytes"
+            )
+
+    def take(self, n: int) -> bytes:
+        """Return the next ``n`` bytes.
+
+        Raises:
+            ValueError: There are fewer.
+        """
+        end = self.pos + n
+        if n < 0 or end > len(self.data):
+            raise ValueError(f"{n} bytes wanted at offset {self.pos} of {len(self.data)}")
+        taken = self.data[self.pos : end]
+        self.pos = end
+        return taken
+
+    def take_long(self) -> int:
+        """Return the next zigzag varint.
+
+        Raises:
+            ValueError: It ends too early, or is no number of 64 bits.
+        """
+        start, value, shift = self.pos, 0, 0
+        for byte in self.data[start : start + _LONG_BYTES]:
+            self.pos += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                if value >> 64:
+                    break
+                return (value >> 1) ^ -(value & 1)
+            shift += 7
+        raise ValueError(f"no number of 64 bits at offset {start} of {len(self.data)}")
+
+
+def put_long(out: bytearray, value: int) -> None:
+    """Append a zigzag varint."""
+    value = (value << 1) ^ (value >> 63)
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def reader_of(schema: Any, special: Special = lambda _, __: None) -> Reader:
+    """Return the function that reads a value of this schema.
+
+    Args:
+        schema: Parsed JSON.
+        special: Gets the schema of each record, and what makes readers of what is in it; returns
+            the record's reader, ``None`` for one that reads all fields.
+    """
+    return _readers(schema, {}, special)
+
+
+def writer_of(schema: Any) -> Writer:
+    """Return the function that appends a value of this schema; a missing field has its default."""
+    return _writers(schema, {})
+
+
+def _readers(schema: Any, named: dict[str, Reader], special: Special) -> Reader:
+    if isinstance(schema, list):
+        branches = [_readers(branch, named, special) for branch in schema]
+
+        def union(cursor: Cursor) -> Any:
+            index = cursor.take_long()
+            if not 0 <= index < len(branches):
+                raise ValueError(f"union branch {index} of {len(branches)}")
+            return branches[index](cursor)
+
+        return union
+    kind = schema["type"] if isinstance(schema, dict) else schema
+    if kind == "record":
+        return _record_reader(schema, named, special)
+    if kind == "array":
+        return _array_reader(_readers(schema["items"], named, special))
+    if kind == "map":
+        return _map_reader(_readers(schema["values"], named, special))
+    if isinstance(kind, (dict, list)):
+        return _readers(kind, named, special)
+    if kind in _READERS:
+        return _READERS[kind]
+    return lambda cursor: named[kind](cursor)  # a record may hold itself
+
+
+def _record_reader(schema: Mapping[str, Any], named: dict[str, Reader], special: Special) -> Reader:
+    fields: list[tuple[str, Reader]] = []
+
+    def read_of(kind: Any) -> Reader:
+        return _readers(kind, named, special)
+
+    def record(cursor: Cursor) -> dict[str, Any]:
+        cursor.count(len(fields))
+        return {name: read(cursor) for name, read in fields}
+
+    made = special(schema, read_of)
+    for name in record_names(schema):
+        named[name] = made or record
+    if made is None:
+        fields += [(field["name"], read_of(field["type"])) for field in schema["fields"]]
+    return made or record
+
+
+def _array_reader(read: Reader) -> Reader:
+    def array(cursor: Cursor) -> list[Any]:
+        items: list[Any] = []
+        while count := _block_count(cursor):
+            cursor.count(count)
+            items += [read(cursor) for _ in range(count)]
+        return items
+
+    return array
+
+
+def _map_reader(read: Reader) -> Reader:
+    def mapping(cursor: Cursor) -> dict[str, Any]:
+        items: dict[str, Any] = {}
+        while count := _block_count(cursor):
+            cursor.count(2 * count)
+            for _ in range(count):
+                key = _read_string(cursor)
+                items[key] = read(cursor)
+        return items
+
+    return mapping
+
+
+def _block_count(cursor: Cursor) -> int:
+    count = cursor.take_long()
+    if count < 0:  # then the block's size in bytes follows
+        cursor.take_long()
+    if abs(count) > len(cursor.data):
+        raise ValueError(f"a block of {count} items at offset {cursor.pos}")
+    return abs(count)
+
+
+def _read_string(cursor: Cursor) -> str:
+    return cursor.take(cursor.take_long()).decode()
+
+
+_READERS: Final[Mapping[str, Reader]] = {
+    "null": lambda _: None,
+    "boolean": lambda cursor: cursor.take(1) != b"\0",
+    "int": Cursor.take_long,
+    "long": Cursor.take_long,
+    "float": lambda cursor: struct.unpack("<f", cursor.take(4))[0],
+    "double": lambda cursor: struct.unpack("<d", cursor.take(8))[0],
+    "bytes": lambda cursor: cursor.take(cursor.take_long()),
+    "string": _read_string,
+}
+
+
+def _writers(schema: Any, named: dict[str, Writer]) -> Writer:
+    if isinstance(schema, list):
+        return _union_writer(schema, named)
+    kind = schema["type"] if isinstance(schema, dict) else schema
+    if kind == "record":
+        return _record_writer(schema, named)
+    if kind == "array":
+        write = _writers(schema["items"], named)
+
+        def array(out: bytearray, value: Any) -> None:
+            if value:
+                put_long(out, len(value))
+                for item in value:
+                    write(out, item)
+            out.append(0)
+
+        return array
+    if kind == "map":
+        write_value = _writers(schema["values"], named)
+
+        def mapping(out: bytearray, value: Any) -> None:
+            if value:
+                put_long(out, len(value))
+                for key, item in value.items():
+                    _write_bytes(out, key.encode())
+                    write_value(out, item)
+            out.append(0)
+
+        return mapping
+    if isinstance(kind, (dict, list)):
+        return _writers(kind, named)
+    if kind in _WRITERS:
+        return _WRITERS[kind]
+    return lambda out, value: named[kind](out, value)
+
+
+def _record_writer(schema: Mapping[str, Any], named: dict[str, Writer]) -> Writer:
+    fields: list[tuple[str, Any, Writer]] = []
+
+    def record(out: bytearray, value: Any) -> None:
+        for name, default, write in fields:
+            write(out, value.get(name, default))
+
+    for name in record_names(schema):
+        named[name] = record
+    fields += [
+        (field["name"], field.get("default"), _writers(field["type"], named))
+        for field in schema["fields"]
+    ]
+    return record
+
+
+def _union_writer(branches: list[Any], named: dict[str, Writer]) -> Writer:
+    """Return the writer of null and one other type, in either order: Hudi's plans have no other."""
+    if len(branches) != 2 or "null" not in branches:
+        raise ValueError(f"a union of {len(branches)} types can't be written")
+    null = branches.index("null")
+    write = _writers(branches[1 - null], named)
+
+    def union(out: bytearray, value: Any) -> None:
+        if value is None:
+            put_long(out, null)
+        else:
+            put_long(out, 1 - null)
+            write(out, value)
+
+    return union
+
+
+def _write_bytes(out: bytearray, value: bytes) -> None:
+    put_long(out, len(value))
+    out += value
+
+
+_WRITERS: Final[Mapping[str, Writer]] = {
+    "null": lambda _out, _value: None,
+    "boolean": lambda out, value: out.append(bool(value)),
+    "int": put_long,
+    "long": put_long,
+    "float": lambda out, value: out.extend(struct.pack("<f", value)),
+    "double": lambda out, value: out.extend(struct.pack("<d", value)),
+    "bytes": _write_bytes,
+    "string": lambda out, value: _write_bytes(out, value.encode()),
+}

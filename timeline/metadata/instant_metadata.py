@@ -1,0 +1,346 @@
+"""What an instant's files say, as frozen values: one class for each of Hudi's records.
+
+Field names are Hudi's in snake case; ``timeline.metadata.codec`` turns bytes into these values and
+back. Paths and names are as they are on storage. Unknown fields of newer writers are dropped when
+read.
+
+Source: Hudi 1.2.0 ``org.apache.hudi.avro.model``, ``HoodieCommitMetadata``, ``HoodieWriteStat``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+NULL_COMMIT = "null"
+"""What ``WriteStat.prev_commit`` holds for a new file group: the text, not a null."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteStat:
+    """What one write did to one file. Sizes in bytes, counts in records.
+
+    Attributes:
+        path: Relative to the base path: partition, slash, file name.
+        prev_commit: Instant of the base file that this one supersedes, or ``"null"``.
+        prev_base_file: Name of that base file (written by 1.x for updates on copy-on-write).
+        cdc_stats: Path of each CDC log file → its size.
+        log_files: Names: in version 6 all logs of the slice, later the new one only.
+    """
+
+    file_id: str | None = None
+    path: str | None = None
+    prev_commit: str | None = NULL_COMMIT
+    num_writes: int = 0
+    num_deletes: int = 0
+    num_update_writes: int = 0
+    num_inserts: int = 0
+    total_write_bytes: int = 0
+    total_write_errors: int = 0
+    partition_path: str | None = None
+    file_size_in_bytes: int = 0
+    prev_base_file: str | None = None
+    total_log_records: int = 0
+    total_log_files: int = 0
+    total_log_blocks: int = 0
+    total_updated_records_compacted: int = 0
+    log_version: int | None = None
+    log_offset: int | None = None
+    base_file: str | None = None
+    log_files: tuple[str, ...] | None = None
+    cdc_stats: Mapping[str, int] | None = None
+    min_event_time: int | None = None
+    max_event_time: int | None = None
+    total_create_time: int = 0
+    total_upsert_time: int = 0
+    total_scan_time: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CommitMetadata:
+    """What a commit or delta commit (or a completed compaction) wrote.
+
+    Attributes:
+        partition_to_write_stats: Partition path → the stats of the files written there.
+        extra_metadata: ``schema`` holds the table's Avro schema; the rest is the writer's.
+        operation_type: Hudi's ``WriteOperationType``: ``UPSERT``, ``INSERT``, ...
+        compacted: Whether a compaction wrote it.
+        partition_to_replace_file_ids: Partition path → file ids that this instant replaces; empty
+            but for replacecommits.
+    """
+
+    partition_to_write_stats: Mapping[str, tuple[WriteStat, ...]] = field(default_factory=dict)
+    extra_metadata: Mapping[str, str] = field(default_factory=dict)
+    operation_type: str = "UNKNOWN"
+    compacted: bool = False
+    partition_to_replace_file_ids: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ActionInstant:
+    """An instant as the cleaner's plan names it."""
+
+    timestamp: str
+    action: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class CleanFileInfo:
+    """A file to be deleted: full path or URI."""
+
+    file_path: str
+    is_bootstrap_base_file: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CleanerPlan:
+    """What a clean is going to delete."""
+
+    earliest_instant_to_retain: ActionInstant | None = None
+    last_completed_commit_timestamp: str = ""
+    policy: str = "KEEP_LATEST_COMMITS"
+    file_paths_to_be_deleted_per_partition: Mapping[str, tuple[CleanFileInfo, ...]] = field(
+        default_factory=dict
+    )
+    files_to_be_deleted_per_partition: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    partitions_to_be_deleted: tuple[str, ...] = ()
+    extra_metadata: Mapping[str, str] = field(default_factory=dict)
+    version: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class CleanPartitionMetadata:
+    """What a clean deleted in one partition: file names (full paths in version 1 records)."""
+
+    partition_path: str
+    policy: str = "KEEP_LATEST_COMMITS"
+    delete_path_patterns: tuple[str, ...] = ()
+    success_delete_files: tuple[str, ...] = ()
+    failed_delete_files: tuple[str, ...] = ()
+    is_partition_deleted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CleanMetadata:
+    """What a clean deleted. ``earliest_commit_to_retain`` may be empty."""
+
+    start_clean_time: str = ""
+    time_taken_in_millis: int = 0
+    total_files_deleted: int = 0
+    earliest_commit_to_retain: str = ""
+    last_completed_commit_timestamp: str = ""
+    partition_metadata: Mapping[str, CleanPartitionMetadata] = field(default_factory=dict)
+    bootstrap_partition_metadata: Mapping[str, CleanPartitionMetadata] = field(default_factory=dict)
+    extra_metadata: Mapping[str, str] = field(default_factory=dict)
+    version: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class InstantInfo:
+    """An instant as rollback and restore records name it."""
+
+    commit_time: str
+    action: str
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackRequest:
+    """Files to be deleted for one file group; absolute paths without scheme."""
+
+    partition_path: str
+    file_id: str = ""
+    latest_base_instant: str = ""
+    files_to_be_deleted: tuple[str, ...] = ()
+    log_blocks_to_be_deleted: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackPlan:
+    """What a rollback is going to undo."""
+
+    instant_to_rollback: InstantInfo | None = None
+    rollback_requests: tuple[RollbackRequest, ...] = ()
+    version: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackPartitionMetadata:
+    """What a rollback did in one partition; full paths.
+
+    Attributes:
+        rollback_log_files: Path of each log file holding a rollback command block → its size.
+        log_files_from_failed_commit: Path of each log of the rolled-back commit that stays → its
+            size.
+    """
+
+    partition_path: str
+    success_delete_files: tuple[str, ...] = ()
+    failed_delete_files: tuple[str, ...] = ()
+    rollback_log_files: Mapping[str, int] = field(default_factory=dict)
+    log_files_from_failed_commit: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackMetadata:
+    """What a rollback did."""
+
+    start_rollback_time: str = ""
+    time_taken_in_millis: int = 0
+    total_files_deleted: int = 0
+    commits_rollback: tuple[str, ...] = ()
+    partition_metadata: Mapping[str, RollbackPartitionMetadata] = field(default_factory=dict)
+    instants_rollback: tuple[InstantInfo, ...] = ()
+    version: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RestorePlan:
+    """What a restore is going to undo, newest first."""
+
+    instants_to_rollback: tuple[InstantInfo, ...] = ()
+    savepoint_to_restore_timestamp: str | None = None
+    version: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreMetadata:
+    """What a restore did: rolled-back time → the rollbacks run for it."""
+
+    start_restore_time: str = ""
+    time_taken_in_millis: int = 0
+    instants_to_rollback: tuple[str, ...] = ()
+    restore_metadata: Mapping[str, tuple[RollbackMetadata, ...]] = field(default_factory=dict)
+    restore_instant_info: tuple[InstantInfo, ...] = ()
+    version: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SavepointPartitionMetadata:
+    """The files of one partition that a savepoint protects: names."""
+
+    partition_path: str
+    savepoint_data_file: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SavepointMetadata:
+    """What a savepoint protects. ``savepointed_at`` is milliseconds since the epoch."""
+
+    savepointed_by: str = ""
+    savepointed_at: int = 0
+    comments: str = ""
+    partition_metadata: Mapping[str, SavepointPartitionMetadata] = field(default_factory=dict)
+    version: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionPlanOperation:
+    """One file group in a compaction plan.
+
+    Attributes:
+        delta_file_paths: Names of the logs in version 2 plans, full paths in version 1.
+        data_file_path: Name (or path) of the base file, ``None`` when the slice has only logs.
+    """
+
+    base_instant_time: str
+    file_id: str
+    partition_path: str
+    delta_file_paths: tuple[str, ...] = ()
+    data_file_path: str | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    bootstrap_file_path: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionPlan:
+    """What a compaction or log compaction is going to merge."""
+
+    operations: tuple[CompactionPlanOperation, ...] = ()
+    extra_metadata: Mapping[str, str] = field(default_factory=dict)
+    version: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class SliceInfo:
+    """One input slice of a clustering plan; paths may be full URIs."""
+
+    file_id: str
+    partition_path: str
+    data_file_path: str | None = None
+    delta_file_paths: tuple[str, ...] = ()
+    bootstrap_file_path: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusteringGroup:
+    """File groups that are clustered together."""
+
+    slices: tuple[SliceInfo, ...] = ()
+    num_output_file_groups: int = 1
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    extra_metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusteringPlan:
+    """What a clustering is going to rewrite."""
+
+    input_groups: tuple[ClusteringGroup, ...] = ()
+    strategy_class_name: str | None = None
+    strategy_params: Mapping[str, str] = field(default_factory=dict)
+    extra_metadata: Mapping[str, str] = field(default_factory=dict)
+    preserve_hoodie_metadata: bool = False
+    version: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedReplaceMetadata:
+    """What a requested replacecommit or clustering says; only the latter has a plan."""
+
+    operation_type: str | None = None
+    clustering_plan: ClusteringPlan | None = None
+    extra_metadata: Mapping[str, str] = field(default_factory=dict)
+    version: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class IndexPartitionInfo:
+    """One partition of the metadata table that is being indexed."""
+
+    metadata_partition_path: str | None = None
+    index_upto_instant: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IndexPlan:
+    """What an indexing is going to build."""
+
+    index_partition_infos: tuple[IndexPartitionInfo, ...] = ()
+    version: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class IndexCommitMetadata:
+    """What an indexing built."""
+
+    operation_type: str | None = None
+    index_partition_infos: tuple[IndexPartitionInfo, ...] = ()
+    version: int = 1
+
+
+InstantMetadata = (
+    CommitMetadata
+    | CleanerPlan
+    | CleanMetadata
+    | RollbackPlan
+    | RollbackMetadata
+    | RestorePlan
+    | RestoreMetadata
+    | SavepointMetadata
+    | CompactionPlan
+    | RequestedReplaceMetadata
+    | IndexPlan
+    | IndexCommitMetadata
+)
+"""Any of the values that an instant's file can hold."""

@@ -1,0 +1,213 @@
+"""Turns the frozen values of ``instant_metadata`` into the records that Hudi writes, and back.
+
+What to do follows from each class's type hints, worked out once: a field ``num_writes: int`` is
+``numWrites`` in the record, ``tuple`` is an array, ``Mapping`` a map, a class of that module a
+record. A null is ``None`` where the field may be that; else it is, like a missing field, the
+value's default or the empty value of its type. The few fields whose name or place differs are
+listed in ``_NAMES`` and ``_NESTED``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import typing
+from collections.abc import Callable, Hashable, Mapping
+from functools import cache
+from typing import Any, Final, TypeVar, cast
+
+from timeline.metadata import instant_metadata as metadata
+
+T = TypeVar("T")
+
+_NAMES: Final[Mapping[tuple[type, str], str]] = {
+    (metadata.RollbackPlan, "rollback_requests"): "RollbackRequests",
+    (metadata.WriteStat, "total_log_files"): "totalLogFilesCompacted",
+    (metadata.RestoreMetadata, "restore_metadata"): "hoodieRestoreMetadata",
+}
+_NESTED: Final[Mapping[tuple[type, str], str]] = {
+    (metadata.WriteStat, "total_create_time"): "runtimeStats",
+    (metadata.WriteStat, "total_upsert_time"): "runtimeStats",
+    (metadata.WriteStat, "total_scan_time"): "runtimeStats",
+    (metadata.ClusteringPlan, "strategy_class_name"): "strategy",
+    (metadata.ClusteringPlan, "strategy_params"): "strategy",
+}
+"""Fields that the record keeps one level deeper, and under which name."""
+
+_Convert = Callable[[Any], Any]
+_Make = Callable[[], Any]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Field:
+    """How one field of a value stands in its record."""
+
+    attribute: str
+    name: str
+    nested: str | None
+    load: _Convert
+    dump: _Convert
+    if_null: _Make
+    if_missing: _Make
+
+
+def load(kind: type[T], record: Any) -> T:
+    """Return the value that a record stands for.
+
+    Raises:
+        ValueError: A field holds something of another type.
+    """
+    _check(record, dict)
+    values: dict[str, Any] = {}
+    name = ""
+    try:
+        for attribute, name, nested, loads, if_null, if_missing in _loaders(cast(Hashable, kind)):
+            source = record if nested is None else _nested(record, nested)
+            found = source.get(name, dataclasses.MISSING)
+            if found is dataclasses.MISSING:
+                values[attribute] = if_missing()
+            elif found is None:
+                values[attribute] = if_null()
+            else:
+                values[attribute] = loads(found)
+    except ValueError as exc:
+        raise ValueError(f"{name}: {exc}") from exc
+    return kind(**values)
+
+
+def _nested(record: dict[str, Any], name: str) -> dict[str, Any]:
+    found = record.get(name)
+    if found is None:
+        return {}
+    _check(found, dict)
+    return cast("dict[str, Any]", found)
+
+
+def dump(value: Any) -> dict[str, Any]:
+    """Return the record that a value stands for."""
+    record: dict[str, Any] = {}
+    for field in _fields(cast(Hashable, type(value))):
+        target = record if field.nested is None else record.setdefault(field.nested, {})
+        found = getattr(value, field.attribute)
+        target[field.name] = None if found is None else field.dump(found)
+    return record
+
+
+@cache
+def _loaders(kind: Any) -> tuple[tuple[str, str, str | None, _Convert, _Make, _Make], ...]:
+    """Return what ``load`` needs of each field; of large commits it loads millions."""
+    return tuple(
+        (f.attribute, f.name, f.nested, f.load, f.if_null, f.if_missing) for f in _fields(kind)
+    )
+
+
+@cache
+def _fields(kind: Any) -> tuple[_Field, ...]:
+    hints = typing.get_type_hints(kind)
+    return tuple(_field_of(kind, field, hints[field.name]) for field in dataclasses.fields(kind))
+
+
+def _field_of(kind: type, field: dataclasses.Field[Any], hint: Any) -> _Field:
+    key = (kind, field.name)
+    optional = type(None) in typing.get_args(hint)
+    if optional:
+        (hint,) = (arg for arg in typing.get_args(hint) if arg is not type(None))
+    loads, dumps, empty = _converters(hint)
+    if_missing: _Make = empty
+    if field.default is not dataclasses.MISSING:
+        default = field.default
+        if_missing = lambda: default  # noqa: E731
+    elif field.default_factory is not dataclasses.MISSING:
+        if_missing = field.default_factory
+    return _Field(
+        attribute=field.name,
+        name=_NAMES.get(key, _camel(field.name)),
+        nested=_NESTED.get(key),
+        load=loads,
+        dump=dumps,
+        if_null=(lambda: None) if optional else if_missing,
+        if_missing=if_missing,
+    )
+
+
+def _converters(hint: Any) -> tuple[_Convert, _Convert, _Make]:
+    """Return how to load, how to dump, and how to make an empty value of a type."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is tuple:
+        return _tuple_converters(args[0])
+    if origin is not None and issubclass(origin, Mapping):
+        return _mapping_converters(args[1])
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        kind = hint
+        return (lambda record: load(kind, record)), dump, kind
+
+    return _SCALARS[hint], _itself, hint
+
+
+def _tuple_converters(item: Any) -> tuple[_Convert, _Convert, _Make]:
+    load_item, dump_item, _ = _converters(item)
+
+    def loads(found: Any) -> tuple[Any, ...]:
+        _check(found, list)
+        return tuple(load_item(each) for each in found if each is not None)
+
+    return loads, (lambda value: [dump_item(each) for each in value]), tuple
+
+
+def _mapping_converters(item: Any) -> tuple[_Convert, _Convert, _Make]:
+    load_item, dump_item, _ = _converters(item)
+
+    def loads(found: Any) -> dict[str, Any]:
+        _check(found, dict)
+        return {_text(key): load_item(each) for key, each in found.items() if each is not None}
+
+    return loads, (lambda value: {k: dump_item(each) for k, each in value.items()}), dict
+
+
+def _check(found: Any, kind: type) -> None:
+    """Refuse what isn't of a kind."""
+    if type(found) is not kind:
+        raise ValueError(f"{type(found).__name__} where {kind.__name__} belongs")
+
+
+def _text(found: Any) -> Any:
+    _check(found, str)
+    if not found.isascii():
+        found.encode()  # JSON has halves of characters, which Hudi's records can't hold
+    return found
+
+
+def _integer(found: Any) -> Any:
+    _check(found, int)  # a boolean is none
+    if not _LEAST <= found <= _MOST:  # JSON has such numbers
+        raise ValueError(f"a number of {found.bit_length()} bits where 64 are")
+    return found
+
+
+def _number(found: Any) -> Any:
+    if type(found) is not int:
+        _check(found, float)
+    return found
+
+
+def _truth(found: Any) -> Any:
+    _check(found, bool)
+    return found
+
+
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+
+_SCALARS: Final[Mapping[type, _Convert]] = {
+    bool: _truth,
+    float: _number,
+    int: _integer,
+    str: _text,
+}
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _camel(name: str) -> str:
+    return re.sub(r"_(\w)", lambda match: match[1].upper(), name)

@@ -1,0 +1,81 @@
+"""``.hoodie_partition_metadata``: the file that makes a directory a partition.
+
+Hudi's readers find partitions by it: rows in a directory without it are not read, and nothing is
+said. It is written once, before the partition's first data file, and never changed.
+
+Source: Hudi 1.2.0 ``HoodiePartitionMetadata``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from timeline.encoding.java_properties import format_properties, parse_properties
+from timeline.errors import AlreadyExistsError, CorruptMetadataError, PathNotFoundError
+from timeline.storage.base import Storage
+from timeline.storage.read_limits import FileKind
+
+FILE_NAME: Final = ".hoodie_partition_metadata"
+_TIME: Final = "commitTime"
+_DEPTH: Final = "partitionDepth"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMetadata:
+    """What the file says.
+
+    Attributes:
+        commit_time: Requested time of the instant that made the partition.
+        depth: Number of segments of the partition's path; 0 in a table without partitions.
+    """
+
+    commit_time: str
+    depth: int
+
+
+def depth_of(partition: str) -> int:
+    """Return the number of segments of a partition path."""
+    return len(partition.split("/")) if partition else 0
+
+
+def write_partition_metadata(storage: Storage, partition: str, commit_time: str) -> bool:
+    """Make ``partition`` a partition; return whether it wasn't one before.
+
+    Args:
+        storage: The table's storage.
+        partition: Path under the base path, ``""`` for a table without partitions.
+        commit_time: Requested time of the instant that writes there.
+
+    Cost: one create; a partition already made is noticed by its failing.
+    """
+    properties = {_TIME: commit_time, _DEPTH: str(depth_of(partition))}
+    try:
+        storage.create(_path(partition), format_properties(properties, "partition metadata"))
+    except AlreadyExistsError:
+        return False
+    return True
+
+
+def read_partition_metadata(storage: Storage, partition: str) -> PartitionMetadata | None:
+    """Return what a partition's file says, ``None`` where there is none.
+
+    Raises:
+        CorruptMetadataError: It can't be read.
+    """
+    path = _path(partition)
+    try:
+        data = storage.read(path, FileKind.PROPERTIES)
+    except PathNotFoundError:
+        return None
+    try:
+        properties = parse_properties(data)
+        return PartitionMetadata(properties[_TIME], int(properties[_DEPTH]))
+    except (ValueError, KeyError) as exc:
+        raise CorruptMetadataError(
+            f"{storage.base_path}/{path} ({len(data)} bytes) is no partition metadata: {exc!r}"
+        ) from exc
+
+
+def _path(partition: str) -> str:
+    return f"{partition}/{FILE_NAME}" if partition else FILE_NAME
