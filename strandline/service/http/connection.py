@@ -266,7 +266,10 @@ class ServiceProtocol(asyncio.Protocol):
     def _refuse(self, refused: RefusedError) -> None:
         """Say why no more is taken, after what was asked before; then end."""
         self._reception.counts[f"refused_{refused.status}"] += 1
-        words = refused.words or failure(refused.status, refused.message).last_words()
+        with_body = self._incoming.parser.get_method() != b"HEAD"
+        words = refused.words or failure(refused.status, refused.message).last_words(
+            with_body=with_body
+        )
         # A body too long, or too late, of a request that has its answer: nothing is added to that.
         incoming = self._incoming
         if incoming.receiving and incoming.taken:

@@ -1,8 +1,8 @@
 """The rules that every request's head is held to, before anything else looks at the request.
 
 They are applied on the loop as soon as the headers are complete, whichever way the answer would
-take and whatever body may follow: what isn't admitted costs no thread and no framework, and less
-than an answer. Whoever breaks one is answered from ready bytes, and the connection ends.
+take and whatever body may follow: what isn't admitted costs no thread and no framework. A request
+that breaks one is answered from ready bytes, and its connection ends.
 
 * Two ``Authorization`` headers, or two ``Host`` headers, are 400: proxies and servers disagree on
   which one counts, so neither does. HTTP/1.1 without ``Host`` is 400 (RFC 9112, section 3.2);

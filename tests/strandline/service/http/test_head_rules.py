@@ -88,6 +88,14 @@ def test_http_1_1_names_its_host_once(server: ServiceServer, method: str, target
         assert (answer.status, answer.body) == (400, b"more than one Host header")
 
 
+def test_a_refusal_of_head_has_no_body(server: ServiceServer) -> None:
+    with RawConnection(server.port) as raw:
+        raw.socket.sendall(head("HEAD", "/healthz"))
+        told = raw.rest()
+    assert told.startswith(b"HTTP/1.1 400 ")
+    assert told.endswith(b"\r\n\r\n")
+
+
 @pytest.mark.parametrize("lines", [(), ("Host: h",)])
 def test_probes_of_http_1_0_need_no_host(server: ServiceServer, lines: tuple[str, ...]) -> None:
     greeted = last(server, head("GET", "/", *lines, version="1.0"))
