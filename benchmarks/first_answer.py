@@ -21,7 +21,7 @@ from fsview.store.stores import StoreOptions
 from strandline.service.http.server import ServiceServer
 from strandline.service.http.server_options import ServerOptions
 from strandline.service.process.options import PartsOptions
-from strandline.service.process.service import Parts
+from strandline.service.process.parts import Parts
 
 IMPORTED_LATER = ("rocksdict", "uvloop", "fastavro")
 """What the service imports as it starts, where it is installed."""

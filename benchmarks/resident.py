@@ -16,7 +16,7 @@ from pathlib import Path
 
 from fsview.store.base import StoredChunk
 from fsview.store.budget import Budget
-from fsview.store.spill.heap import share_heap
+from fsview.store.spill.malloc_trim import share_heap
 from fsview.store.spill.store import SpillableStore, SpillArea
 
 TIMES = 10

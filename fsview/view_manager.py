@@ -3,7 +3,7 @@
 A table is opened when it is first asked for, under any spelling of its base path, and only below a
 root that whoever runs the service allowed. A base path is compared by its text first, and then link
 by link: nothing outside of the roots is looked at. What it resolved to is opened, and its storage
-takes no way past the roots later either (``timeline.storage.local_places``).
+takes no way past the roots later either (``timeline.storage.local_path``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fsview.table_view import RETAINED_SNAPSHOTS, TableView
 from timeline.clock import Clock
 from timeline.errors import InputError, RootNotAllowedError, StorageUnavailableError
 from timeline.storage.base import Storage
-from timeline.storage.local_places import resolve
+from timeline.storage.local_path import resolve
 from timeline.storage.open import open_storage
 from timeline.storage.table_id import TableId, is_relative
 from timeline.table.config import read_table_config

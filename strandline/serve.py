@@ -16,18 +16,18 @@ from typing import Any, TypeVar
 
 import click
 
-from fsview.store.spill.heap import share_heap
+from fsview.store.spill.malloc_trim import share_heap
 from fsview.store.stores import StoreOptions
 from strandline.service.http.authorization import parse_networks, read_token_file
-from strandline.service.http.limit import allow_open_files, collect_garbage_seldom
+from strandline.service.http.limits import allow_open_files, collect_garbage_seldom
 from strandline.service.http.server import ServiceServer
 from strandline.service.http.server_options import ServerOptions
 from strandline.service.http.tls import server_context
 from strandline.service.log_format import escaped, event, log_to
 from strandline.service.process.child_main import own_stdout, run_child
 from strandline.service.process.options import PartsOptions
-from strandline.service.process.service import Parts
-from strandline.settings.serve import (
+from strandline.service.process.parts import Parts
+from strandline.settings.command_line import (
     FLAGS,
     HOST,
     LOG_FORMAT,
@@ -42,7 +42,7 @@ from strandline.settings.serve import (
 from strandline.settings.service import ADMIT_NETWORKS, SPILL_DIR
 from strandline.settings.setting import shortened
 from strandline.settings.sources import ServeSettings
-from strandline.settings.store import store_options
+from strandline.settings.view_store import store_options
 from timeline.errors import ConfigError, StoreError, StrandlineError
 from timeline.storage.open import require_driver
 from timeline.storage.table_id import TableId

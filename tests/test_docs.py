@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from strandline.settings.serve import FLAGS, SERVE_SETTINGS
+from strandline.settings.command_line import FLAGS, SERVE_SETTINGS
 from strandline.settings.setting import Scope
 from strandline.settings.sources import variable
 from tests.kit import reference

@@ -6,7 +6,7 @@ when).
 Order of things in a load, which its soundness rests on: the files are looked for *before* the
 timeline, so whatever a writer did to a listing is on the timeline by the time it is looked at, as a
 completed instant (applied once more: that changes nothing) or as a pending plan (whose files come
-in as ghosts). What happens after that look is followed (``fsview.load.arrival``), so that a writer
+in as ghosts). What happens after that look is followed (``fsview.load.catch_up``), so that a writer
 who doesn't wait makes nobody list twice.
 """
 
@@ -17,11 +17,11 @@ from dataclasses import replace
 from functools import partial
 
 from fsview.files.partition import PartitionVersion
-from fsview.load.arrival import Arrived, Found, arrived
+from fsview.load.catch_up import Arrived, Found, arrived
 from fsview.load.listing import folders_below, is_partition, list_partition
 from fsview.load.missing_partitions import STRAYS, Strays, may_be_path
 from fsview.load.source_choice import Bootstrap, Loaded
-from fsview.load.timeline_look import look
+from fsview.load.timeline_at_load import look
 from fsview.single_flight import Shared, SharedLoads
 from fsview.snapshot.plans import base_extensions
 from fsview.snapshot.snapshot import LoadedFiles, Snapshot

@@ -29,7 +29,7 @@ from fsview.store.base import Store
 from fsview.store.budget import Share
 from fsview.sync.branch import read_branch, shared_branch
 from fsview.sync.plan_reader import snapshot_of
-from fsview.sync.record import Resumed, SavedTable
+from fsview.sync.saved_state import Resumed, SavedTable
 from fsview.sync.timeline_diff import News, Reload, read_news
 from timeline.clock import Clock
 from timeline.completion import CompletionTimes

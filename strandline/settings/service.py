@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from fsview.store.stores import BUDGET_BYTES
 from fsview.table_view import RETAINED_SNAPSHOTS as KEPT_SNAPSHOTS
-from strandline.settings.read import READ_SETTINGS
+from strandline.settings.read_limits import READ_SETTINGS
 from strandline.settings.setting import Setting
 
 EMBED: Final = Setting(

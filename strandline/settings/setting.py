@@ -3,7 +3,7 @@
 Options reach us as text, as Spark, properties files, variables and flags give them;
 ``Settings.parse`` turns them into values once, at the door, and nothing below looks at raw options
 or into the environment. The rows are in ``strandline.settings.service``,
-``strandline.write.settings`` and ``strandline.settings.serve``.
+``strandline.write.settings`` and ``strandline.settings.command_line``.
 """
 
 from __future__ import annotations

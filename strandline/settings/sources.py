@@ -2,7 +2,7 @@
 
 A setting has up to three spellings:
 
-* its flag, as ``strandline.settings.serve.FLAGS`` has it;
+* its flag, as ``strandline.settings.command_line.FLAGS`` has it;
 * a variable of the environment: ``STRANDLINE_`` and the name in capitals with ``_`` for ``.``, less
   a leading ``strandline.``: ``STRANDLINE_SERVE_PORT``, ``STRANDLINE_HOODIE_FILESYSTEM_VIEW_TYPE``;
 * its name, in the file that ``--config`` names: Java's properties text, in UTF-8.
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
-from strandline.settings.serve import CONFIG, FLAGS
+from strandline.settings.command_line import CONFIG, FLAGS
 from strandline.settings.setting import Setting, Settings, masked, refusal
 from timeline.encoding.java_properties import parse_properties
 from timeline.errors import ConfigError

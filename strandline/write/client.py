@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from strandline.clean.policy import CleanSettings
 from strandline.clean.run import Cleaner, CleanResult
 from strandline.records.commit_history import CommitHistory
-from strandline.settings.read import read_limits
+from strandline.settings.read_limits import read_limits
 from strandline.write.embedded import EmbeddedService
 from strandline.write.engine import EngineContext
 from strandline.write.job import (

@@ -35,7 +35,7 @@ from tests.kit.memory_storage import MemoryStorage
 from tests.kit.small_table import SmallTable
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import FileInfo
-from timeline.storage.faults import Effect
+from timeline.storage.fault_injection import Effect
 
 
 def test_a_megabyte_costs_a_call_as_do_a_thousand_entries() -> None:

@@ -37,7 +37,7 @@ from tests.kit import golden
 from tests.kit.small_table import SmallTable
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import FileInfo
-from timeline.storage.faults import Effect
+from timeline.storage.fault_injection import Effect
 
 VERSIONS = pytest.mark.parametrize("version", [6, 9])
 

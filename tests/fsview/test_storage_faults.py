@@ -29,7 +29,7 @@ from tests.kit.troubled_storage import (
     steps_of,
 )
 from timeline.errors import StorageUnavailableError
-from timeline.storage.faults import Effect
+from timeline.storage.fault_injection import Effect
 
 SYNCS = {"sync, before": Effect.ERROR_BEFORE, "sync, after": Effect.ERROR_AFTER}
 STARTS = {"start, before": Effect.ERROR_BEFORE, "start, after": Effect.ERROR_AFTER}

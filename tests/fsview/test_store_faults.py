@@ -17,7 +17,7 @@ import pytest
 from fsview.check.rebuild import differences_from_rebuilt
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
-from fsview.store.rocksdb.store_place import StorePlace
+from fsview.store.rocksdb.store_directory import StorePlace
 from fsview.table_view import TableView
 from tests.fsview.lasting_store import Kept, LastingStore
 from tests.fsview.store.test_rocksdb_faults import CASES, DAMAGES

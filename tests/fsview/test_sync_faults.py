@@ -20,7 +20,7 @@ from timeline.errors import (
     ViewBehindError,
 )
 from timeline.instant import Instant
-from timeline.storage.faults import Effect, Fault, FaultyStorage
+from timeline.storage.fault_injection import Effect, Fault, FaultyStorage
 
 
 def a_table(version: int = 9) -> SmallTable:

@@ -28,7 +28,7 @@ from tests.kit.troubled_storage import (
     steps_of,
 )
 from timeline.errors import StorageUnavailableError, ViewBehindError
-from timeline.storage.faults import Effect
+from timeline.storage.fault_injection import Effect
 
 READERS = 6
 PATIENCE_S = 60.0

@@ -25,7 +25,7 @@ from timeline.metadata.instant_metadata import (
     CleanPartitionMetadata,
 )
 from timeline.storage.base import Storage
-from timeline.storage.faults import Effect, Fault, FaultyStorage
+from timeline.storage.fault_injection import Effect, Fault, FaultyStorage
 
 WIDE = [f"p{number:02d}" for number in range(LEAST_CALLS + 6)]
 """Partitions of a table that is dear to list."""

@@ -16,7 +16,7 @@ from strandline.service.http.connection_registry import HotAnswers
 from strandline.service.http.server import ServiceServer
 from strandline.service.http.server_options import ServerOptions
 from strandline.service.process.options import PartsOptions
-from strandline.service.process.service import Parts
+from strandline.service.process.parts import Parts
 from tests.kit import golden
 from timeline.storage.base import Storage
 from timeline.storage.open import open_storage

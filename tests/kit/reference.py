@@ -20,8 +20,8 @@ from strandline.__main__ import main as command_line
 from strandline.clean.policy import CLEAN_SETTINGS
 from strandline.serve import SettingOption
 from strandline.service.process.options import PartsOptions
-from strandline.service.process.service import Parts
-from strandline.settings.serve import SERVE_SETTINGS
+from strandline.service.process.parts import Parts
+from strandline.settings.command_line import SERVE_SETTINGS
 from strandline.settings.service import SERVICE_SETTINGS
 from strandline.settings.setting import Setting
 from strandline.write.settings import ALIASES, WRITE_SETTINGS

@@ -27,7 +27,7 @@ from timeline.errors import PathNotFoundError, StorageUnavailableError, ViewBehi
 from timeline.metadata.codec import encode
 from timeline.metadata.instant_metadata import CleanMetadata, SavepointMetadata
 from timeline.storage.base import FileInfo, Storage, StorageCalls
-from timeline.storage.faults import Effect, Fault
+from timeline.storage.fault_injection import Effect, Fault
 
 T = TypeVar("T")
 

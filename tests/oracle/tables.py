@@ -16,7 +16,7 @@ from fsview.table_view import TableView
 from strandline import WriteClient
 from strandline.write.engine import LocalEngine
 from tests.oracle.hudi import Rows, rows_of
-from timeline.storage.faults import Crash, Effect, Fault, FaultyStorage
+from timeline.storage.fault_injection import Crash, Effect, Fault, FaultyStorage
 from timeline.storage.open import open_storage
 
 SCHEMA = pa.schema(

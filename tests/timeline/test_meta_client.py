@@ -21,7 +21,7 @@ from timeline.metadata.instant_metadata import (
     RollbackPlan,
     WriteStat,
 )
-from timeline.storage.faults import Crash, Effect, Fault, FaultyStorage
+from timeline.storage.fault_injection import Crash, Effect, Fault, FaultyStorage
 from timeline.storage.local import LocalStorage
 from timeline.storage.table_id import TableId
 from timeline.table.config import TableConfig, write_table_config

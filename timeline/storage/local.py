@@ -12,7 +12,7 @@ A name at which nothing can be (too long, below a file, behind links that go in 
 one at which nothing is; only who means to make something there is told.
 
 A service's storage is confined to its roots: it reaches everything from open directories
-(``timeline.storage.local_places``), any other by its path.
+(``timeline.storage.local_path``), any other by its path.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import pyarrow as pa
 from timeline.errors import AlreadyExistsError, PathNotFoundError, StorageUnavailableError
 from timeline.storage import local_files as files
 from timeline.storage.base import FileInfo, Storage, StorageCalls, checked_path
-from timeline.storage.local_places import PlaceOf, opened_folder_of
+from timeline.storage.local_path import PlaceOf, opened_folder_of
 from timeline.storage.read_limits import DEFAULT_LIMITS, FileKind, ReadLimits
 from timeline.storage.table_id import local_path
 

@@ -1,12 +1,12 @@
 """``RocksStore``: the blobs and rows of a table in RocksDB, which outlive the process.
 
-One database a table (``fsview.store.rocksdb.layout``). A commit is one write batch in the log, so
+One database a table (``fsview.store.rocksdb.row_keys``). A commit is one write batch in the log, so
 kill -9 loses it as a whole or not at all. The log isn't flushed to the disk: a machine that loses
 power may forget its last commits.
 
 What isn't this table's store in this format, whole, is set aside
-(``fsview.store.rocksdb.store_place``). Damage that lets it open is noticed by a read, as RocksDB
-has a checksum for every block; then it is set aside when it is opened the next time.
+(``fsview.store.rocksdb.store_directory``). Damage that lets it open is noticed by a read, as
+RocksDB has a checksum for every block; then it is set aside when it is opened the next time.
 
 Source: org.apache.hudi.common.util.collection.RocksDBDAO, which deletes its directory at each start
 """
@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from fsview.store.base import Handle, Rows, Store, StoredChunk
-from fsview.store.rocksdb.compaction import Compactions
 from fsview.store.rocksdb.database import RocksDatabase
 from fsview.store.rocksdb.engine import RocksEngine
 from fsview.store.rocksdb.error import RocksError
-from fsview.store.rocksdb.layout import (
+from fsview.store.rocksdb.file_compaction import Compactions
+from fsview.store.rocksdb.row_keys import (
     ALL,
     HANDLES,
     MARKER,
@@ -41,7 +41,7 @@ from fsview.store.rocksdb.layout import (
     row_key,
     row_name,
 )
-from fsview.store.rocksdb.store_place import StorePlace
+from fsview.store.rocksdb.store_directory import StorePlace
 from timeline.errors import StoreError, StoreFullError, StoreLockedError
 from timeline.storage.table_id import TableId
 

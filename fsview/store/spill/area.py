@@ -23,8 +23,8 @@ from fsview.store.base import Handle
 from fsview.store.budget import Account, Budget
 from fsview.store.spill.blob_file import BlobFile, SpillFile
 from fsview.store.spill.blob_space import BlobSpace
-from fsview.store.spill.heap import HeapTrim
-from fsview.store.spill.index import BLOB_OVERHEAD_BYTES, SpillIndex, missing, resident_cost
+from fsview.store.spill.malloc_trim import HeapTrim
+from fsview.store.spill.residency import BLOB_OVERHEAD_BYTES, SpillIndex, missing, resident_cost
 from timeline.errors import StoreError, StoreFullError
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from typing import Any, Final, NewType
 from zlib import crc32
 
 from fsview.store.spill.blob_file import BlobFile
-from fsview.store.spill.extents import Extents
+from fsview.store.spill.free_space import Extents
 from timeline.errors import StoreError
 
 logger = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from fsview.store.base import Handle, Rows, Store, StoredChunk
 from fsview.store.spill.area import SpillArea
-from fsview.store.spill.index import NUMBER_BITS
+from fsview.store.spill.residency import NUMBER_BITS
 
 __all__ = ["SpillArea", "SpillableStore"]
 

@@ -16,11 +16,11 @@ from flask import Flask, Response, request
 
 from strandline.service.api.handler import Handler, reply_to, shown, why
 from strandline.service.api.instant_states import InstantStates
-from strandline.service.api.marker import add_marker_routes
+from strandline.service.api.marker_routes import add_marker_routes
 from strandline.service.api.partitioner import RemotePartitioner
 from strandline.service.api.readiness import Readiness
-from strandline.service.api.view import add_view_routes
-from strandline.service.api.writer import add_writer_routes
+from strandline.service.api.view_routes import add_view_routes
+from strandline.service.api.writer_routes import add_writer_routes
 from strandline.service.http.authorization import NOTHING, Admission, right_for
 from strandline.service.http.exchange import WHY
 from strandline.service.http.paths import GREETING, HEALTH, STATUS

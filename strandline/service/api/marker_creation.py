@@ -12,7 +12,7 @@ from typing import Final
 from urllib.parse import parse_qsl
 
 from strandline.service.api.handler import json_body, reply_to, required, why
-from strandline.service.api.marker import EARLY_CONFLICTS, MARKER_NAME
+from strandline.service.api.marker_routes import EARLY_CONFLICTS, MARKER_NAME
 from strandline.service.http.exchange import WHY
 from strandline.service.http.loop_future import LoopAnswers
 from strandline.service.http.paths import MARKER_DIRECTORY

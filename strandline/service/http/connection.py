@@ -4,7 +4,7 @@ A request that can be answered from ready bytes costs no task, no thread and no 
 bytes are written from the parser's callback. Whatever else comes becomes an ``Exchange`` and goes
 to the application; of one connection one at a time, in order.
 
-What a client can make a connection hold is bounded (``strandline.service.http.limit``):
+What a client can make a connection hold is bounded (``strandline.service.http.limits``):
 
 * its bytes are parsed in slices, others in between, and while ``pipelined`` requests wait no more
   of them are read;
@@ -26,7 +26,7 @@ from typing import Final, cast
 from strandline.service.http.connection_registry import Guest, Headers, Reception
 from strandline.service.http.exchange import Exchange, Scope
 from strandline.service.http.head_rules import check_admitted, checked_fields
-from strandline.service.http.limit import LINGER_S
+from strandline.service.http.limits import LINGER_S
 from strandline.service.http.paths import OPEN_PATHS, PROBING
 from strandline.service.http.peer import NOBODY, Peer
 from strandline.service.http.reply import failure

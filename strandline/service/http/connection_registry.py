@@ -20,7 +20,7 @@ from typing import Final, Protocol
 
 from strandline.service.http.authorization import Admission
 from strandline.service.http.exchange import Application, Exchange
-from strandline.service.http.limit import LINGER_S, Limits, possible_connections
+from strandline.service.http.limits import LINGER_S, Limits, possible_connections
 from strandline.service.http.refusals import Refusals
 
 logger = logging.getLogger(__name__)

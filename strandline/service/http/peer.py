@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 
-from strandline.service.http.asked_table import asked_table
 from strandline.service.http.authorization import EVERYTHING, NOTHING, Admission, Right
 from strandline.service.http.connection_registry import Headers
 from strandline.service.http.exchange import WHY, Scope
 from strandline.service.http.head_rules import path_of
-from strandline.service.http.limit import PARAMETERS
+from strandline.service.http.limits import PARAMETERS
 from strandline.service.http.paths import OPEN_PATHS
 from strandline.service.http.refusals import Refusal
 from strandline.service.http.request_reader import RefusedError
+from strandline.service.http.table_of_request import asked_table
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 httptools keeps a header until it is complete and says nothing meanwhile, so it isn't enough to
 measure what it says: the bytes that go into it are counted too, while a request isn't complete.
-What goes beyond a limit (``strandline.service.http.limit``) is a ``RefusedError``, from whichever
+What goes beyond a limit (``strandline.service.http.limits``) is a ``RefusedError``, from whichever
 callback of the parser notices it.
 """
 

@@ -35,7 +35,7 @@ from strandline.service.http.wsgi_bridge import WsgiBridge
 from timeline.errors import ConfigError
 
 if TYPE_CHECKING:
-    from strandline.service.process.service import Parts
+    from strandline.service.process.parts import Parts
 
 logger = logging.getLogger(__name__)
 

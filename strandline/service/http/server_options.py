@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from strandline.service.http.limit import Limits
+from strandline.service.http.limits import Limits
 from strandline.settings import service as config
 from strandline.settings.setting import Settings
 

@@ -5,7 +5,7 @@ what it needs and comes back finished, and a thread that outlives the service ha
 to. (``a2wsgi``, which streams all, takes three hand-overs more.) An answer whose length isn't known
 comes in parts: the loop takes each from a thread and sends it before it asks for the next. Bodies
 of requests aren't read: all parameters are in the query. Who gets a thread when they are scarce is
-decided by tables (``strandline.service.http.thread_shares``).
+decided by tables (``strandline.service.http.request_threads``).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapp
 from dataclasses import dataclass, field
 from typing import Any
 
-from strandline.service.http.asked_table import asked_table
 from strandline.service.http.authorization import NOTHING
 from strandline.service.http.exchange import WHY
 from strandline.service.http.reply import Reply
-from strandline.service.http.thread_shares import ThreadShares
+from strandline.service.http.request_threads import ThreadShares
+from strandline.service.http.table_of_request import asked_table
 
 logger = logging.getLogger(__name__)
 

@@ -21,12 +21,12 @@ import threading
 from collections.abc import Mapping
 from typing import IO, Any, Final
 
-from fsview.store.spill.heap import share_heap
-from strandline.service.http.limit import allow_open_files, collect_garbage_seldom
+from fsview.store.spill.malloc_trim import share_heap
+from strandline.service.http.limits import allow_open_files, collect_garbage_seldom
 from strandline.service.http.server import ServiceServer
 from strandline.service.log_format import CHILD, log_to
 from strandline.service.process.options import Birth
-from strandline.service.process.service import Parts
+from strandline.service.process.parts import Parts
 from timeline.errors import StrandlineError
 
 logger = logging.getLogger(__name__)

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from fsview.store.stores import StoreOptions
 from fsview.table_view import RETAINED_SNAPSHOTS
-from strandline.service.http.limit import Limits
+from strandline.service.http.limits import Limits
 from strandline.service.http.server_options import ServerOptions
 from strandline.service.marker.conflict_options import ConflictOptions
 from strandline.settings import service as config
-from strandline.settings.read import read_limits
+from strandline.settings.read_limits import read_limits
 from strandline.settings.setting import Settings
 from timeline.errors import ConfigError
 from timeline.storage.read_limits import DEFAULT_LIMITS, ReadLimits

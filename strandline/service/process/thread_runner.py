@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from strandline.service.http.server import ServiceServer
 from strandline.service.process.options import Birth
-from strandline.service.process.service import Parts
+from strandline.service.process.parts import Parts
 
 
 class InProcess:

@@ -35,7 +35,7 @@ from strandline.service.process.child_handle import ChildProcess
 from strandline.service.process.options import Birth, PartsOptions
 from strandline.settings.service import EMBED_PORT, EMBED_REUSE, SERVICE_SETTINGS, TLS_CA
 from strandline.settings.setting import Settings
-from strandline.settings.store import STORE_SETTINGS, store_options
+from strandline.settings.view_store import STORE_SETTINGS, store_options
 from timeline.errors import ConfigError, ServiceUnreachableError
 from timeline.storage.table_id import TableId
 

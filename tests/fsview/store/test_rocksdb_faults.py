@@ -17,7 +17,7 @@ import pytest
 
 from fsview.store.rocksdb.engine import RocksEngine
 from fsview.store.rocksdb.store import RocksStores
-from fsview.store.rocksdb.store_place import KEPT_ASIDE, StorePlace
+from fsview.store.rocksdb.store_directory import KEPT_ASIDE, StorePlace
 from tests.fsview.store.rocks_child import CACHE_BYTES, TABLE, Numbered, open_at
 from timeline.errors import ConfigError, StoreError, StoreLockedError
 from timeline.storage.table_id import TableId

@@ -15,7 +15,7 @@ from tests.kit.small_table import SmallTable
 from timeline.errors import StorageUnavailableError
 from timeline.instant import CLEAN
 from timeline.meta_client import TableMetaClient
-from timeline.storage.faults import Crash, Effect, Fault, FaultyStorage
+from timeline.storage.fault_injection import Crash, Effect, Fault, FaultyStorage
 
 A, B = ("p=1", "a-0"), ("p=2", "b-0")
 SETTINGS = CleanSettings(retained=2, parallelism=1)

@@ -11,7 +11,7 @@ from fsview.check.rebuild import differences_from_rebuilt
 from fsview.store.stores import StoreOptions
 from fsview.table_view import TableView
 from strandline.service.process.options import PartsOptions
-from strandline.service.process.service import Parts
+from strandline.service.process.parts import Parts
 from tests.kit.live_service import AppClient
 from tests.kit.small_table import SmallTable
 

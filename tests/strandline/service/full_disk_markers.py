@@ -9,7 +9,7 @@ from pathlib import Path
 import orjson
 
 from strandline.service.process.options import PartsOptions
-from strandline.service.process.service import Parts
+from strandline.service.process.parts import Parts
 from tests.kit.live_service import AppClient
 from tests.kit.marker_name import marker_name
 from timeline.storage.local import LocalStorage

@@ -17,7 +17,7 @@ from fsview.wire.routes import BY_NAME, Route
 from strandline.service.api.partitioner import MOST_BYTES, BucketRange, RemotePartitioner
 from strandline.service.lookup.answer import TARGET_BYTES, Kept
 from strandline.service.lookup.ready_answer import read_query
-from strandline.service.process.service import Parts
+from strandline.service.process.parts import Parts
 from tests.kit import golden
 from tests.kit.live_service import parts_of
 

@@ -10,8 +10,8 @@ import orjson
 import pytest
 
 from fsview.wire.routes import BY_NAME
-from strandline.service.http.limit import PARAMETERS
-from strandline.service.process.service import Parts
+from strandline.service.http.limits import PARAMETERS
+from strandline.service.process.parts import Parts
 from tests.kit import golden
 from tests.kit.live_service import AppClient, HttpClient, parts_of, serving
 

@@ -17,9 +17,9 @@ from fsview.metrics import Metrics
 from fsview.view_manager import ViewManager
 from strandline.service.http.server import ServiceServer
 from strandline.service.http.server_options import ServerOptions
-from strandline.service.lookup.consistency_check import PAUSE_S, SamplingCheck
+from strandline.service.lookup.sampling_check import PAUSE_S, SamplingCheck
 from strandline.service.process.options import CHECK_INTERVAL_S, PartsOptions
-from strandline.service.process.service import Parts
+from strandline.service.process.parts import Parts
 from strandline.settings.service import CHECK_INTERVAL
 from tests.kit.live_service import TOKEN, HttpClient
 from tests.kit.memory_storage import MemoryStorage

@@ -22,7 +22,7 @@ from click.testing import CliRunner, Result
 
 from executor_proxy.http import HttpSession
 from strandline.__main__ import main
-from strandline.settings.serve import FLAGS, Flag
+from strandline.settings.command_line import FLAGS, Flag
 from strandline.settings.setting import REFUSAL_CHARACTERS
 from tests.kit import golden
 from tests.kit.serve_process import environment

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from strandline.service.process.service import Parts
+from strandline.service.process.parts import Parts
 from tests.conformance.view_suite import canonical
 from tests.kit import golden
 from tests.kit.live_service import AppClient, GoldenTables, parts_of

@@ -26,7 +26,7 @@ from strandline.service.http.server import ServiceServer
 from strandline.service.http.server_options import ServerOptions
 from strandline.service.marker.conflict_options import ConflictOptions
 from strandline.service.process.options import PartsOptions
-from strandline.service.process.service import Parts
+from strandline.service.process.parts import Parts
 from tests.kit import golden
 from tests.kit.live_service import TOKEN, running
 from tests.kit.marker_name import marker_name

@@ -17,7 +17,7 @@ from fsview.store.stores import BUDGET_BYTES, StoreOptions
 from strandline.service.http.server import ServiceServer
 from strandline.service.http.server_options import ServerOptions
 from strandline.service.process.options import PartsOptions
-from strandline.service.process.service import Parts
+from strandline.service.process.parts import Parts
 from tests.conformance.view_suite import Client, ViewSuite, all_servers, replay, told
 from tests.kit import golden
 from tests.kit.golden_services import GoldenLake, Service, running_as

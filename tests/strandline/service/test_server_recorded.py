@@ -19,7 +19,7 @@ import orjson
 import pytest
 
 from fsview.wire.routes import BY_NAME
-from strandline.service.api.writer import PARTITION_INDEX
+from strandline.service.api.writer_routes import PARTITION_INDEX
 from tests.conformance.view_suite import canonical, without_times
 from tests.kit import golden
 from tests.kit.golden_services import WAYS, GoldenLake, InPlace, Service, running_as

@@ -31,7 +31,7 @@ from fsview.table_view import TableView
 from strandline.service.http.server import ServiceServer
 from strandline.service.http.server_options import ServerOptions
 from strandline.service.process.options import PartsOptions
-from strandline.service.process.service import Parts
+from strandline.service.process.parts import Parts
 from tests.kit.live_service import TOKEN, HttpClient, running, serving
 from tests.kit.marker_name import marker_name
 from tests.kit.memory_storage import MemoryStorage

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from fsview.store.rocksdb.store_place import StorePlace
+from fsview.store.rocksdb.store_directory import StorePlace
 from fsview.store.stores import StoreOptions
 from fsview.table_view import TableView
 from strandline.service.http.paths import HEALTH
 from strandline.service.http.server import ServiceServer
 from strandline.service.http.server_options import ServerOptions
 from strandline.service.process.options import PartsOptions
-from strandline.service.process.service import Parts
+from strandline.service.process.parts import Parts
 from tests.kit.live_service import TOKEN, Answered, HttpClient, running
 from tests.kit.small_table import SmallTable
 from timeline.storage.local import LocalStorage

@@ -20,7 +20,7 @@ from strandline.service.http.server import ServiceServer
 from strandline.service.http.server_options import ServerOptions
 from strandline.service.http.wsgi_bridge import LEFT, WsgiBridge
 from strandline.service.process.options import PartsOptions
-from strandline.service.process.service import Parts
+from strandline.service.process.parts import Parts
 from tests.kit.live_service import HttpClient, running
 from tests.kit.small_table import SmallTable
 from timeline.errors import InputError, StorageUnavailableError

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.settings.serve import (
+from strandline.settings.command_line import (
     CONFIG,
     FLAGS,
     LOG_LEVEL,

@@ -21,7 +21,7 @@ from tests.kit import reader
 from tests.kit.distinct_faults import distinct_calls
 from tests.strandline.write.tables import client, row, table
 from timeline.errors import StrandlineError
-from timeline.storage.faults import Crash, Effect, Fault, FaultyStorage
+from timeline.storage.fault_injection import Crash, Effect, Fault, FaultyStorage
 from timeline.storage.local import LocalStorage
 
 

@@ -18,7 +18,7 @@ from timeline.metadata.instant_metadata import (
     RollbackPlan,
     SliceInfo,
 )
-from timeline.storage.faults import Crash, Effect, Fault, FaultyStorage
+from timeline.storage.fault_injection import Crash, Effect, Fault, FaultyStorage
 from timeline.storage.local import LocalStorage
 
 

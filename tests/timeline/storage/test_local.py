@@ -11,7 +11,7 @@ from timeline.errors import (
     RootNotAllowedError,
 )
 from timeline.storage.local import LocalStorage
-from timeline.storage.local_places import PlaceOf
+from timeline.storage.local_path import PlaceOf
 
 
 @pytest.fixture

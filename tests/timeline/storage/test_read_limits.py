@@ -12,7 +12,7 @@ import fsspec
 import pytest
 
 from tests.kit.small_table import SmallTable
-from tests.timeline.storage.test_local_places import below
+from tests.timeline.storage.test_local_path import below
 from timeline.errors import CorruptMetadataError, PathNotFoundError, StorageUnavailableError
 from timeline.instant import COMMIT
 from timeline.meta_client import TableMetaClient

@@ -16,7 +16,7 @@ from timeline.errors import (
     UnsupportedTableError,
 )
 from timeline.storage.base import Storage
-from timeline.storage.faults import Crash, Effect, Fault, FaultyStorage
+from timeline.storage.fault_injection import Crash, Effect, Fault, FaultyStorage
 from timeline.storage.local import LocalStorage
 from timeline.table.config import (
     BACKUP_PATH,

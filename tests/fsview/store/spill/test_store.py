@@ -16,8 +16,8 @@ from hypothesis.stateful import invariant, rule, run_state_machine_as_test
 
 from fsview.store.base import Handle, StoredChunk
 from fsview.store.budget import Account, Budget
-from fsview.store.spill.extents import UNIT_BYTES
-from fsview.store.spill.index import BLOB_OVERHEAD_BYTES, resident_cost
+from fsview.store.spill.free_space import UNIT_BYTES
+from fsview.store.spill.residency import BLOB_OVERHEAD_BYTES, resident_cost
 from fsview.store.spill.store import SpillableStore, SpillArea
 from tests.conformance.store_suite import OpenStore, StoreMachine, StoreSuite, blobs, content
 from tests.fsview.store.blob_file import FaultyFile

@@ -13,7 +13,7 @@ import pytest
 
 from fsview.wire.routes import ROUTES
 from strandline.service.http.reply import accepts_gzip, pretty
-from strandline.service.process.service import Parts
+from strandline.service.process.parts import Parts
 from tests.kit import golden
 from tests.kit.live_service import TOKEN, AppClient, GoldenTables, parts_of
 from tests.kit.marker_name import marker_name

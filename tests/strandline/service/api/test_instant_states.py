@@ -17,7 +17,7 @@ from strandline.service.api.instant_states import (
     state_of,
 )
 from strandline.service.http.paths import INSTANT_STATES
-from strandline.service.process.service import Parts
+from strandline.service.process.parts import Parts
 from tests.kit import golden
 from tests.kit.live_service import AppClient, HttpClient, parts_of
 from timeline.errors import InputError

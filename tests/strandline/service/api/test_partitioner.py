@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from strandline.service.api.partitioner import BucketRange, RemotePartitioner, count_of
-from strandline.service.api.writer import PARTITION_INDEX
-from strandline.service.process.service import Parts
+from strandline.service.api.writer_routes import PARTITION_INDEX
+from strandline.service.process.parts import Parts
 from tests.kit import golden
 from tests.kit.live_service import AppClient, parts_of
 from timeline.errors import InputError

@@ -17,7 +17,7 @@ from strandline.service.api.readiness import STOPPING, Look, Looks, Readiness
 from strandline.service.http.server import ServiceServer
 from strandline.service.http.server_options import ServerOptions
 from strandline.service.process.options import PartsOptions
-from strandline.service.process.service import Parts
+from strandline.service.process.parts import Parts
 from tests.kit.live_service import AppClient, HttpClient, serving
 from timeline.clock import ManualClock, SystemClock
 from timeline.errors import StorageUnavailableError

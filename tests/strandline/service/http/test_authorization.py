@@ -20,7 +20,7 @@ from strandline.service.http.authorization import (
 from strandline.service.http.server import ServiceServer
 from strandline.service.http.server_options import ServerOptions
 from strandline.service.process.options import PartsOptions
-from strandline.service.process.service import Parts
+from strandline.service.process.parts import Parts
 from tests.kit import golden
 from tests.kit.live_service import TOKEN, GoldenTables, HttpClient, running
 from timeline.errors import ConfigError

@@ -11,7 +11,7 @@ import pytest
 from strandline.service.http.authorization import Admission
 from strandline.service.http.connection import protocol_for
 from strandline.service.http.connection_registry import Fields, Reception
-from strandline.service.http.limit import Limits
+from strandline.service.http.limits import Limits
 from strandline.service.http.refusals import Refusals
 from strandline.service.http.server import ServiceServer
 from strandline.service.http.wsgi_bridge import Scope, Send

@@ -15,7 +15,7 @@ from strandline.service.http.refusals import KEYS, PERIOD_S, Refusal, Refusals
 from strandline.service.http.server import ServiceServer
 from strandline.service.http.server_options import ServerOptions
 from strandline.service.process.options import PartsOptions
-from strandline.service.process.service import Parts
+from strandline.service.process.parts import Parts
 from tests.kit import golden
 from tests.kit.live_service import TOKEN, HttpClient, running
 from tests.kit.raw_http import RawConnection, request

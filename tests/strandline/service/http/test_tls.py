@@ -19,7 +19,7 @@ from executor_proxy.http import HttpSession
 from executor_proxy.locate import ViewLocation, connect
 from strandline import TimelineService
 from strandline.service.http.connection_registry import RESERVED
-from strandline.service.http.limit import Limits
+from strandline.service.http.limits import Limits
 from strandline.service.http.paths import STATUS
 from strandline.service.http.server import ServiceServer
 from strandline.service.http.tls import server_context

@@ -22,7 +22,7 @@ from strandline.service.marker.heartbeat import HEARTBEAT_FOLDER, alive
 from strandline.service.marker.name import file_group_of
 from strandline.service.marker.registry import MarkerService
 from strandline.service.process.options import Birth, PartsOptions
-from strandline.service.process.service import Parts
+from strandline.service.process.parts import Parts
 from strandline.settings.service import SERVICE_SETTINGS
 from strandline.settings.setting import Settings
 from tests.kit.live_service import HttpClient, running

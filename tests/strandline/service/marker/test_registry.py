@@ -34,7 +34,7 @@ from timeline.instant import CLUSTERING, REPLACE_COMMIT
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import RequestedReplaceMetadata
 from timeline.storage.base import Storage
-from timeline.storage.faults import Effect, Fault, FaultyStorage
+from timeline.storage.fault_injection import Effect, Fault, FaultyStorage
 from timeline.storage.fsspec_storage import FsspecStorage
 from timeline.storage.local import LocalStorage
 from timeline.storage.table_id import TableId

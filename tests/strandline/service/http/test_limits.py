@@ -21,10 +21,10 @@ from urllib.parse import urlencode
 import pytest
 
 from strandline import TimelineService
-from strandline.service.http import limit as module
+from strandline.service.http import limits as module
 from strandline.service.http.connection import protocol_for
 from strandline.service.http.connection_registry import RESERVED, SPARED_S, Fields, Reception
-from strandline.service.http.limit import RESERVED_FILES, Limits
+from strandline.service.http.limits import RESERVED_FILES, Limits
 from strandline.service.http.server import ServiceServer
 from strandline.service.http.server_options import ServerOptions
 from strandline.service.http.wsgi_bridge import Scope, Send

@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 
 import pytest
 
-from strandline.service.http.asked_table import asked_table
-from strandline.service.http.thread_shares import FIRST, LEFT_FREE, NO_TABLE, ThreadShares
+from strandline.service.http.request_threads import FIRST, LEFT_FREE, NO_TABLE, ThreadShares
+from strandline.service.http.table_of_request import asked_table
 
 THREADS = 8
 

@@ -18,7 +18,7 @@ from strandline.service.http.paths import (
     MARKERS,
     STATES_DIRECTORY,
 )
-from strandline.service.http.thread_shares import NO_TABLE
+from strandline.service.http.request_threads import NO_TABLE
 from timeline.table.config import META_FOLDER
 
 _NAMED_BY: Final[Mapping[str, str]] = {

@@ -22,8 +22,8 @@ from strandline.service.api.readiness import Looks, Readiness
 from strandline.service.http.authorization import Admission
 from strandline.service.http.refusals import Refusals
 from strandline.service.lookup.answer import REQUESTS, Answers
-from strandline.service.lookup.consistency_check import SamplingCheck, Waiter
 from strandline.service.lookup.ready_answer import HotCount, HotPath
+from strandline.service.lookup.sampling_check import SamplingCheck, Waiter
 from strandline.service.marker.registry import MarkerService
 from strandline.service.process.options import PartsOptions
 from timeline.clock import Clock, SystemClock

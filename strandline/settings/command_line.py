@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from strandline.settings import read as read_settings
+from strandline.settings import read_limits as read_settings
 from strandline.settings import service as config
 from strandline.settings.setting import Setting, refusal
-from strandline.settings.store import TYPES
+from strandline.settings.view_store import TYPES
 
 ROOTS: Final = Setting(
     "strandline.serve.roots",

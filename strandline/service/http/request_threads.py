@@ -1,7 +1,7 @@
 """``ThreadShares``: a pool of threads that no single table can take for itself alone.
 
 A storage may hang for ever, and a thread that waits for it can't be taken back. So a request gets a
-thread by the table it is about (``strandline.service.http.asked_table``):
+thread by the table it is about (``strandline.service.http.table_of_request``):
 
 * a table that holds none gets one, of up to ``FIRST`` beyond ``threads``;
 * a table that is alone (no other holds a thread or waits for one) gets all ``threads``;

@@ -6,7 +6,7 @@ base files are one too many, which of them its commit wrote.
 
 from __future__ import annotations
 
-from fsview.load.arrival import Found
+from fsview.load.catch_up import Found
 from fsview.load.duplicate_files import unwritten
 from fsview.load.source_choice import LISTING, Loaded
 from fsview.snapshot.delta import with_ghosts

@@ -5,7 +5,7 @@ import pytest
 
 from tests.conformance.storage_suite import StorageSuite
 from timeline.errors import StorageUnavailableError
-from timeline.storage.faults import Crash, Effect, Fault, FaultyStorage
+from timeline.storage.fault_injection import Crash, Effect, Fault, FaultyStorage
 from timeline.storage.local import LocalStorage
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.conformance.storage_suite import StorageSuite
 from timeline.errors import RootNotAllowedError, StorageError, StorageUnavailableError
 from timeline.storage.local import LocalStorage
-from timeline.storage.local_places import PlaceOf, resolve
+from timeline.storage.local_path import PlaceOf, resolve
 
 
 def below(*roots: Path) -> PlaceOf:
