@@ -3,6 +3,10 @@
 What comes after the work is then done once for all of them: a look at the timeline, say, after each
 has listed a partition. Nobody waits longer than his own work took: so one whose work is long, or
 hangs, holds nobody up for more than that, and nobody pays more than twice what he would alone.
+
+The view's only such work is listing partitions that were asked for. A search of all directories may
+end in reading the table from metadata, which is filled in by a load within that search or by
+another thread's: these don't gather, as they would wait for the search that waits for them.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ class Gathering:
     def run(self, work: Callable[[], T]) -> T:
         """Return what ``work`` returns, after those who work when it ends, or some of them.
 
-        An error is raised at once.
+        An error is raised at once. ``work`` must not call this itself, nor wait for who does.
         """
         began, own = self._clock.monotonic(), threading.Lock()
         try:

@@ -200,7 +200,7 @@ class PartitionLoader:
         missing = [partition for partition in partitions if partition not in versions]
         if missing:
             find = partial(self._listed, partitions=missing, nothing=nothing, go_on=go_on)
-            self._fill(find, nothing)
+            self._fill(find, nothing, gathers=True)
 
     def _discover(self) -> None:
         """Find every partition and fill in those not loaded."""
@@ -278,13 +278,20 @@ class PartitionLoader:
         return Loaded(versions, frozenset(known))
 
     def _fill(
-        self, find: Callable[[Snapshot], Loaded | None], nothing: set[str] | None = None
+        self,
+        find: Callable[[Snapshot], Loaded | None],
+        nothing: set[str] | None = None,
+        *,
+        gathers: bool = False,
     ) -> None:
         """Find files, sync, and fill the newest snapshot; see the module's docstring for the order.
 
         Args:
             find: Finds them; ``None`` when there is nothing to fill in.
             nothing: Takes those found that are no partitions.
+            gathers: Whether it goes on together with others that look for files at the same time.
+                ``find`` fills in nothing itself then, nor waits for one who does: it would be
+                waited for.
 
         Raises:
             StorageUnavailableError: The table was changed beyond following each time it was listed.
@@ -297,7 +304,8 @@ class PartitionLoader:
         wanted = find
         for _ in range(ATTEMPTS):
             with follower.loading() as start:
-                loaded, since = follower.gathered(partial(wanted, start))
+                search = partial(wanted, start)
+                loaded, since = follower.gathered(search) if gathers else (search(), None)
                 if loaded is None:
                     return
                 looked = follower.sync(since=since)

@@ -8,8 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from fsview.gathering import Gathering
+from fsview.load.source_choice import METADATA
+from fsview.metrics import Metrics
 from fsview.single_flight import SingleFlight
 from fsview.table_view import TableView
+from tests.fsview.wide_table import WIDE, wide_table
 from tests.kit.small_table import SmallTable
 from timeline.clock import ManualClock
 
@@ -63,6 +66,20 @@ def test_a_listing_that_hangs_holds_up_nobody_elses_load() -> None:
         assert not hanging.done()
         may_end.set()
         assert len(hanging.result(PATIENCE_S)) == 1
+
+
+def test_a_search_that_ends_in_reading_the_commits_does_not_wait_for_itself() -> None:
+    table, clock, metrics = wide_table(), ManualClock(0), Metrics()
+    view = TableView(table.storage, clock=clock, metrics=metrics)
+    view.newest()
+
+    def take_ages(_kind: str, _path: str) -> None:
+        clock.advance(int(threading.TIMEOUT_MAX * 2000))  # to wait that long is an OverflowError
+
+    table.storage.fail.append(take_ages)
+    view.newest().load_all_partitions()
+    assert view.loaded_partitions() == WIDE
+    assert metrics.get("partition_loads", source=METADATA) == len(WIDE)
 
 
 def test_work_that_fails_is_waited_for_by_nobody_any_more() -> None:
