@@ -149,7 +149,8 @@ class Storage(ABC):
         Args:
             path: Of the file.
             kind: What it is, which says how large it may be.
-            size: What a listing said of its size: then a file that is too large costs no call.
+            size: What a listing said of its size: then a file that was too large costs no call.
+                One that has grown since is read no further than any other.
 
         Raises:
             PathNotFoundError: There is no such file.

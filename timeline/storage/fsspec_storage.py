@@ -99,14 +99,13 @@ class FsspecStorage(Storage):
             self._limits.check(kind, full, size)
         self.calls.add("read", self._cause)
         with _mapped(full):
-            data = self._cat(full, self._limits.of(kind) + 1 if size is None else None)
+            # Whatever was listed: it may have grown since.
+            data = self._beginning(full, self._limits.of(kind) + 1)
         self._limits.check(kind, full, len(data))
         return data
 
-    def _cat(self, full: str, most: int | None) -> bytes:
-        """Return a file's content, or its first bytes, by one call."""
-        if most is None:
-            return bytes(self._fs.cat_file(full))
+    def _beginning(self, full: str, most: int) -> bytes:
+        """Return so many bytes of a file at most, by one call."""
         try:
             return bytes(self._fs.cat_file(full, start=0, end=most))
         except FileNotFoundError:

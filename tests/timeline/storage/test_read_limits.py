@@ -178,7 +178,15 @@ def test_a_size_that_was_listed_costs_no_call() -> None:
         storage.read("large", FileKind.INSTANT, GIB)
     assert store.asked == []
     assert storage.read("small", FileKind.INSTANT, 15) == bytes(15)
-    assert store.asked == [("cat", "/b/small", None)]
+    assert store.asked == [("cat", "/b/small", 21)]
+
+
+def test_of_a_file_that_has_grown_since_it_was_listed_no_more_is_read_than_may_be() -> None:
+    storage, store = bucket(grown=GIB, emptied=0)
+    with pytest.raises(CorruptMetadataError, match="grown has 21 bytes or more"):
+        storage.read("grown", FileKind.INSTANT, 10)
+    assert store.asked == [("cat", "/b/grown", 21)]
+    assert storage.read("emptied", FileKind.INSTANT, 10) == b""
 
 
 def test_without_a_listing_no_more_is_read_than_may_be() -> None:
