@@ -14,6 +14,7 @@ holds wherever the interrupt comes, which ``threading.Event`` and ``Condition`` 
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable, Collection, Hashable, Iterable
 from typing import Final, Generic, TypeVar
@@ -43,17 +44,31 @@ class _Flight(Generic[T]):
     def run(self, work: Callable[[], T]) -> T:
         """Return the outcome of the first call that ends, by this caller or by one before it.
 
-        An error of the work is an outcome; an interrupt isn't, and the next caller works.
+        An error of the work is an outcome; an interrupt isn't, and the next caller works. Only who
+        worked gets the error itself, the others one that says the same.
         """
         with self.lock:
             if self._outcome is None:
                 try:
                     self._outcome = (work(),)
-                except Exception as exc:  # noqa: BLE001 - whoever wants the outcome raises it
-                    self._outcome = exc
+                except Exception as exc:
+                    self._outcome = _said_again(exc)
+                    raise
         if isinstance(self._outcome, Exception):
-            raise self._outcome
+            raise _said_again(self._outcome)
         return self._outcome[0]
+
+
+def _said_again(error: Exception) -> Exception:
+    """Return an error that says the same as another, without its traceback and its causes.
+
+    Frames hold what the failed work read, and who waited for it: an error that a flight kept and
+    raised would refer to itself through them, and all that be freed by a garbage collection only.
+    """
+    try:
+        return copy.copy(error)
+    except Exception:  # noqa: BLE001 - its class takes other arguments than it keeps
+        return RuntimeError(f"{type(error).__name__}: {error}")
 
 
 class SingleFlight(Generic[T]):
