@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 import os
-import posixpath
 import threading
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -82,13 +81,13 @@ class ViewManager:
 
     def add_root(self, root: str) -> None:
         """Allow the tables at and below a path, spelled like this or as it resolves."""
-        spelled, real = _normal(TableId.of(root)), resolved(root)
+        spelled, real = TableId.of(root).normal(), resolved(root)
         with self._lock:
             self._roots = {**self._roots, spelled: real}
 
     def roots(self) -> tuple[str, ...]:
         """Return the roots as they were resolved, in order."""
-        return tuple(sorted({_spelled(root) for root in self._roots.values()}))
+        return tuple(sorted({root.base_path for root in self._roots.values()}))
 
     def view(self, base_path: str) -> TableView:
         """Return the table at a base path.
@@ -133,7 +132,7 @@ class ViewManager:
                 f"the base path {base_path!r} is relative; allowed: a URL, or a path that begins"
                 f" with '/', as the caller's working directory isn't the service's"
             )
-        table_id = _normal(TableId.of(base_path))
+        table_id = TableId.of(base_path).normal()
         try:
             if table_id.family == "file":
                 # Nothing outside of the roots is looked at, not even to see that it is.
@@ -158,7 +157,7 @@ class ViewManager:
 
     def _storage(self, table_id: TableId) -> Storage:
         """Return the storage of a table, out of which links don't lead past the roots."""
-        return self._open(_spelled(table_id), self._storage_options).confined(self._place_of)
+        return self._open(table_id.base_path, self._storage_options).confined(self._place_of)
 
     def _place_of(self, path: str) -> str | None:
         """Return a path of this machine below the real path of its root, ``None`` outside of all.
@@ -232,20 +231,10 @@ class ViewManager:
 
 def resolved(base_path: str) -> TableId:
     """Return the id of a base path with ``..`` and, where they can be seen, links taken out."""
-    table_id = _normal(TableId.of(base_path))
+    table_id = TableId.of(base_path).normal()
     if table_id.family == "file":
         return TableId("file", "", os.path.realpath(table_id.path))
     return table_id
-
-
-def _normal(table_id: TableId) -> TableId:
-    """Return an id with ``..`` taken out of its path by the text alone."""
-    return TableId(table_id.family, table_id.authority, posixpath.normpath(table_id.path))
-
-
-def _spelled(table_id: TableId) -> str:
-    """Return a base path that means this place: a path of this machine, or a URL."""
-    return table_id.path if table_id.family == "file" else str(table_id)
 
 
 def _is_below(table_id: TableId, root: TableId) -> bool:

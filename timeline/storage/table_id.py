@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 from dataclasses import dataclass
 from typing import Final
@@ -18,6 +19,7 @@ _FAMILIES: Final = {
     "local": "file",
 }
 """Schemes under which one and the same store goes by several names."""
+_LOCAL: Final = ("file", "local")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,15 @@ class TableId:
         """Write the id as a URL."""
         return f"{self.family}://{self.authority}{self.path}"
 
+    @property
+    def base_path(self) -> str:
+        """A base path that means this place: a path of this machine, or a URL."""
+        return self.path if self.family == "file" else str(self)
+
+    def normal(self) -> TableId:
+        """Return the id with ``..`` taken out of its path by the text alone."""
+        return TableId(self.family, self.authority, posixpath.normpath(self.path))
+
 
 def local_path(base_path: str) -> str:
     """Return the absolute path of a local base path: a path or a ``file:`` URL."""
@@ -69,9 +80,26 @@ def local_path(base_path: str) -> str:
     return re.sub("^//+", "/", os.path.abspath(_without_scheme(base_path)))
 
 
+def canonical_base_path(base_path: str) -> str:
+    """Return the one spelling of all base paths that differ in their text alone; asks no storage.
+
+    A relative or empty one, which depends on more than its text, is returned as it is.
+    """
+    if not base_path or is_relative(base_path):
+        return base_path
+    return TableId.of(base_path).normal().base_path
+
+
 def is_relative(base_path: str) -> bool:
-    """Whether a base path is one of this machine that depends on the working directory."""
-    is_local = TableId.of(base_path).family == "file"
+    """Whether a base path is one of this machine that depends on the working directory.
+
+    Raises:
+        ValueError: It is empty.
+    """
+    if not base_path:
+        raise ValueError("the base path is empty")
+    match = _URL.fullmatch(base_path)
+    is_local = match is None or match[1].lower() in _LOCAL
     return is_local and not _without_scheme(base_path).startswith("/")
 
 
@@ -85,5 +113,5 @@ def absolute(base_path: str) -> str:
 
 def _without_scheme(base_path: str) -> str:
     match = _URL.fullmatch(base_path)
-    is_url = match is not None and match[1].lower() in ("file", "local")
+    is_url = match is not None and match[1].lower() in _LOCAL
     return match[3] if match is not None and is_url else base_path

@@ -15,7 +15,7 @@ from strandline.service.http.limits import PARAMETERS
 from strandline.service.http.paths import OPEN_PATHS
 from strandline.service.http.refusals import Refusal
 from strandline.service.http.request_reader import RefusedError
-from strandline.service.http.table_of_request import asked_table
+from strandline.service.http.table_of_request import table_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Peer:
         """Return what is told of an answer of 400 or more to a request that was handed on."""
         path = scope["path"]
         code, reason = scope.get(WHY) or ("", message or HTTPStatus(status).phrase)
-        table = asked_table(path, scope["query_string"])
+        table = table_of(scope)
         admitted = path not in OPEN_PATHS
         return Refusal(status, reason, code, path, table, self.address, admitted=admitted)
 

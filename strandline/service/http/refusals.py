@@ -40,7 +40,7 @@ class Refusal:
         reason: A sentence; for the log, so it may say what the answer doesn't.
         code: Of the error; empty: the status has a name that will do.
         path: What was asked for; empty: that was never known.
-        table: The table's base path as the client spells it; empty: none, or not known.
+        table: The table's base path in its canonical spelling; empty: none, or not known.
         peer: The client's address; empty: it has none.
         admitted: Whether the client may ask, as far as that was known.
     """

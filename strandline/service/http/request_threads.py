@@ -39,7 +39,7 @@ _SHOWN: Final = 100
 class ThreadShares:
     """Threads for requests, shared by tables.
 
-    A table is a base path as its client spells it, or ``NO_TABLE``. ``_held`` is how many threads
+    A table is a base path in its canonical spelling, or ``NO_TABLE``. ``_held`` is how many threads
     each has, ``_running`` which calls take them, and since when. ``_queues`` are the calls that
     wait for their turn; the table whose turn is next comes first.
     """

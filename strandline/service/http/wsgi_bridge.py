@@ -23,7 +23,7 @@ from strandline.service.http.authorization import NOTHING
 from strandline.service.http.exchange import WHY
 from strandline.service.http.reply import Reply
 from strandline.service.http.request_threads import ThreadShares
-from strandline.service.http.table_of_request import asked_table
+from strandline.service.http.table_of_request import table_of
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class WsgiBridge:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         environ = _environ(scope)
-        table = asked_table(scope["path"], scope["query_string"])
+        table = table_of(scope)
         left = threading.Event()
         environ[LEFT] = left.is_set
         try:

@@ -1,4 +1,4 @@
-"""``ThreadShares`` and ``asked_table``: which table gets a thread, and in what order."""
+"""``ThreadShares``: which table gets a thread, and in what order."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 from itertools import chain
-from urllib.parse import urlencode
 
 import pytest
 
 from strandline.service.http.request_threads import FIRST, LEFT_FREE, NO_TABLE, ThreadShares
-from strandline.service.http.table_of_request import asked_table
 
 THREADS = 8
 
@@ -266,43 +264,3 @@ def test_the_status_says_since_when_a_table_holds_a_thread() -> None:
         assert 99 < table["longest_s"] <= 100
 
     on_shares(play)
-
-
-VIEW = "/v1/hoodie/view/slices/partition/latest/"
-
-
-@pytest.mark.parametrize(
-    ("path", "params", "table"),
-    [
-        (VIEW, {"partition": "p", "basepath": "/lake/a b"}, "/lake/a b"),
-        (VIEW, {"basepath": "/lake/t/"}, "/lake/t"),
-        (VIEW, {"basepath": "s3://lake/t%25"}, "s3://lake/t%25"),
-        (VIEW, {"basepath": "/"}, "/"),
-        (VIEW, {"basepath": ""}, NO_TABLE),
-        (VIEW, {"basepath": "/" + 4096 * "x"}, NO_TABLE),
-        (VIEW, {"markerdirpath": "/lake/t/.hoodie/.temp/1"}, NO_TABLE),
-        (VIEW, {}, NO_TABLE),
-        (
-            "/v1/hoodie/marker/all",
-            {"markerdirpath": "/lake/t/.hoodie/.temp/20260101000000000", "basepath": "/other"},
-            "/lake/t",
-        ),
-        ("/v1/hoodie/marker/dir/delete", {"markerdirpath": "/lake/t"}, NO_TABLE),
-        (
-            "/v1/hoodie/instantstate/all",
-            {"instantstatedirpath": "/lake/t/.hoodie/.aux/ckp_meta"},
-            "/lake/t",
-        ),
-        ("/v1/hoodie/partitioner/getpartitionindex", {"partitionpath": "/lake/t"}, NO_TABLE),
-        ("/v1/strandline/status", {"basepath": "/lake/t"}, NO_TABLE),
-    ],
-)
-def test_a_request_is_about_the_table_that_its_route_reads(
-    path: str, params: dict[str, str], table: str
-) -> None:
-    assert asked_table(path, urlencode(params).encode()) == table
-
-
-def test_of_several_base_paths_the_first_counts_however_its_name_is_written() -> None:
-    assert asked_table(VIEW, b"x&base%70ath=%2Fone&basepath=/two") == "/one"
-    assert asked_table(VIEW, b"basepath=%FF%ff/+x") == "\ufffd\ufffd/ x"
