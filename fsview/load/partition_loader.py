@@ -18,6 +18,7 @@ from functools import partial
 
 from fsview.files.partition import PartitionVersion
 from fsview.load.catch_up import Arrived, Found, arrived
+from fsview.load.duplicate_files import RememberedNames
 from fsview.load.listing import folders_below, is_partition, list_partition
 from fsview.load.missing_partitions import STRAYS, Strays, may_be_path
 from fsview.load.source_choice import Bootstrap, Loaded
@@ -61,6 +62,7 @@ class PartitionLoader:
         self._loads = SharedLoads()
         self._strays = Strays()
         self._readings: Shared[None] = Shared()
+        self._remembered = RememberedNames()
         self._bootstrap = Bootstrap(
             lambda reason: follower.count("metadata_table_refusals", reason=reason)
         )
@@ -309,7 +311,8 @@ class PartitionLoader:
                 if loaded is None:
                     return
                 looked = follower.sync(since=since)
-                found = look(follower.client_for("lookup"), start, loaded, looked)
+                client = follower.client_for("lookup")
+                found = look(client, start, loaded, looked, self._remembered)
                 if found is None:
                     continue
                 there = self._arrive(found, nothing)

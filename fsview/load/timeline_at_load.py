@@ -7,7 +7,7 @@ base files are one too many, which of them its commit wrote.
 from __future__ import annotations
 
 from fsview.load.catch_up import Found
-from fsview.load.duplicate_files import unwritten
+from fsview.load.duplicate_files import RememberedNames, unwritten
 from fsview.load.source_choice import LISTING, Loaded
 from fsview.snapshot.delta import with_ghosts
 from fsview.snapshot.plans import base_extensions
@@ -17,7 +17,11 @@ from timeline.meta_client import TableMetaClient
 
 
 def look(
-    client: TableMetaClient, start: Snapshot, loaded: Loaded, looked: Snapshot
+    client: TableMetaClient,
+    start: Snapshot,
+    loaded: Loaded,
+    looked: Snapshot,
+    remembered: RememberedNames,
 ) -> Found | None:
     """Return what a load found with all that must be known of it.
 
@@ -28,12 +32,14 @@ def look(
         start: The newest snapshot when the files were looked for.
         loaded: The files.
         looked: The snapshot of the timeline that was listed after them.
+        remembered: What commits named, of those that were read for earlier loads.
 
     Raises:
-        CorruptMetadataError: A plan or a commit can't be understood.
+        CorruptMetadataError: A plan can't be understood.
         StorageError: Something can't be read.
 
-    Cost: a read for each clean and rollback under way, and for each instant of two base files.
+    Cost: a read for each clean and rollback under way, and for each instant of two base files that
+        isn't remembered.
     """
     ghosts = removals_under_way(client, looked.active)
     if ghosts is None:
@@ -41,4 +47,4 @@ def look(
     listed = loaded.versions.values() if loaded.source == LISTING else ()
     extensions = base_extensions(looked.config)
     there = (with_ghosts(v, ghosts.get(v.partition, ()), extensions) for v in listed)
-    return Found(start, loaded, looked, ghosts, unwritten(client, looked, there))
+    return Found(start, loaded, looked, ghosts, unwritten(client, looked, there, remembered))

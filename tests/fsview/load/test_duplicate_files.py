@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsview.files.partition import PartitionVersion
-from fsview.load.duplicate_files import doubles_of
+from fsview.load.duplicate_files import Names, RememberedNames, doubles_of
 from fsview.metrics import Metrics
 from fsview.model.file_group import BaseFile
 from fsview.table_view import TableView
-from tests.kit.model import archiving, cleaning, services, undoing, writes
+from tests.kit.model import archiving, cleaning, leftovers, services, undoing, writes
 from tests.kit.model.asking import Pin, shape
 from tests.kit.model.cases import GROUP, a_table, assert_as_rebuilt
 from tests.kit.model.table import ModelTable, Write
@@ -29,6 +30,22 @@ def written(table: ModelTable, token: str) -> Write:
     write = writes.begin(table, [(GROUP, "base")])
     writes.complete(table, write, late=token)
     return write
+
+
+def written_in(table: ModelTable, partitions: str) -> Write:
+    """Write a base file to each of some partitions, and each of them once more."""
+    write = writes.begin(table, [((p, f"{p}0-0"), "base") for p in partitions])
+    writes.complete(table, write)
+    for file in write.files:
+        leftovers.write_late(table, file, "0-9-")
+    return write
+
+
+def archived(table: ModelTable) -> None:
+    """Have the archive take what it may, of which the last two writes are none."""
+    for _ in range(2):
+        writes.complete(table, writes.begin(table, [(("z", "z0-0"), "base")]))
+    archiving.archive(table, archiving.to_archive(table))
 
 
 def base_calls(view: TableView) -> int:
@@ -159,6 +176,88 @@ def test_where_nothing_is_doubled_no_commit_is_read() -> None:
     view = TableView(table.storage)
     view.newest().load_partitions(["a"])
     assert base_calls(view) == 0
+
+
+@VERSIONS
+@pytest.mark.parametrize("is_archived", [False, True])
+def test_a_commit_with_doubles_in_many_partitions_is_read_once(
+    version: int, is_archived: bool
+) -> None:
+    table = a_table(version)
+    written_in(table, "abcd")
+    if is_archived:
+        archived(table)
+    view = TableView(table.storage)
+    for partition in "abcd":
+        files = view.newest().all_base_files(partition)
+        assert shape(files) == table.truth.all_base_files(partition)
+        if partition == "a":
+            calls = base_calls(view)
+    assert base_calls(view) == calls
+
+
+@pytest.mark.parametrize("version", [8, 9])
+def test_of_the_archive_only_what_may_hold_the_commit_is_read(version: int) -> None:
+    table = a_table(version)
+    for partition in "bcd":
+        written_in(table, partition)
+        archived(table)
+    view = TableView(table.storage)
+    view.newest()
+    read: list[str] = []
+
+    def note(kind: str, path: str) -> None:
+        if kind == "read":
+            read.append(path.rpartition(".")[2])
+
+    table.storage.fail.append(note)
+    assert shape(view.newest().all_base_files("c")) == table.truth.all_base_files("c")
+    assert read.count("parquet") == 1
+
+
+@pytest.mark.parametrize("most", [0, 3, 4, 6])
+def test_what_is_remembered_of_commits_is_bounded(most: int) -> None:
+    remembered, read = RememberedNames(most), list[str]()
+
+    def reader(name: str, files: int) -> Callable[[], Names]:
+        def named() -> Names:
+            read.append(name)
+            return {"p": [str(number) for number in range(files)]}
+
+        return named
+
+    for name, files in (("a", 2), ("b", 1), ("a", 2), ("large", 9), ("a", 2), ("b", 1)):
+        assert len(remembered.by(name, reader(name, files))["p"]) == files
+    assert (
+        read
+        == {
+            0: ["a", "b", "a", "large", "a", "b"],
+            3: ["a", "b", "a", "large", "b"],
+            4: ["a", "b", "a", "large", "b"],
+            6: ["a", "b", "large"],
+        }[most]
+    )
+
+
+@VERSIONS
+def test_of_two_base_files_of_a_commit_that_cannot_be_read_the_last_counts(
+    version: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = a_table(version)
+    write = written_in(table, "ab")
+    view = TableView(table.storage)
+    view.newest()
+    instant = table.meta.active_timeline().find(write.time)
+    assert instant is not None
+    table.storage.replace(table.meta.path_of(instant), b"Obj\x01damaged")
+    for path, double in table.doubles.items():
+        files = view.newest().all_base_files(path[0])
+        names = [file.name for file in files if file.instant == write.time]
+        assert names == [max(path, double).rpartition("/")[2]]
+    assert [r.getMessage().partition(", as")[0] for r in caplog.records] == [
+        f"of two base files of a group, both written at {write.time} in"
+        f" {table.storage.base_path}, the last one counts"
+    ]
 
 
 _FILE = st.builds(
