@@ -60,7 +60,7 @@ class Refusal:
 
 
 class _Key(NamedTuple):
-    """What refusals have in common that are told of once."""
+    """What refusals have in common that are told of once; the table as a line names it."""
 
     code: str
     table: str = ""
@@ -73,12 +73,13 @@ class _Told:
 
     Attributes:
         at: When, by the clock.
-        newest: The newest that was left out since, if any was.
+        newest: Status of the newest that was left out since, and what is told of it, if any was:
+            cut, as clients choose paths and tables of 64 KiB.
         left_out: How many were.
     """
 
     at: float
-    newest: Refusal | None = None
+    newest: tuple[int, str] | None = None
     left_out: int = 0
 
 
@@ -116,7 +117,8 @@ class Refusals:
         if silently:
             return
         self.tell()
-        kinds, key = self._told, _Key(code, refusal.table, refusal.peer)
+        table = shortened(refusal.table, _TABLE_CHARACTERS)
+        kinds, key = self._told, _Key(code, table, refusal.peer)
         if not refusal.admitted or (key not in kinds and len(kinds) >= KEYS):
             kinds, key = self._by_code, _Key(code)
         told = kinds.get(key)
@@ -124,7 +126,7 @@ class Refusals:
             kinds[key] = _Told(self._clock.monotonic())
             logger.warning("%d %s%s", refusal.status, code, refusal)
         else:
-            told.newest = refusal
+            told.newest = refusal.status, str(refusal)
             told.left_out += 1
 
     def tell(self) -> None:
@@ -139,13 +141,14 @@ class Refusals:
                 if told.newest is None:
                     continue
                 kinds[key] = _Told(now)
+                status, said = told.newest
                 logger.warning(
                     "%d %s, %d more in %.0f s, the last%s",
-                    told.newest.status,
+                    status,
                     key.code,
                     told.left_out,
                     now - told.at,
-                    told.newest,
+                    said,
                 )
 
     def status(self) -> list[dict[str, Any]]:

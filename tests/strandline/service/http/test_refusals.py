@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,24 @@ def test_a_line_has_the_ends_of_what_is_long(
     (line,) = told(lines)
     assert len(line) < 800
     assert line.endswith("end")
+
+
+def test_what_is_kept_of_refusals_is_no_more_than_a_line_of_each(
+    refusals: Refusals, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An admitted client chooses path, table and, by those, the reason: 64 KiB each."""
+    caplog.set_level(logging.CRITICAL, "strandline.service.http.refusals")  # it keeps all it hears
+    long = 60_000 * "x"
+    tracemalloc.start()
+    try:
+        for number in range(2 * KEYS):
+            said = f"/{number // 2}{long}"
+            # Each is told, then left out.
+            refusals.note(Refusal(404, said, "input", said, said, "10.0.0.7", admitted=True))
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < KEYS * 4_096
 
 
 def test_they_are_counted_by_route_status_and_code(refusals: Refusals) -> None:
