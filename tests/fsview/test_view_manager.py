@@ -27,6 +27,7 @@ from timeline.errors import (
     ViewBehindError,
 )
 from timeline.storage.base import Storage
+from timeline.storage.local import LocalStorage
 from timeline.timeline import Timeline
 
 
@@ -376,8 +377,16 @@ def test_a_partition_outside_the_roots_is_refused(lake: Path) -> None:
     assert len(view.latest_base_files("inner")) == len(view.latest_base_files("2024-01-01")) == 1
     with pytest.raises(RootNotAllowedError, match="link leads to"):
         view.latest_base_files("link")
-    with pytest.raises(RootNotAllowedError, match="link leads to"):
-        view.load_all_partitions()
+
+
+def test_a_partition_outside_the_roots_is_none_of_the_table(lake: Path) -> None:
+    """Else one link, which anybody may make who writes a partition, would make it unloadable."""
+    (lake / "t" / "link").symlink_to(lake.parent / "outside" / "t" / "2024-01-01")
+    table = ViewManager([str(lake)]).view(f"{lake}/t")
+    table.newest().load_all_partitions()
+    without_link = TableView(LocalStorage(f"{lake.parent}/outside/t"))
+    without_link.newest().load_all_partitions()
+    assert table.loaded_partitions() == without_link.loaded_partitions() != []
 
 
 @pytest.mark.parametrize(

@@ -18,20 +18,33 @@ A service's storage is confined to its roots: it reaches everything from open di
 from __future__ import annotations
 
 import errno
+import logging
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from types import TracebackType
 from typing import IO, Final
 
 import pyarrow as pa
 
-from timeline.errors import AlreadyExistsError, PathNotFoundError, StorageUnavailableError
+from timeline.errors import (
+    AlreadyExistsError,
+    PathNotFoundError,
+    RootNotAllowedError,
+    StorageUnavailableError,
+)
 from timeline.storage import local_files as files
 from timeline.storage.base import FileInfo, Storage, StorageCalls, checked_path
 from timeline.storage.local_path import PlaceOf, opened_folder_of
 from timeline.storage.read_limits import DEFAULT_LIMITS, FileKind, ReadLimits
 from timeline.storage.table_id import local_path
+
+logger = logging.getLogger(__name__)
+
+TOLD_LINKS: Final = 16
+"""So many links out of the roots are logged of one table: what follows is likely of their kind."""
 
 _PATH_BYTES: Final = 4096
 """The system's own limit, with the byte that ends a path."""
@@ -58,6 +71,7 @@ class LocalStorage(Storage):
         self._cause = cause
         self._limits = limits
         self._place_of: PlaceOf | None = None
+        self._told: set[str] = set()
 
     def __reduce__(
         self,
@@ -92,12 +106,17 @@ class LocalStorage(Storage):
             next(entries, None)
 
     def list(self, path: str) -> tuple[FileInfo, ...]:
-        """Return the direct children of a directory, by name."""
+        """Return the direct children of a directory, by name.
+
+        Of a confined storage a link out of the roots is left out, and logged: one such link, which
+        anybody who may write a partition can make, isn't to keep the others from being listed.
+        """
         full = self._full("list", path)
         with _mapped(full):
             try:
                 with self._opened(full) as handle:
-                    return tuple(files.entries_of(handle))
+                    behind = None if self._place_of is None else partial(self._behind, full)
+                    return tuple(files.entries_of(handle, behind))
             except OSError as exc:
                 if exc.errno not in files.NOWHERE:
                     raise
@@ -229,6 +248,20 @@ class LocalStorage(Storage):
             yield handle
         finally:
             os.close(handle)
+
+    def _behind(self, folder: str, name: str) -> os.stat_result | None:
+        """Return what the system says of what a link leads to; ``None``: out of the roots."""
+        link = os.path.join(folder, name)
+        try:
+            with self._at(link) as (opened, real):
+                found = os.stat(real, dir_fd=opened, follow_symlinks=False)
+        except RootNotAllowedError as exc:
+            # Shared by the table's storages without a lock: at worst a link is logged twice.
+            if link not in self._told and len(self._told) < TOLD_LINKS:
+                self._told.add(link)
+                logger.warning("%s isn't listed: %s", link, exc)
+            return None
+        return None if stat.S_ISLNK(found.st_mode) else found  # put there just now
 
     def _opened_file(self, full: str) -> int:
         with self._at(full) as (folder, name):

@@ -10,6 +10,7 @@ import errno
 import os
 import stat
 import uuid
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -19,6 +20,9 @@ from timeline.storage.read_limits import FileKind, ReadLimits
 
 NOWHERE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
 """What the system says of a name at which nothing can be."""
+
+LookBehind = Callable[[str], "os.stat_result | None"]
+"""From the name of a link to what the system says of what it leads to; ``None``: nothing."""
 
 _LOOK_INTO: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
@@ -152,12 +156,17 @@ def flush_folder_of(name: str, folder: int | None) -> None:
         os.close(handle)
 
 
-def entries_of(handle: int) -> list[FileInfo]:
-    """Return what is in a directory that is open, by name."""
+def entries_of(handle: int, look_behind: LookBehind | None) -> list[FileInfo]:
+    """Return what is in a directory that is open, by name.
+
+    Args:
+        handle: The directory's.
+        look_behind: Says what a link leads to; ``None``: the system, wherever that is.
+    """
     found = []
     with os.scandir(handle) as entries:
         for entry in entries:
-            info = _info_of(entry)
+            info = _info_of(entry, look_behind)
             if info is not None:
                 found.append(info)
     return sorted(found, key=lambda info: info.name)
@@ -169,16 +178,19 @@ def info_of(name: str, found: os.stat_result) -> FileInfo:
     return FileInfo(name, 0 if is_dir else found.st_size, found.st_mtime_ns // 1_000_000, is_dir)
 
 
-def _info_of(entry: os.DirEntry[str]) -> FileInfo | None:
+def _info_of(entry: os.DirEntry[str], look_behind: LookBehind | None) -> FileInfo | None:
     if not _is_text(entry.name):
         return None
     try:
-        return info_of(entry.name, entry.stat())
+        found: os.stat_result | None = entry.stat(follow_symlinks=look_behind is None)
+        if look_behind is not None and found is not None and stat.S_ISLNK(found.st_mode):
+            found = look_behind(entry.name)
     except OSError as exc:
         # Gone since the directory was read, a link to nothing, or one that leads to itself.
         if exc.errno in NOWHERE:
             return None
         raise
+    return None if found is None else info_of(entry.name, found)
 
 
 def _is_text(name: str) -> bool:

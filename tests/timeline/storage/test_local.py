@@ -10,7 +10,7 @@ from timeline.errors import (
     PathNotFoundError,
     RootNotAllowedError,
 )
-from timeline.storage.local import LocalStorage
+from timeline.storage.local import TOLD_LINKS, LocalStorage
 from timeline.storage.local_path import PlaceOf
 
 
@@ -127,6 +127,45 @@ def test_a_confined_storage_is_not_lead_out_by_links(tmp_path: Path) -> None:
             with pytest.raises(RootNotAllowedError, match="outside the roots"):
                 call(path)
     assert (outside / "file").read_bytes() == b"secret"
+
+
+def test_a_confined_listing_leaves_out_what_a_link_leads_out_to(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    inside, outside = tmp_path / "in", tmp_path / "out"
+    outside.mkdir(parents=True)
+    (outside / "file").write_bytes(b"secret")
+    LocalStorage(str(inside)).create("dir/file", b"x")
+    for name, target in (
+        ("file", outside / "file"),
+        ("folder", outside),
+        ("twice", inside / "file"),
+        ("nothing", outside / "nothing"),
+        ("fine", inside / "dir"),
+        ("finer", Path("fine/file")),
+        ("gone", inside / "gone"),
+    ):
+        (inside / name).symlink_to(target)
+    storage = LocalStorage(str(inside)).confined(below(inside))
+    for _ in range(2):
+        listed = storage.for_cause("x").list("")
+        assert [(info.name, info.size, info.is_dir) for info in listed] == [
+            ("dir", 0, True),
+            ("fine", 0, True),
+            ("finer", 1, False),
+        ]
+    left_out = [record.getMessage().split()[0] for record in caplog.records]
+    assert sorted(left_out) == [f"{inside}/{n}" for n in ("file", "folder", "nothing", "twice")]
+    assert len(LocalStorage(str(inside)).list("")) == 6, "without roots links are followed"
+
+
+def test_of_links_that_lead_out_the_first_are_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(TOLD_LINKS + 5):
+        (tmp_path / f"link{number}").symlink_to("/dev/null")
+    assert LocalStorage(str(tmp_path)).confined(below(tmp_path)).list("") == ()
+    assert len(caplog.records) == TOLD_LINKS
 
 
 def below(root: Path) -> PlaceOf:
