@@ -23,7 +23,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import Executor
 from typing import Final
 
 from strandline.service.marker.conflict_watch import ConflictWatch
@@ -41,6 +40,9 @@ GATHER_SHARE: Final = 0.25
 """How long a flush waits for those answered before, by how long the one before took."""
 GATHER_MAX_S: Final = 0.05
 
+Start = Callable[[Callable[[], None]], object]
+"""Has something run on a thread, soon; raises ``RuntimeError`` if there is none."""
+
 
 class MarkerDirectory:
     """The markers of one instant.
@@ -52,20 +54,20 @@ class MarkerDirectory:
         used_s: When it was last asked for a marker, by a monotonic clock.
     """
 
-    def __init__(self, storage: Storage, path: str, pool: Executor, clock: Clock) -> None:
+    def __init__(self, storage: Storage, path: str, start: Start, clock: Clock) -> None:
         """Make one that has read nothing yet.
 
         Args:
             storage: The table's.
             path: Of the directory, under the base path.
-            pool: Runs the flushes.
+            start: Has the flushes run.
             clock: To time by.
         """
         self.used_s = clock.monotonic()
         self._clock = clock
         self._storage = storage
         self._path = path
-        self._pool = pool
+        self._start = start
         self._lock = threading.Lock()
         self._all_came = threading.Condition(self._lock)
         self._expected = 0
@@ -115,7 +117,7 @@ class MarkerDirectory:
             start, self._flushing = not self._flushing, True
         if start:
             try:
-                self._pool.submit(self._flush_all)
+                self._start(self._flush_all)
             except RuntimeError as exc:
                 self._fail_all(StorageUnavailableError(f"no thread to write markers: {exc}"))
         return True
@@ -199,7 +201,7 @@ class MarkerDirectory:
         return None if found is None else found.mtime_ms
 
     def _flush_all(self) -> None:
-        """Flush until nothing is queued; runs on the pool, once at a time."""
+        """Flush until nothing is queued; runs on one thread at a time."""
         while True:
             with self._lock:
                 self._gather()

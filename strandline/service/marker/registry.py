@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -25,8 +25,9 @@ from strandline.service.marker.directory import MarkerDirectory
 from strandline.service.marker.file import directory_path, split_directory
 from strandline.service.marker.name import check_name, foreign_file
 from strandline.service.marker.pending_marker import Created
+from strandline.service.marker.table_threads import TableThreads
 from timeline.clock import Clock, SystemClock
-from timeline.errors import RootNotAllowedError
+from timeline.errors import RootNotAllowedError, StorageUnavailableError
 from timeline.instant import CLUSTERING, Instant, State
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import Storage
@@ -37,9 +38,6 @@ MAX_SPELLINGS: Final = 4 * MAX_DIRECTORIES
 SPELLED_CHARACTERS: Final = 1 << 20
 """Of all spellings together: a client chooses how long each is."""
 IDLE_S: Final = 3600.0
-THREADS: Final = 32
-"""A directory takes one at most, while it is written; one whose storage hangs doesn't give it back,
-and there must be some left for the others. They are started as they are needed."""
 END_S: Final = 0.3
 """How long the end waits for what is being written; nobody waits for an answer any more."""
 
@@ -100,8 +98,8 @@ class MarkerService:
         self._clock = clock or SystemClock()
         self._conflicts = conflicts or ConflictOptions()
         self._detector = detector or ConflictDetector(self._conflicts, self._clock)
-        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="markers")
-        self._finders = ThreadPoolExecutor(THREADS, thread_name_prefix="marker-directories")
+        self._flushers = TableThreads("markers")
+        self._finders = TableThreads("marker-directories")
         self._lock = threading.Lock()
         self._directories: dict[_Place, _Known] = {}
         self._spelled: dict[str, _Known] = {}
@@ -133,9 +131,16 @@ class MarkerService:
         """Get to know a directory, on a thread; after that ``enqueue`` takes its markers.
 
         Raises:
-            InputError: As ``submit``, in the future; ``RootNotAllowedError`` likewise.
+            InputError: The directory isn't one for markers; ``RootNotAllowedError``, if it is one
+                that may not be served, is raised in the future.
+            StorageUnavailableError: There is no thread for it.
         """
-        return self._finders.submit(self._find, directory)
+        # By the text alone, as a look at storage might hang.
+        table = TableId.of(split_directory(directory)[0])
+        try:
+            return self._finders.submit(table, partial(self._find, directory))
+        except RuntimeError as exc:
+            raise StorageUnavailableError(f"no thread to find markers: {exc}") from exc
 
     def _find(self, directory: str) -> None:
         known = self._kept(self._place_of(directory))
@@ -188,8 +193,9 @@ class MarkerService:
     def close(self) -> None:
         """Finish what is queued, but for what hangs in storage: that ends with the process."""
         self._detector.close()
-        self._finders.shutdown(wait=False, cancel_futures=True)
-        ending = threading.Thread(target=self._pool.shutdown, name="markers-end", daemon=True)
+        self._finders.shutdown(finish=False)
+        finish = partial(self._flushers.shutdown, finish=True)
+        ending = threading.Thread(target=finish, name="markers-end", daemon=True)
         ending.start()
         ending.join(END_S)
 
@@ -218,7 +224,8 @@ class MarkerService:
         path = directory_path(place.instant)
         storage, clock = storage.for_cause("marker"), self._clock
         kept_in = storage.confined(_refuse_links(place.instant))
-        made = MarkerDirectory(kept_in, path, self._pool, clock)
+        start = partial(self._flushers.submit, place.table)
+        made = MarkerDirectory(kept_in, path, start, clock)
         check_log = _log_check_of(place, storage)
         if not self._conflicts.enabled:
             return _Known(place, made, check_log, None)

@@ -9,9 +9,8 @@ import threading
 import tracemalloc
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
 
 import orjson
 import pytest
@@ -254,30 +253,70 @@ def test_a_directory_that_another_service_began_anew_is_read_again(
     other.close()
 
 
-class NoThreads(Executor):
+class NoThreads:
     """A pool that the system gives no thread, until it does."""
 
     def __init__(self) -> None:
         self.given = False
 
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+    def __call__(self, work: Callable[[], None]) -> None:
         if not self.given:
             raise RuntimeError("can't start new thread")
-        done: Future[Any] = Future()
-        done.set_result(fn(*args, **kwargs))
-        return done
+        work()
 
 
 def test_without_a_thread_the_next_marker_tries_again(base: Path) -> None:
-    pool = NoThreads()
-    kept = MarkerDirectory(LocalStorage(str(base)), directory_path(INSTANT), pool, ManualClock(0))
+    start = NoThreads()
+    kept = MarkerDirectory(LocalStorage(str(base)), directory_path(INSTANT), start, ManualClock(0))
     first, second = Future[bool](), Future[bool]()
     kept.submit(name(1), first)
     with pytest.raises(StorageUnavailableError, match="no thread to write markers"):
         first.result(0)
-    pool.given = True
+    start.given = True
     kept.submit(name(1), second)
     assert second.result(0)
+
+
+def test_a_table_that_hangs_holds_up_the_markers_of_no_other(
+    base: Path, tables: Tables, service: MarkerService
+) -> None:
+    """However many instants of it are asked for."""
+    good = base.parent / "good"
+    shutil.copytree(base, good)
+    held = tables.storages[str(base)] = Held(str(base))
+    hanging = [
+        service.submit(directory(base, str(number)), name(1, instant=number))
+        for number in range(200)
+    ]
+    assert held.began.wait(20)
+    assert service.submit(directory(good), name(1)).result(20)
+    assert not any(answer.done() for answer in hanging)
+    held.go.set()
+    assert all(answer.result(20) for answer in hanging)
+
+
+def test_a_table_that_hangs_when_looked_for_holds_up_no_other(base: Path, tables: Tables) -> None:
+    """It is known by how its path is spelled, be that with detours."""
+    go = threading.Event()
+
+    def table_of(base_path: str) -> tuple[TableId, Storage]:
+        assert "stuck" not in base_path or go.wait(20)
+        return tables(base_path)
+
+    service = MarkerService(table_of)
+    stuck = f"{base.parent}/x/../stuck"
+    spelled = (f"file://{stuck}/", f"{stuck}/.", stuck)
+    hanging = [
+        service.find(f"{spelled[number % 3]}/.hoodie/.temp/{number}") for number in range(200)
+    ]
+    service.find(directory(base)).result(20)
+    assert service.enqueue(directory(base), name(1), created := Future[bool]())
+    assert created.result(20)
+    assert not any(found.done() for found in hanging)
+    go.set()
+    for found in hanging:
+        found.result(20)
+    service.close()
 
 
 def test_a_deleted_directory_is_forgotten(base: Path, service: MarkerService) -> None:
