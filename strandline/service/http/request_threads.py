@@ -153,6 +153,8 @@ class ThreadShares:
                 self._hand_over()  # another table may be alone now
 
     def _over(self, running: asyncio.Future[Any]) -> None:
+        if not running.cancelled():
+            running.exception()  # it may be that nobody waits for it any more
         table, _ = self._running.pop(running)
         self._give_back(table)
 

@@ -76,14 +76,14 @@ class WsgiBridge:
             # Cancelled (the client has left, or the service ends) it gives back its place in the
             # queue; what has begun is told.
             answer = await self.threads.run(table, self._run, environ)
+            scope[WHY] = environ.get(WHY)
+            if answer.rest is None:
+                await send_whole(answer.status, answer.headers, answer.body, send)
+            else:
+                await self._send_parts(table, answer, answer.rest, send)
         except asyncio.CancelledError:
             left.set()
             raise
-        scope[WHY] = environ.get(WHY)
-        if answer.rest is None:
-            await send_whole(answer.status, answer.headers, answer.body, send)
-        else:
-            await self._send_parts(table, answer, answer.rest, send)
 
     def _run(self, environ: dict[str, Any]) -> _Answer:
         answer = _Answer()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Awaitable, Callable
 from itertools import chain
+from typing import Any
 
 import pytest
 
@@ -234,6 +236,33 @@ def test_errors_are_the_callers_and_free_the_thread() -> None:
         assert calls.running() == {}
 
     on_shares(play, 1)
+
+
+def test_an_error_that_nobody_waits_for_any_more_is_not_reported_as_forgotten() -> None:
+    async def play(calls: Calls) -> None:
+        reported: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: reported.append(context)
+        )
+        go = threading.Event()
+
+        def fail() -> None:
+            assert go.wait(60)
+            raise ValueError("the storage is away")
+
+        left = asyncio.ensure_future(calls.shares.run("a", fail))
+        await settled()
+        left.cancel()
+        await settled()
+        go.set()
+        while calls.running():
+            await asyncio.sleep(0)
+        assert left.cancelled()
+        del left  # it holds the call
+        gc.collect()
+        assert reported == []
+
+    on_shares(play)
 
 
 def test_the_end_cancels_who_waits_and_who_runs() -> None:
