@@ -258,7 +258,7 @@ class ServiceProtocol(asyncio.Protocol):
     # The end.
 
     def _no_room(self) -> RefusedError:
-        self._reception.counts["refused"] += 1
+        self._reception.refuse(self)
         return RefusedError(
             503, f"the service has {self._reception.room} connections, no more may come"
         )

@@ -104,7 +104,7 @@ class Reception:
         self._app = app
         self._room = possible_connections(limits.connections)
         self._guests: set[Guest] = set()
-        self._reserve: dict[Guest, None] = {}
+        self._reserve: dict[Guest, bool] = {}  # whether it is counted as refused
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._told: Counter[str] = Counter()
@@ -143,10 +143,16 @@ class Reception:
             self._guests.add(guest)
             self.counts["accepted"] += 1
             return True
-        if len(self._reserve) >= RESERVED:
+        self._reserve[guest] = False
+        if len(self._reserve) > RESERVED:
             self._make_reserve(guest)
-        self._reserve[guest] = None
         return False
+
+    def refuse(self, guest: Guest) -> None:
+        """Count a connection that is refused for want of room, once, whatever follows."""
+        if self._reserve.get(guest) is False:
+            self._reserve[guest] = True
+            self.counts["refused"] += 1
 
     def hand_on(self, guest: Guest, successor: Guest) -> bool:
         """Give a connection's place to another that goes on with it; see ``enter``."""
@@ -154,8 +160,7 @@ class Reception:
             self._guests.remove(guest)
             self._guests.add(successor)
             return True
-        self._reserve.pop(guest, None)
-        self._reserve[successor] = None
+        self._reserve[successor] = self._reserve.pop(guest, False)
         return False
 
     def leave(self, guest: Guest) -> None:
@@ -178,10 +183,10 @@ class Reception:
 
     def _make_reserve(self, guest: Guest) -> None:
         """Cut off the first that came of those in reserve and asked nothing; else the new one."""
-        self.counts["refused"] += 1
-        silent = (other for other in self._reserve if other.waits_since is not None)
-        gone = next(silent, guest)
-        self._reserve.pop(gone, None)
+        others = (other for other in self._reserve if other is not guest)
+        gone = next((other for other in others if other.waits_since is not None), guest)
+        self.refuse(gone)
+        self._reserve.pop(gone)
         gone.cut_off()
 
     def start(self, exchange: Exchange) -> None:

@@ -285,6 +285,14 @@ def test_more_connections_than_allowed_are_told_so(
     assert "connections were refused: there are 2 already" in caplog.text
 
 
+def test_who_was_told_so_and_lingers_is_counted_once(tmp_path: Path) -> None:
+    with full(tmp_path) as server, ExitStack() as stack:
+        for _ in range(2 * RESERVED):
+            raw = stack.enter_context(RawConnection(server.port))
+            assert raw.ask(request(LOOK_UP, token=TOKEN)).status == 503
+        assert server.parts.connections()["refused"] == 2 * RESERVED
+
+
 def test_who_says_nothing_hears_in_the_end_that_there_is_no_room(tmp_path: Path) -> None:
     with full(tmp_path) as server:
         for said in (b"", GREETING[:10]):
