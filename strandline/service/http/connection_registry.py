@@ -38,6 +38,8 @@ RESERVED: Final = 128
 """Connections beyond the room that may ask as probes do, or stay until they have read why not."""
 SPARED_S: Final = 2.0
 """Who has waited for its client no longer than this isn't closed to make room for others."""
+SEARCH_AGAIN_S: Final = SPARED_S / 8
+"""After a search for idle connections that found none."""
 _CLOSED_AT_A_TIME: Final = 64
 """One in so many connections is closed when there is no room, so that few arrivals have to look
 for the longest idle ones."""
@@ -105,6 +107,7 @@ class Reception:
         self._room = possible_connections(limits.connections)
         self._guests: set[Guest] = set()
         self._reserve: dict[Guest, bool] = {}  # whether it is counted as refused
+        self._search_at = self.now
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._told: Counter[str] = Counter()
@@ -137,7 +140,7 @@ class Reception:
         self._empty.clear()
         if self._timer is None:
             self._timer = self.loop.call_later(self._look_s, self._look)
-        if len(self._guests) >= self._room:
+        if len(self._guests) >= self._room and self.now >= self._search_at:
             self._make_room()
         if len(self._guests) < self._room:
             self._guests.add(guest)
@@ -176,6 +179,9 @@ class Reception:
             for number, guest in enumerate(self._guests)
             if (since := guest.waits_since) is not None and self.now - since > SPARED_S
         ]
+        if not waiting:
+            # A search takes milliseconds of the loop, and arrivals may be many.
+            self._search_at = self.now + SEARCH_AGAIN_S
         for _, _, guest in heapq.nsmallest(1 + self._room // _CLOSED_AT_A_TIME, waiting):
             self.counts["displaced"] += 1
             self._guests.discard(guest)

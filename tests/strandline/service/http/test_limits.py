@@ -23,7 +23,13 @@ import pytest
 from strandline import TimelineService
 from strandline.service.http import limits as module
 from strandline.service.http.connection import protocol_for
-from strandline.service.http.connection_registry import RESERVED, SPARED_S, Fields, Reception
+from strandline.service.http.connection_registry import (
+    RESERVED,
+    SEARCH_AGAIN_S,
+    SPARED_S,
+    Fields,
+    Reception,
+)
 from strandline.service.http.limits import RESERVED_FILES, Limits
 from strandline.service.http.server import ServiceServer
 from strandline.service.http.server_options import ServerOptions
@@ -399,6 +405,58 @@ def test_the_longest_idle_are_closed_first() -> None:
         assert reception.status()["displaced"] == len(gone)
 
     asyncio.run(play())
+
+
+class StoppedLoop(asyncio.SelectorEventLoop):
+    """A loop whose clock stands where it is set."""
+
+    at = 1000.0
+
+    def time(self) -> float:
+        return self.at
+
+
+class CountedWaiting(Waiting):
+    """One that counts how often it is asked since when it waits."""
+
+    asked = 0
+
+    @property
+    def waits_since(self) -> float | None:
+        self.asked += 1
+        return self._waits_since
+
+    @waits_since.setter
+    def waits_since(self, since: float | None) -> None:
+        self._waits_since = since
+
+
+def test_who_finds_no_idle_connection_spares_those_who_follow_the_search() -> None:
+    """It takes 10 ms of the loop among 6,000 connections, at each arrival."""
+    loop = StoppedLoop()
+
+    async def play() -> None:
+        parts = parts_of(TABLES.root)
+        reception = Reception(
+            Endless(), parts.hot, parts.admission, Limits(connections=200), 120, parts.refusals
+        )
+        inside = [CountedWaiting(loop.at) for _ in range(200)]
+        assert all(map(reception.enter, inside))
+        outside = [Waiting(None) for _ in range(100)]
+        assert not any(map(reception.enter, outside))
+        assert sum(guest.asked for guest in inside) == 200
+        loop.at += SPARED_S + SEARCH_AGAIN_S
+        came = [Waiting(None) for _ in range(100)]
+        assert all(map(reception.enter, came)), "the search goes on as long as it finds any"
+        for guest in (*inside, *outside, *came):
+            reception.leave(guest)
+        await reception.close(0)
+        parts.close()
+
+    try:
+        loop.run_until_complete(play())
+    finally:
+        loop.close()
 
 
 def test_no_more_connections_are_taken_than_files_may_be_open(
