@@ -146,18 +146,24 @@ class _Load:
     Attributes:
         lock: What others wait for.
         names: What is being loaded; nothing any more once it has ended.
+        failure: The error of a load of one name alone, set before the lock is released.
     """
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.names = _NO_NAMES
+        self.failure: Exception | None = None
+
+
+_Waited = _Load | _Flight[None]
 
 
 class SharedLoads:
     """At most one run for each name at a time, or one for all names.
 
     Who waited for another's run isn't told how that ended, but looks for what was loaded: the run
-    may have failed for a name that is none of his, or was interrupted.
+    may have failed for a name that is none of his, or was given up. Only of one name alone, which
+    all want who wait for it, an error is an outcome (``run_one``); an interrupt never is.
 
     ``_lock`` guards the runs, and is taken after theirs. ``_of_all`` is the newest run for all
     names; none other begins while it ``_is_alone``.
@@ -175,7 +181,37 @@ class SharedLoads:
         Returns:
             Whether nothing was left to others.
         """
+        return not self._run(_Load(), names, load)
+
+    def run_one(self, name: str, load: Callable[[Collection[str]], None]) -> bool:
+        """Load a name, or wait for who loads it.
+
+        Returns:
+            Whether it was loaded here.
+
+        Raises:
+            Exception: What the load raised, be it here, or by ``run_one`` where that was waited
+                for.
+        """
         own = _Load()
+
+        def load_or_fail(names: Collection[str]) -> None:
+            try:
+                load(names)
+            except Exception as exc:
+                own.failure = _said_again(exc)
+                raise
+
+        others = self._run(own, (name,), load_or_fail)
+        for other in others:
+            if isinstance(other, _Load) and other.failure is not None:
+                raise _said_again(other.failure)
+        return not others
+
+    def _run(
+        self, own: _Load, names: Collection[str], load: Callable[[Collection[str]], None]
+    ) -> list[_Waited]:
+        """Load the names that nobody else loads, and wait for those who do; return these."""
         with own.lock:
             try:
                 others, mine = self._begin(own, names)
@@ -183,19 +219,19 @@ class SharedLoads:
                     load(mine)
             finally:
                 own.names = _NO_NAMES  # one store, which no interrupt can split
-        _wait_for(others)
-        return not others
+        _wait_for(other.lock for other in others)
+        return others
 
-    def _begin(self, own: _Load, names: Collection[str]) -> tuple[list[threading.Lock], list[str]]:
+    def _begin(self, own: _Load, names: Collection[str]) -> tuple[list[_Waited], list[str]]:
         """Return whom to wait for, and the names left for ``own``, which is known from now on."""
         with self._lock:
             if self._is_alone:
-                return [self._of_all.lock], []
+                return [self._of_all], []
             self._loads = _under_way(self._loads)
             others, mine = _shared_out(names, self._loads)
             own.names = frozenset(mine)
             self._loads.append(own)
-        return others, mine
+        return [*others], mine
 
     def run_all(self, load: Callable[[], None]) -> None:
         """Load every name there is, once what is being loaded is done; others wait, or share it."""
@@ -222,12 +258,10 @@ def _under_way(loads: Iterable[_Load]) -> list[_Load]:
     return [load for load in loads if load.names]
 
 
-def _shared_out(
-    names: Collection[str], loads: Iterable[_Load]
-) -> tuple[list[threading.Lock], list[str]]:
-    """Return the locks of the loads that have some of these names, and the names that none has."""
-    held = {load.lock: load.names for load in loads}  # each read once: a load may end meanwhile
-    others = {lock: theirs for lock, theirs in held.items() if not theirs.isdisjoint(names)}
+def _shared_out(names: Collection[str], loads: Iterable[_Load]) -> tuple[list[_Load], list[str]]:
+    """Return the loads that have some of these names, and the names that none has."""
+    held = {load: load.names for load in loads}  # each read once: a load may end meanwhile
+    others = {load: theirs for load, theirs in held.items() if not theirs.isdisjoint(names)}
     taken = others.values()
     return list(others), [name for name in names if not any(name in theirs for theirs in taken)]
 

@@ -79,7 +79,7 @@ class PartitionLoader:
         tries = ATTEMPTS
         while found is None and tries > 0:
             found = self._derived(snapshot, partition)
-            if found is None and self._loads.run((partition,), lambda p: self._load(p, set())):
+            if found is None and self._loads.run_one(partition, lambda p: self._load(p, set())):
                 found = self._derived(snapshot, partition)
                 # What is nothing may be forgotten before it is looked at here.
                 held = partition in self._follower.newest().files.versions

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -15,8 +16,10 @@ import pytest
 
 from fsview.metrics import Metrics
 from fsview.table_view import TableView
+from tests.fsview.test_single_flight import wait_until, waits_in
 from tests.fsview.wide_table import assert_as_listed
 from tests.kit.small_table import SmallTable
+from timeline.errors import StorageUnavailableError
 from timeline.instant import CLEAN, State
 
 
@@ -125,3 +128,29 @@ def test_only_what_cannot_be_followed_during_a_load_is_listed_again() -> None:
     assert metrics.get("partition_reloads", cause="instant-vanished") == 1
     names = {file.name for file in view.newest().all_base_files("b")}
     assert not any(name.startswith("f9") for name in names)
+
+
+def test_a_listing_that_fails_fails_once_for_all_who_wait_for_it() -> None:
+    """Each that had waited listed in turn, the last after all the others had failed."""
+    table, callers = a_table(), 8
+    view = TableView(table.storage)
+    view.newest()
+    listed: list[str] = []
+
+    def fail_once_all_wait(kind: str, path: str) -> None:
+        if (kind, path) == ("list", "a"):
+            listed.append(path)
+            if len(listed) == 1:
+                wait_until(lambda: waits_in("_wait_for") == callers - 1)
+            raise StorageUnavailableError("injected")
+
+    table.storage.fail.append(fail_once_all_wait)
+    with ThreadPoolExecutor(callers) as pool:
+        asked = [pool.submit(view.newest().latest_base_files, "a") for _ in range(callers)]
+        errors = [one.exception() for one in asked]
+    assert {(type(error), str(error)) for error in errors} == {
+        (StorageUnavailableError, "injected")
+    }
+    assert listed == ["a"]
+    table.storage.fail.remove(fail_once_all_wait)
+    assert len(view.newest().latest_base_files("a")) == 1

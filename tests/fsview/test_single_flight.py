@@ -157,6 +157,50 @@ def test_an_error_of_a_load_is_for_who_ran_it() -> None:
     assert loaded == ["a"]
 
 
+def test_an_error_of_loading_one_name_is_of_all_who_wait_for_that() -> None:
+    loads, began, may_end = SharedLoads(), threading.Semaphore(0), threading.Event()
+
+    def fails(_: Collection[str]) -> None:
+        began.release()
+        assert may_end.wait(PATIENCE_S)
+        raise OSError("injected")
+
+    loaded: list[str] = []
+    with ThreadPoolExecutor(4) as pool:
+        first = pool.submit(loads.run_one, "a", fails)
+        assert began.acquire(timeout=PATIENCE_S)
+        others = [pool.submit(loads.run_one, "a", fails) for _ in range(2)]
+        of_two = pool.submit(loads.run, ["a", "b"], loaded.extend)
+        wait_until(lambda: waits_in("_wait_for") == 3)
+        may_end.set()
+        for one in (first, *others):
+            with pytest.raises(OSError, match="injected"):
+                one.result(PATIENCE_S)
+        assert of_two.result(PATIENCE_S) is False, "it looks for what was loaded"
+    assert not began.acquire(blocking=False), "nobody else tried"
+    assert loaded == ["b"]
+    assert loads.run_one("a", loaded.extend), "who comes later tries anew"
+
+
+def test_an_error_of_loading_several_names_is_of_none_that_waits_for_one() -> None:
+    loads, may_end, began = SharedLoads(), threading.Event(), threading.Event()
+
+    def fails(_: Collection[str]) -> None:
+        began.set()
+        assert may_end.wait(PATIENCE_S)
+        raise OSError("injected")
+
+    with ThreadPoolExecutor(2) as pool:
+        both = pool.submit(loads.run, ["a", "b"], fails)
+        assert began.wait(PATIENCE_S)
+        one = pool.submit(loads.run_one, "a", fails)
+        wait_until(lambda: waits_in("_wait_for") == 1)
+        may_end.set()
+        with pytest.raises(OSError, match="injected"):
+            both.result(PATIENCE_S)
+        assert one.result(PATIENCE_S) is False
+
+
 class InterruptedHereError(BaseException):
     """What a signal raises in the main thread, like Ctrl-C."""
 
@@ -342,3 +386,20 @@ def test_an_interrupt_of_a_load_leaves_its_names_to_others(
         assert joined.result(PATIENCE_S).result() is False
     assert Aside(lambda: loads.run(["a", "b"], loaded.extend)).result() is True
     assert loaded == ["c", "a", "b"]
+
+
+def test_an_interrupt_of_loading_one_name_is_no_outcome(interrupt: Callable[[], None]) -> None:
+    loads, mine = SharedLoads(), Loading()
+
+    def join_and_interrupt() -> Aside:
+        assert mine.began.acquire(timeout=PATIENCE_S)
+        waiter = Aside(lambda: loads.run_one("a", mine))
+        wait_until(lambda: waits_in("_wait_for") == 1)
+        interrupt()
+        return waiter
+
+    with ThreadPoolExecutor(1) as pool:
+        joined = pool.submit(join_and_interrupt)
+        with pytest.raises(InterruptedHereError):
+            loads.run_one("a", mine)
+        assert joined.result(PATIENCE_S).result() is False
