@@ -22,12 +22,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from strandline.service.marker.conflict_watch import ConflictWatch
 from strandline.service.marker.file import PREFIX, TYPE, TYPE_FILE, read_stored
-from strandline.service.marker.pending_marker import Check, Created, PendingMarker
+from strandline.service.marker.name import foreign_file
+from strandline.service.marker.pending_marker import Created, PendingMarker
 from timeline.clock import Clock
 from timeline.errors import AlreadyExistsError, StorageUnavailableError, TableNotFoundError
 from timeline.storage.base import Storage
@@ -54,7 +55,14 @@ class MarkerDirectory:
         used_s: When it was last asked for a marker, by a monotonic clock.
     """
 
-    def __init__(self, storage: Storage, path: str, start: Start, clock: Clock) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        path: str,
+        start: Start,
+        clock: Clock,
+        clusterings: Callable[[Collection[str]], Collection[str]],
+    ) -> None:
         """Make one that has read nothing yet.
 
         Args:
@@ -62,11 +70,15 @@ class MarkerDirectory:
             path: Of the directory, under the base path.
             start: Has the flushes run.
             clock: To time by.
+            clusterings: Returns those of some instants whose logs this write may name, as they are
+                clusterings beside it; may ask the table's storage.
         """
         self.used_s = clock.monotonic()
         self._clock = clock
         self._storage = storage
         self._path = path
+        self._instant = path.rpartition("/")[2]
+        self._clusterings = clusterings
         self._start = start
         self._lock = threading.Lock()
         self._all_came = threading.Condition(self._lock)
@@ -88,7 +100,7 @@ class MarkerDirectory:
         name: str,
         created: Created,
         watch: Callable[[], ConflictWatch] | None = None,
-        check: Check | None = None,
+        clustering: str | None = None,
     ) -> bool:
         """Queue a marker; ``created`` hears whether it is new, once it is durable.
 
@@ -96,12 +108,13 @@ class MarkerDirectory:
             name: The marker.
             created: Who waits for it.
             watch: Begins to look for conflicts, if who asks takes ``false`` for one; else ``None``.
-            check: Is asked by the flush whether the marker may be written; ``None``: it may.
+            clustering: The instant of a log that may be written only if that is a clustering
+                beside this write, which the flush looks up; ``None``: it may in any case.
 
         Returns:
             False when this object was retired meanwhile: ask for the directory again.
         """
-        pending = PendingMarker(name, created, watch is not None, check)
+        pending = PendingMarker(name, created, watch is not None, clustering)
         with self._lock:
             if self._retired:
                 return False
@@ -217,9 +230,29 @@ class MarkerDirectory:
                     if pending.refusable:
                         pending.created.set_result(False)
                 batch = [pending for pending in batch if not pending.refusable]
-            batch = [pending for pending in batch if pending.admitted()]
+            batch = self._admitted(batch)
             if batch:
                 self._flush(batch)
+
+    def _admitted(self, batch: list[PendingMarker]) -> list[PendingMarker]:
+        """Return the markers that may be written; who waits for another hears why it may not."""
+        named = {pending.clustering for pending in batch if pending.clustering is not None}
+        if not named:
+            return batch
+        beside: Collection[str] = ()
+        error: Exception | None = None
+        try:
+            beside = self._clusterings(named)
+        except Exception as exc:  # noqa: BLE001 - handed to every waiting request
+            error = exc
+        admitted: list[PendingMarker] = []
+        for pending in batch:
+            if pending.clustering is None or pending.clustering in beside:
+                admitted.append(pending)
+            else:
+                refusal = error or foreign_file(pending.name, self._instant)
+                pending.created.set_exception(refusal)
+        return admitted
 
     def _fail_all(self, error: StorageUnavailableError) -> None:
         """Answer all who wait with an error; the next marker tries again."""

@@ -15,7 +15,8 @@ unless its instant is the one that is rolled back.
 
 One write names other instants: while a clustering resizes the buckets of consistent hashing, rows
 of their groups are written twice, and from version 8 on a CREATE marker announces the log that
-bears the clustering's instant. Whether there is such a clustering, only the timeline says.
+bears the clustering's instant. Whether there is such a clustering, only the timeline says
+(``strandline.service.marker.clustering``).
 
 Source: Hudi 1.2.0 and 0.15.0 ``WriteMarkers``, ``HoodieWriteHandle``, ``HoodieAppendHandle``,
 ``MarkerBasedRollbackStrategy``, ``HoodieTable.reconcileAgainstMarkers``.
@@ -60,7 +61,8 @@ def check_name(name: str, instant: str) -> str | None:
     """Refuse what no write of ``instant`` announces; looks at nothing but the name.
 
     Returns:
-        The instant of a log that may be created only if that is a clustering; ``None``: any way.
+        The instant of a log that may be created only if that is a clustering beside this write;
+        ``None``: in any case.
 
     Raises:
         InputError: It isn't a marker's name, would lead out of the table or into its metadata, or

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
-
-Check = Callable[[], None]
-"""Raises when a marker may not be written; may ask the table's storage."""
 
 
 class Created(Protocol):
@@ -29,21 +25,11 @@ class PendingMarker:
 
     Attributes:
         refusable: Whether who waits takes ``false`` for a conflict.
-        check: Is asked by the flush; ``None``: the name was enough.
+        clustering: The instant of another write's log that it names, which must be a clustering
+            beside this one; ``None``: it names a file of its own.
     """
 
     name: str
     created: Created
     refusable: bool
-    check: Check | None = None
-
-    def admitted(self) -> bool:
-        """Return whether the marker may be written; who waits for one that may not hears why."""
-        if self.check is None:
-            return True
-        try:
-            self.check()
-        except Exception as exc:  # noqa: BLE001 - handed to the waiting request
-            self.created.set_exception(exc)
-            return False
-        return True
+    clustering: str | None = None

@@ -18,18 +18,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from strandline.service.marker.clustering import clusterings_beside
 from strandline.service.marker.conflict import ConflictCheck
 from strandline.service.marker.conflict_options import ConflictOptions
 from strandline.service.marker.conflict_watch import ConflictDetector, ConflictWatch
 from strandline.service.marker.directory import MarkerDirectory
 from strandline.service.marker.file import directory_path, split_directory
-from strandline.service.marker.name import check_name, foreign_file
+from strandline.service.marker.name import check_name
 from strandline.service.marker.pending_marker import Created
 from strandline.service.marker.table_threads import TableThreads
 from timeline.clock import Clock, SystemClock
 from timeline.errors import RootNotAllowedError, StorageUnavailableError
-from timeline.instant import CLUSTERING, Instant, State
-from timeline.meta_client import TableMetaClient
 from timeline.storage.base import Storage
 from timeline.storage.table_id import TableId
 
@@ -61,13 +60,11 @@ class _Known:
     """A directory, and how its markers are looked at.
 
     Attributes:
-        check_log: Raises unless a marker may name a log of another instant; takes both.
         watch: Begins to look for conflicts; ``None``: that is off.
     """
 
     place: _Place
     directory: MarkerDirectory
-    check_log: Callable[[str, str], None]
     watch: Callable[[], ConflictWatch] | None
 
 
@@ -160,8 +157,7 @@ class MarkerService:
             return False
         clustering = check_name(name, known.place.instant)
         watch = known.watch if refusable else None
-        check = None if clustering is None else partial(known.check_log, name, clustering)
-        return known.directory.submit(name, created, watch, check)
+        return known.directory.submit(name, created, watch, clustering)
 
     def names(self, directory: str) -> tuple[str, ...]:
         """Return the markers of a directory."""
@@ -225,17 +221,17 @@ class MarkerService:
         storage, clock = storage.for_cause("marker"), self._clock
         kept_in = storage.confined(_refuse_links(place.instant))
         start = partial(self._flushers.submit, place.table)
-        made = MarkerDirectory(kept_in, path, start, clock)
-        check_log = _log_check_of(place, storage)
+        beside = partial(clusterings_beside, storage, place.instant)
+        made = MarkerDirectory(kept_in, path, start, clock, beside)
         if not self._conflicts.enabled:
-            return _Known(place, made, check_log, None)
+            return _Known(place, made, None)
         options = self._conflicts
 
         def watch() -> ConflictWatch:
             check = ConflictCheck(storage, place.instant, made.announced, options, clock)
             return self._detector.watch(str(place), check)
 
-        return _Known(place, made, check_log, watch)
+        return _Known(place, made, watch)
 
     def _make_room(self) -> None:
         """Give up directories that nobody uses; the caller holds the lock."""
@@ -270,23 +266,3 @@ def _refuse_links(instant: str) -> Callable[[str], str | None]:
         )
 
     return refuse
-
-
-def _log_check_of(place: _Place, storage: Storage) -> Callable[[str, str], None]:
-    """Return what refuses logs of instants that aren't clusterings of this table.
-
-    Cost: of what it returns, a read and a stat, but once for each clustering.
-    """
-    clusterings: set[str] = set()
-
-    def check(name: str, instant: str) -> None:
-        if instant in clusterings:
-            return
-        client = TableMetaClient.open(storage, cause="marker")
-        plan = client.path_of(Instant(instant, CLUSTERING, State.REQUESTED))
-        # In layout 1 (version 6) markers of logs are APPEND, and Hudi can't roll back others.
-        if client.config.layout_version == 1 or storage.stat(plan) is None:
-            raise foreign_file(name, place.instant)
-        clusterings.add(instant)
-
-    return check

@@ -267,7 +267,9 @@ class NoThreads:
 
 def test_without_a_thread_the_next_marker_tries_again(base: Path) -> None:
     start = NoThreads()
-    kept = MarkerDirectory(LocalStorage(str(base)), directory_path(INSTANT), start, ManualClock(0))
+    kept = MarkerDirectory(
+        LocalStorage(str(base)), directory_path(INSTANT), start, ManualClock(0), frozenset
+    )
     first, second = Future[bool](), Future[bool]()
     kept.submit(name(1), first)
     with pytest.raises(StorageUnavailableError, match="no thread to write markers"):
@@ -580,6 +582,41 @@ def test_only_a_clustering_explains_a_new_log_of_another_instant(
         service.submit(directory(base), log("20261121070000000")).result(20)
     assert service.submit(directory(base), log("20261121070000000", "APPEND")).result(20)
     assert (log(OLDER) in service.names(directory(base))) is taken
+
+
+@pytest.mark.parametrize(
+    ("planned", "completion", "taken"),
+    [
+        (CLUSTERING, "20261121085959999", False),
+        (CLUSTERING, "20261121090000001", True),
+        (REPLACE_COMMIT, "20261121090000001", False),
+    ],
+    ids=["before the write", "beside the write", "no clustering"],
+)
+def test_a_log_of_a_clustering_that_completed_before_the_write_is_committed(
+    tmp_path: Path,
+    service: MarkerService,
+    planned: str,
+    completion: str,
+    taken: bool,
+) -> None:
+    """Hudi leaves the plan of a clustering on the timeline, also when that is done."""
+    base = tmp_path / "sound"
+    storage = LocalStorage(str(base))
+    config = TableConfig.create(name="t", record_key_fields=("id",), version=9)
+    write_table_config(storage, config, create=True)
+    timeline = TableMetaClient(storage, config).layout.folder
+    for state in ("requested", "inflight"):
+        storage.create(f"{timeline}/{OLDER}.{planned}.{state}")
+    pending = service.submit(directory(base), log(OLDER))
+    assert (pending.exception(20) is None) is (planned == CLUSTERING)
+    storage.create(f"{timeline}/{OLDER}_{completion}.replacecommit", b"{}")
+    answer = service.submit(directory(base), log(OLDER).replace("f0001", "f0002"))
+    if taken:
+        assert answer.result(20)
+    else:
+        with pytest.raises(InputError, match=f"allowed under instant {INSTANT}"):
+            answer.result(20)
 
 
 FOREIGN = b"allowed under instant 20261121091111111: CREATE and MERGE of files that end with"
