@@ -8,6 +8,7 @@ the reception lets each in, or doesn't, before it is shaken hands with.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import socket
 import ssl
@@ -19,8 +20,21 @@ from strandline.service.http.connection_registry import Reception
 
 logger = logging.getLogger(__name__)
 
-_ACCEPT_AGAIN_S: Final = 1.0
-"""After the system had no descriptor for a connection."""
+ACCEPT_AGAIN_S: Final = 1.0
+"""After the system had no descriptor or no memory for a connection."""
+_OF_ONE_CONNECTION: Final = frozenset(
+    {
+        errno.ECONNABORTED,
+        errno.EHOSTDOWN,
+        errno.EHOSTUNREACH,
+        errno.ENETDOWN,
+        errno.ENETUNREACH,
+        errno.ENOPROTOOPT,
+        errno.EPERM,
+        errno.EPROTO,
+    }
+)
+"""What Linux says of a connection that is gone before it is accepted; others may be waiting."""
 
 
 class TlsListener:
@@ -44,10 +58,22 @@ class TlsListener:
             try:
                 accepted, _ = await self._reception.loop.sock_accept(self._listener)
             except OSError as exc:
-                logger.warning("a connection can't be accepted: %s", exc.strerror)
-                await asyncio.sleep(_ACCEPT_AGAIN_S)
+                if exc.errno in _OF_ONE_CONNECTION:
+                    self._reception.counts["no_handshake"] += 1
+                    await asyncio.sleep(0)
+                else:
+                    logger.warning("a connection can't be accepted: %s", exc.strerror)
+                    await asyncio.sleep(ACCEPT_AGAIN_S)
             else:
-                Handshake(self._reception, accepted, self._context)
+                self._take_in(accepted)
+
+    def _take_in(self, accepted: socket.socket) -> None:
+        """Begin a handshake; whatever becomes of it, others are accepted."""
+        try:
+            Handshake(self._reception, accepted, self._context)
+        except Exception:
+            logger.exception("a connection can't be taken in")
+            accepted.close()
 
 
 class Handshake:
@@ -62,7 +88,11 @@ class Handshake:
         self._accepted = accepted
         self._task = reception.loop.create_task(self._shake_hands(context))
         self._task.add_done_callback(self._over)
-        reception.enter(self)
+        try:
+            reception.enter(self)
+        except BaseException:
+            self._task.cancel()
+            raise
         self._since = reception.now
 
     async def _shake_hands(self, context: ssl.SSLContext) -> None:

@@ -40,6 +40,7 @@ from strandline.settings.setting import Settings
 from tests.kit import golden
 from tests.kit.live_service import TOKEN, GoldenTables, HttpClient, parts_of, serving
 from tests.kit.raw_http import Answer, RawConnection, request
+from tests.kit.stopped_loop import StoppedLoop
 from timeline.storage.base import FileInfo, Storage
 from timeline.storage.local import LocalStorage
 
@@ -405,15 +406,6 @@ def test_the_longest_idle_are_closed_first() -> None:
         assert reception.status()["displaced"] == len(gone)
 
     asyncio.run(play())
-
-
-class StoppedLoop(asyncio.SelectorEventLoop):
-    """A loop whose clock stands where it is set."""
-
-    at = 1000.0
-
-    def time(self) -> float:
-        return self.at
 
 
 class CountedWaiting(Waiting):

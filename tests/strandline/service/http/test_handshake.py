@@ -1,0 +1,122 @@
+"""``TlsListener``: it goes on accepting, whatever becomes of one connection."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from strandline.service.http.connection_registry import Reception
+from strandline.service.http.handshake import ACCEPT_AGAIN_S, TlsListener
+from strandline.service.http.limits import Limits
+from tests.kit.live_service import GoldenTables, parts_of
+from tests.kit.stopped_loop import StoppedLoop
+
+TABLES = GoldenTables()
+
+
+class Accepting(StoppedLoop):
+    """A loop whose accepting comes to what it is told: an error, or a socket."""
+
+    def __init__(self, *outcomes: int | socket.socket) -> None:
+        super().__init__()
+        self.left = list(outcomes)
+
+    async def sock_accept(self, sock: socket.socket) -> tuple[socket.socket, str]:
+        if not self.left:
+            await asyncio.Event().wait()
+        outcome = self.left.pop(0)
+        if isinstance(outcome, int):
+            raise OSError(outcome, os.strerror(outcome))
+        return outcome, ""
+
+
+class Odd:
+    """A connection that has been idle for ever and fails when it is closed."""
+
+    waits_since = 0.0
+
+    def look(self, now: float) -> None:
+        raise AssertionError("no time passes")
+
+    def shutdown(self) -> None:
+        raise AssertionError("it has been forgotten")
+
+    def cut_off(self) -> None:
+        raise RuntimeError("this can't be")
+
+
+async def settled() -> None:
+    """Let the loop come to everything that is ready."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def listening(loop: Accepting, play: Callable[[Reception], Awaitable[None]]) -> None:
+    """Play something with a listener's reception, which has room for one."""
+
+    async def whole() -> None:
+        parts = parts_of(TABLES.root)
+        limits = Limits(connections=1)
+        reception = Reception(parts.flask, parts.hot, parts.admission, limits, 120, parts.refusals)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        listener = TlsListener(reception, socket.socket(), context)
+        try:
+            await play(reception)
+        finally:
+            listener.close()
+            parts.close()
+            await settled()
+
+    try:
+        loop.run_until_complete(whole())
+    finally:
+        loop.close()
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
+def test_want_of_descriptors_pauses_accepting_and_one_connection_that_is_gone_does_not(
+    number: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop = Accepting(errno.ECONNABORTED, errno.EPROTO, number, errno.ECONNABORTED)
+
+    async def play(reception: Reception) -> None:
+        await settled()
+        assert loop.left == [errno.ECONNABORTED]
+        (record,) = caplog.records
+        assert record.getMessage() == f"a connection can't be accepted: {os.strerror(number)}"
+        loop.at += ACCEPT_AGAIN_S
+        await settled()
+        assert loop.left == []
+        assert reception.counts["no_handshake"] == 3
+
+    listening(loop, play)
+
+
+def test_a_connection_that_fails_as_it_comes_in_is_closed_and_others_come_in(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    (mine, first), (other, second) = socket.socketpair(), socket.socketpair()
+    second.setblocking(False)
+    loop = Accepting(first, second)
+
+    async def play(reception: Reception) -> None:
+        assert reception.enter(Odd())
+        await settled()
+        assert loop.left == []
+        assert mine.recv(1) == b""
+        assert reception.status()["open"] == 1
+        other.close()
+        await reception.close(1)
+
+    with mine, other:
+        listening(loop, play)
+    (record,) = (record for record in caplog.records if record.levelno == logging.ERROR)
+    assert record.getMessage() == "a connection can't be taken in"
+    assert record.exc_info is not None
