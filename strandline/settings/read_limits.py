@@ -27,7 +27,9 @@ ARCHIVE_BYTES: Final = _limit(
     FileKind.ARCHIVE, "Largest file of an archived timeline that is read."
 )
 MARKERS_BYTES: Final = _limit(
-    FileKind.MARKERS, "Largest MARKERS<n> that is read; a write has some twenty of them."
+    FileKind.MARKERS,
+    "How much is read of the MARKERS<n> of one write together, each marker counting 100 bytes more"
+    " than its name; a write of a million files takes 250 MB.",
 )
 METADATA_TABLE_BYTES: Final = _limit(
     FileKind.METADATA_TABLE,

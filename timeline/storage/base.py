@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Final
 
 from timeline.errors import PathNotFoundError
-from timeline.storage.read_limits import FileKind
+from timeline.storage.read_limits import DEFAULT_LIMITS, FileKind, ReadLimits
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -108,6 +108,11 @@ class Storage(ABC):
 
     base_path: str
     calls: StorageCalls
+
+    @property
+    def limits(self) -> ReadLimits:
+        """How much is read of a file at most."""
+        return DEFAULT_LIMITS
 
     @abstractmethod
     def for_cause(self, cause: str) -> Storage:

@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 from timeline.errors import StorageUnavailableError
 from timeline.storage.base import FileInfo, Storage, StorageCalls
-from timeline.storage.read_limits import FileKind
+from timeline.storage.read_limits import FileKind, ReadLimits
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -114,6 +114,11 @@ class FaultyStorage(Storage):
     def calls(self) -> StorageCalls:  # type: ignore[override]  # the inner storage counts
         """The counts of the inner storage."""
         return self._inner.calls
+
+    @property
+    def limits(self) -> ReadLimits:
+        """How much the inner storage reads of a file at most."""
+        return self._inner.limits
 
     @property
     def log(self) -> list[tuple[str, str]]:

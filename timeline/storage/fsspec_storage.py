@@ -64,6 +64,11 @@ class FsspecStorage(Storage):
     ) -> tuple[type[FsspecStorage], tuple[str, dict[str, Any], str, ReadLimits]]:
         return (FsspecStorage, (self.base_path, self._options, self._cause, self._limits))
 
+    @property
+    def limits(self) -> ReadLimits:
+        """How much is read of a file at most."""
+        return self._limits
+
     def for_cause(self, cause: str) -> FsspecStorage:
         """Return this storage with its calls booked under ``cause``."""
         other = object.__new__(FsspecStorage)  # copy.copy pickles, and would lose the counts

@@ -83,6 +83,11 @@ class LocalStorage(Storage):
             {"_root": self._root},
         )
 
+    @property
+    def limits(self) -> ReadLimits:
+        """How much is read of a file at most."""
+        return self._limits
+
     def for_cause(self, cause: str) -> LocalStorage:
         """Return this storage with its calls booked under ``cause``."""
         other = object.__new__(type(self))  # a copy would be pickled, and lose the counts

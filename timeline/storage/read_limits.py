@@ -43,14 +43,15 @@ class ReadLimits:
         instant_bytes: Of an instant's file. Commits of more than 100 MB exist; this is one that
             wrote a million files in Avro, a quarter of a million in JSON.
         archive_bytes: Of a file of the archived timeline.
-        markers_bytes: Of a ``MARKERS<n>``; a writer of a million files has 150 MB in some twenty.
+        markers_bytes: Of the ``MARKERS<n>`` of a write together, with what each marker takes in
+            memory; a write of a million files has 150 MB in some twenty, and takes 250 MB.
         metadata_table_bytes: Of a file of the metadata table; beyond it partitions are listed.
     """
 
     properties_bytes: int = _MIB
     instant_bytes: int = 256 * _MIB
     archive_bytes: int = 256 * _MIB
-    markers_bytes: int = 64 * _MIB
+    markers_bytes: int = 256 * _MIB
     metadata_table_bytes: int = 256 * _MIB
 
     def of(self, kind: FileKind) -> int:

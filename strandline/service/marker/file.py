@@ -13,14 +13,18 @@ Source: Hudi 1.2.0 ``MarkerUtils``, ``MarkerBasedRollbackUtils``, ``MarkerOperat
 
 from __future__ import annotations
 
+import logging
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
-from strandline.service.marker.name import UNFIT
+from strandline.service.marker.name import NAME_BYTES, UNFIT
 from timeline.errors import InputError, PathNotFoundError
 from timeline.storage.base import Storage
 from timeline.storage.read_limits import FileKind
+
+logger = logging.getLogger(__name__)
 
 TEMP_FOLDER: Final = ".hoodie/.temp"
 TYPE_FILE: Final = "MARKERS.type"
@@ -29,9 +33,13 @@ PREFIX: Final = "MARKERS"
 DIRECTORY_CHARACTERS: Final = 4096 + 64
 """Longest name of a marker directory: that of a base path, and what follows it."""
 
+NAME_OVERHEAD_BYTES: Final = 100
+"""What a name takes in memory beyond its bytes: files of very short ones take far more so."""
+
 INSTANT: Final = re.compile(r"[0-9]{1,32}(?:_[0-9]{1,16})?")
 """The name of a marker directory; Hudi's metadata tables add a suffix to the time."""
 
+_LINE: Final = re.compile(rb"[^\n]+")
 _DIRECTORY: Final = re.compile(
     rf"(?P<base>.*[^/])/+\.hoodie/\.temp/(?P<instant>{INSTANT.pattern})/*", re.DOTALL
 )
@@ -60,20 +68,47 @@ def directory_path(instant: str) -> str:
 def read_stored(storage: Storage, path: str) -> StoredMarkers:
     """Read a marker directory; one that isn't there is empty.
 
+    A line that is no name of a marker, being too long or with control characters, is left out: it
+    may take many times its size once it is a text, and more in an answer.
+
+    Raises:
+        CorruptMetadataError: What the files hold takes more than files of markers may.
+
     Cost: one list and one read for each ``MARKERS<n>``.
     """
     sizes = {info.name: info.size for info in storage.list(path) if not info.is_dir}
     numbers = sorted(int(n) for name in sizes if (n := _number(name)) is not None)
+    files = {f"{PREFIX}{number}": sizes.get(f"{PREFIX}{number}", 0) for number in numbers}
+    check = partial(storage.limits.check, FileKind.MARKERS, f"{path}/{PREFIX}<n>")
+    check(sum(files.values()))
     found: dict[str, None] = {}
-    for number in numbers:
-        name = f"{PREFIX}{number}"
+    read_bytes = left_out = 0
+    most = storage.limits.of(FileKind.MARKERS)
+    for name, size in files.items():
         try:
-            data = storage.read(f"{path}/{name}", FileKind.MARKERS, sizes.get(name))
-            text = data.decode("utf-8", "replace")
+            data = storage.read(f"{path}/{name}", FileKind.MARKERS, size)
         except PathNotFoundError:
             continue  # the directory is being deleted
-        found.update(dict.fromkeys(filter(None, text.split("\n"))))
+        read_bytes += len(data)
+        for line in _LINE.finditer(data):
+            marker = _marker_in(line)
+            if marker is None:
+                left_out += 1
+            else:
+                found[marker] = None
+                if read_bytes + len(found) * NAME_OVERHEAD_BYTES > most:
+                    check(read_bytes + len(found) * NAME_OVERHEAD_BYTES)
+    if left_out:
+        logger.warning("%s: %d lines are no markers' names and are left out", path, left_out)
     return StoredMarkers(tuple(found), max(numbers, default=-1), TYPE_FILE in sizes)
+
+
+def _marker_in(line: re.Match[bytes]) -> str | None:
+    """Return the name that a line holds; ``None``: it can't be one."""
+    if line.end() - line.start() > NAME_BYTES:
+        return None  # not even copied
+    text = line[0].decode("utf-8", "replace")
+    return None if UNFIT.search(text) else text
 
 
 def split_directory(directory: str) -> tuple[str, str]:
