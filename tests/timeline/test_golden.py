@@ -188,7 +188,7 @@ def test_our_schemas_are_those_in_the_files_of_1_2_0() -> None:
     for data in unique_files():
         if not data.startswith(avro.MAGIC):
             continue
-        header = json.loads(avro._blocks(data)[0])
+        header = json.loads(avro._only_block(data)[0])
         name = header["name"]
         if name in compared:
             continue

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib.resources import files
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from timeline.encoding import avro_binary as _avro
 from timeline.encoding import avro_bounds as _avro_bounds
@@ -50,8 +50,8 @@ def read_container(
     names: Collection[str] | None = None,
     wanted: Mapping[str, Collection[str]] | None = None,
     plain: bool = False,
-) -> list[dict[str, Any]]:
-    """Return the records of an Avro object container file.
+) -> dict[str, Any]:
+    """Return the one record of an Avro object container file.
 
     Args:
         data: The whole file.
@@ -61,19 +61,15 @@ def read_container(
         plain: Read in plain Python even where fastavro is there.
 
     Raises:
-        ValueError: It isn't such a file, it ends too early, it is compressed, its records have
-            another name, or could have more values than their bytes account for.
+        ValueError: It isn't such a file, it ends too early, it is compressed, it holds no record or
+            several, or one that has another name or more values than its bytes account for.
     """
-    schema, blocks = _blocks(data)
+    schema, block = _only_block(data)
     with _damage_named("a container"):
         if names is not None and _name_of(schema) not in names:
             raise ValueError(f"it holds {_name_of(schema)!r}; expected: {', '.join(names)}")
         fields = None if wanted is None else tuple((k, tuple(v)) for k, v in wanted.items())
-        return [
-            record
-            for count, block in blocks
-            for record in _records(schema, block, count, plain, fields)
-        ]
+        return _record(schema, block, plain, fields)
 
 
 def write_container(schema_name: str, record: Mapping[str, Any], *, plain: bool = False) -> bytes:
@@ -110,7 +106,7 @@ def read_record(schema: str, data: bytes, *, plain: bool = False) -> dict[str, A
         ValueError: The bytes end too early, or could be more values than they account for.
     """
     with _damage_named("a record"):
-        return next(_records(checked_schema(schema), data, 1, plain))
+        return _record(checked_schema(schema), data, plain)
 
 
 def write_record(schema: str, record: Mapping[str, Any], *, plain: bool = False) -> bytes:
@@ -183,19 +179,16 @@ def _is_deep(schema: str) -> bool:
     return _avro_bounds.depth_of(json.loads(schema)) > _avro_bounds.DEPTH
 
 
-def _records(
-    schema: str, data: bytes, count: int, plain: bool, wanted: _Fields | None = None
-) -> Iterator[dict[str, Any]]:
-    """Yield so many records of bytes without a container."""
+def _record(schema: str, data: bytes, plain: bool, wanted: _Fields | None = None) -> dict[str, Any]:
+    """Return the one record of bytes without a container."""
     # fastavro follows records within records until the process dies, holds up all threads while it
     # decodes, and decodes what isn't wanted, too.
     is_small = len(data) <= _avro_bounds.COMPILED_BYTES
     if _is_deep(schema) or not is_small or fastavro is None or plain or wanted is not None:
-        read, cursor = _plain_reader(schema, wanted), _avro.Cursor(data)
-        yield from (read(cursor) for _ in range(count))
-        return
-    parsed, stream = _parsed(schema), io.BytesIO(data)
-    yield from (fastavro.schemaless_reader(stream, parsed, None) for _ in range(count))
+        return cast("dict[str, Any]", _plain_reader(schema, wanted)(_avro.Cursor(data)))
+    return cast(
+        "dict[str, Any]", fastavro.schemaless_reader(io.BytesIO(data), _parsed(schema), None)
+    )
 
 
 @lru_cache(maxsize=64)
@@ -213,8 +206,12 @@ def _damage_named(what: str) -> Iterator[None]:
         raise ValueError(f"{what} ends too early or is damaged: {exc!r}") from exc
 
 
-def _blocks(data: bytes) -> tuple[str, list[tuple[int, bytes]]]:
-    """Return a container's schema, and of each block the number of records and their bytes."""
+def _only_block(data: bytes) -> tuple[str, bytes]:
+    """Return the schema of a container of one record, and the record's bytes.
+
+    What belongs there is known before a block is decoded. Many blocks, each within what its bytes
+    may be, would be far more together: 26 MB of records of nulls took 6 GB.
+    """
     if not data.startswith(MAGIC):
         raise ValueError(f"no Avro file: it begins with {data[:4]!r}")
     cursor = _avro.Cursor(data, len(MAGIC))
@@ -226,12 +223,16 @@ def _blocks(data: bytes) -> tuple[str, list[tuple[int, bytes]]]:
         raise ValueError("no schema in its header")
     schema = checked_schema(header["avro.schema"].decode())
     sync = cursor.take(_SYNC_BYTES)
-    blocks = []
-    while cursor.pos < len(data):
-        count, size = cursor.take_long(), cursor.take_long()
-        if not 0 <= count <= size:
-            raise ValueError(f"{count} records in {size} bytes at offset {cursor.pos}")
-        blocks.append((count, cursor.take(size)))
-        if cursor.take(_SYNC_BYTES) != sync:
-            raise ValueError(f"no sync marker at offset {cursor.pos - _SYNC_BYTES}")
-    return schema, blocks
+    if cursor.pos == len(data):
+        raise ValueError("0 records, where one belongs")
+    count, size = cursor.take_long(), cursor.take_long()
+    if count != 1:
+        raise ValueError(f"{count} records at offset {cursor.pos}, where one belongs")
+    if size < 1:
+        raise ValueError(f"a record of {size} bytes at offset {cursor.pos}")
+    block = cursor.take(size)
+    if cursor.take(_SYNC_BYTES) != sync:
+        raise ValueError(f"no sync marker at offset {cursor.pos - _SYNC_BYTES}")
+    if cursor.pos < len(data):
+        raise ValueError(f"more records at offset {cursor.pos}, where one belongs")
+    return schema, block

@@ -237,10 +237,7 @@ def _length(size: Any) -> int:
 
 
 def _avro_record(data: bytes, wanted: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
-    records = avro.read_container(data, names=COMMIT_RECORDS, wanted=wanted)
-    if len(records) != 1:
-        raise ValueError(f"{len(records)} records, where one belongs")
-    return records[0]
+    return avro.read_container(data, names=COMMIT_RECORDS, wanted=wanted)
 
 
 def _of_avro(data: bytes) -> Iterator[WrittenFiles]:

@@ -191,7 +191,7 @@ def _record(instant: Instant, data: bytes) -> dict[str, Any]:
         if replaces:
             body = "hoodieReplaceCommitMetadata"
         container = codec.encode(value, 9, replace=replaces)
-        record[body] = avro.read_container(container)[0]
+        record[body] = avro.read_container(container)
     return record
 
 

@@ -142,7 +142,7 @@ def test_a_delta_stat_has_its_own_fields_in_json() -> None:
 @pytest.mark.parametrize("version", [8, 9])
 def test_later_versions_write_avro_without_nulls_where_java_has_numbers(version: int) -> None:
     data = encode(COMMIT, version)
-    (record,) = avro.read_container(data)
+    record = avro.read_container(data)
     nulls = {k for k, v in record["partitionToWriteStats"]["p"][0].items() if v is None}
     assert nulls == {
         "totalLogFiles",
@@ -162,7 +162,7 @@ def test_later_versions_write_avro_without_nulls_where_java_has_numbers(version:
 def golden_stat() -> dict:
     files = golden.contents("cow_basic_v9", 0)
     (path,) = (p for p in files if p.endswith(".commit"))
-    (record,) = avro.read_container(files[path])
+    record = avro.read_container(files[path])
     return next(iter(record["partitionToWriteStats"].values()))[0]
 
 
