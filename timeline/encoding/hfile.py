@@ -45,10 +45,10 @@ _GZIP: Final = 1
 _NONE: Final = 2
 """Compressions, by HBase's numbers; others aren't written."""
 
-SMALL_BLOCK_BYTES: Final = 1 << 20
 INFLATION: Final = 100
-"""How many times its size on disk a larger block may have without compression. Names and sizes of
-files shrink to a fifth or so; zeros would to a thousandth."""
+"""How many times the size of a file its blocks may have together without compression. Names and
+sizes of files shrink to a fifth or so; zeros would to a thousandth. There is no exemption for small
+files, as a log may hold any number of them."""
 
 _CRC32: Final = 1
 _CHECKSUM_BYTES: Final = 4
@@ -111,8 +111,10 @@ class HFile:
         wanted, count = self._number(_ENTRIES, 0), 0
         position = self._number(_FIRST_DATA, 0)
         last = self._number(_LAST_DATA, 0) if wanted else -1
+        left = self._plain_allowed
         while position <= last:
-            block = self._block(position, _BETWEEN | {_DATA})
+            block = self._block(position, _BETWEEN | {_DATA}, left)
+            left -= len(block.data)
             if block.magic == _DATA:
                 for entry in self._entries_of(block.data, position):
                     count += 1
@@ -148,7 +150,7 @@ class HFile:
 
     def _read_info(self) -> Mapping[bytes, bytes]:
         position = self._number(_INFO_OFFSET, self._trailer_at)
-        data = self._block(position, {_INFO}).data
+        data = self._block(position, {_INFO}, self._plain_allowed).data
         if not data.startswith(b"PBUF"):
             raise self._damaged(position, f"no protobuf info: it begins with {data[:4]!r}")
         try:
@@ -172,10 +174,15 @@ class HFile:
             raise self._damaged(self._trailer_at, f"a trailer whose field {field} is no number")
         return found
 
+    @property
+    def _plain_allowed(self) -> int:
+        """How many bytes all blocks may have when they are decompressed."""
+        return INFLATION * len(self._data)
+
     # Blocks.
 
-    def _block(self, position: int, allowed: set[bytes] | frozenset[bytes]) -> _Block:
-        """Return the block at a position."""
+    def _block(self, position: int, allowed: set[bytes] | frozenset[bytes], left: int) -> _Block:
+        """Return the block at a position, decompressed to so many bytes at most."""
         end = self._trailer_at
         if not 0 <= position <= end - _HEADER.size:
             raise self._damaged(position, f"a block where none can be; its trailer is at {end}")
@@ -190,20 +197,20 @@ class HFile:
             position, data_end, block_end, per_checksum
         ):
             raise self._damaged(position, "a block whose checksum is wrong")
-        data = self._plain(position, data_end, plain)
+        data = self._plain(position, data_end, plain, left)
         return _Block(magic, data, block_end)
 
-    def _plain(self, position: int, end: int, size: int) -> bytes:
+    def _plain(self, position: int, end: int, size: int, left: int) -> bytes:
         data = self._data[position + _HEADER.size : end]
         if not self._gzip:
             if len(data) != size:
                 raise self._damaged(position, f"a block of {len(data)} bytes; {size} in its header")
             return bytes(data)
-        if size > max(SMALL_BLOCK_BYTES, INFLATION * len(data)):
+        if size > left:
             raise self._damaged(
                 position,
-                f"a block of {size} bytes, compressed to {len(data)}; allowed: at most {INFLATION}"
-                f" times as many",
+                f"blocks of {self._plain_allowed - left + size} bytes so far, in a file compressed"
+                f" to {len(self._data)}; allowed: at most {INFLATION} times as many",
             )
         unzip = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
         try:

@@ -158,8 +158,21 @@ def test_a_block_that_would_be_a_thousand_times_as_large_is_not_decompressed() -
         CorruptMetadataError, match=r"compressed to \d+; allowed: at most 100 times"
     ):
         entries_of(data)
-    small = [(b"k", b"\0" * 1_000_000)]
+    small = [(b"k", b"\0" * 400_000)]
     assert entries_of(hfile(small, {})) == small
+
+
+def test_many_small_blocks_that_would_be_a_thousand_times_as_large_are_not_decompressed() -> None:
+    """Issue 12, line 18: blocks of less than 1 MiB were exempt, and 332 kB became 315 MB."""
+    entries = [(b"%d" % n, b"\0" * 400_000) for n in range(3)]
+    assert entries_of(hfile(entries[:1], {}, per_block=1)) == entries[:1]
+    data = hfile(entries, {}, per_block=1)
+    file = HFile(data, source="a file").entries()
+    assert next(file) == entries[0]
+    with pytest.raises(
+        CorruptMetadataError, match=r"blocks of 800\d+ bytes so far, in a file comp"
+    ):
+        next(file)
 
 
 def test_an_offset_is_that_in_the_file_around() -> None:
