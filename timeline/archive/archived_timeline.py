@@ -12,18 +12,18 @@ Source: Hudi 1.2.0 ``ArchivedTimelineLoaderV2``, ``LSMTimeline``.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from timeline.archive.history_file import HistoryFile, Row
 from timeline.archive.log_archive import LogArchive
+from timeline.encoding.json_text import loads
 from timeline.errors import (
     CorruptMetadataError,
     InstantNotFoundError,
@@ -46,21 +46,14 @@ _FILE: Final = re.compile(r"(\d+)_(\d+)_(\d+)\.parquet")
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _ATTEMPTS: Final = 3
 
-_COLUMNS: Final[Mapping[str, tuple[type, ...]]] = {
-    "instantTime": (str,),
-    "completionTime": (str, type(None)),
-    "action": (str,),
-    "metadata": (bytes, type(None)),
-    "plan": (bytes, type(None)),
-}
-"""The columns of a history file and what they hold."""
-
 _CONTENT: Final = ("instantTime", "action", "metadata", "plan")
+
+MANIFEST_BYTES: Final = 1 << 20
+"""The longest manifest that is parsed, which may name ten thousand files. As ten small files become
+a larger one, and ten of these a larger one again, Hudi's name some tens."""
 
 HELD_BYTES: Final = 32 << 20
 """So much is held of what archived instants said, while several of them are read."""
-
-_Row = Mapping[str, Any]
 
 
 class ArchivedTimeline(Protocol):
@@ -138,7 +131,7 @@ class HistoryArchive:
     def _bytes(self, instant: Instant, column: str) -> bytes:
         time, action = instant.requested_time, completed_action(instant.action)
 
-        def find() -> _Row | None:
+        def find() -> Row | None:
             for name in self._files(time, f"{time}~"):
                 row = self._groups.find(name, time, action)
                 if row is None and self._groups.is_missing(name, time):
@@ -156,14 +149,14 @@ class HistoryArchive:
     def _source(self, instant: Instant) -> str:
         return f"{self._storage.base_path}/{self._folder}, instant {instant.requested_time}"
 
-    def _rows(self, columns: Sequence[str], start: str, end: str) -> list[_Row]:
+    def _rows(self, columns: Sequence[str], start: str, end: str) -> list[Row]:
         """Return the rows of the files that may hold instants of [start, end)."""
 
-        def read() -> list[_Row]:
-            rows: list[_Row] = []
+        def read() -> list[Row]:
+            rows: list[Row] = []
             for name in self._files(start, end):
                 with self._opened(name) as file:
-                    rows += _checked(file.read(columns, use_threads=False), columns)
+                    rows += file.read(columns)[0]
             return rows
 
         return self._again_while_files_vanish(read)
@@ -171,19 +164,18 @@ class HistoryArchive:
     def _load(self, name: str, time: str) -> None:
         """Hold the row groups of a file that may have an instant of this time."""
         with self._opened(name) as file:
-            self._groups.note(name, _bounds(file.metadata))
+            self._groups.note(name, file.bounds)
             for number in self._groups.numbers(name, time):
-                table = file.read_row_group(number, list(_CONTENT), use_threads=False)
-                self._groups.hold(name, number, _checked(table, _CONTENT), table.nbytes)
+                self._groups.hold(name, number, *file.read(_CONTENT, [number]))
 
     @contextmanager
-    def _opened(self, name: str) -> Iterator[pq.ParquetFile]:
+    def _opened(self, name: str) -> Iterator[HistoryFile]:
         """Open a history file, and name it in what reading it meets."""
         path = f"{self._folder}/{name}"
         full = f"{self._storage.base_path}/{path}"
         try:
             with self._storage.open_input(path, FileKind.ARCHIVE) as file:
-                yield pq.ParquetFile(file)
+                yield HistoryFile(file)
         except (pa.ArrowException, MemoryError, OSError, TypeError, ValueError) as exc:
             if isinstance(exc, OSError) and exc.errno is not None:
                 raise StorageUnavailableError(f"{full}: {exc.strerror or exc}") from exc
@@ -216,7 +208,7 @@ class HistoryArchive:
         path = f"{self._folder}/manifest_{version}"
         data = self._storage.read(path, FileKind.ARCHIVE)
         try:
-            names = [str(entry["fileName"]) for entry in json.loads(data)["files"]]
+            names = _names_in(data)
             for name in names:
                 checked_path(f"{self._folder}/{name}")
         except (ValueError, KeyError, TypeError, RecursionError) as exc:
@@ -248,7 +240,7 @@ class _RowGroups:
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self._bounds: dict[str, Sequence[tuple[str, str]]] = {}
-        self._held: OrderedDict[tuple[str, int], tuple[Mapping[tuple[str, str], _Row], int]] = (
+        self._held: OrderedDict[tuple[str, int], tuple[Mapping[tuple[str, str], Row], int]] = (
             OrderedDict()
         )
 
@@ -267,7 +259,7 @@ class _RowGroups:
             return True
         return any((name, number) not in self._held for number in self.numbers(name, time))
 
-    def hold(self, name: str, number: int, rows: Iterable[_Row], size: int) -> None:
+    def hold(self, name: str, number: int, rows: Iterable[Row], size: int) -> None:
         """Hold a row group, and give up others if need be."""
         by_key = {(row["instantTime"], row["action"]): row for row in rows}
         self._held[name, number] = by_key, size
@@ -275,7 +267,7 @@ class _RowGroups:
         while len(self._held) > 1 and sum(s for _, s in self._held.values()) > self._limit_bytes:
             self._held.popitem(last=False)
 
-    def find(self, name: str, time: str, action: str) -> _Row | None:
+    def find(self, name: str, time: str, action: str) -> Row | None:
         """Return the row of an instant if it is held."""
         for number in self.numbers(name, time):
             held = self._held.get((name, number))
@@ -285,36 +277,19 @@ class _RowGroups:
         return None
 
 
+def _names_in(manifest: bytes) -> list[str]:
+    """Return the names of a manifest, each once.
+
+    Raises:
+        ValueError: It isn't JSON, or too long.
+        LookupError, TypeError: It is no manifest.
+    """
+    if len(manifest) > MANIFEST_BYTES:
+        raise ValueError(f"allowed: at most {MANIFEST_BYTES} bytes")
+    return list(dict.fromkeys(str(entry["fileName"]) for entry in loads(manifest)["files"]))
+
+
 def _may_hold(name: str, start: str, end: str) -> bool:
     """Whether a file of this name may hold instants of [start, end)."""
     match = _FILE.fullmatch(name)
     return match is None or (match[1] < end and match[2] >= start)
-
-
-def _bounds(metadata: pq.FileMetaData) -> list[tuple[str, str]]:
-    """Return the first and last time that each row group may have."""
-    names = [metadata.schema.column(at).path for at in range(metadata.num_columns)]
-    at = names.index("instantTime") if "instantTime" in names else -1
-    found = []
-    for number in range(metadata.num_row_groups):
-        said = None if at < 0 else metadata.row_group(number).column(at).statistics
-        if said is not None and said.has_min_max and isinstance(said.min, str):
-            found.append((said.min, said.max))
-        else:
-            found.append(("", "~"))
-    return found
-
-
-def _checked(table: pa.Table, columns: Iterable[str]) -> list[_Row]:
-    """Return the rows of a table.
-
-    Raises:
-        TypeError: They aren't what a history file has in these columns.
-    """
-    found: list[_Row] = table.to_pylist()
-    types = [(name, _COLUMNS[name]) for name in columns]
-    for row in found:
-        for name, allowed in types:
-            if not isinstance(row.get(name), allowed):
-                raise TypeError(f"its {name} is {row.get(name)!r:.80}")
-    return found
