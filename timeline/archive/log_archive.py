@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from timeline import instant as actions
@@ -47,18 +48,43 @@ _BODIES: Final[Mapping[type, str]] = {
 _Key = tuple[str, str, State]
 
 
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """A record as it is in its file: what it says would take many times as much."""
+
+    schema: str
+    data: bytes
+
+    def decode(self) -> Mapping[str, Any]:
+        """Return the record.
+
+        Raises:
+            ValueError: It is damaged.
+            TypeError: It is no record.
+        """
+        record = avro.read_record(self.schema, self.data)
+        if not isinstance(record, dict):
+            raise TypeError(f"{type(record).__name__} where a record belongs")
+        return record
+
+
 class LogArchive:
-    """The archived instants of a table of version 6, all read when it is made."""
+    """The archived instants of a table of version 6, all read when it is made.
+
+    Each record is decoded then, to see that it is sound and of which instant it is, and again when
+    it is asked for: what is held meanwhile is no more than the files are.
+    """
 
     def __init__(self, storage: Storage, folder: str) -> None:
         self._folder = f"{storage.base_path}/{folder}"
-        self._records: dict[_Key, Mapping[str, Any]] = {}
+        self._records: dict[_Key, _Stored] = {}
         instants = []
+        schemas: dict[str, str] = {}  # each is held once, however many blocks repeat it
         for path, size in _files(storage, folder):
             source = f"{storage.base_path}/{path}"
             data = storage.read(path, FileKind.ARCHIVE, size)
-            for instant, record in _entries(data, source):
-                self._records[_key(instant)] = record
+            for instant, stored in _entries(data, source, schemas):
+                self._records[_key(instant)] = stored
                 instants.append(instant)
         self.timeline = Timeline.of(instants)
 
@@ -89,19 +115,24 @@ class LogArchive:
         return self._load(codec.plan_type(instant.action), requested)
 
     def _load(self, kind: type[InstantMetadata], instant: Instant) -> InstantMetadata:
-        record = self._records.get(_key(instant))
-        if record is None:
+        stored = self._records.get(_key(instant))
+        if stored is None:
             raise InstantNotFoundError(f"{instant} is not in the archive {self._folder}")
-        body = record.get(_BODIES[kind]) if kind in _BODIES else None
-        if kind is CommitMetadata:
-            replaced = completed_action(instant.action) == actions.REPLACE_COMMIT
-            names = ("hoodieReplaceCommitMetadata", "HoodieInflightReplaceMetadata")
-            bodies = (record.get(name) for name in (names if replaced else ()))
-            body = next((b for b in bodies if b is not None), record.get("hoodieCommitMetadata"))
         try:
+            body = _body_of(stored.decode(), kind, instant.action)
             return kind() if body is None else _shapes.load(kind, body)
         except ValueError as exc:
             raise CorruptMetadataError(f"{instant} in the archive {self._folder}: {exc}") from exc
+
+
+def _body_of(record: Mapping[str, Any], kind: type, action: str) -> Any:
+    """Return what a record keeps of an instant's file, ``None`` for nothing."""
+    if kind is not CommitMetadata:
+        return record.get(_BODIES[kind]) if kind in _BODIES else None
+    replaced = completed_action(action) == actions.REPLACE_COMMIT
+    names = ("hoodieReplaceCommitMetadata", "HoodieInflightReplaceMetadata")
+    bodies = (record.get(name) for name in (names if replaced else ()))
+    return next((b for b in bodies if b is not None), record.get("hoodieCommitMetadata"))
 
 
 def _files(storage: Storage, folder: str) -> list[tuple[str, int]]:
@@ -114,27 +145,26 @@ def _files(storage: Storage, folder: str) -> list[tuple[str, int]]:
     return [(f"{folder}/{name}", size) for _, name, size in sorted(numbered)]
 
 
-def _entries(data: bytes, path: str) -> Iterator[tuple[Instant, Mapping[str, Any]]]:
+def _entries(data: bytes, path: str, schemas: dict[str, str]) -> Iterator[tuple[Instant, _Stored]]:
     for block in read_blocks(data, path):
         try:
-            for record in _records_of(block):
-                yield _instant_of(record), record
+            for stored in _records_of(block, schemas):
+                yield _instant_of(stored.decode()), stored
         except (ValueError, LookupError, TypeError) as exc:
             raise CorruptMetadataError(
                 f"{path} ({len(data)} bytes) is no archive log at offset {block.offset}: {exc!r}"
             ) from exc
 
 
-def _records_of(block: LogBlock) -> Iterator[Mapping[str, Any]]:
+def _records_of(block: LogBlock, schemas: dict[str, str]) -> Iterator[_Stored]:
     if block.kind != AVRO_DATA:
         raise ValueError(f"a block of type {block.kind}")
+    schema = block.header[SCHEMA]
+    schema = schemas.setdefault(schema, schema)
     content = Cursor(block.content)
     content.take(4)  # the content's version: 1 to 3 are laid out alike but for compression
     for _ in range(take_int(content)):
-        record = avro.read_record(block.header[SCHEMA], content.take(take_int(content)))
-        if not isinstance(record, dict):
-            raise TypeError(f"{type(record).__name__} where a record belongs")
-        yield record
+        yield _Stored(schema, content.take(take_int(content)))
 
 
 def _instant_of(record: Mapping[str, Any]) -> Instant:

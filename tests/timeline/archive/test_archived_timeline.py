@@ -1,4 +1,6 @@
 import json
+import struct
+import tracemalloc
 from pathlib import Path
 
 import pyarrow as pa
@@ -6,6 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.kit import golden
+from tests.kit.hfile import log_block
+from tests.kit.memory_storage import MemoryStorage
 from timeline.archive.archived_timeline import (
     HELD_BYTES,
     ArchivedTimeline,
@@ -13,6 +17,8 @@ from timeline.archive.archived_timeline import (
     read_archived_timeline,
 )
 from timeline.archive.log_archive import LogArchive
+from timeline.encoding import log_block as blocks
+from timeline.encoding.avro import write_record
 from timeline.errors import CorruptMetadataError, InstantNotFoundError, UnsupportedTableError
 from timeline.instant import Instant, State
 from timeline.metadata.codec import encode
@@ -293,6 +299,34 @@ def test_every_cut_of_a_log_is_named(storage: LocalStorage) -> None:
         storage.replace(path, data[:cut])
         with pytest.raises(CorruptMetadataError, match=r"\.commits_\.archive\.1_"):
             LogArchive(storage, ".hoodie/history")
+
+
+def test_of_a_log_no_more_is_held_than_it_is() -> None:
+    """Issue 12, line 18: each record was within its bound, and all took 200 times their bytes."""
+    nothing = {"type": "record", "name": "N", "fields": [{"name": "flag", "type": "boolean"}]}
+    kinds = {
+        "commitTime": "string",
+        "actionType": "string",
+        "x": {"type": "array", "items": nothing},
+    }
+    fields = [{"name": name, "type": kind} for name, kind in kinds.items()]
+    schema = json.dumps({"type": "record", "name": "HoodieArchivedMetaEntry", "fields": fields})
+    said = {"actionType": "commit", "x": [{"flag": True}] * 2000}
+    records = [write_record(schema, {"commitTime": f"{at:03d}", **said}) for at in range(100)]
+    content = struct.pack(">ii", 3, len(records))
+    content += b"".join(struct.pack(">i", len(record)) + record for record in records)
+    storage = MemoryStorage()
+    log = log_block(blocks.AVRO_DATA, {blocks.SCHEMA: schema}, content)
+    storage.files["archived/.commits_.archive.1_1-0-1"] = (log, 0)
+    tracemalloc.start()
+    try:
+        archive = LogArchive(storage, "archived")
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(archive.timeline) == len(records)
+    assert held < 2 * sum(map(len, records))
+    assert archive.read(archive.timeline.instants[7]) == CommitMetadata()
 
 
 @pytest.mark.parametrize("flip", [0x01, 0x80])
