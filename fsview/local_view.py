@@ -27,6 +27,7 @@ from fsview.model.file_system_view import FileSystemView
 from fsview.query import latest_json as direct
 from fsview.query.queries import InstantSet
 from fsview.query.query_table import QUERIES, Scope
+from fsview.snapshot.in_use import Use
 from fsview.snapshot.snapshot import Snapshot
 from fsview.wire.json_form import PathForms
 from timeline.completion import UnreadArchiveError
@@ -48,9 +49,17 @@ class LocalView(FileSystemView):
         snapshot: What the view answers from.
     """
 
-    def __init__(self, table: TableView, snapshot: Snapshot) -> None:
+    def __init__(self, table: TableView, snapshot: Snapshot, use: Use | None = None) -> None:
+        """Make a view.
+
+        Args:
+            table: The table.
+            snapshot: Of it.
+            use: Of the snapshot, which lasts as long as the view, or until that moves on.
+        """
         self.table = table
         self.snapshot = snapshot
+        self._use = use
 
     def ask(self, name: str, **arguments: Any) -> Any:
         """See ``FileSystemView``: run the method's query of ``QUERIES``, or the method itself.
@@ -145,7 +154,7 @@ class LocalView(FileSystemView):
 
     def sync(self) -> None:
         """See ``FileSystemView``."""
-        self.snapshot = self.table.sync().snapshot
+        self.snapshot, self._use = self.table.sync().snapshot, None
 
     def refresh(self) -> None:
         """Sync, and count no partition as loaded: what Hudi's ``refresh/`` does, as far as seen."""

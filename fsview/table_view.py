@@ -118,21 +118,21 @@ class TableView:
             happened since.
         """
         follower = self._follower
-        found = self.held(last_instant, timeline_hash)
+        use = follower.use(last_instant, timeline_hash)
         # What is no hash isn't looked for, nor remembered as a question.
         may_be = len(timeline_hash) == _HASH_CHARACTERS and len(last_instant) <= _HASH_CHARACTERS
-        if found is None and may_be and follower.held is not None:
-            found = follower.reach_back(last_instant, timeline_hash)
-        if found is None:
+        if use is None and may_be and follower.held is not None:
+            use = follower.reach_back(last_instant, timeline_hash)
+        if use is None:
             follower.sync()
-            found = self.held(last_instant, timeline_hash)
-            if found is None and may_be:
-                found = follower.reach_back(
+            use = follower.use(last_instant, timeline_hash)
+            if use is None and may_be:
+                use = follower.reach_back(
                     last_instant, timeline_hash
-                ) or follower.history.without_last_clean(timeline_hash)
-        if found is None:
+                ) or follower.use_without_last_clean(timeline_hash)
+        if use is None or use.snapshot is None:
             raise _behind(last_instant, follower.newest().timeline)
-        return LocalView(self, found)
+        return LocalView(self, use.snapshot, use)
 
     def held(self, last_instant: str, timeline_hash: str) -> Snapshot | None:
         """Return the snapshot that a client means if it is kept; never waits, reads nothing."""

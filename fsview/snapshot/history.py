@@ -17,14 +17,14 @@ would lose rows (pinned.md, rule 2).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
 from fsview.files.partition import PartitionVersion
 from fsview.snapshot.delta import NOTHING, taken_back
-from fsview.snapshot.link import Branch, Link
-from fsview.snapshot.retained_bytes import branch_bytes, memo_bytes
+from fsview.snapshot.link import Branch, Link, bytes_of_branches, kept_branches
+from fsview.snapshot.retained_bytes import memo_bytes
 from fsview.snapshot.snapshot import Snapshot
 from fsview.snapshot.step import Step, key_of, version_after
 from fsview.snapshot.uncommitted_files import without_uncommitted
@@ -33,8 +33,9 @@ from timeline.instant import CLEAN, Instant
 from timeline.timeline import Timeline
 
 EMPTY_HASH: Final = Timeline().hash
-BRANCHED: Final = 20_000
-"""How many steps, and files that they name, are kept of the ways from timelines never held."""
+FOLLOWED: Final = 64
+"""So many links are kept at most because somebody works from the first of them: a load that hangs
+keeps no more, and begins anew where that isn't enough."""
 
 NO_INSTANT: Final = ("", "0")
 """``lastinstantts`` of a client whose timeline is empty."""
@@ -42,10 +43,17 @@ NO_INSTANT: Final = ("", "0")
 
 @dataclass(frozen=True)
 class History:
-    """An immutable row of links, of which the last is the newest snapshot, and its branches."""
+    """An immutable row of links, of which the last is the newest snapshot, and its branches.
+
+    Attributes:
+        links: The row.
+        branches: Those that lead to a link of it.
+        branches_bytes: What they take; steps that they share count once.
+    """
 
     links: tuple[Link, ...]
-    branches: tuple[Branch, ...] = field(default=())
+    branches: tuple[Branch, ...] = ()
+    branches_bytes: int = 0
 
     @property
     def newest(self) -> Snapshot:
@@ -120,16 +128,12 @@ class History:
 
     # The next history.
 
-    def extended(self, links: Collection[Link], retained: int) -> History:
-        """Return this history with links put behind it, the oldest dropped beyond ``retained``."""
+    def extended(self, links: Iterable[Link]) -> History:
+        """Return this history with links put behind it."""
         row = list(self.links)
         for link in links:
             row.append(link.behind(row[-1]) if row else link)
-        return self._of(tuple(row[-retained:]))
-
-    def without_oldest(self) -> History:
-        """Return this history without its first link."""
-        return self._of(self.links[1:])
+        return self._of(tuple(row))
 
     def with_newest(self, snapshot: Snapshot) -> History:
         """Return this history with another newest snapshot, of the same files and hashes."""
@@ -137,33 +141,57 @@ class History:
         last = replace(last, snapshot=snapshot)
         return self._of((*before, last.behind(before[-1]) if before else last))
 
-    def with_branch(self, branch: Branch, retained: int) -> History:
-        """Return this history with a branch.
+    def with_branch(self, branch: Branch) -> History:
+        """Return this history with a branch."""
+        return self._with_branches((*self.branches, branch))
 
-        The oldest branches are dropped, beyond ``retained`` and as long as all together hold more
-        than ``BRANCHED``; steps that branches share count once.
+    def keeping(self, links: int, branches: int, in_use: Collection[Snapshot] = ()) -> History:
+        """Return this history with so many links and branches at most, and those in use.
+
+        The last of each stays in any case, and the oldest go first.
+
+        Args:
+            links: How many.
+            branches: How many; fewer where they are large (``kept_branches``).
+            in_use: The snapshots that somebody works from.
         """
-        known = {id(step) for other in self.branches for step in other.steps}
-        own = branch_bytes(branch.start, (s for s in branch.steps if id(s) not in known))
-        branches = (*self.branches, replace(branch, own_bytes=own))[-retained:]
-        return replace(self, branches=branches[-_how_many_fit(branches) :])
+        kept = kept_branches(self.branches, branches, in_use)
+        history = self._with_branches(kept)
+        wanted = max(1, links, history.links_in_use(in_use))
+        return history if wanted >= len(self.links) else history._of(self.links[-wanted:])
 
-    def without_oldest_branch(self) -> History:
-        """Return this history without its first branch."""
-        return replace(self, branches=self.branches[1:])
+    def links_in_use(self, in_use: Iterable[Snapshot]) -> int:
+        """Return how many of the last links are needed by who works from some snapshots.
 
-    @cached_property
+        Who would need more than ``FOLLOWED`` is not counted.
+        """
+        files = {id(snapshot.files) for snapshot in in_use}
+        files |= {id(b.onto.files) for b in self.branches if id(b.start.files) in files}
+        needed = 0
+        for length, link in enumerate(reversed(self.links[-FOLLOWED:]), 1):
+            if id(link.snapshot.files) in files:
+                needed = length
+            if link.anew:
+                break
+        return needed
+
+    @property
     def retained_bytes(self) -> int:
         """What is kept for clients that are behind, beside the newest snapshot and packed files."""
         links = sum(link.keeps_bytes for link in self.links[1:])
         older = (*(link.snapshot for link in self.links[:-1]), *(b.start for b in self.branches))
-        return links + sum(map(memo_bytes, older)) + sum(b.own_bytes for b in self.branches)
+        return links + sum(map(memo_bytes, older)) + self.branches_bytes
 
     def _of(self, links: tuple[Link, ...]) -> History:
         """Return a history of these links with the branches that still lead to one of them."""
-        history = History(links)
-        kept = tuple(b for b in self.branches if history.leads_from(b.onto))
-        return replace(history, branches=kept)
+        history = replace(self, links=links)
+        return history._with_branches(b for b in self.branches if history.leads_from(b.onto))
+
+    def _with_branches(self, branches: Iterable[Branch]) -> History:
+        branches = tuple(branches)
+        if len(branches) == len(self.branches):  # one comes, or some go
+            return self
+        return replace(self, branches=branches, branches_bytes=bytes_of_branches(branches))
 
     def leads_from(self, snapshot: Snapshot) -> bool:
         """Whether others can be derived from this snapshot."""
@@ -189,8 +217,7 @@ class History:
             tuple(replace(link, barred=link.barred or bars(link.snapshot)) for link in self.links)
         )
         # A branch may lead to a snapshot whose files the newest, which isn't barred, has, too.
-        branches = tuple(branch for branch in history.branches if not bars(branch.start))
-        return replace(history, branches=branches)
+        return history._with_branches(b for b in history.branches if not bars(b.start))
 
     # From one snapshot to another.
 
@@ -218,10 +245,6 @@ class History:
         """Return the steps from a snapshot to the newest; ``None`` when there is no way."""
         way = self.way(snapshot)
         return None if way is None else [link.step for link in way[1:] if link.step is not None]
-
-    def links_since(self, snapshots: Iterable[Snapshot]) -> int:
-        """Return how many links there are from the oldest of some snapshots on to the newest."""
-        return max((len(self.way(snapshot) or ()) for snapshot in snapshots), default=0)
 
     def unclear_since(self, snapshot: Snapshot) -> frozenset[str]:
         """Return the partitions of which a listing made at a kept snapshot is worth nothing now."""
@@ -315,18 +338,6 @@ class History:
                 written.update(step.delta.partitions)
             known |= step.delta.deleted_partitions
         return frozenset(p for p in known if p not in written or was_there(p))
-
-
-def _how_many_fit(branches: Collection[Branch]) -> int:
-    """Return how many of the last branches may be kept; the last may in any case."""
-    held: dict[int, int] = {}
-    for fit, branch in enumerate(reversed(tuple(branches))):
-        for step in branch.steps:
-            changes = step.delta.partitions.values()
-            held[id(step)] = 1 + sum(len(c.added) + len(c.removed) for c in changes)
-        if fit > 0 and sum(held.values()) > BRANCHED:
-            return fit
-    return len(branches)
 
 
 def known_after(known: Iterable[str], steps: Iterable[Step]) -> frozenset[str]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
-from fsview.snapshot.retained_bytes import bytes_beyond
+from fsview.snapshot.retained_bytes import bytes_beyond, start_bytes, step_bytes
 from fsview.snapshot.snapshot import Snapshot
 from fsview.snapshot.step import Step, advanced, stepped
 from timeline.completion import CompletionTimes
 from timeline.timeline import Timeline
+
+BRANCHED: Final = 20_000
+"""How many steps, and files that they name, are kept of the ways from timelines never held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +52,11 @@ class Branch:
         start: The snapshot that was never held.
         steps: What happened since, in order.
         onto: The kept snapshot.
-        own_bytes: What it takes that no other branch had when it came.
     """
 
     start: Snapshot
     steps: tuple[Step, ...]
     onto: Snapshot
-    own_bytes: int = 0
 
     @property
     def links(self) -> tuple[Link, ...]:
@@ -62,6 +64,46 @@ class Branch:
         snapshots = (*(self.start for _ in self.steps[1:]), self.onto)
         steps = self.steps or (None,)
         return Link(self.start), *map(Link, snapshots, steps)
+
+
+def kept_branches(
+    branches: Sequence[Branch], most: int, in_use: Iterable[Snapshot] = ()
+) -> tuple[Branch, ...]:
+    """Return the branches that are kept: of those not in use the oldest go first.
+
+    Args:
+        branches: All, oldest first.
+        most: How many are wanted at most; fewer are where all together hold more than ``BRANCHED``.
+            The last stays in any case: else who comes from there would be read for in vain.
+        in_use: The snapshots that somebody works from.
+    """
+    used = {id(snapshot.files) for snapshot in in_use}
+    dropped = len(branches) - min(most, _how_many_fit(branches))
+    kept: list[Branch] = []
+    for branch in branches[:-1]:
+        if dropped > 0 and id(branch.start.files) not in used:
+            dropped -= 1
+        else:
+            kept.append(branch)
+    return (*kept, *branches[-1:])
+
+
+def _how_many_fit(branches: Sequence[Branch]) -> int:
+    """Return how many of the last branches hold no more than ``BRANCHED`` together."""
+    held: dict[int, int] = {}
+    for fit, branch in enumerate(reversed(branches)):
+        for step in branch.steps:
+            changes = step.delta.partitions.values()
+            held[id(step)] = 1 + sum(len(c.added) + len(c.removed) for c in changes)
+        if sum(held.values()) > BRANCHED:
+            return fit
+    return len(branches)
+
+
+def bytes_of_branches(branches: Sequence[Branch]) -> int:
+    """Return what some branches take; steps that they share count once."""
+    steps = {id(step): step for branch in branches for step in branch.steps}
+    return sum(start_bytes(b.start) for b in branches) + sum(map(step_bytes, steps.values()))
 
 
 def walked(

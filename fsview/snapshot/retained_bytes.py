@@ -83,11 +83,10 @@ def memo_bytes(snapshot: Snapshot) -> int:
     return _MEMO * snapshot.remembered
 
 
-def branch_bytes(start: Snapshot, steps: Iterable[Step]) -> int:
-    """Return what the snapshot takes that a branch begins with, and some of its steps."""
+def start_bytes(start: Snapshot) -> int:
+    """Return what the snapshot takes that a branch begins with."""
     maps = (start.pending_compaction, start.pending_log_compaction, start.pending_clustering)
-    size = _SNAPSHOT + (_POINTER + _INSTANT) * len(start.active) + _OPERATION * sum(map(len, maps))
-    return size + sum(map(step_bytes, steps))
+    return _SNAPSHOT + (_POINTER + _INSTANT) * len(start.active) + _OPERATION * sum(map(len, maps))
 
 
 def _bytes_of_versions(before: Snapshot, after: Snapshot, touched: Iterable[str]) -> int:

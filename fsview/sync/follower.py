@@ -11,8 +11,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Final, TypeVar
 
@@ -21,8 +21,9 @@ from fsview.gathering import Gathering
 from fsview.metrics import Metrics
 from fsview.single_flight import Shared, SingleFlight
 from fsview.snapshot.hash_search import Questions
-from fsview.snapshot.history import History
-from fsview.snapshot.link import Link, walked
+from fsview.snapshot.history import FOLLOWED, History
+from fsview.snapshot.in_use import SnapshotsInUse, Use
+from fsview.snapshot.link import Branch, Link, walked
 from fsview.snapshot.snapshot import Snapshot
 from fsview.snapshot.step import Step, key_of, settled
 from fsview.store.base import Store
@@ -44,6 +45,10 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
+SPARED: Final = 8
+"""So many snapshots of each table stay however short memory is: who is a few commits behind is
+answered without a read, and no room can be made with them where packed files take it."""
+
 ATTEMPTS: Final = 4
 """How often something is begun anew when the table changes under it in a way that can't be
 followed."""
@@ -53,10 +58,9 @@ class TimelineFollower:
     """One table's history; safe to use from several threads.
 
     ``lock`` guards the swap of the history, the filling of ``Snapshot.files``, ``_suspect`` (why
-    the history is not to be trusted), ``_loading`` (the snapshots from which loads under way must
-    be brought forward) and ``unfinished``, which says for an instant in flight which
-    partitions were listed with files of it; it is held for computation and for the
-    store, never while the table's storage is called.
+    the history is not to be trusted) and ``unfinished``, which says for an instant in flight which
+    partitions were listed with files of it; it is held for computation and for the store, never
+    while the table's storage is called. The lock of ``_in_use`` comes after it.
 
     Attributes:
         must_list: Whether partitions are to be listed even where reading metadata would pay, since
@@ -98,13 +102,13 @@ class TimelineFollower:
         self._on_another_table = on_another_table
         self._history: History | None = None
         self._suspect: str | None = None
-        self._loading: dict[object, Snapshot] = {}
+        self._in_use = SnapshotsInUse()
         self.must_list = False
         self._client: TableMetaClient | None = None
         self._properties: FileInfo | None = None
         self._syncs: SingleFlight[Snapshot] = SingleFlight()
         self._gathering = Gathering(clock)
-        self._reaching: Shared[None] = Shared()
+        self._reaching: Shared[Use | None] = Shared()
         self._questions = Questions()
 
     @property
@@ -123,17 +127,26 @@ class TimelineFollower:
         history = self.held
         return self.sync() if history is None else history.newest
 
-    @contextmanager
-    def loading(self) -> Iterator[Snapshot]:
+    def loading(self) -> AbstractContextManager[Snapshot]:
         """Give a load the newest snapshot, and keep the way from there for as long as it lasts."""
-        start, load = self.newest(), object()
-        with self.lock:
-            self._loading[load] = start
-        try:
-            yield start
-        finally:
-            with self.lock:
-                del self._loading[load]
+        return self._in_use.using(self.newest())
+
+    def using(self, snapshot: Snapshot) -> AbstractContextManager[Snapshot]:
+        """Keep the way from a snapshot, if there is one, for as long as a block lasts."""
+        return self._in_use.using(snapshot)
+
+    def use(self, last_instant: str, timeline_hash: str) -> Use | None:
+        """Return a use of the snapshot that a client means, ``None`` when it isn't kept."""
+        with self._in_use.lock:
+            history = self.held
+            found = None if history is None else history.meant(last_instant, timeline_hash)
+            return None if found is None else self._in_use.begin(found)
+
+    def use_without_last_clean(self, timeline_hash: str) -> Use | None:
+        """Return a use of the newest snapshot if a client lacks only the clean at its end."""
+        with self._in_use.lock:
+            found = self.history.without_last_clean(timeline_hash)
+            return None if found is None else self._in_use.begin(found)
 
     def client_for(self, cause: str) -> TableMetaClient:
         """Return the table's client with its storage calls booked under ``cause``."""
@@ -233,7 +246,7 @@ class TimelineFollower:
                 self._outdate(self.history.newest)
             self.saved.save_anew(snapshot, must_list=self.must_list)
             self._client, self._properties = client, properties
-            self._swap(History(kept).extended((Link(snapshot, anew=True),), self._retained))
+            self._swap(History(kept).extended((Link(snapshot, anew=True),)))
             self.unfinished.clear()
             if not kept:
                 self._suspect = None
@@ -337,9 +350,7 @@ class TimelineFollower:
             def completion(active: Timeline) -> CompletionTimes:
                 return client.completion_times(active, first.completion)
 
-            kept = self._retained
-            if self._loading:  # all from their starts on: a link for each step, one to tidy up
-                kept = max(kept, self._links_in_use(self.history) + len(news.steps) + 1)
+            kept = max(self._retained, FOLLOWED)  # the oldest may be in use by the time they swap
             try:
                 links = list(walked(first, news.steps, completion, self._leftovers, kept=kept))
                 walked_to = links[-1].snapshot if links else first
@@ -365,11 +376,12 @@ class TimelineFollower:
                 must_list=self.must_list,
                 also=_versions(links, touched),
             )
-            history = self.history.extended(links, kept)
+            is_whole = len(links) == len(news.steps)
+            history = (self.history if is_whole else History(())).extended(links)
             if last.hashes == walked_to.hashes and not unlisted:
                 history = history.with_newest(last)
             else:
-                history = history.extended((Link(last, unclear=frozenset(unlisted)),), kept)
+                history = history.extended((Link(last, unclear=frozenset(unlisted)),))
             self._client = client
             self._swap(history.barring(news.undone, news.lost))
             for time in ended:
@@ -379,13 +391,15 @@ class TimelineFollower:
                 self.count("partition_reloads", count, cause=cause)
 
     def drop_oldest(self) -> int | None:
-        """Drop the oldest snapshot that is kept for clients that are behind.
+        """Drop what is kept for the client that is the furthest behind.
 
-        The ways from timelines never held come after the snapshots, which lead to the newest.
+        That is the oldest snapshot. The ways from timelines never held come after the snapshots,
+        which lead to the newest. The last way stays, and so do ``SPARED`` snapshots and what is in
+        use.
 
         Returns:
-            How many bytes nobody needs any more; ``None`` when only those are left that are in
-            use, as the newest is, or the table is being changed just now.
+            How many bytes nobody needs any more; ``None`` when nothing can be dropped, or the table
+            is being changed just now.
         """
         if not self.lock.acquire(blocking=False):
             return None
@@ -393,16 +407,19 @@ class TimelineFollower:
             history = self._history
             if history is None:
                 return None
-            freed = history.retained_bytes
-            if len(history.links) > max(1, self._links_in_use(history)):
-                self._swap(history.without_oldest())
+            links, branches = len(history.links), len(history.branches)
+            held = self._share.held
+            freed = 0
+            if links > SPARED:
+                self._swap(history, links=links - 1)
+            if len(self.history.links) < links:
                 if not self.saved.store.lasts:  # else they lie on disk
-                    freed += _superseded(*history.links[:2])
-            elif history.branches:
-                self._swap(history.without_oldest_branch())
-            else:
+                    freed = _superseded(*history.links[:2])
+            elif branches > 1:
+                self._swap(history, links=links, branches=branches - 1)
+            if (len(self.history.links), len(self.history.branches)) == (links, branches):
                 return None
-            freed -= self._share.held
+            freed += held - self._share.held
         finally:
             self.lock.release()
         del history
@@ -413,9 +430,6 @@ class TimelineFollower:
         """Count nothing more as kept for clients."""
         with self.lock:
             self._share.close()
-
-    def _links_in_use(self, history: History) -> int:
-        return history.links_since(self._loading.values())
 
     def _leftovers(self, step: Step) -> Collection[str]:
         return self.unfinished.get(step.instant.requested_time, ()) if step.delta.writes else ()
@@ -437,35 +451,51 @@ class TimelineFollower:
         ended = frozenset(i.requested_time for i in (*news.given_up, *written))
         return {"instant-vanished": frozenset(left)}, ended
 
-    def _swap(self, history: History) -> None:
-        """Show another history, and count what it keeps; with the lock held."""
-        self._history = history.indexed()
-        self._share.hold(history.retained_bytes)
+    def _swap(
+        self, history: History, *, links: int | None = None, branches: int | None = None
+    ) -> None:
+        """Show another history, and count what it keeps; with the lock held.
+
+        Args:
+            history: The history, of which the oldest is dropped.
+            links: How many links are kept at most, beside those in use; ``None``: the usual number.
+            branches: The same for branches.
+        """
+        links = self._retained if links is None else links
+        branches = self._retained if branches is None else branches
+        with self._in_use.lock:
+            self._history = history.keeping(links, branches, self._in_use.snapshots).indexed()
+        self._share.hold(self.history.retained_bytes)
 
     # The past.
 
-    def reach_back(self, last_instant: str, timeline_hash: str) -> Snapshot | None:
-        """Return the snapshot of a timeline that was never held, from what happened since.
+    def reach_back(self, last_instant: str, timeline_hash: str) -> Use | None:
+        """Return a use of the snapshot of a timeline that was never held, from what happened since.
 
         ``None`` where nobody can know it; see ``fsview.snapshot.hash_search``. Callers with the
-        same question share one run.
+        same question share one run, and the use.
         """
         key = last_instant, timeline_hash
-        self._reaching.run(key, lambda: self._reach_back(last_instant, timeline_hash))
-        return self.history.meant(last_instant, timeline_hash)
+        return self._reaching.run(key, lambda: self._reach_back(last_instant, timeline_hash))
 
-    def _reach_back(self, last_instant: str, timeline_hash: str) -> None:
+    def _reach_back(self, last_instant: str, timeline_hash: str) -> Use | None:
+        known = self.use(last_instant, timeline_hash)
+        if known is not None:
+            return known  # since this caller looked, another has found it
         history = self.history
-        if history.meant(last_instant, timeline_hash) is not None:
-            return  # since this caller looked, another has found it
         question = self._questions.of(last_instant, timeline_hash)
         if question.is_refused(history.newest):
-            return
+            return None
         before = question.hashes
         found = question.find(history.open_snapshots)
         self.count("timelines_tried", question.hashes - before)
-        if found is None or not self._is_of_this_version(found[1]) or not self._branch_off(*found):
-            question.refuse(history.newest)
+        if found is not None and self._is_of_this_version(found[1]):
+            with self.using(found[0]):
+                branch = self._branch_to(*found)
+                if branch is not None:
+                    return self._branch_off(branch)
+        question.refuse(history.newest)
+        return None
 
     def _is_of_this_version(self, timeline: Timeline) -> bool:
         """Whether a timeline has an instant from after the last upgrade that was seen.
@@ -474,8 +504,8 @@ class TimelineFollower:
         """
         return any(key_of(instant) not in self.saved.outdated for instant in timeline.completed())
 
-    def _branch_off(self, onto: Snapshot, timeline: Timeline) -> bool:
-        """Keep the way from a timeline to a snapshot; return whether it can be known."""
+    def _branch_to(self, onto: Snapshot, timeline: Timeline) -> Branch | None:
+        """Return the way from a timeline to a snapshot; ``None`` where it can't be known."""
         client = self.client_for("past")
         shared = shared_branch(client, self.history.branches, timeline)
         try:
@@ -484,13 +514,18 @@ class TimelineFollower:
             branch = None
         read = "refused" if branch is None else "read"
         self.count("branches", outcome=read if shared is None else "shared")
-        if branch is None:
-            return False
+        return branch
+
+    def _branch_off(self, branch: Branch) -> Use | None:
+        """Keep a branch, which is in use from now on; ``None`` when it leads nowhere any more."""
         with self.lock:
-            if self.history.leads_from(branch.onto):
-                self._swap(self.history.with_branch(branch, self._retained))
+            if not self.history.leads_from(branch.onto):
+                return None
+            with self._in_use.lock:
+                use = self._in_use.begin(branch.start)
+            self._swap(self.history.with_branch(branch))
         self._share.make_room()
-        return True
+        return use
 
 
 def _dropped(partitions: Iterable[str], before: Snapshot, after: Snapshot) -> int:

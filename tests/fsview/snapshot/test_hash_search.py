@@ -11,8 +11,8 @@ from fsview.metrics import Metrics
 from fsview.model.file_group import BaseFile
 from fsview.snapshot.delta import Delta, PartitionChange
 from fsview.snapshot.hash_search import HASHES, QUESTIONS, Question, Questions
-from fsview.snapshot.history import BRANCHED, History
-from fsview.snapshot.link import Branch, Link
+from fsview.snapshot.history import History
+from fsview.snapshot.link import BRANCHED, Branch, Link
 from fsview.snapshot.snapshot import LoadedFiles, Snapshot
 from fsview.snapshot.step import Step
 from fsview.store.memory import MemoryStore
@@ -284,7 +284,9 @@ def test_a_branch_keeps_one_snapshot_and_the_steps_since() -> None:
     table, seen = written(30)
     follower = following(table)
     newest = follower.newest()
-    start = follower.reach_back(*seen[4])
+    use = follower.reach_back(*seen[4])
+    assert use is not None
+    start = use.snapshot
     (branch,) = follower.history.branches
     assert branch.start is start
     assert branch.onto is newest
@@ -352,7 +354,8 @@ def test_what_all_branches_hold_is_bounded() -> None:
     newest = TableView(table.storage).newest().snapshot
     history = History((Link(newest),))
     for n in range(30):
-        history = history.with_branch(heavy_branch(newest, n, steps=10, files=200), retained=64)
+        branch = heavy_branch(newest, n, steps=10, files=200)
+        history = history.with_branch(branch).keeping(1, 64)
     held = [step for branch in history.branches for step in branch.steps]
     files = sum(len(c.added) for step in held for c in step.delta.partitions.values())
     assert BRANCHED / 2 < len(held) + files <= BRANCHED
@@ -366,7 +369,7 @@ def test_branches_that_share_steps_count_once() -> None:
     history = History((Link(newest),))
     for n in range(60):
         rest = Branch(replace(newest, files=LoadedFiles()), longest.steps[n:], newest)
-        history = history.with_branch(rest, retained=64)
+        history = history.with_branch(rest).keeping(1, 64)
     assert len(history.branches) == 60
 
 
@@ -374,8 +377,9 @@ def test_a_branch_is_kept_however_long() -> None:
     table, _ = written(1)
     newest = TableView(table.storage).newest().snapshot
     branch = heavy_branch(newest, 0, steps=100, files=BRANCHED)
-    history = History((Link(newest),)).with_branch(branch, retained=64)
-    assert history.with_branch(branch, retained=64).branches[-1].start is branch.start
+    history = History((Link(newest),)).with_branch(branch).keeping(1, 64)
+    (kept,) = history.with_branch(branch).keeping(1, 64).branches
+    assert kept.start is branch.start
 
 
 def heavy_branch(onto: Snapshot, number: int, *, steps: int, files: int) -> Branch:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fsview.store.stores import StoreOptions, Stores
+from fsview.sync.follower import SPARED
 from fsview.table_view import TableView
 from fsview.view_manager import ViewManager
 from tests.kit.small_table import SmallTable
@@ -121,9 +122,10 @@ def test_snapshots_go_when_memory_is_short_and_the_newest_stays(kind: str, tmp_p
     stores.answers.add(stores.budget.limit_bytes)
     clients.append(commit(table, names[0]))
     view.sync()
-    assert stores.retained.used == 0
-    assert view.status()["snapshots"] == 1
-    assert view.held(*clients[-1]) is not None
+    assert view.status()["snapshots"] == SPARED
+    assert stores.retained.used < before // 4
+    assert [view.held(*client) is not None for client in clients].count(True) == SPARED
+    assert all(view.held(*client) is not None for client in clients[-SPARED:])
     views.close()
 
 
@@ -139,11 +141,29 @@ def test_the_ways_from_timelines_never_held_are_counted_and_go_last() -> None:
     assert first > 0
     view.at(*clients[5])  # which the same steps lead over
     assert first < stores.retained.used < 2 * first
+    both = stores.retained.used
     clients.append(commit(table, names[0]))
     view.sync()
-    assert view.drop_oldest_snapshot() is not None
-    while view.drop_oldest_snapshot() is not None:
-        assert view.held(*clients[-1]) is not None
-    assert stores.retained.used == 0
-    assert view.held(*clients[0]) is None
+    freed = view.drop_oldest_snapshot()
+    assert freed is not None
+    assert view.drop_oldest_snapshot() is None
+    assert [view.held(*clients[at]) is not None for at in (0, 5, -1)] == [False, True, True]
+    assert 0 < freed < first < both
     views.close()
+
+
+def test_steps_that_ways_share_count_as_long_as_one_of_them_is_kept() -> None:
+    """Whichever came first; the second finds all its steps on the first's way (#12)."""
+    table, names = table_of(5, 50)
+    clients = [commit(table, *names) for _ in range(20)]
+    alone, shared = Stores(), Stores()
+    views, view = opened(table, alone)
+    view.at(*clients[1])
+    others, other = opened(table, shared)
+    other.at(*clients[0])
+    other.at(*clients[1])
+    assert other.drop_oldest_snapshot() is not None
+    assert [other.held(*client) is not None for client in clients[:2]] == [False, True]
+    assert shared.retained.used == alone.retained.used
+    views.close()
+    others.close()

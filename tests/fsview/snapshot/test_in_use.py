@@ -1,0 +1,193 @@
+"""Snapshots that somebody works from are kept as long as that lasts, and not for ever."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import fsview.snapshot.in_use
+import fsview.sync.follower
+from fsview.snapshot.history import FOLLOWED
+from fsview.store.stores import Stores
+from fsview.sync.follower import SPARED
+from fsview.table_view import TableView
+from fsview.view_manager import ViewManager
+from tests.kit.small_table import SmallTable
+from timeline.errors import ViewBehindError
+
+PATIENCE_S = 30.0
+MOST_LINES = 2000
+FILES = {fsview.snapshot.in_use.__file__, fsview.sync.follower.__file__}
+PARTITIONS = ("a", "b", "c")
+
+
+def commit(table: SmallTable, *partitions: str) -> tuple[str, str]:
+    """Commit once; return the last instant and hash of a client who has seen just that."""
+    table.complete(table.begin([(partition, f"{partition}1-0") for partition in partitions]))
+    timeline = table.meta.active_timeline().client_timeline()
+    assert timeline.last is not None
+    return timeline.last.requested_time, timeline.hash
+
+
+def short_of_memory(table: SmallTable) -> TableView:
+    """Return a view of a table whose service has given up all it can."""
+    stores = Stores()
+    views = ViewManager(["/memory"], opener=lambda *_: table.storage, stores=stores)
+    view = views.view("/memory/t")
+    held = stores.budget.account("held")  # as the packed files of a memory store: it can't give
+    held.add(stores.budget.limit_bytes + 1)
+    return view
+
+
+def reads(view: TableView) -> int:
+    """Return how often clients that are behind were read for."""
+    return sum(n for (_, cause), n in view.storage.calls.snapshot().items() if cause == "past")
+
+
+def test_who_comes_from_a_timeline_never_held_is_read_for_once_while_memory_is_short() -> None:
+    table = SmallTable()
+    clients = [commit(table, *PARTITIONS) for _ in range(4)]
+    view = short_of_memory(table)
+    for _ in range(3):
+        shown = view.at(*clients[0])
+        assert [file.instant for file in shown.latest_base_files("b")] == [clients[0][0]]
+    read = reads(view)
+    assert read > 0
+    view.at(*clients[0])
+    assert reads(view) == read
+
+
+def test_who_was_held_a_moment_ago_is_answered_while_memory_is_short() -> None:
+    table = SmallTable()
+    commit(table, *PARTITIONS)
+    view = short_of_memory(table)
+    view.newest().load_all_partitions()
+    for _ in range(2 * SPARED):
+        clients = [commit(table, "a") for _ in range(2)]
+        view.sync()
+    for client in clients:
+        assert view.at(*client).last_instant() is not None
+    assert view.status()["snapshots"] == SPARED
+    assert reads(view) == 0
+
+
+def test_clients_that_are_read_for_at_one_time_do_not_push_each_other_out() -> None:
+    table = SmallTable()
+    clients = [commit(table, *PARTITIONS) for _ in range(6)]
+    view = short_of_memory(table)
+    shown = [view.at(*client) for client in clients[:5]]
+    for _ in range(3):
+        commit(table, "a")
+        view.sync()
+    for client, each in zip(clients, shown, strict=False):
+        assert [file.instant for file in each.latest_base_files("b")] == [client[0]]
+    del shown, each
+    view.sync()
+    while view.drop_oldest_snapshot() is not None:
+        pass
+    assert [view.held(*client) is not None for client in clients[:5]].count(True) == 1
+
+
+def test_what_a_request_is_answered_from_stays_while_the_table_moves_on() -> None:
+    table = SmallTable()
+    commit(table, *PARTITIONS)
+    client = commit(table, "a")
+    view = TableView(table.storage, retained_snapshots=1)
+    view.newest()
+    shown = view.at(*client)
+    for _ in range(FOLLOWED - 1):
+        commit(table, "a")
+        view.sync()
+    assert view.status()["snapshots"] == FOLLOWED
+    assert [file.instant for file in shown.latest_base_files("a")] == [client[0]]
+    shown.sync()
+    commit(table, "a")
+    view.sync()
+    assert view.status()["snapshots"] == 1
+
+
+def test_a_load_that_hangs_keeps_no_more_than_a_bounded_way() -> None:
+    table = SmallTable()
+    commit(table, *PARTITIONS)
+    view = TableView(table.storage, retained_snapshots=2)
+    view.newest()
+    listing, may_end = threading.Event(), threading.Event()
+
+    def hang(kind: str, path: str) -> None:
+        if (kind, path) == ("list", "b") and not listing.is_set():
+            listing.set()
+            assert may_end.wait(PATIENCE_S)
+
+    table.storage.fail.append(hang)
+    with ThreadPoolExecutor(1) as pool:
+        hanging = pool.submit(lambda: view.newest().latest_base_files("b"))
+        assert listing.wait(PATIENCE_S)
+        kept = []
+        for _ in range(FOLLOWED + 5):
+            commit(table, "a")
+            view.sync()
+            kept.append(view.status()["snapshots"])
+        assert max(kept) == FOLLOWED
+        assert kept[-1] == 2
+        may_end.set()
+        with pytest.raises(ViewBehindError):  # who asked was left behind, too
+            hanging.result(PATIENCE_S)
+    assert len(view.newest().latest_base_files("b")) == 1
+
+
+class Interrupts:
+    """Raises ``KeyboardInterrupt`` at one line of what has to do with snapshots in use.
+
+    Attributes:
+        lines: How many lines there were up to now.
+    """
+
+    def __init__(self, at: int) -> None:
+        self.lines = 0
+        self._at = at
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if frame.f_code.co_filename not in FILES:
+            return None
+        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+        # At the end of such a block no interrupt comes between it and the release of its lock.
+        if event == "line" and not line.lstrip().startswith("with "):
+            self.lines += 1
+            if self.lines == self._at:
+                raise KeyboardInterrupt
+        return self
+
+
+def interrupted(view: TableView, at: int) -> bool:
+    """Load a partition, interrupted at a line; return whether there are so many."""
+    before, interrupts = sys.gettrace(), Interrupts(at)
+    sys.settrace(interrupts)
+    try:
+        view.newest().latest_base_files("b")
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(before)
+    return interrupts.lines >= at
+
+
+def test_a_load_interrupted_anywhere_keeps_nothing() -> None:
+    for at in range(1, MOST_LINES):
+        table = SmallTable()
+        commit(table, *PARTITIONS)
+        view = TableView(table.storage, retained_snapshots=2)
+        view.newest()
+        if not interrupted(view, at):
+            assert at > 20
+            return
+        for _ in range(3):
+            commit(table, "a")
+            view.sync()
+        assert view.status()["snapshots"] == 2, f"interrupted at line {at}"
+    pytest.fail("a load never ends")
