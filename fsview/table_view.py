@@ -7,7 +7,7 @@ its partitions (``fsview.load.partition_loader``), and says which snapshot a cli
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from fsview.check.partition_checker import Checked, PartitionChecker
@@ -19,7 +19,7 @@ from fsview.metrics import Metrics
 from fsview.model.file_group import CompactionOperation
 from fsview.snapshot.history import History
 from fsview.snapshot.snapshot import GroupKey, Snapshot
-from fsview.snapshot.step import key_of
+from fsview.snapshot.step import Step, key_of
 from fsview.store.base import Store
 from fsview.store.budget import Share
 from fsview.store.memory import MemoryStore
@@ -187,18 +187,19 @@ class TableView:
         """Return what pends for a client: every plan on storage not completed at its snapshot.
 
         Raises:
+            ViewBehindError: What happened since that snapshot isn't known any more.
             StorageError: The timeline could not be read; nothing older is answered.
             CorruptMetadataError: A plan could not be understood; likewise.
 
         Cost: as of ``sync``, each time.
         """
-        history = self._looked_at()
-        there, held = history.there_since(snapshot), snapshot.pending_clustering.items()
+        history, since = self._looked_at(snapshot)
+        there, held = history.there_after(since), snapshot.pending_clustering.items()
         pending = {
             **history.newest.pending_clustering,
             **{key: instant for key, instant in held if key_of(instant) in there},
         }
-        for step in history.planned_since(snapshot):
+        for step in history.planned_in(since):
             pending.update(step.clustering)
         return pending
 
@@ -207,25 +208,39 @@ class TableView:
 
         Raises and costs what ``clustering_of`` does.
         """
-        history = self._looked_at()
-        there, held = history.there_since(snapshot), snapshot.pending_log_compaction.items()
+        history, since = self._looked_at(snapshot)
+        there, held = history.there_after(since), snapshot.pending_log_compaction.items()
         pending = {
             **history.newest.pending_log_compaction,
             **{key: op for key, op in held if (op.compaction_instant, DELTA_COMMIT) in there},
         }
-        for step in history.planned_since(snapshot):
+        for step in history.planned_in(since):
             if step.instant.action == LOG_COMPACTION:
                 pending.update(step.compactions)
         return pending
 
-    def _looked_at(self) -> History:
+    def _looked_at(self, snapshot: Snapshot) -> tuple[History, Sequence[Step]]:
         """Return the history in step with the timeline as it was after the caller came.
 
         A client's hash doesn't say which plans there are: they may have come, or gone, since the
         last look.
+
+        Args:
+            snapshot: The caller's, which that look doesn't drop.
+
+        Returns:
+            The history, and the steps since the snapshot.
         """
-        self._follower.sync()
-        return self._follower.history
+        with self._follower.using(snapshot):
+            self._follower.sync()
+            history = self._follower.history
+        since = history.steps_since(snapshot)
+        if since is None and not snapshot.is_empty:  # for whom nothing has happened yet
+            raise ViewBehindError(
+                f"what pends at {snapshot.timeline.last} is not known any more",
+                hint="sync and ask again",
+            )
+        return history, since or ()
 
     def newest_if_only_cleaned(self, snapshot: Snapshot) -> Snapshot | None:
         """Return the newest snapshot if cleans and nothing else came after this one."""

@@ -79,7 +79,7 @@ def arrived(history: History, found: Found) -> Arrived | None:
         return None
     before = steps[: len(steps) - len(since)]
     unclear = history.unclear_since(found.start)
-    given_up = _given_up(history, found)
+    given_up = _given_up(history, found, steps)
     held = history.newest.files.versions
     versions: list[PartitionVersion] = []
     again: dict[str, str] = {}
@@ -104,11 +104,11 @@ def arrived(history: History, found: Found) -> Arrived | None:
     return Arrived(tuple(versions), None if known is None else known_after(known, steps), again)
 
 
-def _given_up(history: History, found: Found) -> frozenset[str]:
+def _given_up(history: History, found: Found, steps: Iterable[Step]) -> frozenset[str]:
     """Return the times of the instants that pended during a load and are gone uncompleted."""
     if found.start.active is history.newest.active:
         return frozenset()
-    there = history.there_since(found.start)
+    there = history.there_after(steps)
     seen = (found.start, found.looked, *(link.snapshot for link in history.way(found.start) or ()))
     pended = (i for snapshot in seen for i in snapshot.active if not i.is_completed)
     return frozenset(i.requested_time for i in pended if key_of(i) not in there)

@@ -150,14 +150,14 @@ class PartitionLoader:
             return True
         # Empty then, or not made yet: its own file says which instant made it.
         made = read_partition_metadata(self._follower.storage.for_cause("past"), partition)
-        since = self._follower.history.steps_since(snapshot) or ()
-        times = {step.instant.requested_time for step in since}
+        since = self._follower.history.steps_since(snapshot)
         last = snapshot.timeline.last
-        if made is None or last is None:
+        if made is None or last is None or since is None:
             raise ViewBehindError(
                 f"whether {partition!r} was a partition at {last} is not known any more",
                 hint="sync and ask again",
             )
+        times = {step.instant.requested_time for step in since}
         return made.commit_time <= last.requested_time and made.commit_time not in times
 
     def _is_nothing(self, snapshot: Snapshot) -> bool:

@@ -267,20 +267,20 @@ class History:
         since = self.steps_since(snapshot)
         return bool(since) and all(step.instant.action == CLEAN for step in since or ())
 
-    def there_since(self, snapshot: Snapshot) -> frozenset[tuple[str, str]]:
-        """Return the keys of the instants that are on the timeline, or completed since a snapshot.
+    def there_after(self, steps: Iterable[Step]) -> frozenset[tuple[str, str]]:
+        """Return the keys of the instants that are on the timeline, or completed in some steps.
 
-        What pended there and isn't among them was taken back.
+        What pended before the steps and isn't among them was taken back.
         """
-        completed = (s.instant for s in self.steps_since(snapshot) or () if s.instant.is_completed)
+        completed = (step.instant for step in steps if step.instant.is_completed)
         return frozenset(map(key_of, (*self.newest.active, *completed)))
 
-    def planned_since(self, snapshot: Snapshot) -> tuple[Step, ...]:
-        """Return the steps since a snapshot that requested something whose plan is still there."""
+    def planned_in(self, steps: Iterable[Step]) -> tuple[Step, ...]:
+        """Return those of some steps that requested something whose plan is still there."""
         there = set(map(key_of, self.newest.active))
         return tuple(
             step
-            for step in self.steps_since(snapshot) or ()
+            for step in steps
             if (step.compactions or step.clustering) and key_of(step.instant) in there
         )
 

@@ -13,7 +13,7 @@ from tests.kit.model import services, writes
 from tests.kit.model.asking import Pin
 from tests.kit.model.cases import GROUP, a_table
 from tests.kit.model.table import ModelTable
-from timeline.errors import StorageUnavailableError
+from timeline.errors import StorageUnavailableError, ViewBehindError
 from timeline.instant import State
 
 PATIENCE_S = 10.0
@@ -96,6 +96,38 @@ def test_no_plans_are_answered_while_storage_is_away(kind: str) -> None:
     table.storage.fail.remove(fail)
     plan(table, kind)
     assert pending(held, kind) == [GROUP]
+
+
+def test_what_pends_at_a_snapshot_that_only_the_asking_view_has_is_refused() -> None:
+    """No way from there doesn't mean that nothing has happened since (#12)."""
+    table = table_of("clustering")
+    view = TableView(table.storage)
+    view.newest().load_all_partitions()
+    client = Pin.of(table)
+    held = view.at(client.last_instant, client.timeline_hash)
+    clustering = services.request_clustering(table, [GROUP])
+    services.start(table, clustering)
+    writes.complete(table, clustering)
+    view.reload("check-failed")
+    with pytest.raises(ViewBehindError, match="what pends at"):
+        pending(held, "clustering")
+    with pytest.raises(ViewBehindError, match="what pends at"):
+        pending(held, "log compaction")
+
+
+def test_the_look_for_plans_keeps_the_snapshot_that_it_is_asked_for() -> None:
+    """As nothing else would: neither a view made for a client nor the number that is retained."""
+    table = table_of("clustering")
+    view = TableView(table.storage, retained_snapshots=1)
+    held = view.newest()
+    held.load_all_partitions()
+    clustering = services.request_clustering(table, [GROUP])
+    services.start(table, clustering)
+    writes.complete(table, clustering)
+    assert pending(held, "clustering") == [GROUP]
+    writes.complete(table, writes.begin(table, [(("b", "b0-0"), "base")]))
+    view.sync()
+    assert view.status()["snapshots"] == 1, "the look is over"
 
 
 def test_a_look_under_way_is_not_shared_by_who_comes_during_it() -> None:
