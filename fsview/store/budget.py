@@ -26,36 +26,53 @@ class Account:
         evict: Gives up some of what is held; ``None`` where nothing can be. Whoever holds the
             bytes may set it after the account was made.
         used: How many bytes are held now.
+
+    Its lock guards ``used`` and what it is the sum of.
     """
 
-    __slots__ = ("_lock", "evict", "name", "used")
+    __slots__ = ("_added", "_lock", "_shares", "evict", "name", "used")
 
     def __init__(self, name: str, evict: Evict | None = None) -> None:
         self.name = name
         self.evict = evict
         self.used = 0
+        self._added = 0
+        self._shares: dict[Share, int] = {}
         self._lock = threading.Lock()
 
     def add(self, size: int) -> None:
         """Count ``size`` more bytes, or fewer when it is negative; never evicts."""
         with self._lock:
-            self.used += size
+            self._added += size
+            self._sum_up()
+
+    def set_share(self, share: Share, size: int) -> None:
+        """Take it that a holder has so many bytes now; never evicts."""
+        with self._lock:
+            if size:
+                self._shares[share] = size
+            else:
+                self._shares.pop(share, None)
+            self._sum_up()
+
+    def _sum_up(self) -> None:
+        # All anew: what an interrupt leaves half done is right with the next call.
+        self.used = self._added + sum(self._shares.values())
+
+    def share_of(self, share: Share) -> int:
+        """Return how many bytes a holder has."""
+        return self._shares.get(share, 0)
 
 
 class Share:
-    """What one holder has of an account; its holder's lock guards it.
+    """What one holder has of an account; its holder's lock guards whether it is closed."""
 
-    Attributes:
-        held: How many bytes it holds now.
-    """
-
-    __slots__ = ("_account", "_budget", "_closed", "held")
+    __slots__ = ("_account", "_budget", "_closed")
 
     def __init__(self, budget: Budget, account: Account) -> None:
         self._budget = budget
         self._account = account
         self._closed = False
-        self.held = 0
 
     @classmethod
     def unbounded(cls) -> Share:
@@ -65,9 +82,12 @@ class Share:
 
     def hold(self, size: int) -> None:
         """Take it that so many bytes are held now; never evicts. Nothing, once it is closed."""
-        size = 0 if self._closed else size
-        self._account.add(size - self.held)
-        self.held = size
+        self._account.set_share(self, 0 if self._closed else size)
+
+    @property
+    def held(self) -> int:
+        """How many bytes it holds now."""
+        return self._account.share_of(self)
 
     def close(self) -> None:
         """Give all of it back for good."""

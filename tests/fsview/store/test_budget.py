@@ -1,10 +1,17 @@
 from __future__ import annotations
 
 import json
+import linecache
+import sys
 import threading
+from collections.abc import Callable
+from functools import partial
+from types import FrameType
+from typing import Any
 
 import pytest
 
+import fsview.store.budget
 from fsview.store.budget import Account, Budget
 from timeline.errors import ConfigError
 
@@ -147,6 +154,51 @@ def test_counting_from_many_threads() -> None:
     for thread in threads:
         thread.join()
     assert account.used == 8 * 2500
+
+
+def test_a_share_is_counted_once_wherever_its_holder_is_interrupted() -> None:
+    for at in range(1, 50):
+        budget = Budget(100)
+        account = budget.account("retained")
+        share, other = budget.share(account), budget.share(account)
+        other.hold(5)
+        share.hold(10)
+        is_interrupted = interrupted(at, partial(share.hold, 30))
+        share.hold(20)
+        assert (share.held, account.used) == (20, 25), f"interrupted at line {at}"
+        share.close()
+        assert account.used == 5
+        if not is_interrupted:
+            return
+    pytest.fail("it never ends")
+
+
+def interrupted(at: int, work: Callable[[], None]) -> bool:
+    """Do some work, interrupted at a line of the budget's; return whether it has so many."""
+    lines = 0
+
+    def trace(frame: FrameType, event: str, _argument: object) -> Any:
+        nonlocal lines
+        path = frame.f_code.co_filename
+        if path != fsview.store.budget.__file__:
+            return None
+        # At the end of such a block no interrupt comes between it and the release of its lock.
+        is_with = linecache.getline(path, frame.f_lineno).lstrip().startswith("with ")
+        if event == "line" and not is_with:
+            lines += 1
+            if lines == at:
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(before)
+    return lines >= at
 
 
 def test_status_is_fit_for_json() -> None:
