@@ -310,7 +310,7 @@ class TableView:
                 for (kind, cause), count in sorted(self.storage.calls.snapshot().items())
             ],
             "snapshots": 0 if history is None else len(history.links),
-            "retained_bytes": 0 if history is None else history.retained_bytes,
+            "retained_bytes": self._follower.retained_bytes,
             "last_instant": None if newest is None else str(newest.timeline.last),
             "partitions_loaded": len(versions),
             "store": self._store.status(),

@@ -24,7 +24,7 @@ from fsview.check.rebuild import (
     removals_pending,
 )
 from fsview.load.listing import is_partition, list_partition
-from fsview.snapshot.history import known_after
+from fsview.snapshot.link import known_after
 from fsview.snapshot.plans import base_extensions
 from fsview.snapshot.snapshot import Snapshot
 from fsview.sync.follower import ATTEMPTS, TimelineFollower

@@ -24,7 +24,8 @@ from typing import Final
 from fsview.files.partition import PartitionVersion
 from fsview.load.source_choice import Loaded
 from fsview.snapshot.delta import with_ghosts
-from fsview.snapshot.history import History, known_after
+from fsview.snapshot.history import History
+from fsview.snapshot.link import known_after
 from fsview.snapshot.plans import base_extensions
 from fsview.snapshot.snapshot import Snapshot
 from fsview.snapshot.step import Step, key_of, version_after

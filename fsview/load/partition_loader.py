@@ -138,8 +138,10 @@ class PartitionLoader:
                     f"the partitions at {snapshot.timeline.last} are not known any more",
                     hint="sync and ask again",
                 )
-            snapshot.files.known = known
-        partitions = sorted(snapshot.files.known)
+            self._follower.fill_known(snapshot, known)
+        else:
+            known = snapshot.files.known
+        partitions = sorted(known)
         self.load(snapshot, partitions)
         return partitions
 
@@ -181,7 +183,8 @@ class PartitionLoader:
             # Only the newest snapshot remembers what is nothing, as it is where that is forgotten.
             if found is not None and not (found.is_empty and partition in self._strays):
                 self._follower.saved.keep((found,))
-                snapshot.files.versions[partition] = found
+                self._follower.fill(snapshot, found)
+        self._follower.make_room()
         return found
 
     def _load(

@@ -23,7 +23,7 @@ from typing import Final
 
 from fsview.files.partition import PartitionVersion
 from fsview.snapshot.delta import NOTHING, taken_back
-from fsview.snapshot.link import Branch, Link, bytes_of_branches, kept_branches
+from fsview.snapshot.link import Branch, Link, bytes_of_branches, kept_branches, says_the_same
 from fsview.snapshot.retained_bytes import memo_bytes
 from fsview.snapshot.snapshot import Snapshot
 from fsview.snapshot.step import Step, key_of, version_after
@@ -180,7 +180,9 @@ class History:
         """What is kept for clients that are behind, beside the newest snapshot and packed files."""
         links = sum(link.keeps_bytes for link in self.links[1:])
         older = (*(link.snapshot for link in self.links[:-1]), *(b.start for b in self.branches))
-        return links + sum(map(memo_bytes, older)) + self.branches_bytes
+        filled = {id(snapshot.files): snapshot.files.filled_bytes for snapshot in older}
+        filled.pop(id(self.newest.files), None)
+        return links + sum(map(memo_bytes, older)) + sum(filled.values()) + self.branches_bytes
 
     def _of(self, links: tuple[Link, ...]) -> History:
         """Return a history of these links with the branches that still lead to one of them."""
@@ -306,10 +308,11 @@ class History:
         way = self.way(snapshot) or ()
         if way and way[0].barred:
             return None
-        loaded = (link.snapshot.files.versions.get(partition) for link in way)
-        at, version = next(((at, v) for at, v in enumerate(loaded) if v is not None), (0, None))
-        if version is None:
+        held = (link.snapshot.files.versions.get(partition) for link in way)
+        at, loaded = next(((at, v) for at, v in enumerate(held) if v is not None), (0, None))
+        if loaded is None:
             return None
+        version = loaded
         for link in reversed(way[1 : at + 1]):
             delta = NOTHING if link.step is None else link.step.delta
             if partition in delta.unsaid:
@@ -318,7 +321,10 @@ class History:
                 version = taken_back(version, delta.partitions[partition], extensions)
         if at == 0:
             return version
-        return without_uncommitted(version, snapshot, way[at].snapshot, extensions).renewed()
+        then = without_uncommitted(version, snapshot, way[at].snapshot, extensions)
+        return (
+            then if then is loaded and says_the_same(way[: at + 1], partition) else then.renewed()
+        )
 
     def known_at(
         self, snapshot: Snapshot, was_there: Callable[[str], bool]
@@ -333,17 +339,10 @@ class History:
         if since is None or known is None:
             return None
         written: set[str] = set()
+        deleted: set[str] = set()
         for step in since:
             if step.instant.action != CLEAN:
                 written.update(step.delta.partitions)
-            known |= step.delta.deleted_partitions
-        return frozenset(p for p in known if p not in written or was_there(p))
-
-
-def known_after(known: Iterable[str], steps: Iterable[Step]) -> frozenset[str]:
-    """Return the partitions that are known after some steps."""
-    found = set(known)
-    for step in steps:
-        found.update(step.delta.partitions)
-        found -= step.delta.deleted_partitions
-    return frozenset(found)
+            deleted |= step.delta.deleted_partitions
+        made = {p for p in written if (p in known or p in deleted) and not was_there(p)}
+        return known if known >= deleted and not made else (known | deleted) - made

@@ -26,7 +26,8 @@ class Link:
         barred: Whether no client may be answered from it any more.
         anew: Whether the table was loaded anew: what lies before it can't be derived from it.
         unclear: Partitions to be listed again from here on, whatever was listed before.
-        keeps_bytes: What the snapshot before takes beside this one, which is kept as long as that.
+        keeps_bytes: What the snapshot before took beside this one when this came; what is filled in
+            there later is counted with its files.
     """
 
     snapshot: Snapshot
@@ -64,6 +65,23 @@ class Branch:
         snapshots = (*(self.start for _ in self.steps[1:]), self.onto)
         steps = self.steps or (None,)
         return Link(self.start), *map(Link, snapshots, steps)
+
+
+def says_the_same(way: Sequence[Link], partition: str) -> bool:
+    """Whether a partition with the same files says the same at both ends of a way.
+
+    As where one snapshot is made of another: no step concerns the partition, and where what all
+    partitions say may have changed, so has the ``epoch``. Of the snapshot that a branch begins with
+    nobody knows: its mappings are none that others have.
+    """
+    then, later = way[0].snapshot, way[-1].snapshot
+    return (
+        then.epoch == later.epoch
+        and then.pending_compaction is later.pending_compaction
+        and then.pending_log_compaction is later.pending_log_compaction
+        and then.replaced.get(partition) is later.replaced.get(partition)
+        and not any(link.step is not None and partition in link.step.touched for link in way[1:])
+    )
 
 
 def kept_branches(
@@ -133,3 +151,12 @@ def walked(
         active = stepped(active, step)
         snapshot = advanced(snapshot, step, active, completion(active), leftovers(step))
         yield Link(snapshot, step)
+
+
+def known_after(known: Iterable[str], steps: Iterable[Step]) -> frozenset[str]:
+    """Return the partitions that are known after some steps."""
+    found = set(known)
+    for step in steps:
+        found.update(step.delta.partitions)
+        found -= step.delta.deleted_partitions
+    return frozenset(found)

@@ -3,8 +3,8 @@
 Snapshots share what doesn't differ. So what one takes is what it has and the next one doesn't:
 its timeline (a pointer for each instant, as listings share the instants themselves), its maps where
 they differ, the versions of the partitions that the step between the two touched, the parts of the
-mapping that these lie in, and what the step says of files. Packed files aren't counted here: the
-stores count those.
+mapping that these lie in, and what the step says of files. What is filled in later, as a client
+that is behind asks for it, comes on top. Packed files aren't counted here: the stores count those.
 
 The numbers are what CPython takes for such objects, measured against ``tracemalloc`` by
 ``tests/fsview/snapshot/test_retained_bytes.py``.
@@ -76,6 +76,21 @@ def step_bytes(step: Step) -> int:
     for file_ids in step.delta.replaced.values():
         size += _bytes_of_names(file_ids)
     return size + _bytes_of_names(step.delta.deleted_partitions)
+
+
+def filled_bytes(version: PartitionVersion, newest: PartitionVersion | None) -> int:
+    """Return what a version takes that is filled in at an older snapshot.
+
+    Args:
+        version: The version.
+        newest: Of the same partition at the newest snapshot.
+    """
+    return _ENTRY + (0 if version is newest else _bytes_of_version(version, newest))
+
+
+def known_bytes(known: frozenset[str], newest: frozenset[str] | None) -> int:
+    """Return what the partitions known at an older snapshot take beside those of the newest."""
+    return 0 if known is newest else _ENTRY * len(known)
 
 
 def memo_bytes(snapshot: Snapshot) -> int:

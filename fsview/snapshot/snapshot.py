@@ -39,10 +39,12 @@ class LoadedFiles:
     Attributes:
         versions: The partitions that were loaded; an entry is never changed.
         known: Every partition of the table, once they were looked for; else ``None``.
+        filled_bytes: What was filled in once the snapshot was no longer the newest, about.
     """
 
     versions: ForkingMap[PartitionVersion] = field(default_factory=ForkingMap)
     known: frozenset[str] | None = None
+    filled_bytes: int = 0
 
     def without(self, partitions: Collection[str]) -> LoadedFiles:
         """Return these files with some partitions not loaded."""

@@ -24,6 +24,7 @@ from fsview.snapshot.hash_search import Questions
 from fsview.snapshot.history import FOLLOWED, History
 from fsview.snapshot.in_use import SnapshotsInUse, Use
 from fsview.snapshot.link import Branch, Link, walked
+from fsview.snapshot.retained_bytes import filled_bytes, known_bytes
 from fsview.snapshot.snapshot import Snapshot
 from fsview.snapshot.step import Step, key_of, settled
 from fsview.store.base import Store
@@ -468,6 +469,38 @@ class TimelineFollower:
         self._share.hold(self.history.retained_bytes)
 
     # The past.
+
+    def fill(self, snapshot: Snapshot, version: PartitionVersion) -> None:
+        """Put a version into a kept snapshot, and count it; with the lock held.
+
+        Call ``make_room`` afterwards, without the lock.
+        """
+        if version.partition not in snapshot.files.versions:
+            newest = self.history.newest.files.versions.get(version.partition)
+            self._count_filled(snapshot, filled_bytes(version, newest))
+        snapshot.files.versions[version.partition] = version
+
+    def fill_known(self, snapshot: Snapshot, known: frozenset[str]) -> None:
+        """Put the partitions of the table into a kept snapshot, and count them."""
+        with self.lock:
+            if snapshot.files.known is None:
+                snapshot.files.known = known
+                self._count_filled(snapshot, known_bytes(known, self.history.newest.files.known))
+        self.make_room()
+
+    def _count_filled(self, snapshot: Snapshot, size: int) -> None:
+        if snapshot.files is not self.history.newest.files:
+            snapshot.files.filled_bytes += size
+            self._share.hold(self._share.held + size)
+
+    @property
+    def retained_bytes(self) -> int:
+        """What is counted as kept for clients that are behind."""
+        return self._share.held
+
+    def make_room(self) -> None:
+        """Have the budget kept again after growth; with no lock held."""
+        self._share.make_room()
 
     def reach_back(self, last_instant: str, timeline_hash: str) -> Use | None:
         """Return a use of the snapshot of a timeline that was never held, from what happened since.

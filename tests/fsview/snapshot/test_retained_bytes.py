@@ -99,6 +99,32 @@ def test_what_snapshots_take_is_counted(
     assert stores.retained.used == 0
 
 
+def test_what_is_filled_in_for_clients_behind_is_counted_and_shared() -> None:
+    """Partitions that nobody wrote since are the newest's own, and so is their list (#12)."""
+    table, names = table_of(5, 120)
+    stores = Stores()
+    views, view = opened(table, stores)
+    view.newest()
+    clients = []
+    for at in range(6):
+        clients.append(commit(table, *names[at * 10 : at * 10 + 10]))
+        view.sync()
+    view.newest().load_all_partitions()
+    was = stores.budget.used
+    with memory_grown() as grown:
+        for client in clients:
+            view.at(*client).load_all_partitions()
+    counted = stores.budget.used - was
+    assert stores.retained.used == view.status()["retained_bytes"]
+    assert 3 / 5 < counted / grown[0] < 5 / 3, f"{counted} bytes counted of {grown[0]}"
+    oldest, newest = view.at(*clients[0]).snapshot.files, view.newest().snapshot.files
+    assert oldest.known is newest.known
+    shared = [p for p in names if oldest.versions[p] is newest.versions[p]]
+    assert shared == [*names[:10], *names[60:]]
+    views.close()
+    assert stores.retained.used == 0
+
+
 @pytest.mark.parametrize("kind", ALL_KINDS)
 def test_snapshots_go_when_memory_is_short_and_the_newest_stays(kind: str, tmp_path: Path) -> None:
     directory = None if kind == "memory" else str(tmp_path)
