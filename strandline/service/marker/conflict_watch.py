@@ -1,8 +1,8 @@
 """``ConflictDetector``: looks for early conflicts beside the requests, each directory by itself.
 
-A request never waits for a look: it asks what the last one found. Looks run on a small pool, so
-that a table whose storage is slow holds up no other; one thread keeps the time. Hudi's server has
-one such state for all tables, which every request of another writer resets.
+A request never waits for a look: it asks what the last one found. Looks run on threads of which a
+table has its share, so that one whose storage hangs holds up no other; one more keeps the time.
+Hudi's server has one such state for all tables, which every request of another writer resets.
 
 A conflict stays one. A directory that nobody has asked about for ``IDLE_PERIODS`` periods isn't
 looked at until somebody does.
@@ -15,18 +15,18 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Final, Protocol
+from functools import partial
+from typing import Final, Protocol
 
 from strandline.service.marker.conflict_options import ConflictOptions
+from strandline.service.marker.table_threads import TableThreads
 from timeline.clock import Clock
 from timeline.errors import StrandlineError
+from timeline.storage.table_id import TableId
 
 logger = logging.getLogger(__name__)
 
 IDLE_PERIODS: Final = 10
-THREADS: Final = 32
-"""One for each directory that is looked at; those of a table that hangs leave some to others."""
 JOIN_S: Final = 0.2
 
 
@@ -41,12 +41,12 @@ class Check(Protocol):
 
 
 class Pool(Protocol):
-    """What looks run on."""
+    """What looks run on, see ``TableThreads``."""
 
-    def submit(self, fn: Callable[[ConflictWatch], None], watch: ConflictWatch, /) -> Future[Any]:
-        """Run a look, soon."""
+    def submit(self, table: TableId, work: Callable[[], None], /) -> object:
+        """Run a look, soon; ``RuntimeError``: there is no thread for it."""
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+    def shutdown(self, *, finish: bool) -> None:
         """Start nothing new."""
 
 
@@ -57,8 +57,11 @@ class ConflictWatch:
         conflict: The conflict in words, once there is one; it stays.
     """
 
-    def __init__(self, detector: ConflictDetector, whose: str, check: Check) -> None:
+    def __init__(
+        self, detector: ConflictDetector, table: TableId, whose: str, check: Check
+    ) -> None:
         self.conflict: str | None = None
+        self.table = table
         self.whose = whose
         self.check = check
         self.asked_s = detector.now_s()
@@ -93,7 +96,7 @@ class ConflictDetector:
         """
         self.options = options
         self._clock = clock
-        self._pool = pool or ThreadPoolExecutor(THREADS, thread_name_prefix="conflicts")
+        self._pool = pool or TableThreads("conflicts")
         self._lock = threading.Lock()
         self._watches: set[ConflictWatch] = set()
         self._found = 0
@@ -101,9 +104,9 @@ class ConflictDetector:
         self._ended = False
         self._thread: threading.Thread | None = None
 
-    def watch(self, whose: str, check: Check) -> ConflictWatch:
-        """Begin to look at a directory, at first after the initial delay."""
-        watch = ConflictWatch(self, whose, check)
+    def watch(self, table: TableId, whose: str, check: Check) -> ConflictWatch:
+        """Begin to look at a directory of a table, at first after the initial delay."""
+        watch = ConflictWatch(self, table, whose, check)
         with self._lock:
             self._watches.add(watch)
         self.wake()
@@ -125,7 +128,7 @@ class ConflictDetector:
         self._wake.set()
         if self._thread is not None:
             self._thread.join(JOIN_S)
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.shutdown(finish=False)
 
     def wake(self) -> None:
         """Have another look at what is due."""
@@ -154,7 +157,13 @@ class ConflictDetector:
                 watch.running = True
             later = [watch.due_s for watch in waiting if watch.due_s > now_s]
         for watch in due:
-            self._pool.submit(self._look, watch)
+            try:
+                self._pool.submit(watch.table, partial(self._look, watch))
+            except RuntimeError as error:
+                logger.warning("%s: no look for early conflicts: %s", watch.whose, error)
+                with self._lock:
+                    watch.running, watch.due_s = False, now_s + self.options.period_s
+                    later.append(watch.due_s)
         return min(later) - now_s if later else None
 
     def _keep_time(self) -> None:

@@ -229,7 +229,7 @@ class MarkerService:
 
         def watch() -> ConflictWatch:
             check = ConflictCheck(storage, place.instant, made.announced, options, clock)
-            return self._detector.watch(str(place), check)
+            return self._detector.watch(place.table, str(place), check)
 
         return _Known(place, made, watch)
 

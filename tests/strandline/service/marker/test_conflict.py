@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +15,7 @@ from strandline.service.http.server_options import ServerOptions
 from strandline.service.marker import registry as markers
 from strandline.service.marker.conflict import candidates, changed_by
 from strandline.service.marker.conflict_options import ConflictOptions
-from strandline.service.marker.conflict_watch import IDLE_PERIODS, ConflictDetector, ConflictWatch
+from strandline.service.marker.conflict_watch import IDLE_PERIODS, ConflictDetector
 from strandline.service.marker.file import directory_path
 from strandline.service.marker.heartbeat import HEARTBEAT_FOLDER, alive
 from strandline.service.marker.name import file_group_of
@@ -28,7 +27,7 @@ from strandline.settings.setting import Settings
 from tests.kit.live_service import HttpClient, running
 from tests.kit.memory_storage import MemoryStorage
 from tests.kit.small_table import SmallTable
-from timeline.clock import SystemClock
+from timeline.clock import ManualClock, SystemClock
 from timeline.errors import StorageUnavailableError
 from timeline.instant import CLUSTERING, COMMIT, COMPACTION, REPLACE_COMMIT, Instant, State
 from timeline.metadata.instant_metadata import CommitMetadata, WriteStat
@@ -47,12 +46,10 @@ OTHER = ("2024-01-01", "f2")
 class Inline:
     """A pool that runs what it is given, at once."""
 
-    def submit(self, fn: Callable[[ConflictWatch], None], watch: ConflictWatch, /) -> Future[Any]:
-        done: Future[Any] = Future()
-        done.set_result(fn(watch))
-        return done
+    def submit(self, table: TableId, work: Callable[[], None], /) -> None:
+        work()
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+    def shutdown(self, *, finish: bool) -> None:
         """Have nothing to end."""
 
 
@@ -480,3 +477,60 @@ def test_who_asks_again_after_a_lost_answer_is_in_no_conflict() -> None:
     own = site.table.begin([]).instant.requested_time
     assert [site.announce(own) for _ in range(2)] == [True, True]
     assert [site.announce(own, number=1, refusable=False) for _ in range(2)] == [True, False]
+
+
+class Look:
+    """A look that hangs until it is let go, and finds a conflict."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.began = threading.Semaphore(0)
+
+    def begin(self) -> None:
+        self.began.release()
+        assert self.go.wait(20)
+
+    def run(self) -> str | None:
+        return "found"
+
+
+def test_a_table_that_hangs_holds_up_the_looks_at_no_other() -> None:
+    """However many of its directories are looked at; all of them are, in the end."""
+    detector = ConflictDetector(ON, ManualClock(0))
+    hanging, good = Look(), Look()
+    good.go.set()
+    for number in range(100):
+        detector.watch(TableId.of("/hangs"), f"hanging {number}", hanging)
+    detector.run_due()
+    assert hanging.began.acquire(timeout=20)
+    detector.watch(TableId.of("/good"), "good", good)
+    detector.run_due()
+    assert good.began.acquire(timeout=20)
+    hanging.go.set()
+    for _ in range(99):
+        assert hanging.began.acquire(timeout=20)
+    detector.close()
+
+
+class NoThreads(Inline):
+    """A pool without a thread, until there is one."""
+
+    def __init__(self) -> None:
+        self.given = False
+
+    def submit(self, table: TableId, work: Callable[[], None], /) -> None:
+        if not self.given:
+            raise RuntimeError("can't start new thread")
+        work()
+
+
+def test_without_a_thread_a_look_is_put_off() -> None:
+    clock, pool, look = ManualClock(0), NoThreads(), Look()
+    look.go.set()
+    detector = ConflictDetector(ON, clock, pool=pool)
+    watch = detector.watch(TableId.of("/t"), "t", look)
+    assert detector.run_due() == ON.period_s
+    pool.given = True
+    clock.advance(int(ON.period_s * 1000))
+    detector.run_due()
+    assert watch.conflict == "found"
