@@ -423,8 +423,7 @@ def ask_in_a_row(live: Live, asked: list[Asked]) -> None:
     with RawConnection(live.server.port) as connection:
         connection.socket.sendall(b"".join(one.data for one in asked))
         for one in asked:
-            # A refusal by a rule of heads has its body also to HEAD: the connection ends with it.
-            answer = connection.answer(to_head=one.to_head and not one.refused)
+            answer = connection.answer(to_head=one.to_head)
             assert answer is not None, "the connection has ended"
             live.check(answer)
             if one.right is not None:
