@@ -17,7 +17,7 @@ from strandline.service.http.exchange import WHY
 from strandline.service.http.loop_future import LoopAnswers
 from strandline.service.http.paths import MARKER_DIRECTORY
 from strandline.service.http.query_text import REMEMBERED_BYTES, unquoted
-from strandline.service.http.reply import Reply
+from strandline.service.http.reply import Reply, accept_of
 from strandline.service.http.wsgi_bridge import RawHeaders, Scope, Send, send_reply, send_whole
 from strandline.service.marker.registry import MarkerService
 from timeline.errors import InputError
@@ -40,8 +40,8 @@ class MarkerCreation:
         try:
             created = await self._create(scope["query_string"])
         except Exception as exc:  # noqa: BLE001 - the boundary of a request
-            accept = dict(scope["headers"]).get(b"accept", b"").decode("latin-1")
             scope[WHY] = why(exc)
+            accept = accept_of(scope["headers"])
             await send_reply(reply_to(exc, accept, scope["path"]), send)
             return
         await send_whole(200, *_SAID[created], send)

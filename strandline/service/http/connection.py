@@ -29,7 +29,7 @@ from strandline.service.http.head_rules import check_admitted, checked_fields
 from strandline.service.http.limits import LINGER_S
 from strandline.service.http.paths import OPEN_PATHS, PROBING
 from strandline.service.http.peer import NOBODY, Peer
-from strandline.service.http.reply import failure
+from strandline.service.http.reply import accept_of, failure
 from strandline.service.http.request_reader import SLICE_BYTES, Incoming, RefusedError
 
 _NO_LINGER: Final = struct.pack("ii", 1, 0)
@@ -179,7 +179,7 @@ class ServiceProtocol(asyncio.Protocol):
                     return
             self._hand_on(target, headers)
         except RefusedError as refused:
-            refused.target = target
+            refused.target, refused.accept = target, accept_of(headers)
             raise
 
     def take_no_more(self) -> None:
@@ -267,9 +267,9 @@ class ServiceProtocol(asyncio.Protocol):
         """Say why no more is taken, after what was asked before; then end."""
         self._reception.counts[f"refused_{refused.status}"] += 1
         with_body = self._incoming.parser.get_method() != b"HEAD"
-        words = refused.words or failure(refused.status, refused.message).last_words(
-            with_body=with_body
-        )
+        words = refused.words or failure(
+            refused.status, refused.message, refused.accept
+        ).last_words(with_body=with_body)
         # A body too long, or too late, of a request that has its answer: nothing is added to that.
         incoming = self._incoming
         if incoming.receiving and incoming.taken:

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from http import HTTPStatus
 from typing import Any, Final, Protocol
 
-from strandline.service.http.reply import INTERNAL, failure
+from strandline.service.http.reply import INTERNAL, accept_of, failure
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ class Exchange:
         self._begun = True
         self.keep_alive = False
         self._outlet.refused(self.scope, status, message)
-        reply = failure(status, message)
+        reply = failure(status, message, accept_of(self.scope["headers"]))
         self._outlet.write(reply.last_words(with_body=self.scope["method"] != "HEAD"))
         self._done = True
 

@@ -141,6 +141,11 @@ def accepts_gzip(accept_encoding: str) -> bool:
     return False
 
 
+def accept_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """Return the ``Accept`` header of a request; empty: it has none."""
+    return dict(headers).get(b"accept", b"").decode("latin-1")
+
+
 def failure(status: int, message: str, accept: str = "") -> Reply:
     """Return an error in the form that the request's ``Accept`` header asks for."""
     return _failure(status, message, accept, {})

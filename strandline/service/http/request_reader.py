@@ -34,6 +34,7 @@ class RefusedError(Exception):
         message: Its body.
         words: The whole answer where it is ready; else it is made of status and message.
         target: What was asked for, once that is known.
+        accept: The ``Accept`` header of the request, likewise.
     """
 
     def __init__(self, status: int, message: str, words: bytes = b"") -> None:
@@ -42,6 +43,7 @@ class RefusedError(Exception):
         self.message = message
         self.words = words
         self.target = b""
+        self.accept = ""
 
 
 class Taker(Protocol):

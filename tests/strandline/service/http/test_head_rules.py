@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from urllib.parse import urlencode
 
@@ -164,9 +165,29 @@ def test_a_refusal_for_want_of_a_token_has_the_forms_of_all_errors(server: Servi
     text = last(server, request(HOT[1]))
     assert text.headers["www-authenticate"] == "Bearer"
     assert text.body == b"this service wants its bearer token in Authorization"
-    json = last(server, request(HOT[1], "Accept: application/json"))
-    assert json.headers["content-type"] == "application/json"
-    assert b'"status": 401' in json.body
+    same = last(server, request(HOT[1], "Accept: application/json"))
+    assert same.headers["content-type"] == "application/json"
+    assert b'"status": 401' in same.body
     with RawConnection(server.port) as raw:
         raw.socket.sendall(request(HOT[1], method="HEAD"))
         assert raw.rest().endswith(b"connection: close\r\n\r\n")
+
+
+@pytest.mark.parametrize(
+    ("status", "asked"),
+    [
+        (400, ("Host: other",)),
+        (403, ("Origin: https://example.org",)),
+        (413, (f"Content-Length: {1 << 40}",)),
+    ],
+)
+def test_who_accepts_json_is_refused_in_it_before_any_framework(
+    server: ServiceServer, status: int, asked: tuple[str, ...]
+) -> None:
+    accepting = ("Accept: application/json", *asked)
+    refused = last(server, request(POSTS[0], *accepting, method="POST", token=TOKEN))
+    assert (refused.status, refused.headers["content-type"]) == (status, "application/json")
+    assert json.loads(refused.body)["status"] == status
+    plain = last(server, request(POSTS[0], *asked, method="POST", token=TOKEN))
+    assert (plain.status, plain.headers["content-type"]) == (status, "text/plain")
+    assert plain.body.decode() == json.loads(refused.body)["title"]
