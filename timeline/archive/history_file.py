@@ -24,15 +24,15 @@ COLUMNS: Final[Mapping[str, tuple[type, ...]]] = {
 """The columns of a history file and what they hold."""
 
 BYTES_PER_ROW: Final = 16
-"""How many bytes of a file a row takes at least, on average. Hudi's take 250; the times of an
-instant alone, which differ from row to row, can't be compressed to fewer."""
+"""How many bytes of a file a row takes at least, on average. Hudi's take 90 or more; the times
+alone, which differ from row to row, hardly take fewer."""
 FEW_ROWS: Final = 1 << 12
 """So many rows may be in any file."""
 FILE_ROWS: Final = 1 << 20
 """How many rows a file has at most: instants of two years, one a minute."""
 INFLATION: Final = 200
 """How many times the size of a file its values may have together. Each row repeats an Avro schema,
-so that Hudi's have up to twenty-five times as much."""
+so that Hudi's have up to forty times as much."""
 SMALL_BYTES: Final = 16 << 20
 """So much may be in any file."""
 GROUP_BYTES: Final = 512 << 20
