@@ -4,9 +4,9 @@ They are applied on the loop as soon as the headers are complete, whichever way 
 take and whatever body may follow: what isn't admitted costs no thread and no framework. A request
 that breaks one is answered from ready bytes, and its connection ends.
 
-* Two ``Authorization`` headers, or two ``Host`` headers, are 400: proxies and servers disagree on
-  which one counts, so neither does. HTTP/1.1 without ``Host`` is 400 (RFC 9112, section 3.2);
-  probes that speak HTTP/1.0 send none.
+* Two ``Authorization``, ``Host`` or ``Transfer-Encoding`` headers are 400: proxies and servers
+  disagree on which one counts, so neither does. HTTP/1.1 without ``Host`` is 400
+  (RFC 9112, section 3.2); probes that speak HTTP/1.0 send none.
 * Who isn't admitted is 401 (``strandline.service.http.authorization``).
 * A POST with ``Origin`` is 403: a browser sends that for a web page, and any page may send POSTs to
   any address that its reader's machine reaches. Hudi's clients and ours send none.
@@ -25,7 +25,7 @@ from strandline.service.http.connection_registry import Fields, Headers
 from strandline.service.http.reply import JSON, TEXT, UNAUTHORIZED, unauthorized
 from strandline.service.http.request_reader import RefusedError
 
-_ONCE: Final = (b"host", b"authorization")
+_ONCE: Final = (b"host", b"authorization", b"transfer-encoding")
 _WITHOUT_HOST: Final = frozenset({"0.9", "1.0"})
 _JSON: Final = JSON.encode("ascii")
 
@@ -51,6 +51,8 @@ def checked_fields(headers: Headers, method: bytes, version: str) -> Fields:
         raise RefusedError(400, "no Host header")
     if b"origin" in fields and method == b"POST":
         raise RefusedError(403, "no POST is taken from a web page, which its Origin header shows")
+    if b"transfer-encoding" in fields and fields[b"transfer-encoding"].lower() != b"chunked":
+        raise RefusedError(501, "a Transfer-Encoding that isn't supported; supported: chunked")
     return fields
 
 

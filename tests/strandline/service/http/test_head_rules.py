@@ -89,6 +89,19 @@ def test_http_1_1_names_its_host_once(server: ServiceServer, method: str, target
         assert (answer.status, answer.body) == (400, b"more than one Host header")
 
 
+@pytest.mark.parametrize("coding", ["gzip", "gzip, chunked", "identity", "xchunked"])
+@pytest.mark.parametrize(("method", "target"), WAYS)
+def test_a_body_in_a_coding_that_is_not_known_is_refused(
+    server: ServiceServer, method: str, target: str, coding: str
+) -> None:
+    coded = f"Transfer-Encoding: {coding}"
+    answer = last(server, head(method, target, "Host: h", BEARER, coded))
+    assert answer.status == 501
+    assert answer.body == b"a Transfer-Encoding that isn't supported; supported: chunked"
+    twice = head(method, target, "Host: h", BEARER, coded, "Transfer-Encoding: chunked")
+    assert last(server, twice).status == 400
+
+
 def test_a_refusal_of_head_has_no_body(server: ServiceServer) -> None:
     with RawConnection(server.port) as raw:
         raw.socket.sendall(head("HEAD", "/healthz"))
