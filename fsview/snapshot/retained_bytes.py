@@ -12,7 +12,7 @@ The numbers are what CPython takes for such objects, measured against ``tracemal
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sized
+from collections.abc import Collection, Iterable, Sized
 from typing import Final
 
 from fsview.files.partition import PartitionVersion
@@ -104,16 +104,18 @@ def start_bytes(start: Snapshot) -> int:
     return _SNAPSHOT + (_POINTER + _INSTANT) * len(start.active) + _OPERATION * sum(map(len, maps))
 
 
-def _bytes_of_versions(before: Snapshot, after: Snapshot, touched: Iterable[str]) -> int:
+def _bytes_of_versions(before: Snapshot, after: Snapshot, touched: Collection[str]) -> int:
     held, kept = before.files.versions, after.files.versions
-    size = part = 0
+    size, changed = 0, False
     for partition in touched:
-        version = held.get(partition)
-        if version is not None and version is not kept.get(partition):
-            size += _bytes_of_version(version, kept.get(partition))
-            part = len(held) // PARTS + 1
+        version, following = held.get(partition), kept.get(partition)
+        if version is not None and version is not following:
+            size += _bytes_of_version(version, following)
+            changed = True
+    if not changed:
+        return 0
     # Each touched partition may lie in a part of its own.
-    return size + _ENTRY * part * sum(1 for _ in touched)
+    return size + _ENTRY * (len(held) // PARTS + 1) * len(touched)
 
 
 def _bytes_of_version(version: PartitionVersion, after: PartitionVersion | None) -> int:
