@@ -58,6 +58,10 @@ FAULTS = Product(
 
 TAKEN_BACK = ("clusterings", "back")
 
+IN_FLIGHT = {"rollback_mor_v9": ((7, 8),)}
+"""Where a delta commit in flight is rolled back: a view that was opened before and lists after
+lacks its logs in raw answers, as no older client is given files of writes in flight."""
+
 
 class Found:
     """What went wrong, and how often what didn't."""
@@ -150,7 +154,7 @@ def test_the_table_moves_while_it_is_first_read(race: str, scenario: str) -> Non
     for two in pairwise(steps):
         if race == "back" and not only_planned(scenario, *two):
             continue
-        if two in ROLLED_BACK.get(scenario, ()):
+        if two in (*ROLLED_BACK.get(scenario, ()), *IN_FLIGHT.get(scenario, ())):
             continue
         begin, end = two if race == "next" else reversed(two)
         states = [expected(scenario, step) for step in (begin, end)]
