@@ -24,7 +24,8 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
 from benchmarks.big_table import BigTable, ClientState
-from fsview.wire.routes import BASE_PATH, BY_NAME, LAST_INSTANT, TIMELINE_HASH
+from fsview.wire.param import BASE_PATH, LAST_INSTANT, TIMELINE_HASH
+from fsview.wire.routes import BY_NAME
 
 HEADERS: Final = {
     "User-Agent": "Apache-HttpClient/4.5.14",

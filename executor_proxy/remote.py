@@ -16,7 +16,9 @@ from typing import Any
 from executor_proxy.http import HttpSession
 from fsview.model.file_system_view import FileSystemView
 from fsview.wire.json_form import PathForms
-from fsview.wire.routes import BASE_PATH, BY_NAME, LAST_INSTANT, TIMELINE_HASH, Route
+from fsview.wire.param import BASE_PATH, LAST_INSTANT, TIMELINE_HASH
+from fsview.wire.route import Route
+from fsview.wire.routes import BY_NAME
 from timeline.errors import ViewBehindError
 from timeline.instant import Instant
 from timeline.timeline import Timeline

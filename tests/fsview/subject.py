@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from fsview.load.source_choice import Loaded
 from fsview.table_view import TableView
 from fsview.wire.json_form import PathForms
-from fsview.wire.routes import BY_PATH, LAST_INSTANT, NO_INSTANT, TIMELINE_HASH
+from fsview.wire.param import LAST_INSTANT, NO_INSTANT, TIMELINE_HASH
+from fsview.wire.routes import BY_PATH
 from tests.conformance.view_suite import replay, told
 from tests.kit import golden
 from timeline.errors import StrandlineError

@@ -10,7 +10,8 @@ from typing import Final
 
 from flask import request
 
-from fsview.wire.routes import BY_NAME, ROUTES, Route
+from fsview.wire.route import Route
+from fsview.wire.routes import BY_NAME, ROUTES
 from strandline.service.api.handler import Add, Handler, parameters
 from strandline.service.http.reply import JSON, Reply, accepts_gzip
 from strandline.service.http.wsgi_bridge import LEFT

@@ -12,7 +12,8 @@ from typing import Final
 from urllib.parse import unquote_plus
 
 from fsview.load.missing_partitions import PATH_CHARACTERS
-from fsview.wire.routes import BASE_PATH, PREFIX
+from fsview.wire.param import BASE_PATH
+from fsview.wire.routes import PREFIX
 from strandline.service.http.exchange import Scope
 from strandline.service.http.paths import (
     INSTANT_STATES,

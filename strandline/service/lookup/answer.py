@@ -31,16 +31,16 @@ from fsview.store.budget import Account, Budget
 from fsview.table_view import TableView
 from fsview.view_manager import ViewManager
 from fsview.wire.json_form import PathForms
-from fsview.wire.routes import (
+from fsview.wire.param import (
     BASE_PATH,
-    BY_NAME,
     LAST_INSTANT,
     NO_INSTANT,
     PARTITION,
     REFRESH_OFF,
     TIMELINE_HASH,
-    Route,
 )
+from fsview.wire.route import Route
+from fsview.wire.routes import BY_NAME
 from strandline.service.http.reply import Reply, pretty, streamed, success
 from timeline.errors import InputError
 
@@ -194,7 +194,7 @@ class Answers:
         indented: bool,
         has_left: Callable[[], bool],
     ) -> Reply:
-        if route.part_to_dto is not None and not indented:
+        if route.part_form is not None and not indented:
             parts = view.in_parts(route.name, **route.arguments(params))
             paths = PathForms.of(params[BASE_PATH])
             said = route.encode_parts(_while_wanted(parts, has_left), paths)

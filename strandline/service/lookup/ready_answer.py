@@ -13,7 +13,9 @@ from functools import lru_cache
 from typing import Final
 
 from fsview.table_view import TableView
-from fsview.wire.routes import BASE_PATH, REFRESH_OFF, ROUTES, Route
+from fsview.wire.param import BASE_PATH, REFRESH_OFF
+from fsview.wire.route import Route
+from fsview.wire.routes import ROUTES
 from strandline.service.http.connection_registry import Fields
 from strandline.service.http.query_text import REMEMBERED_BYTES, unquoted
 from strandline.service.http.reply import accepts_gzip

@@ -13,7 +13,8 @@ import pytest
 
 from fsview.store.budget import Budget
 from fsview.wire.json_form import PathForms
-from fsview.wire.routes import BY_NAME, Route
+from fsview.wire.route import Route
+from fsview.wire.routes import BY_NAME
 from strandline.service.api.partitioner import MOST_BYTES, BucketRange, RemotePartitioner
 from strandline.service.lookup.answer import TARGET_BYTES, Kept
 from strandline.service.lookup.ready_answer import read_query

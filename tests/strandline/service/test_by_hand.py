@@ -11,7 +11,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from fsview.wire.routes import ROUTES, Route
+from fsview.wire.route import Route
+from fsview.wire.routes import ROUTES
 from strandline.service.http.server import ServiceServer
 from tests.kit.live_service import Answered, HttpClient, serving
 from tests.kit.small_table import SmallTable

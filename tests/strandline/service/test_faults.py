@@ -12,7 +12,8 @@ from functools import cache
 import pytest
 
 from fsview.table_view import TableView
-from fsview.wire.routes import ROUTES, Route
+from fsview.wire.route import Route
+from fsview.wire.routes import ROUTES
 from strandline.service.http.server import ServiceServer
 from tests.kit import golden
 from tests.kit.live_service import Answered, AppClient, HttpClient, parts_of, serving

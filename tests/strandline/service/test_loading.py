@@ -12,7 +12,8 @@ from urllib.parse import quote
 
 import pytest
 
-from fsview.wire.routes import BY_NAME, MOST_PARTITIONS
+from fsview.wire.param import MOST_PARTITIONS
+from fsview.wire.routes import BY_NAME
 from strandline.service.http.server import ServiceServer
 from tests.kit import golden
 from tests.kit.live_service import TOKEN, GoldenTables, HttpClient, serving

@@ -26,7 +26,7 @@ from tests.kit.small_table import SmallTable
 from timeline.errors import InputError, StorageUnavailableError
 
 PARTITIONS = 60
-WHOLE = [route.name for route in ROUTES if route.part_to_dto is not None]
+WHOLE = [route.name for route in ROUTES if route.part_form is not None]
 LITTLE = 64 << 10
 """A budget of which an eighth is less than a whole table's answer."""
 

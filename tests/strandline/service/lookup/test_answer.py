@@ -7,7 +7,8 @@ from typing import Any
 
 from fsview.model.file_system_view import FileSystemView
 from fsview.view_manager import open_view
-from fsview.wire.routes import ROUTES, Route
+from fsview.wire.route import Route
+from fsview.wire.routes import ROUTES
 from strandline.service.lookup.answer import is_of_group
 from tests.kit import golden
 from tests.kit.live_service import GoldenTables, parts_of

@@ -1,0 +1,70 @@
+"""The JSON form of each kind of answer, made of the forms of the values in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fsview.wire import json_form as wire
+from fsview.wire.json_form import PathForms
+
+Dto = Callable[[Any, PathForms], Any]
+
+
+def _checked(dto: Any, kind: type) -> Any:
+    """Return a JSON value that must be of a kind: an empty object is not an empty list of files."""
+    if not isinstance(dto, kind):
+        raise TypeError(f"a {type(dto).__name__} where a {kind.__name__} belongs")
+    return dto
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerForm:
+    """The conversion of an answer to a JSON value and back.
+
+    Attributes:
+        to_dto: Converts a view's answer to a JSON value.
+        from_dto: Converts a JSON value to what the view's method returns.
+    """
+
+    to_dto: Dto
+    from_dto: Dto
+
+    def many(self) -> AnswerForm:
+        """Return the form of a list of these."""
+        return AnswerForm(
+            lambda answer, paths: [self.to_dto(item, paths) for item in answer],
+            lambda dto, paths: tuple(self.from_dto(item, paths) for item in _checked(dto, list)),
+        )
+
+    def optional(self) -> AnswerForm:
+        """Return the form of at most one of these: a list that may be empty."""
+        return AnswerForm(
+            lambda answer, paths: [] if answer is None else [self.to_dto(answer, paths)],
+            lambda dto, paths: self.from_dto(dto[0], paths) if _checked(dto, list) else None,
+        )
+
+    def by_partition(self) -> AnswerForm:
+        """Return the form of a map from partition to a list of these."""
+        many = self.many()
+        return AnswerForm(
+            lambda answer, paths: {key: many.to_dto(found, paths) for key, found in answer.items()},
+            lambda dto, paths: {
+                key: many.from_dto(found, paths) for key, found in _checked(dto, dict).items()
+            },
+        )
+
+
+BASE_FILE: Final = AnswerForm(wire.base_file_dto, wire.read_base_file)
+FILE_SLICE: Final = AnswerForm(wire.file_slice_dto, wire.read_file_slice)
+FILE_GROUPS: Final = AnswerForm(
+    wire.file_groups_dto,
+    lambda dto, paths: wire.read_file_groups(_checked(dto, list), paths),
+)
+COMPACTIONS: Final = AnswerForm(wire.compaction_dto, wire.read_compaction).many()
+CLUSTERINGS: Final = AnswerForm(wire.clustering_dto, wire.read_clustering).many()
+INSTANT: Final = AnswerForm(wire.instant_dto, wire.read_instant)
+TIMELINE: Final = AnswerForm(wire.timeline_dto, wire.read_timeline)
+DONE: Final = AnswerForm(lambda _, __: True, lambda _, __: None)
+"""Of routes that act and return nothing: ``true``."""

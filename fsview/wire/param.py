@@ -1,0 +1,97 @@
+"""The parameters in a query string: their names, and how their values are read and written.
+
+Source: Hudi 1.2.0 ``RemoteHoodieTableFileSystemView``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from timeline.errors import InputError
+
+BASE_PATH: Final = "basepath"
+LAST_INSTANT: Final = "lastinstantts"
+TIMELINE_HASH: Final = "timelinehash"
+REFRESH_OFF: Final = "refreshoff"
+NO_INSTANT: Final = "0"
+"""Value of ``lastinstantts`` where a caller with an empty timeline leaves it out."""
+
+MOST_PARTITIONS: Final = 100_000
+"""Most partitions of one ``loadpartitions/``; each may cost a listing."""
+
+_HALF_PAIR: Final = re.compile("[\ud800-\udfff]")
+"""Halves of surrogate pairs, which JSON can escape and no path can hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """A parameter in the query string.
+
+    Attributes:
+        name: Name in the query string.
+        argument: Name as an argument of the view's method.
+        required: Whether it must be present; an empty value is present.
+        read: Converts its text to the argument.
+        write: Converts the argument to its text.
+    """
+
+    name: str
+    argument: str
+    required: bool = True
+    read: Callable[[str], Any] = str
+    write: Callable[[Any], str] = str
+
+
+def _read_boolean(text: str) -> bool:
+    return text.lower() == "true"
+
+
+def _read_words(text: str) -> tuple[str, ...]:
+    return tuple(text.split(",")) if text else ()
+
+
+def _read_json_words(text: str) -> tuple[str, ...]:
+    try:
+        # Converting a long number to an integer takes time quadratic in its digits.
+        words = json.loads(text, parse_int=float)
+    except (ValueError, RecursionError) as exc:  # not JSON, or nested too deep
+        raise InputError(f"partitions={text[:200]!r} is not a JSON list of strings: {exc}") from exc
+    if (
+        not isinstance(words, list)
+        or not all(isinstance(word, str) for word in words)
+        or any(_HALF_PAIR.search(word) for word in words)
+    ):
+        raise InputError(f"partitions={text[:200]!r} is not a JSON list of strings")
+    if len(words) > MOST_PARTITIONS:
+        raise InputError(
+            f"partitions={text[:100]!r}... names {len(words)} partitions; allowed: at most"
+            f" {MOST_PARTITIONS}",
+            hint="loadallpartitions/ loads all of a table",
+        )
+    return tuple(words)
+
+
+PARTITION: Final = Param("partition", "partition", required=False)
+FILE_ID: Final = Param("fileid", "file_id")
+MAX_INSTANT: Final = Param("maxinstant", "max_instant")
+MAX_INSTANT_OPTIONAL: Final = Param("maxinstant", "max_instant", required=False)
+MIN_INSTANT_OPTIONAL: Final = Param("mininstant", "min_instant", required=False)
+INSTANT: Final = Param("instant", "instant")
+CURRENT_INSTANT: Final = Param("currentinstant", "current_instant")
+INSTANTS: Final = Param("instants", "instants", read=_read_words, write=",".join)
+PENDING_COMPACTION: Final = Param(
+    "includependingcompaction",
+    "include_pending_compaction",
+    read=_read_boolean,
+    write=lambda value: str(value).lower(),
+)
+PARTITIONS: Final = Param(
+    "partitions",
+    "partitions",
+    read=_read_json_words,
+    write=lambda words: json.dumps(list(words), ensure_ascii=False),
+)

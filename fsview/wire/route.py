@@ -1,0 +1,116 @@
+"""One endpoint of a view: what it takes, what it asks of a view, what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fsview.wire.answer_form import AnswerForm
+from fsview.wire.json_form import PathForms
+from fsview.wire.param import PARTITION, Param
+from timeline.encoding.json_text import dumps, loads
+from timeline.errors import BadAnswerError, InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One endpoint.
+
+    Attributes:
+        name: The view's method (or property) that answers.
+        method: ``GET`` or ``POST``.
+        path: The whole path as Java's client writes it; a trailing slash makes no difference.
+        params: Parameters beyond ``basepath``, ``lastinstantts`` and ``timelinehash``.
+        form: The answer's JSON form.
+        synced: Whether the answer must be at the caller's timeline.
+        hot: Whether writers ask it in their inner loops, so that ready bytes pay.
+        ask: Asks the view, where that isn't calling the method ``name``.
+        part_form: JSON form, always a list, of one partition's part in an answer about the whole
+            table; ``None`` for other answers.
+        by_partition: Whether such an answer is an object keyed by partition; else it is one list.
+    """
+
+    name: str
+    method: str
+    path: str
+    params: tuple[Param, ...]
+    form: AnswerForm
+    synced: bool = False
+    hot: bool = False
+    ask: Callable[..., Any] | None = None
+    part_form: AnswerForm | None = None
+    by_partition: bool = False
+
+    @property
+    def of_partition(self) -> bool:
+        """Whether the answer is about the one partition in the request."""
+        return bool(self.params) and self.params[0] is PARTITION
+
+    def arguments(self, params: Mapping[str, str]) -> dict[str, Any]:
+        """Return the arguments of the view's method that a query string holds.
+
+        Raises:
+            InputError: A parameter is missing or can't be read.
+        """
+        arguments = {}
+        for param in self.params:
+            text = params.get(param.name)
+            if text is None:
+                if param.required:
+                    raise InputError(
+                        f"{self.path} needs the parameter {param.name!r}, which is missing"
+                    )
+                text = ""
+            arguments[param.argument] = param.read(text)
+        return arguments
+
+    def query(self, **arguments: Any) -> dict[str, str]:
+        """Return the parameters that carry these arguments; the inverse of ``arguments``."""
+        return {param.name: param.write(arguments[param.argument]) for param in self.params}
+
+    def answer(self, view: Any, params: Mapping[str, str]) -> Any:
+        """Return the view's answer to a request with these parameters."""
+        arguments = self.arguments(params)
+        if self.ask is not None:
+            return self.ask(view, **arguments)
+        return view.ask(self.name, **arguments)
+
+    def encode(self, answer: Any, paths: PathForms) -> bytes:
+        """Return the body for an answer, with paths in the form of the caller's base path."""
+        return dumps(self.form.to_dto(answer, paths))
+
+    def encode_parts(self, parts: Iterable[tuple[str, Any]], paths: PathForms) -> Iterator[bytes]:
+        """Yield the body that ``encode`` makes of a whole table's answer, partition by partition.
+
+        Args:
+            parts: (partition, its part of the answer), in the answer's order.
+            paths: As in ``encode``.
+        """
+        assert self.part_form is not None, f"{self.name} isn't about the whole table"
+        first, last = (b"{", b"}") if self.by_partition else (b"[", b"]")
+        before = first
+        for partition, answer in parts:
+            part = dumps(self.part_form.to_dto(answer, paths))
+            if self.by_partition:
+                yield before + dumps(partition) + b":" + part
+            elif len(part) > len(b"[]"):
+                yield before + part[1:-1]
+            else:
+                continue
+            before = b","
+        yield last if before == b"," else first + last
+
+    def decode(self, body: bytes, paths: PathForms) -> Any:
+        """Return the answer that a body holds.
+
+        Raises:
+            BadAnswerError: The body isn't an answer of this route.
+        """
+        try:
+            return self.form.from_dto(loads(body), paths)
+        except (KeyError, TypeError, ValueError, AttributeError) as exc:
+            start = body[:200].decode("utf-8", "replace")
+            raise BadAnswerError(
+                f"{self.path} answered {start!r} ({len(body)} bytes): {type(exc).__name__}: {exc}"
+            ) from exc
