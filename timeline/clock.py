@@ -54,29 +54,6 @@ class SystemClock:
         return time.monotonic()
 
 
-class ManualClock:
-    """A clock that stands still until it is told to move; for tests and simulations."""
-
-    def __init__(self, now_ms: int) -> None:
-        self._now_ms = now_ms
-        self._elapsed_ms = 0
-        self._lock = threading.Lock()
-
-    def now_ms(self) -> int:
-        """Return milliseconds since the epoch, UTC."""
-        return self._now_ms
-
-    def monotonic(self) -> float:
-        """Return the seconds that the clock was moved forward so far."""
-        return self._elapsed_ms / 1000
-
-    def advance(self, ms: int) -> None:
-        """Move the clock by ``ms`` milliseconds; a negative number sets the wall clock back."""
-        with self._lock:
-            self._now_ms += ms
-            self._elapsed_ms += max(ms, 0)
-
-
 def format_instant_time(ms: int, zone: str) -> str:
     """Write a time (ms since the epoch) as an instant's time in ``zone``.
 

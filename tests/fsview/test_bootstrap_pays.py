@@ -31,11 +31,11 @@ from tests.fsview.wide_table import (
     small_table,
     wide_table,
 )
+from tests.kit.faulty_storage import Effect
 from tests.kit.memory_storage import MemoryStorage
 from tests.kit.small_table import SmallTable
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import FileInfo
-from timeline.storage.fault_injection import Effect
 
 
 def test_a_megabyte_costs_a_call_as_do_a_thousand_entries() -> None:

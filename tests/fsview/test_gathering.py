@@ -13,8 +13,8 @@ from fsview.metrics import Metrics
 from fsview.single_flight import SingleFlight
 from fsview.table_view import TableView
 from tests.fsview.wide_table import WIDE, wide_table
+from tests.kit.manual_clock import ManualClock
 from tests.kit.small_table import SmallTable
-from timeline.clock import ManualClock
 
 PATIENCE_S = 30.0
 PARTITIONS = "abcd"

@@ -34,10 +34,10 @@ from tests.fsview.wide_table import (
     wide_table,
 )
 from tests.kit import golden
+from tests.kit.faulty_storage import Effect
 from tests.kit.small_table import SmallTable
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import FileInfo
-from timeline.storage.fault_injection import Effect
 
 VERSIONS = pytest.mark.parametrize("version", [6, 9])
 

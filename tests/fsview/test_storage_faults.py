@@ -15,6 +15,7 @@ import pytest
 
 from fsview.table_view import TableView
 from tests.kit import golden
+from tests.kit.faulty_storage import Effect
 from tests.kit.products import ALL, Product
 from tests.kit.troubled_storage import (
     IN_FLIGHT,
@@ -29,7 +30,6 @@ from tests.kit.troubled_storage import (
     steps_of,
 )
 from timeline.errors import StorageUnavailableError
-from timeline.storage.fault_injection import Effect
 
 SYNCS = {"sync, before": Effect.ERROR_BEFORE, "sync, after": Effect.ERROR_AFTER}
 STARTS = {"start, before": Effect.ERROR_BEFORE, "start, after": Effect.ERROR_AFTER}

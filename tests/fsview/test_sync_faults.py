@@ -10,6 +10,7 @@ import pytest
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.table_view import TableView
+from tests.kit.faulty_storage import Effect, Fault, FaultyStorage
 from tests.kit.memory_storage import MemoryStorage
 from tests.kit.small_table import SmallTable
 from timeline.errors import (
@@ -20,7 +21,6 @@ from timeline.errors import (
     ViewBehindError,
 )
 from timeline.instant import Instant
-from timeline.storage.fault_injection import Effect, Fault, FaultyStorage
 
 
 def a_table(version: int = 9) -> SmallTable:

@@ -15,6 +15,7 @@ import pytest
 
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
+from tests.kit.faulty_storage import Effect
 from tests.kit.products import ALL, Product
 from tests.kit.troubled_storage import (
     ROLLED_BACK,
@@ -28,7 +29,6 @@ from tests.kit.troubled_storage import (
     steps_of,
 )
 from timeline.errors import StorageUnavailableError, ViewBehindError
-from timeline.storage.fault_injection import Effect
 
 READERS = 6
 PATIENCE_S = 60.0

@@ -14,6 +14,7 @@ from fsview.metrics import Metrics
 from fsview.snapshot.plans import base_extensions
 from fsview.sync.plan_reader import snapshot_of
 from fsview.table_view import TableView
+from tests.kit.faulty_storage import Effect, Fault, FaultyStorage
 from tests.kit.small_table import SmallTable
 from timeline.errors import StorageUnavailableError
 from timeline.instant import CLEAN
@@ -25,7 +26,6 @@ from timeline.metadata.instant_metadata import (
     CleanPartitionMetadata,
 )
 from timeline.storage.base import Storage
-from timeline.storage.fault_injection import Effect, Fault, FaultyStorage
 
 WIDE = [f"p{number:02d}" for number in range(LEAST_CALLS + 6)]
 """Partitions of a table that is dear to list."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
-from timeline.storage.fault_injection import Effect
+from tests.kit.faulty_storage import Effect
 
 READS = frozenset({"list", "stat", "read", "open_input"})
 STREAM = frozenset({"create_stream", "write", "close"})

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from tests.kit.manual_clock import ManualClock
 from tests.kit.memory_storage import MemoryStorage
 from tests.kit.small_model import DataFile, Group, Model, Write
-from timeline.clock import ManualClock, TimeGenerator
+from timeline.clock import TimeGenerator
 from timeline.instant import CLEAN, COMMIT, REPLACE_COMMIT, ROLLBACK, SAVEPOINT, Instant, State
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import (

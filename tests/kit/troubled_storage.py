@@ -21,13 +21,13 @@ from fsview.local_view import LocalView
 from fsview.model.file_group import BaseFile, FileSlice
 from fsview.table_view import TableView
 from tests.kit import golden
+from tests.kit.faulty_storage import Effect, Fault
 from tests.kit.golden import GoldenStorage
 from tests.kit.read_only import ReadOnlyStorage
 from timeline.errors import PathNotFoundError, StorageUnavailableError, ViewBehindError
 from timeline.metadata.codec import encode
 from timeline.metadata.instant_metadata import CleanMetadata, SavepointMetadata
 from timeline.storage.base import FileInfo, Storage, StorageCalls
-from timeline.storage.fault_injection import Effect, Fault
 
 T = TypeVar("T")
 

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage
 from timeline.errors import (
     ConcurrentWriteError,
     CorruptMetadataError,
@@ -21,7 +22,6 @@ from timeline.metadata.instant_metadata import (
     RollbackPlan,
     WriteStat,
 )
-from timeline.storage.fault_injection import Crash, Effect, Fault, FaultyStorage
 from timeline.storage.local import LocalStorage
 from timeline.storage.table_id import TableId
 from timeline.table.config import TableConfig, write_table_config

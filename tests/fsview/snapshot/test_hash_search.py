@@ -19,10 +19,10 @@ from fsview.store.memory import MemoryStore
 from fsview.sync.follower import TimelineFollower
 from fsview.sync.plan_reader import snapshot_of
 from fsview.table_view import TableView
+from tests.kit.manual_clock import ManualClock
 from tests.kit.model import services, writes
 from tests.kit.model.table import ModelTable
 from tests.kit.small_table import SmallTable
-from timeline.clock import ManualClock
 from timeline.errors import CorruptMetadataError, ViewBehindError
 from timeline.instant import COMMIT, Instant, State
 from timeline.timeline import Timeline

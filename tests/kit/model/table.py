@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from tests.kit.manual_clock import ManualClock
 from tests.kit.memory_storage import MemoryStorage
 from tests.kit.model.truth import DataFile, Group, Operation, Truth
-from timeline.clock import ManualClock, TimeGenerator
+from timeline.clock import TimeGenerator
 from timeline.instant import Instant, State
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import RollbackMetadata

@@ -10,12 +10,12 @@ from fsview.table_view import TableView
 from strandline.clean.policy import CleanSettings
 from strandline.clean.run import Cleaner
 from tests.kit.distinct_faults import distinct_calls
+from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage
 from tests.kit.memory_storage import MemoryStorage
 from tests.kit.small_table import SmallTable
 from timeline.errors import StorageUnavailableError
 from timeline.instant import CLEAN
 from timeline.meta_client import TableMetaClient
-from timeline.storage.fault_injection import Crash, Effect, Fault, FaultyStorage
 
 A, B = ("p=1", "a-0"), ("p=2", "b-0")
 SETTINGS = CleanSettings(retained=2, parallelism=1)

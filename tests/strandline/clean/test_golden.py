@@ -16,8 +16,9 @@ from fsview.table_view import TableView
 from strandline.clean.policy import CleanSettings
 from strandline.clean.run import Cleaner
 from tests.kit import golden
+from tests.kit.manual_clock import ManualClock
 from tests.kit.memory_storage import MemoryStorage
-from timeline.clock import ManualClock, TimeGenerator
+from timeline.clock import TimeGenerator
 from timeline.instant import CLEAN, Instant
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CleanerPlan, CleanMetadata

@@ -33,12 +33,12 @@ from strandline.service.http.server_options import ServerOptions
 from strandline.service.process.options import PartsOptions
 from strandline.service.process.parts import Parts
 from tests.kit.live_service import TOKEN, HttpClient, running, serving
+from tests.kit.manual_clock import ManualClock
 from tests.kit.marker_name import marker_name
 from tests.kit.memory_storage import MemoryStorage
 from tests.kit.raw_http import Answer, RawConnection, request
 from tests.kit.serve_process import ServeProcess
 from tests.kit.small_table import SmallTable
-from timeline.clock import ManualClock
 from timeline.errors import RemoteFailureError, StorageUnavailableError
 from timeline.storage.base import FileInfo, Storage
 from timeline.storage.local import LocalStorage

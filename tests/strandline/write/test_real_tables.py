@@ -10,7 +10,8 @@ from strandline.write.client import WriteClient
 from strandline.write.engine import LocalEngine
 from strandline.write.rollback import Rollbacks
 from tests.kit import golden, reader
-from timeline.clock import ManualClock, TimeGenerator
+from tests.kit.manual_clock import ManualClock
+from timeline.clock import TimeGenerator
 from timeline.errors import UnsupportedTableError
 from timeline.meta_client import TableMetaClient
 from timeline.storage.local import LocalStorage

@@ -7,6 +7,7 @@ import shutil
 import pytest
 
 from tests.kit import reader
+from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage
 from tests.strandline.write.tables import client, row, table
 from timeline.errors import UnsupportedTableError
 from timeline.instant import CLUSTERING, COMMIT, REPLACE_COMMIT
@@ -18,7 +19,6 @@ from timeline.metadata.instant_metadata import (
     RollbackPlan,
     SliceInfo,
 )
-from timeline.storage.fault_injection import Crash, Effect, Fault, FaultyStorage
 from timeline.storage.local import LocalStorage
 
 

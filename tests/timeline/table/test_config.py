@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.kit import golden
+from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage
 from timeline.encoding.java_properties import format_properties, parse_properties
 from timeline.errors import (
     AlreadyExistsError,
@@ -16,7 +17,6 @@ from timeline.errors import (
     UnsupportedTableError,
 )
 from timeline.storage.base import Storage
-from timeline.storage.fault_injection import Crash, Effect, Fault, FaultyStorage
 from timeline.storage.local import LocalStorage
 from timeline.table.config import (
     BACKUP_PATH,

@@ -19,7 +19,8 @@ from strandline.service.http.server_options import ServerOptions
 from strandline.service.process.options import PartsOptions
 from strandline.service.process.parts import Parts
 from tests.kit.live_service import AppClient, HttpClient, serving
-from timeline.clock import ManualClock, SystemClock
+from tests.kit.manual_clock import ManualClock
+from timeline.clock import SystemClock
 from timeline.errors import StorageUnavailableError
 from timeline.storage.local import LocalStorage
 

@@ -18,8 +18,8 @@ from strandline.service.http.server import ServiceServer
 from strandline.service.http.wsgi_bridge import Scope, Send
 from tests.kit import golden
 from tests.kit.live_service import TOKEN, GoldenTables, serving
+from tests.kit.manual_clock import ManualClock
 from tests.kit.raw_http import Answer, RawConnection, request
-from timeline.clock import ManualClock
 
 TABLES = GoldenTables()
 KNOWN = golden.recording("cow_basic_v9", 7).client

@@ -19,8 +19,8 @@ from strandline.service.process.options import PartsOptions
 from strandline.service.process.parts import Parts
 from tests.kit import golden
 from tests.kit.live_service import TOKEN, HttpClient, running
+from tests.kit.manual_clock import ManualClock
 from tests.kit.raw_http import RawConnection, request
-from timeline.clock import ManualClock
 
 VIEW = "/v1/hoodie/view"
 FILES = f"{VIEW}/datafiles/latest/partition"

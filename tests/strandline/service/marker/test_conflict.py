@@ -25,9 +25,10 @@ from strandline.service.process.parts import Parts
 from strandline.settings.service import SERVICE_SETTINGS
 from strandline.settings.setting import Settings
 from tests.kit.live_service import HttpClient, running
+from tests.kit.manual_clock import ManualClock
 from tests.kit.memory_storage import MemoryStorage
 from tests.kit.small_table import SmallTable
-from timeline.clock import ManualClock, SystemClock
+from timeline.clock import SystemClock
 from timeline.errors import StorageUnavailableError
 from timeline.instant import CLUSTERING, COMMIT, COMPACTION, REPLACE_COMMIT, Instant, State
 from timeline.metadata.instant_metadata import CommitMetadata, WriteStat

@@ -21,8 +21,9 @@ from strandline.service.marker.directory import MarkerDirectory
 from strandline.service.marker.file import directory_path, split_directory
 from strandline.service.marker.registry import MarkerService
 from tests.kit import golden
+from tests.kit.faulty_storage import Effect, Fault, FaultyStorage
 from tests.kit.live_service import HttpClient, serving
-from timeline.clock import ManualClock
+from tests.kit.manual_clock import ManualClock
 from timeline.errors import (
     InputError,
     RootNotAllowedError,
@@ -33,7 +34,6 @@ from timeline.instant import CLUSTERING, REPLACE_COMMIT
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import RequestedReplaceMetadata
 from timeline.storage.base import Storage
-from timeline.storage.fault_injection import Effect, Fault, FaultyStorage
 from timeline.storage.fsspec_storage import FsspecStorage
 from timeline.storage.local import LocalStorage
 from timeline.storage.table_id import TableId

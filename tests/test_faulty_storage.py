@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.storage_suite import StorageSuite
+from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage
 from timeline.errors import StorageUnavailableError
-from timeline.storage.fault_injection import Crash, Effect, Fault, FaultyStorage
 from timeline.storage.local import LocalStorage
 
 
