@@ -17,6 +17,7 @@ from executor_proxy.http import DEFAULT_TIMEOUT_S, HttpSession
 from executor_proxy.priority import DEFAULT_RETRY, PriorityView, Retry
 from executor_proxy.remote import RemoteView
 from executor_proxy.report import LOCAL, SERVICE, LookupReport, ReportedView
+from fsview.local_view import LocalView
 from fsview.model.file_system_view import FileSystemView
 from fsview.table_view import TableView
 from timeline.storage.base import Storage
@@ -96,8 +97,8 @@ class ViewLocation:
             report.watch(storage.calls)
         table = TableView(storage)
         if timeline_hash == NEWEST:
-            return table.newest()
-        return table.at(last_instant, timeline_hash)
+            return LocalView.newest(table)
+        return LocalView.at(table, last_instant, timeline_hash)
 
 
 def connect(

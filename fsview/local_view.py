@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from fsview.files.partition import PartitionVersion
 from fsview.files.row import UNKNOWN_SIZE
@@ -29,14 +29,12 @@ from fsview.query.queries import InstantSet
 from fsview.query.query_table import QUERIES, Scope
 from fsview.snapshot.in_use import Use
 from fsview.snapshot.snapshot import Snapshot
+from fsview.table_view import TableView
 from fsview.wire.json_form import PathForms
 from timeline.completion import UnreadArchiveError
 from timeline.errors import StoreError, ViewBehindError
 from timeline.instant import Instant
 from timeline.timeline import Timeline
-
-if TYPE_CHECKING:
-    from fsview.table_view import TableView
 
 T = TypeVar("T")
 
@@ -60,6 +58,22 @@ class LocalView(FileSystemView):
         self.table = table
         self.snapshot = snapshot
         self._use = use
+
+    @classmethod
+    def newest(cls, table: TableView) -> LocalView:
+        """Return a view of the newest snapshot held; see ``TableView.newest``."""
+        return cls(table, table.newest())
+
+    @classmethod
+    def synced(cls, table: TableView) -> LocalView:
+        """Return a view of the table as it is now; see ``TableView.sync``."""
+        return cls(table, table.sync())
+
+    @classmethod
+    def at(cls, table: TableView, last_instant: str, timeline_hash: str) -> LocalView:
+        """Return a view of the snapshot that a client means; see ``TableView.at``."""
+        use = table.at(last_instant, timeline_hash)
+        return cls(table, use.snapshot, use)
 
     def ask(self, name: str, **arguments: Any) -> Any:
         """See ``FileSystemView``: run the method's query of ``QUERIES``, or the method itself.
@@ -154,7 +168,7 @@ class LocalView(FileSystemView):
 
     def sync(self) -> None:
         """See ``FileSystemView``."""
-        self.snapshot, self._use = self.table.sync().snapshot, None
+        self.snapshot, self._use = self.table.sync(), None
 
     def refresh(self) -> None:
         """Sync, and count no partition as loaded: what Hudi's ``refresh/`` does, as far as seen."""

@@ -14,10 +14,10 @@ from fsview.check.partition_checker import Checked, PartitionChecker
 from fsview.check.rebuild import Pause
 from fsview.files.partition import PartitionVersion
 from fsview.load.partition_loader import GoOn, PartitionLoader
-from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.model.file_group import CompactionOperation
 from fsview.snapshot.history import History
+from fsview.snapshot.in_use import Use
 from fsview.snapshot.snapshot import GroupKey, Snapshot
 from fsview.snapshot.step import Step, key_of
 from fsview.store.base import Store
@@ -83,14 +83,14 @@ class TableView:
         self._lock = threading.Lock()
         self._loaded: set[str] = set()
 
-    # Views.
+    # Snapshots.
 
-    def newest(self) -> LocalView:
-        """Return a view of the newest snapshot held; the table is read on first use."""
-        return LocalView(self, self._follower.newest())
+    def newest(self) -> Snapshot:
+        """Return the newest snapshot held; the table is read on first use."""
+        return self._follower.newest()
 
-    def sync(self) -> LocalView:
-        """Return a view of the table as it is now.
+    def sync(self) -> Snapshot:
+        """Return the snapshot of the table as it is now.
 
         Raises:
             StorageError: The timeline could not be read; the snapshots held stay.
@@ -99,10 +99,10 @@ class TableView:
         Cost: one listing of the timeline, the table's properties and the files of new instants;
             callers share one run.
         """
-        return LocalView(self, self._follower.sync())
+        return self._follower.sync()
 
-    def at(self, last_instant: str, timeline_hash: str) -> LocalView:
-        """Return a view of the snapshot that a client means.
+    def at(self, last_instant: str, timeline_hash: str) -> Use:
+        """Return the snapshot that a client means, in use for as long as the result is held.
 
         A client's timeline that was never held is looked for among what may have been before.
 
@@ -130,9 +130,9 @@ class TableView:
                 use = follower.reach_back(
                     last_instant, timeline_hash
                 ) or follower.use_without_last_clean(timeline_hash)
-        if use is None or use.snapshot is None:
+        if use is None:
             raise _behind(last_instant, follower.newest().timeline)
-        return LocalView(self, use.snapshot, use)
+        return use
 
     def held(self, last_instant: str, timeline_hash: str) -> Snapshot | None:
         """Return the snapshot that a client means if it is kept; never waits, reads nothing."""

@@ -37,7 +37,7 @@ def open_view(storage: Storage, *, metrics: Metrics | None = None) -> LocalView:
     Raises:
         TableNotFoundError: There is no table at the storage's base path.
     """
-    return TableView(storage, metrics=metrics).newest()
+    return LocalView.newest(TableView(storage, metrics=metrics))
 
 
 class ViewManager:

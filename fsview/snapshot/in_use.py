@@ -20,13 +20,15 @@ class Use:
     """Somebody's work from a snapshot; over when nobody holds this any more.
 
     Attributes:
-        snapshot: From which; ``None`` once it has ended before that.
+        snapshot: The snapshot.
+        has_ended: Whether the work is over though somebody holds this, as a traceback may.
     """
 
-    __slots__ = ("__weakref__", "snapshot")
+    __slots__ = ("__weakref__", "has_ended", "snapshot")
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self.snapshot: Snapshot | None = snapshot
+        self.snapshot = snapshot
+        self.has_ended = False
 
 
 class SnapshotsInUse:
@@ -51,7 +53,7 @@ class SnapshotsInUse:
     def snapshots(self) -> list[Snapshot]:
         """The snapshots in use; with the lock held."""
         uses = (known() for known in self._uses)
-        return [use.snapshot for use in uses if use is not None and use.snapshot is not None]
+        return [use.snapshot for use in uses if use is not None and not use.has_ended]
 
     @contextmanager
     def using(self, snapshot: Snapshot) -> Iterator[Snapshot]:
@@ -61,4 +63,4 @@ class SnapshotsInUse:
         try:
             yield snapshot
         finally:
-            use.snapshot = None  # one store, which no interrupt can split
+            use.has_ended = True  # one store, which no interrupt can split

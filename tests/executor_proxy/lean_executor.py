@@ -51,12 +51,13 @@ def work(said: Work) -> dict[str, Any]:
 
 
 def followed(said: Work) -> list[str]:
+    from fsview.local_view import LocalView
     from fsview.table_view import TableView
     from timeline.storage.open import open_storage
 
     lay_out(said, 0)
     storage = open_storage(said["base"])
-    view = TableView(storage).newest()
+    view = LocalView.newest(TableView(storage))
     found = []
     for number in range(len(said["steps"])):
         lay_out(said, number)

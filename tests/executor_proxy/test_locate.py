@@ -13,6 +13,7 @@ import executor_proxy
 from executor_proxy.locate import ViewLocation, connect
 from executor_proxy.priority import NO_RETRY
 from executor_proxy.report import LookupReport
+from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from tests.executor_proxy.serving import server_of
 from tests.kit.small_table import SmallTable
@@ -180,6 +181,6 @@ def test_a_sync_without_the_service_goes_to_the_newest_instant(table, nowhere):
     table.write(A)
     table.write(A)
     view.sync()
-    newest = TableView(table.storage).newest()
+    newest = LocalView.newest(TableView(table.storage))
     assert view.last_instant() == newest.last_instant()
     assert paths(view.latest_base_files("p=1")) == paths(newest.latest_base_files("p=1"))

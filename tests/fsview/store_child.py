@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from fsview.local_view import LocalView
 from tests.kit.stores import Restarted
 from timeline.storage.local import LocalStorage
 
@@ -14,7 +15,7 @@ def follow(table: str, directory: str) -> None:
     view = Restarted("rocksdb", Path(directory), LocalStorage(table)).view
     said = ""
     while True:
-        now = view.sync()
+        now = LocalView.synced(view)
         now.load_all_partitions()
         if now.timeline.hash != said:
             said = now.timeline.hash

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fsview.load.source_choice import Loaded
+from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from fsview.wire.json_form import PathForms
 from fsview.wire.param import LAST_INSTANT, NO_INSTANT, TIMELINE_HASH
@@ -25,11 +26,11 @@ class LocalClient:
         route = BY_PATH[method, path.rstrip("/")]
         try:
             if route.synced:
-                view = self.table.at(
-                    params.get(LAST_INSTANT, NO_INSTANT), params.get(TIMELINE_HASH, "")
+                view = LocalView.at(
+                    self.table, params.get(LAST_INSTANT, NO_INSTANT), params.get(TIMELINE_HASH, "")
                 )
             else:
-                view = self.table.newest()
+                view = LocalView.newest(self.table)
             body = route.encode(route.answer(view, params), PathForms.of(self.base_path))
         except StrandlineError as error:
             return error.status, str(error).encode()
@@ -40,7 +41,7 @@ def assert_answers_as_recorded(loaded: Loaded, scenario: str, server: str, step:
     """Give a view all that was read of a golden step, and ask it what Hudi's server was asked."""
     storage = golden.GoldenStorage(scenario, step)
     table = TableView(storage)
-    files = table.newest().snapshot.files
+    files = table.newest().files
     files.versions.update(loaded.versions)
     files.known = loaded.known
     client = LocalClient(table)

@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import pytest
 
+from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.table_view import TableView
 from tests.kit.model import archiving, cleaning, services, undoing, writes
@@ -34,9 +35,9 @@ def test_a_clustering_that_is_being_undone_pends_again() -> None:
     services.start(table, clustering)
     writes.complete(table, clustering)
     view = TableView(table.storage)
-    assert view.sync().file_groups_in_pending_clustering() == ()
+    assert LocalView.synced(view).file_groups_in_pending_clustering() == ()
     undoing.uncomplete(table, clustering)
-    (pending,) = view.sync().file_groups_in_pending_clustering()
+    (pending,) = LocalView.synced(view).file_groups_in_pending_clustering()
     assert (pending.partition, pending.file_id) == GROUP
 
 
@@ -50,7 +51,7 @@ def test_what_the_archive_of_version_6_forgets_is_listed_again(
     writes.complete(table, writes.begin(table, [(GROUP, "log")]))
     metrics = Metrics()
     view = TableView(table.storage, metrics=metrics)
-    view.sync().load_partitions(["a"])
+    LocalView.synced(view).load_partitions(["a"])
     for _ in range(3):
         writes.complete(table, writes.begin(table, [(GROUP, how)]))
     for _ in range(2):
@@ -58,8 +59,8 @@ def test_what_the_archive_of_version_6_forgets_is_listed_again(
     archived = archiving.to_archive(table)
     assert len(archived) == 5  # of which the view saw two
     archiving.archive(table, archived)
-    rebuilt = TableView(table.storage).sync()
-    assert shape(view.sync().all_file_groups("a")) == shape(rebuilt.all_file_groups("a"))
+    rebuilt = LocalView.synced(TableView(table.storage))
+    assert shape(LocalView.synced(view).all_file_groups("a")) == shape(rebuilt.all_file_groups("a"))
     assert metrics.get("partition_reloads", cause="files-unclear") == 1
     assert metrics.get("reloads") == 0
 
@@ -74,7 +75,7 @@ def test_what_is_listed_again_because_an_archive_forgot_of_it_is_counted() -> No
         writes.complete(table, writes.begin(table, [(GROUP, "cdc")]))
     archiving.archive(table, archiving.to_archive(table))
     with suppress(ViewBehindError):  # of the older instant nothing is known any more
-        view.newest().load_partitions(["a"])
+        LocalView.newest(view).load_partitions(["a"])
     assert_as_rebuilt(view, table)
     assert reloads(metrics) == {"files-unclear": 1}
 
@@ -185,7 +186,7 @@ def test_a_clustering_that_was_requested_in_its_old_form(synced: bool) -> None:
     files[table.meta.path_of(old)] = files.pop(path)
     clustering.instant = old
     if synced:
-        (pending,) = view.sync().file_groups_in_pending_clustering()
+        (pending,) = LocalView.synced(view).file_groups_in_pending_clustering()
         assert (pending.partition, pending.file_id) == GROUP
     services.start(table, clustering)
     writes.complete(table, clustering)
@@ -222,9 +223,9 @@ def test_what_a_failed_attempt_left_where_its_commit_wrote_nothing_goes_with_it(
     watcher.view.sync()
     write = writes.begin(table, [(GROUP, "base")], leftovers_in="b")
     watcher.storage.then["b"] = lambda: writes.complete(table, write)
-    watcher.view.newest().load_partitions(["b"])
+    LocalView.newest(watcher.view).load_partitions(["b"])
     assert not watcher.storage.then
-    assert watcher.view.newest().all_file_groups("b") == ()
+    assert LocalView.newest(watcher.view).all_file_groups("b") == ()
     assert_as_rebuilt(watcher.view, table)
 
 

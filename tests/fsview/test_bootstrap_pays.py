@@ -15,6 +15,7 @@ from fsview.load.source_choice import (
     listing_cost,
     reading_cost,
 )
+from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.sync.plan_reader import snapshot_of
 from fsview.table_view import TableView
@@ -48,20 +49,18 @@ def test_a_megabyte_costs_a_call_as_do_a_thousand_entries() -> None:
 def test_all_partitions_are_read_once_their_number_is_known_to_be_large() -> None:
     table, metrics = wide_table(), Metrics()
     view = TableView(table.storage, metrics=metrics)
-    view.newest().load_all_partitions()
+    LocalView.newest(view).load_all_partitions()
     assert loads(metrics) == (0, len(WIDE))
     assert data_lists(table.storage) == 1  # the base path
     calls = table.storage.calls.snapshot()
     assert (calls["list", "bootstrap"], calls["read", "bootstrap"]) == (2, 2)
     assert view.status()["counters"]["partition_loads{source=metadata}"] == len(WIDE)
-    assert {p: sizes(view.newest().snapshot.files.versions[p]) for p in WIDE} == listed(
-        table.storage
-    )
+    assert {p: sizes(view.newest().files.versions[p]) for p in WIDE} == listed(table.storage)
 
 
 def test_partitions_asked_for_one_by_one_are_listed_until_that_would_have_paid() -> None:
     table, metrics = wide_table(), Metrics()
-    view = TableView(table.storage, metrics=metrics).newest()
+    view = LocalView.newest(TableView(table.storage, metrics=metrics))
     for number, partition in enumerate(WIDE):
         assert len(view.latest_base_files(partition)) == 1
         if number < LEAST_CALLS - 1:  # the call ahead counts
@@ -74,13 +73,13 @@ def test_partitions_asked_for_one_by_one_are_listed_until_that_would_have_paid()
 def test_some_partitions_asked_for_together_are_read_if_they_are_many() -> None:
     for count, expected in ((LEAST_CALLS - 1, 0), (LEAST_CALLS, len(WIDE))):
         table, metrics = wide_table(), Metrics()
-        TableView(table.storage, metrics=metrics).newest().load_partitions(WIDE[:count])
+        LocalView.newest(TableView(table.storage, metrics=metrics)).load_partitions(WIDE[:count])
         assert loads(metrics)[1] == expected
 
 
 def test_a_table_of_few_partitions_is_listed() -> None:
     table, metrics = small_table(), Metrics()
-    TableView(table.storage, metrics=metrics).newest().load_all_partitions()
+    LocalView.newest(TableView(table.storage, metrics=metrics)).load_all_partitions()
     assert loads(metrics) == (2, 0)
     assert ("list", "bootstrap") not in table.storage.calls.snapshot()
 
@@ -89,7 +88,7 @@ def test_more_instants_than_partitions_are_not_read() -> None:
     table, metrics = wide_table(), Metrics()
     for _ in range(len(WIDE)):
         table.complete(table.begin([("p00", "p00-0")]))
-    TableView(table.storage, metrics=metrics).newest().load_all_partitions()
+    LocalView.newest(TableView(table.storage, metrics=metrics)).load_all_partitions()
     assert loads(metrics) == (len(WIDE), 0)
     assert ("list", "bootstrap") not in table.storage.calls.snapshot()
 
@@ -131,7 +130,7 @@ def test_how_large_the_metadata_is_counts(size: int, is_read: bool) -> None:
 def test_what_cannot_be_read_is_tried_once() -> None:
     table, metrics = wide_table(), Metrics()
     archived(table)
-    view = TableView(table.storage, metrics=metrics).newest()
+    view = LocalView.newest(TableView(table.storage, metrics=metrics))
     for partition in WIDE:
         view.latest_base_files(partition)
     assert loads(metrics) == (len(WIDE), 0)
@@ -144,16 +143,16 @@ def test_a_table_that_is_known_is_not_read() -> None:
     """Afterwards one partition that is asked for costs one listing."""
     table, metrics = wide_table(), Metrics()
     view = TableView(table.storage, metrics=metrics)
-    view.newest().load_all_partitions()
+    LocalView.newest(view).load_all_partitions()
     reads = table.storage.calls.snapshot()["read", "bootstrap"]
-    assert view.newest().latest_base_files("nowhere") == ()
+    assert LocalView.newest(view).latest_base_files("nowhere") == ()
     assert table.storage.calls.snapshot()["read", "bootstrap"] == reads
     assert loads(metrics) == (1, len(WIDE))
 
 
 def test_what_is_no_partition_is_listed_even_if_it_makes_the_table_be_read() -> None:
     table, metrics = wide_table(), Metrics()
-    view = TableView(table.storage, metrics=metrics).newest()
+    view = LocalView.newest(TableView(table.storage, metrics=metrics))
     view.load_partitions([*WIDE, "nowhere"])
     assert view.latest_base_files("nowhere") == ()
     assert loads(metrics) == (1, len(WIDE))
@@ -161,7 +160,7 @@ def test_what_is_no_partition_is_listed_even_if_it_makes_the_table_be_read() -> 
 
 def test_partitions_loaded_before_are_not_listed_again_to_find_the_others() -> None:
     table = small_table()
-    view = TableView(table.storage).newest()
+    view = LocalView.newest(TableView(table.storage))
     view.latest_base_files("a")
     view.load_all_partitions()
     assert data_lists(table.storage) == 3  # a, the base path, b
@@ -170,10 +169,10 @@ def test_partitions_loaded_before_are_not_listed_again_to_find_the_others() -> N
 def test_threads_that_come_together_share_one_reading() -> None:
     table = wide_table()
     view = TableView(table.storage)
-    view.newest().load_partitions(WIDE[: LEAST_CALLS - 1])
+    LocalView.newest(view).load_partitions(WIDE[: LEAST_CALLS - 1])
     rest = WIDE[LEAST_CALLS - 1 :]
     with ThreadPoolExecutor(len(rest)) as pool:
-        found = list(pool.map(view.newest().latest_base_files, rest))
+        found = list(pool.map(LocalView.newest(view).latest_base_files, rest))
     assert all(len(files) == 1 for files in found)
     # Who came when it was under way shares it, who came later finds it done.
     assert table.storage.calls.snapshot()["read", "bootstrap"] == 2
@@ -205,7 +204,7 @@ def meanwhile(table: SmallTable, event: Callable[[], object]) -> TableView:
     view = TableView(table.storage)
     view.newest()
     table.storage.fail.append(watch)
-    view.newest().load_all_partitions()
+    LocalView.newest(view).load_all_partitions()
     table.storage.fail.remove(watch)
     assert happened
     return view
@@ -260,5 +259,5 @@ def test_after_a_write_vanished_without_a_word_the_table_is_listed() -> None:
     for path in [p for p in table.storage.files if f"timeline/{gone.requested_time}" in p]:
         del table.storage.files[path]
     view.sync()
-    view.newest().load_all_partitions()
+    LocalView.newest(view).load_all_partitions()
     assert loads(metrics) == (len(WIDE), 0)

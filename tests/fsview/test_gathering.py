@@ -9,6 +9,7 @@ import pytest
 
 from fsview.gathering import Gathering
 from fsview.load.source_choice import METADATA
+from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.single_flight import SingleFlight
 from fsview.table_view import TableView
@@ -41,7 +42,7 @@ def test_callers_that_load_together_share_one_look_at_the_timeline() -> None:
 
     table.storage.fail.append(list_together)
     with ThreadPoolExecutor(len(PARTITIONS)) as pool:
-        shown = list(pool.map(lambda p: view.newest().latest_base_files(p), PARTITIONS))
+        shown = list(pool.map(lambda p: LocalView.newest(view).latest_base_files(p), PARTITIONS))
     assert [[file.file_id for file in files] for files in shown] == [[f"{p}1-0"] for p in "abcd"]
     calls = table.storage.calls.snapshot()
     assert (calls["list", "lookup"], calls["list", "sync"]) == (4, 1)
@@ -60,9 +61,9 @@ def test_a_listing_that_hangs_holds_up_nobody_elses_load() -> None:
 
     table.storage.fail.append(hang)
     with ThreadPoolExecutor(1) as pool:
-        hanging = pool.submit(lambda: view.newest().latest_base_files("b"))
+        hanging = pool.submit(lambda: LocalView.newest(view).latest_base_files("b"))
         assert listing.wait(PATIENCE_S)
-        assert len(view.newest().latest_base_files("a")) == 1
+        assert len(LocalView.newest(view).latest_base_files("a")) == 1
         assert not hanging.done()
         may_end.set()
         assert len(hanging.result(PATIENCE_S)) == 1
@@ -77,7 +78,7 @@ def test_a_search_that_ends_in_reading_the_commits_does_not_wait_for_itself() ->
         clock.advance(int(threading.TIMEOUT_MAX * 2000))  # to wait that long is an OverflowError
 
     table.storage.fail.append(take_ages)
-    view.newest().load_all_partitions()
+    LocalView.newest(view).load_all_partitions()
     assert view.loaded_partitions() == WIDE
     assert metrics.get("partition_loads", source=METADATA) == len(WIDE)
 

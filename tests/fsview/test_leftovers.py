@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fsview.local_view import LocalView
 from tests.kit.model import cleaning, leftovers, services, undoing, writes
 from tests.kit.model.asking import Pin, shape
 from tests.kit.model.cases import GROUP, a_table, assert_as_rebuilt, reloads, watched
@@ -47,7 +48,7 @@ def test_what_a_failed_attempt_left_goes_when_its_instant_completes(
     table, write = begun(version, action)
     service = Restarted(kind, tmp_path, table.storage)
     left = {path.rpartition("/")[2] for path in write.leftovers}
-    held = {f.name for f in service.view.version(service.view.sync().snapshot, "a").files()}
+    held = {f.name for f in service.view.version(service.view.sync(), "a").files()}
     assert left <= held
     leftovers.clear(table, write)
     if restarted:
@@ -58,7 +59,7 @@ def test_what_a_failed_attempt_left_goes_when_its_instant_completes(
     for _ in range(2):
         writes.complete(table, writes.begin(table, [(("b", "b0-0"), "base")]))
     service.view.sync()
-    behind = service.view.at(client.last_instant, client.timeline_hash)
+    behind = LocalView.at(service.view, client.last_instant, client.timeline_hash)
     assert shape(behind.all_file_slices("a")) == right.all_file_slices("a")
     assert service.metrics.get("partition_reloads") == 0
     service.close()
@@ -76,7 +77,7 @@ def test_a_log_that_a_failed_attempt_at_a_rollback_left_stays_until_its_slice_is
     (log,) = table.unnamed.values()
     if loaded == "after":
         view, metrics = watched(table)
-    names = {f.name for f in view.version(view.sync().snapshot, "a").files()}
+    names = {f.name for f in view.version(view.sync(), "a").files()}
     assert (log.name in names) == (loaded == "after")
     assert view.check("a").outcome == "equal"
     compaction = services.request_compaction(table, [GROUP], logs_only=False)

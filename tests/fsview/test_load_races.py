@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import pytest
 
+from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.sync.follower import SPARED
 from fsview.table_view import TableView
@@ -80,13 +81,13 @@ def test_a_load_under_steady_commits_lists_each_partition_once(retained: int) ->
             table.complete(table.begin([("a", "f1-0"), ("b", "f3-0")]))
 
     with moves.at_each_look(commit):
-        view.newest().load_partitions(["a", "b"])
+        LocalView.newest(view).load_partitions(["a", "b"])
     assert moves.happened == 1
     assert (moves.listed["a"], moves.listed["b"]) == (1, 1)
     assert metrics.get("partition_reloads") == 0
     for _ in range(SPARED):
         commit(0)
-        newest = view.sync()
+        newest = LocalView.synced(view)
     while view.drop_oldest_snapshot() is not None:
         pass
     assert view.status()["snapshots"] == min(retained, SPARED), "the load is over"
@@ -102,10 +103,10 @@ def test_a_clean_that_ends_during_a_load_leaves_no_ghosts_of_what_it_deleted() -
     view.newest()
     moves = Moves(table, view)
     with moves.at_each_look(lambda _: table.finish_clean(clean, files)):
-        view.newest().load_partitions(["a", "b"])
+        LocalView.newest(view).load_partitions(["a", "b"])
     assert moves.happened == 1
     assert (moves.listed["a"], moves.listed["b"]) == (1, 1)
-    view.newest().load_all_partitions()
+    LocalView.newest(view).load_all_partitions()
     assert_as_listed(view, table)
 
 
@@ -128,10 +129,10 @@ def test_only_what_cannot_be_followed_during_a_load_is_listed_again() -> None:
             table.meta.delete_instant_file(asked)
 
     with moves.at_each_look(give_up):
-        view.newest().load_partitions(["a", "b"])
+        LocalView.newest(view).load_partitions(["a", "b"])
     assert (moves.listed["a"], moves.listed["b"]) == (1, 2)
     assert metrics.get("partition_reloads", cause="instant-vanished") == 1
-    names = {file.name for file in view.newest().all_base_files("b")}
+    names = {file.name for file in LocalView.newest(view).all_base_files("b")}
     assert not any(name.startswith("f9") for name in names)
 
 
@@ -151,11 +152,11 @@ def test_a_listing_that_fails_fails_once_for_all_who_wait_for_it() -> None:
 
     table.storage.fail.append(fail_once_all_wait)
     with ThreadPoolExecutor(callers) as pool:
-        asked = [pool.submit(view.newest().latest_base_files, "a") for _ in range(callers)]
+        asked = [pool.submit(LocalView.newest(view).latest_base_files, "a") for _ in range(callers)]
         errors = [one.exception() for one in asked]
     assert {(type(error), str(error)) for error in errors} == {
         (StorageUnavailableError, "injected")
     }
     assert listed == ["a"]
     table.storage.fail.remove(fail_once_all_wait)
-    assert len(view.newest().latest_base_files("a")) == 1
+    assert len(LocalView.newest(view).latest_base_files("a")) == 1

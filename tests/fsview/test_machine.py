@@ -70,21 +70,21 @@ class TableMachine(MovingMachine):
     def loaded_while_others_write(self) -> None:
         """Load all into another server, with whatever lies there of writes in flight."""
         watcher = self.start_service()
-        watcher.view.newest().load_all_partitions()
+        LocalView.newest(watcher.view).load_all_partitions()
         self.late = [*self.late[-1:], watcher]
 
     def load_while(
         self, partition: str, then: Callable[[], None], calls: int, *, every: bool
     ) -> None:
         watcher = self.start_service()
-        before, truth = watcher.view.sync(), self.table.truth.copy()
+        before, truth = LocalView.synced(watcher.view), self.table.truth.copy()
         watcher.storage.then[partition] = then
         watcher.storage.calls_until_then = calls
         with suppress(ViewBehindError):  # where few snapshots are kept
             if every:
                 before.load_all_partitions()
             else:
-                watcher.view.newest().load_partitions([partition])
+                LocalView.newest(watcher.view).load_partitions([partition])
         watcher.storage.nothing_more()
         self.right_or_refused(watcher, before, truth)
         self.late = [*self.late[-1:], watcher]
@@ -110,7 +110,7 @@ class TableMachine(MovingMachine):
             self.watcher.view.sync()
         else:
             with suppress(ViewBehindError):  # where the answer names a file that is gone
-                self.watcher.view.newest().latest_base_files(partition)
+                LocalView.newest(self.watcher.view).latest_base_files(partition)
 
     @rule(synced=st.booleans())
     def pin(self, synced: bool) -> None:
@@ -120,7 +120,7 @@ class TableMachine(MovingMachine):
 
     @rule(loaded=st.sets(partitions))
     def hold(self, loaded: set[str]) -> None:
-        view = self.watcher.view.sync()
+        view = LocalView.synced(self.watcher.view)
         self.held.append(Held(view, self.table.truth.copy(), loaded))
         self.as_the_model("held", self.watcher, loaded)
         self.ask_held(self.held[-1], loaded)
@@ -166,7 +166,7 @@ class TableMachine(MovingMachine):
 
     def ask_pinned(self, watcher: Watcher, pin: Pin, told: str) -> None:
         try:
-            view = watcher.view.at(pin.last_instant, pin.timeline_hash)
+            view = LocalView.at(watcher.view, pin.last_instant, pin.timeline_hash)
         except ViewBehindError:
             event(f"{told}: refused")
             return
@@ -176,7 +176,7 @@ class TableMachine(MovingMachine):
 
     def right_or_refused(self, watcher: Watcher, view: LocalView, truth: Truth) -> None:
         """Where nothing but cleans came since, the newest may be said instead."""
-        newest = watcher.view.newest()
+        newest = LocalView.newest(watcher.view)
         since = (i for i in newest.snapshot.active.completed() if i not in view.snapshot.active)
         only_cleaned = all(instant.action == CLEAN for instant in since)
         as_of = max(truth.completed, default="0")
@@ -209,7 +209,7 @@ class TableMachine(MovingMachine):
     def as_the_model(self, told: str, watcher: Watcher, chosen: set[str]) -> None:
         truth = self.table.truth
         sizes_lost = self.table.under_way is not None
-        view = watcher.view.sync()
+        view = LocalView.synced(watcher.view)
         for as_of in (max(truth.completed), sorted(truth.completed)[-2:][0]):
             for partition in sorted(chosen):
                 for wrong in watcher.differences(view, truth, partition, as_of):

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from tests.kit import golden
 from tests.kit.products import ALL, TELLING, Product
@@ -130,7 +131,7 @@ def test_what_a_sync_reads_may_be_damaged(scenario: str) -> None:
         scout_storage.step(step)
         scout.sync()
         storage.step(step)
-        held = table.newest().snapshot
+        held = table.newest()
         for path in {CONFIG_PATH: 0, **dict.fromkeys(read_by(scout_storage, start))}:
             others = seen.setdefault(action_of(path), [])
             for damage in damages(storage, path, others[-2:]):
@@ -141,9 +142,9 @@ def test_what_a_sync_reads_may_be_damaged(scenario: str) -> None:
                         table.sync()
                     except StrandlineError as error:
                         wrong += [f"{told}: {said}" for said in (misnamed(error, path),) if said]
-                        assert table.newest().snapshot is held
+                        assert table.newest() is held
                     else:
-                        said = answers(table.newest(), scenario)
+                        said = answers(LocalView.newest(table), scenario)
                         differs = changed(said, expected(scenario, step))
                         if is_no_clustering(path, damage):
                             assert set(differs) <= {"clusterings"}, told
@@ -151,15 +152,17 @@ def test_what_a_sync_reads_may_be_damaged(scenario: str) -> None:
                             wrong.append(f"{told}: {differs}")
                         elif not may_be_taken(path, damage):
                             wrong.append(f"{told}: taken for good")
-                if table.newest().snapshot is not held:
+                if table.newest() is not held:
                     storage.step(before)
                     table = loaded(storage, scenario)
-                    held = table.newest().snapshot
+                    held = table.newest()
                     storage.step(step)
             others.append(storage.now.read(path))
-        assert not changed(held_answers(table.newest(), scenario), expected(scenario, before))
+        assert not changed(
+            held_answers(LocalView.newest(table), scenario), expected(scenario, before)
+        )
         table.sync()
-        assert answers(table.newest(), scenario) == expected(scenario, step)
+        assert answers(LocalView.newest(table), scenario) == expected(scenario, step)
         before = step
     assert not wrong, f"{len(wrong)} of {met}: {wrong[:5]}"
     assert sum(met.values()) > 10 * len(later), met
@@ -173,7 +176,7 @@ def test_what_a_table_is_read_from_may_be_damaged(scenario: str) -> None:
     steps = golden.steps(scenario)
     for step in steps if scenario in TELLING else (*steps[:-1:4], steps[-1]):
         storage = TroubledStorage(scenario, step)
-        right = answers(TableView(storage).newest(), scenario)
+        right = answers(LocalView.newest(TableView(storage)), scenario)
         for path in read_by(storage, 0):
             for damage in damages(storage, path, []):
                 met += 1
@@ -181,14 +184,14 @@ def test_what_a_table_is_read_from_may_be_damaged(scenario: str) -> None:
                 told = f"{step} {path}, {damage.name}"
                 with storage.damaged(path, damage):
                     try:
-                        said = answers(table.newest(), scenario)
+                        said = answers(LocalView.newest(table), scenario)
                     except StrandlineError as error:
                         wrong += [f"{told}: {said}" for said in (misnamed(error, path),) if said]
                     else:
                         if said != right and not may_differ(path, damage):
                             wrong.append(f"{told}: {changed(said, right)}")
                         continue
-                if answers(table.newest(), scenario) != right:
+                if answers(LocalView.newest(table), scenario) != right:
                     wrong.append(f"{told}: not right again")
     assert not wrong, f"{len(wrong)} of {met}: {wrong[:5]}"
     assert met > 10
@@ -214,9 +217,9 @@ def test_properties_that_are_gone_leave_the_view_as_it_was(damage: Damage) -> No
     with storage.damaged(CONFIG_PATH, damage):
         with pytest.raises(StrandlineError, match=r"hoodie\.properties"):
             table.sync()
-        held = held_answers(table.newest(), "cow_basic_v9")
+        held = held_answers(LocalView.newest(table), "cow_basic_v9")
         assert not changed(held, expected("cow_basic_v9", 2))
         with pytest.raises(StrandlineError, match=r"hoodie\.properties"):
             TableView(storage).newest()
     table.sync()
-    assert answers(table.newest(), "cow_basic_v9") == expected("cow_basic_v9", 3)
+    assert answers(LocalView.newest(table), "cow_basic_v9") == expected("cow_basic_v9", 3)

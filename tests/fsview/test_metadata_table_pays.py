@@ -17,6 +17,7 @@ from fsview.load.source_choice import (
     Bootstrap,
     table_cost,
 )
+from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.sync.plan_reader import snapshot_of
 from fsview.table_view import TableView
@@ -56,7 +57,7 @@ def kept(version: int = 9, *, archive: bool = True) -> tuple[SmallTable, Metadat
 def load_all(table: SmallTable) -> tuple[TableView, Metrics]:
     metrics = Metrics()
     view = TableView(table.storage, metrics=metrics)
-    view.newest().load_all_partitions()
+    LocalView.newest(view).load_all_partitions()
     return view, metrics
 
 
@@ -83,7 +84,7 @@ def test_an_archived_table_is_read_from_its_metadata_table(version: int) -> None
     calls = table.storage.calls.snapshot()
     # Commits were looked at first, as they are few: their sizes, and that some are archived.
     assert (calls["list", "bootstrap"], calls["read", "bootstrap"]) == (4, len(metadata.files()))
-    versions = view.newest().snapshot.files.versions
+    versions = view.newest().files.versions
     assert {p: sizes(versions[p]) for p in versions} == listed(table.storage)
     table.complete(table.begin([("p00", "p00-0"), ("r", "r-0")]))
     cleaned(table)
@@ -109,7 +110,7 @@ def test_a_metadata_table_is_cheaper_than_many_commits() -> None:
 
 def test_partitions_are_listed_until_that_would_have_paid() -> None:
     table, metrics = kept()[0], Metrics()
-    view = TableView(table.storage, metrics=metrics).newest()
+    view = LocalView.newest(TableView(table.storage, metrics=metrics))
     for number, partition in enumerate(WIDE):
         assert len(view.latest_base_files(partition)) == 1
         assert loads(metrics)[0] == min(number + 1, LEAST_CALLS - 1)
@@ -237,12 +238,12 @@ def test_a_file_that_is_deleted_meanwhile_is_looked_for_again() -> None:
 
     table.storage.fail.append(compact)
     for partition in WIDE[: LEAST_CALLS - 2]:
-        view.newest().latest_base_files(partition)
+        LocalView.newest(view).latest_base_files(partition)
     assert happened == []
-    view.newest().load_partitions(WIDE[-3:])
+    LocalView.newest(view).load_partitions(WIDE[-3:])
     assert refusals(metrics) == {"vanished": 1}
     assert (loads(metrics)[0], from_table(metrics)) == (LEAST_CALLS + 1, 0)
-    view.newest().latest_base_files(WIDE[LEAST_CALLS])
+    LocalView.newest(view).latest_base_files(WIDE[LEAST_CALLS])
     assert from_table(metrics) == len(WIDE) + 1 - (LEAST_CALLS + 1)
     assert_as_listed(view, table)
 
@@ -276,7 +277,7 @@ def test_a_commit_and_a_clean_while_it_is_read_come_in(version: int) -> None:
             metadata.follow()
 
     table.storage.fail.append(write)
-    view.newest().load_all_partitions()
+    LocalView.newest(view).load_all_partitions()
     assert happened
     assert view.status()["counters"]["partition_loads{source=metadata_table}"] >= len(WIDE)
     assert_as_listed(view, table)

@@ -52,7 +52,7 @@ def a_table(version: int) -> tuple[SmallTable, TableView, Metrics]:
         table.complete(table.begin([("a", "f1-0"), ("b", "f2-0")]))
     metrics = Metrics()
     view = TableView(table.storage, metrics=metrics)
-    view.newest().load_partitions(["a", "b"])
+    LocalView.newest(view).load_partitions(["a", "b"])
     return table, view, metrics
 
 
@@ -93,15 +93,15 @@ def test_what_was_deleted_by_hand_is_shown_by_who_knew_of_it(
     version: int, gone: Callable[[str], bool]
 ) -> None:
     table, view, metrics = a_table(version)
-    before = names(view.newest(), "a")
+    before = names(LocalView.newest(view), "a")
     assert without(table, gone)
-    assert names(view.sync(), "a") == before
+    assert names(LocalView.synced(view), "a") == before
     table.complete(table.begin([("b", "f2-0")]))
-    assert names(view.sync(), "a") == before
-    assert names(view.newest(), "b") == truth(table, "b")
+    assert names(LocalView.synced(view), "a") == before
+    assert names(LocalView.newest(view), "b") == truth(table, "b")
     table.complete(table.begin([("a", "f1-0")]))
-    assert names(view.sync(), "a") == truth(table, "a")
-    assert names(TableView(table.storage).newest(), "a") == truth(table, "a")
+    assert names(LocalView.synced(view), "a") == truth(table, "a")
+    assert names(LocalView.newest(TableView(table.storage)), "a") == truth(table, "a")
     assert metrics.get("reloads") == 0
 
 
@@ -109,8 +109,8 @@ def test_what_was_deleted_by_hand_is_shown_by_who_knew_of_it(
 def test_who_lists_doesnt_see_what_was_deleted_by_hand(version: int) -> None:
     table, _, _ = a_table(version)
     without(table, lambda path: path.startswith("a/"))
-    assert names(TableView(table.storage).newest(), "b") == truth(table, "b")
-    shown = names(TableView(table.storage).newest(), "a")
+    assert names(LocalView.newest(TableView(table.storage)), "b") == truth(table, "b")
+    shown = names(LocalView.newest(TableView(table.storage)), "a")
     assert shown in ([], truth(table, "a"))  # the latter where commits say it without a listing
 
 
@@ -122,15 +122,15 @@ def test_who_lists_doesnt_see_what_was_deleted_by_hand(version: int) -> None:
 def test_a_table_that_is_away_is_answered_and_found_again(version: int, below: str) -> None:
     """A mount that is gone lists as nothing: that is no empty table."""
     table, view, metrics = a_table(version)
-    before = names(view.newest(), "a")
+    before = names(LocalView.newest(view), "a")
     away = without(table, lambda path: path.startswith(below))
     for _ in range(2):
         with pytest.raises(TableNotFoundError, match=r"hoodie\.properties"):
             view.sync()
-        assert names(view.newest(), "a") == before
+        assert names(LocalView.newest(view), "a") == before
     table.storage.files.update(away)
     table.complete(table.begin([("a", "f1-0")]))
-    assert names(view.sync(), "a") == truth(table, "a")
+    assert names(LocalView.synced(view), "a") == truth(table, "a")
     assert metrics.get("reloads") == 0
 
 
@@ -140,24 +140,24 @@ def test_a_timeline_that_is_away_for_a_while_is_found_again(version: int) -> Non
     table, view, metrics = a_table(version)
     folder = table.meta.layout.folder
     away = without(table, lambda p: p.startswith(f"{folder}/2"))
-    assert names(view.sync(), "a") == []
+    assert names(LocalView.synced(view), "a") == []
     assert metrics.get("reloads", cause="timeline-emptied") == 1
     table.storage.files.update(away)
-    assert names(view.sync(), "a") == truth(table, "a")
+    assert names(LocalView.synced(view), "a") == truth(table, "a")
 
 
 @pytest.mark.parametrize("version", [6, 9])
 def test_properties_that_are_deleted_are_missed_by_the_next_change(version: int) -> None:
     table, view, _ = a_table(version)
-    before = names(view.newest(), "a")
+    before = names(LocalView.newest(view), "a")
     away = without(table, lambda path: path == CONFIG_PATH)
-    assert names(view.sync(), "a") == before  # nothing happened: nothing is read
+    assert names(LocalView.synced(view), "a") == before  # nothing happened: nothing is read
     table.complete(table.begin([("a", "f1-0")]))
     with pytest.raises(TableNotFoundError, match=r"hoodie\.properties"):
         view.sync()
-    assert names(view.newest(), "a") == before
+    assert names(LocalView.newest(view), "a") == before
     table.storage.files.update(away)
-    assert names(view.sync(), "a") == truth(table, "a")
+    assert names(LocalView.synced(view), "a") == truth(table, "a")
 
 
 # Plans that the golden tables don't have.
@@ -199,7 +199,7 @@ def test_a_damaged_plan_leaves_the_view_as_it_was(
     version: int, action: str, plan: Callable[[], InstantMetadata]
 ) -> None:
     table, view, _ = a_table(version)
-    before = view.newest().snapshot
+    before = view.newest()
     asked = table.meta.create_requested(action, table.tick(), plan())
     path = table.meta.path_of(asked)
     good = table.storage.files[path]
@@ -211,11 +211,11 @@ def test_a_damaged_plan_leaves_the_view_as_it_was(
         table.storage.files[path] = (damage.data, good[1])
         with pytest.raises(CorruptMetadataError, match=path):
             view.sync()
-        assert view.newest().snapshot is before
+        assert view.newest() is before
         with pytest.raises(CorruptMetadataError, match=path):
             TableView(table.storage).newest()
     table.storage.files[path] = good
-    assert pending(view.sync()) == ["f1-0"]
+    assert pending(LocalView.synced(view)) == ["f1-0"]
     assert tried >= 6
 
 
@@ -233,10 +233,10 @@ def test_a_plan_that_is_rolled_back_while_it_is_read(
             table.storage.files.pop(path, None)
 
     table.storage.fail.append(roll_back)
-    assert pending(view.sync()) == []
-    assert pending(TableView(table.storage).newest()) == []
+    assert pending(LocalView.synced(view)) == []
+    assert pending(LocalView.newest(TableView(table.storage))) == []
     table.storage.fail.remove(roll_back)
-    assert names(view.sync(), "a") == truth(table, "a")
+    assert names(LocalView.synced(view), "a") == truth(table, "a")
     assert metrics.get("reloads") == 0
 
 
@@ -255,7 +255,7 @@ def test_a_plan_that_is_lost_for_good_is_named(
 
     table.storage.fail.append(hide)
     if action in (REPLACE_COMMIT, CLUSTERING):
-        assert pending(view.sync()) == []
+        assert pending(LocalView.synced(view)) == []
         return
     for look in (view.sync, TableView(table.storage).newest):
         with pytest.raises(InstantNotFoundError, match=path):
@@ -269,7 +269,7 @@ def test_a_damaged_plan_of_a_removal_under_way_hinders_loads_only(
 ) -> None:
     """Nobody can say what may be gone from a listing; what is loaded is answered."""
     table, view, _ = a_table(version)
-    before = names(view.newest(), "a")
+    before = names(LocalView.newest(view), "a")
     if removal == "clean":
         instant, *_ = table.begin_clean(table.to_clean())
     else:
@@ -277,16 +277,16 @@ def test_a_damaged_plan_of_a_removal_under_way_hinders_loads_only(
         instant = table.meta.transition_to_inflight(asked)
     path = table.meta.path_of(Instant(instant.requested_time, removal, State.REQUESTED))
     good = table.storage.files[path]
-    assert names(view.sync(), "a") == before
+    assert names(LocalView.synced(view), "a") == before
     for data in (good[0][: len(good[0]) // 2], b"\x00" * 99, b"{}"):
         table.storage.files[path] = (data, good[1])
         fresh = TableView(table.storage)
         with pytest.raises(CorruptMetadataError, match=path):
-            fresh.newest().all_base_files("a")
-        assert names(view.sync(), "a") == before
+            LocalView.newest(fresh).all_base_files("a")
+        assert names(LocalView.synced(view), "a") == before
     if removal == "clean":
         table.storage.files[path] = good
-        assert names(fresh.newest(), "a") == before
+        assert names(LocalView.newest(fresh), "a") == before
 
 
 @pytest.mark.parametrize("version", [6, 9])
@@ -297,7 +297,7 @@ def test_what_touches_no_file_isnt_read(version: int, action: str) -> None:
     time, done = table.tick(), table.tick()
     name = f"{time}.{action}" if version == 6 else f"{time}_{done}.{action}"
     table.storage.files[f"{table.meta.layout.folder}/{name}"] = (b"\x00rubbish", 0)
-    assert names(view.sync(), "a") == truth(table, "a")
+    assert names(LocalView.synced(view), "a") == truth(table, "a")
     assert any(instant.action == action for instant in view.newest().timeline)
     assert metrics.get("reloads") == 0
 
@@ -339,13 +339,15 @@ def test_a_commit_of_odd_files_is_followed_or_refused(odd: str) -> None:
     table.storage.files[path] = (said, table.storage.files[path][1])
     with perhaps_refused(path):
         view.sync()
-        view.newest().load_all_partitions()
+        LocalView.newest(view).load_all_partitions()
     arguments = {"partition": "a", "fileid": "f9", "includependingcompaction": "true"}
     for route in ROUTES:
         if route.method == "GET":
             params = {param.name: arguments.get(param.name, time) for param in route.params}
             with suppress(ViewBehindError, CorruptMetadataError):
-                assert route.encode(route.answer(view.newest(), params), PathForms.of("/t"))
+                assert route.encode(
+                    route.answer(LocalView.newest(view), params), PathForms.of("/t")
+                )
 
 
 def completed_path(table: SmallTable) -> str:
@@ -389,8 +391,8 @@ def forbidden(path: Path) -> None:
 def test_a_real_disk(tmp_path: Path, damage: Callable[[Path], None], which: str) -> None:
     base = disk(tmp_path, 2)
     view = TableView(LocalStorage(str(base)))
-    view.newest().load_all_partitions()
-    before = held_answers(view.newest(), "cow_basic_v9")
+    LocalView.newest(view).load_all_partitions()
+    before = held_answers(LocalView.newest(view), "cow_basic_v9")
     disk(tmp_path, 3)
     path = base / CONFIG_PATH
     if which == "commit":
@@ -402,7 +404,7 @@ def test_a_real_disk(tmp_path: Path, damage: Callable[[Path], None], which: str)
     # What is no file is no instant either: then nothing has happened yet, and nothing is refused.
     with perhaps_refused(path.name):
         view.sync()
-    assert not changed(held_answers(view.newest(), "cow_basic_v9"), before)
+    assert not changed(held_answers(LocalView.newest(view), "cow_basic_v9"), before)
     if path.is_dir():
         path.rmdir()
     else:
@@ -410,4 +412,4 @@ def test_a_real_disk(tmp_path: Path, damage: Callable[[Path], None], which: str)
     path.write_bytes(good)
     disk(tmp_path, 3)
     view.sync()
-    assert not changed(answers(view.newest(), "cow_basic_v9"), expected("cow_basic_v9", 3))
+    assert not changed(answers(LocalView.newest(view), "cow_basic_v9"), expected("cow_basic_v9", 3))

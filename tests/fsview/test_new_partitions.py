@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from tests.fsview.wide_table import (
     assert_as_listed,
@@ -20,20 +21,20 @@ from tests.kit.small_table import SmallTable
 def test_a_partition_that_a_commit_makes_is_never_listed(version: int, wide: bool) -> None:
     table = wide_table(version) if wide else small_table(version)
     view = TableView(table.storage)
-    view.newest().load_all_partitions()
+    LocalView.newest(view).load_all_partitions()
     before = data_lists(table.storage)
     table.complete(table.begin([("new", "n1-0"), ("new", "n2-0")]))
     assert_as_listed(view, table)
     table.complete(table.begin([("new", "n1-0")]))
     assert_as_listed(view, table)
-    assert len(view.newest().latest_base_files("new")) == 2
+    assert len(LocalView.newest(view).latest_base_files("new")) == 2
     assert data_lists(table.storage) == before
 
 
 def test_a_partition_is_listed_if_a_write_that_failed_had_begun_it() -> None:
     table = small_table()
     view = TableView(table.storage)
-    view.newest().load_all_partitions()
+    LocalView.newest(view).load_all_partitions()
     before = data_lists(table.storage)
     table.roll_back(table.begin([("new", "n1-0")]))
     view.sync()
@@ -56,20 +57,20 @@ def delete_b(table: SmallTable) -> None:
 def test_a_partition_that_was_loaded_and_deleted_is_none_to_who_looks_for_all(synced: bool) -> None:
     table = small_table()
     view = TableView(table.storage)
-    view.newest().load_partitions(["a", "b"])
+    LocalView.newest(view).load_partitions(["a", "b"])
     delete_b(table)
     if synced:
         view.sync()
-    assert view.newest().all_latest_base_files_before_or_on("9").keys() <= {"a", "b"}
+    assert LocalView.newest(view).all_latest_base_files_before_or_on("9").keys() <= {"a", "b"}
     assert_as_listed(view, table)
-    assert view.newest().all_latest_base_files_before_or_on("9").keys() == {"a"}
+    assert LocalView.newest(view).all_latest_base_files_before_or_on("9").keys() == {"a"}
 
 
 def test_a_partition_made_again_after_it_was_deleted_has_its_new_files_only() -> None:
     table = small_table()
     view = TableView(table.storage)
-    view.newest().load_all_partitions()
+    LocalView.newest(view).load_all_partitions()
     delete_b(table)
-    assert view.sync().snapshot.files.known == {"a"}
+    assert view.sync().files.known == {"a"}
     table.complete(table.begin([("b", "f9-0")]))
     assert_as_listed(view, table)

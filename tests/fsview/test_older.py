@@ -7,6 +7,7 @@ from contextlib import nullcontext, suppress
 import pytest
 
 from fsview.check.rebuild import differences_from_rebuilt
+from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from tests.kit.model import archiving, cleaning, services, undoing, writes
 from tests.kit.model.asking import Pin, shape
@@ -35,10 +36,10 @@ def test_what_was_undone_is_not_taken_back_for_who_holds_an_older_view(
     undoing.save(table, time)
     writes.complete(table, writes.begin(table, [(GROUP, "log")]))
     view = TableView(table.storage)
-    held, right = view.sync(), table.truth.latest_file_slices("a")
+    held, right = LocalView.synced(view), table.truth.latest_file_slices("a")
     undoing.begin_restore(table, time)
     undoing.finish_restore(table, time)
-    view.sync().load_partitions(["a"])
+    LocalView.synced(view).load_partitions(["a"])
     with suppress(ViewBehindError):
         assert shape(held.latest_file_slices("a")) == right
     assert_as_rebuilt(view, table)
@@ -58,7 +59,7 @@ def test_who_comes_from_before_an_overwrite_that_is_being_undone_sees_its_groups
     undoing.uncomplete(table, overwrite)
     writes.complete(table, writes.begin(table, [(("b", "b0-0"), "base")]))
     view.sync()
-    found = view.at(before.last_instant, before.timeline_hash)
+    found = LocalView.at(view, before.last_instant, before.timeline_hash)
     assert shape(found.latest_base_files("a")) == right
 
 
@@ -81,7 +82,7 @@ def test_a_clustering_pends_for_who_knows_nothing_of_its_end_while_its_plan_is_t
         undoing.finish_rollback(table)
     for server in (view, TableView(table.storage)):
         server.sync()
-        found = server.at(client.last_instant, client.timeline_hash)
+        found = LocalView.at(server, client.last_instant, client.timeline_hash)
         pending = [(op.partition, op.file_id) for op in found.file_groups_in_pending_clustering()]
         assert pending == ([GROUP] if ended == "completed" else [])
 
@@ -97,14 +98,14 @@ def test_a_partition_that_was_written_to_while_a_clean_meant_to_delete_it_stays_
     writes.complete(table, writes.begin_overwrite(table, [GROUP], [], "DELETE_PARTITION"))
     writes.complete(table, writes.begin(table, [(other, "base")]))
     view = TableView(table.storage)
-    view.sync().load_all_partitions()
+    LocalView.synced(view).load_all_partitions()
     cleaning.begin_clean(table, cleaning.to_clean(table))
     clean = table.under_way
     assert clean is not None
     assert clean.partitions == ("a",)
     writes.complete(table, writes.begin(table, [(("a", "a1-0"), "base")]))
     cleaning.finish_clean(table)
-    assert not differences_from_rebuilt(view.sync().snapshot, table.storage)
+    assert not differences_from_rebuilt(view.sync(), table.storage)
 
 
 @pytest.mark.parametrize("append", [False, True])
@@ -114,10 +115,10 @@ def test_a_log_to_which_a_failed_write_appended_was_there_before(append: bool) -
     writes.complete(table, writes.begin(table, [(GROUP, "log")]))
     failing = writes.begin(table, [(GROUP, "grow")])
     view = TableView(table.storage)
-    held, right = view.sync(), table.truth.latest_file_slices("a")
+    held, right = LocalView.synced(view), table.truth.latest_file_slices("a")
     undoing.begin_rollback(table, failing)
     undoing.finish_rollback(table, append=append)
-    view.sync().load_partitions(["a"])
+    LocalView.synced(view).load_partitions(["a"])
     with suppress(ViewBehindError):
         assert shape(held.latest_file_slices("a")) == right
 
@@ -137,7 +138,7 @@ def test_what_a_committed_write_appended_to_was_there_before_it_was_undone(appen
     for server in (view, TableView(table.storage)):
         server.sync()
         with suppress(ViewBehindError):
-            found = server.at(client.last_instant, client.timeline_hash)
+            found = LocalView.at(server, client.last_instant, client.timeline_hash)
             assert shape(found.latest_file_slices("a")) == right
 
 
@@ -147,7 +148,7 @@ def test_what_a_rollback_left_is_not_shown_to_older_clients_once_a_restore_delet
     (time,) = table.done
     client, right = Pin.of(table), table.truth.latest_file_slices("a")
     view = TableView(table.storage, retained_snapshots=2)
-    view.sync().load_partitions(["a"])
+    LocalView.synced(view).load_partitions(["a"])
     undoing.save(table, time)
     view.sync()
     undoing.begin_rollback(table, writes.begin(table, [(GROUP, "log")]))
@@ -157,7 +158,7 @@ def test_what_a_rollback_left_is_not_shown_to_older_clients_once_a_restore_delet
     undoing.finish_restore(table, time)
     view.sync()
     with suppress(ViewBehindError):
-        found = view.at(client.last_instant, client.timeline_hash)
+        found = LocalView.at(view, client.last_instant, client.timeline_hash)
         assert shape(found.latest_file_slices("a")) == right
 
 
@@ -172,7 +173,7 @@ def test_who_knows_a_plan_that_is_dropped_is_refused_though_it_was_answered_befo
     client = Pin.of(table)
     writes.complete(table, writes.begin(table, [(("b", "b0-0"), "base")]))
     view, _ = watched(table)
-    assert view.at(client.last_instant, client.timeline_hash)
+    assert LocalView.at(view, client.last_instant, client.timeline_hash)
     services.drop(table, compaction)
     view.sync()
     with pytest.raises(ViewBehindError):
@@ -206,8 +207,8 @@ def test_raw_answers_to_older_clients_have_no_files_of_writes_in_flight_since(
         writes.begin(table, wanted, leftovers_in="a")
     writes.complete(table, writes.begin(table, [(("b", "b0-0"), "base")]))
     for server in (followed, TableView(table.storage)):
-        server.sync().load_partitions(["a"])
-        found = server.at(client.last_instant, client.timeline_hash)
+        LocalView.synced(server).load_partitions(["a"])
+        found = LocalView.at(server, client.last_instant, client.timeline_hash)
         refused = version == 6 and (table_type, action) == ("MERGE_ON_READ", "write")
         with pytest.raises(ViewBehindError) if refused else nullcontext():
             assert shape(getattr(found, asked)("a")) == right
@@ -226,7 +227,7 @@ def test_who_comes_from_before_an_overwrite_was_archived_sees_what_it_replaced(
     overwrite = writes.begin_overwrite(table, [other], ["b"], "INSERT_OVERWRITE")
     writes.complete(table, overwrite)
     view = TableView(table.storage)
-    view.sync().load_partitions(["a"])
+    LocalView.synced(view).load_partitions(["a"])
     cleaning.begin_clean(table, cleaning.to_clean(table))
     cleaning.finish_clean(table)
     for _ in range(3):
@@ -235,7 +236,7 @@ def test_who_comes_from_before_an_overwrite_was_archived_sees_what_it_replaced(
     assert REPLACE_COMMIT in {instant.action for instant in archived}
     archiving.archive(table, archived)
     view.sync()
-    found = view.at(client.last_instant, client.timeline_hash)
+    found = LocalView.at(view, client.last_instant, client.timeline_hash)
     assert shape(found.latest_base_files("a")) == right.latest_base_files("a")
     with pytest.raises(ViewBehindError, match="removed since"):
         found.all_replaced_file_groups("a")

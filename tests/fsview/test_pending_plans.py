@@ -52,15 +52,15 @@ def pending(view: LocalView, kind: str) -> list[tuple[str, str]]:
 def test_a_plan_that_only_storage_has_pends_for_who_asks(kind: str) -> None:
     table = table_of(kind)
     view = TableView(table.storage)
-    view.newest().load_all_partitions()
+    LocalView.newest(view).load_all_partitions()
     client = Pin.of(table)
-    held = view.at(client.last_instant, client.timeline_hash)
+    held = LocalView.at(view, client.last_instant, client.timeline_hash)
     assert pending(held, kind) == []
     plan(table, kind)
     assert Pin.of(table).timeline_hash == client.timeline_hash
     before = table.storage.calls.snapshot()
     assert pending(held, kind) == [GROUP]
-    assert pending(view.at(client.last_instant, client.timeline_hash), kind) == [GROUP]
+    assert pending(LocalView.at(view, client.last_instant, client.timeline_hash), kind) == [GROUP]
     after = table.storage.calls.snapshot()
     assert after["list", "sync"] - before.get(("list", "sync"), 0) == 2, "a look for each question"
 
@@ -71,7 +71,7 @@ def test_a_plan_that_is_gone_pends_for_nobody(kind: str) -> None:
     plan(table, kind)
     view = TableView(table.storage)
     client = Pin.of(table)
-    held = view.at(client.last_instant, client.timeline_hash)
+    held = LocalView.at(view, client.last_instant, client.timeline_hash)
     assert pending(held, kind) == [GROUP]
     (write,) = [write for write in table.writes if not write.completion]
     table.remove(write.instant, State.REQUESTED)
@@ -83,7 +83,7 @@ def test_no_plans_are_answered_while_storage_is_away(kind: str) -> None:
     table = table_of(kind)
     view = TableView(table.storage)
     client = Pin.of(table)
-    held = view.at(client.last_instant, client.timeline_hash)
+    held = LocalView.at(view, client.last_instant, client.timeline_hash)
     assert pending(held, kind) == []
 
     def fail(what: str, path: str) -> None:
@@ -102,9 +102,9 @@ def test_what_pends_at_a_snapshot_that_only_the_asking_view_has_is_refused() -> 
     """No way from there doesn't mean that nothing has happened since (#12)."""
     table = table_of("clustering")
     view = TableView(table.storage)
-    view.newest().load_all_partitions()
+    LocalView.newest(view).load_all_partitions()
     client = Pin.of(table)
-    held = view.at(client.last_instant, client.timeline_hash)
+    held = LocalView.at(view, client.last_instant, client.timeline_hash)
     clustering = services.request_clustering(table, [GROUP])
     services.start(table, clustering)
     writes.complete(table, clustering)
@@ -119,7 +119,7 @@ def test_the_look_for_plans_keeps_the_snapshot_that_it_is_asked_for() -> None:
     """As nothing else would: neither a view made for a client nor the number that is retained."""
     table = table_of("clustering")
     view = TableView(table.storage, retained_snapshots=1)
-    held = view.newest()
+    held = LocalView.newest(view)
     held.load_all_partitions()
     clustering = services.request_clustering(table, [GROUP])
     services.start(table, clustering)
@@ -133,7 +133,7 @@ def test_the_look_for_plans_keeps_the_snapshot_that_it_is_asked_for() -> None:
 def test_a_look_under_way_is_not_shared_by_who_comes_during_it() -> None:
     table = table_of("clustering")
     view = TableView(table.storage)
-    held = view.newest()
+    held = LocalView.newest(view)
     began, may_go_on = threading.Event(), threading.Event()
 
     def wait(what: str, path: str) -> None:

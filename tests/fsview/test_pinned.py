@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
+from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from tests.conformance.view_suite import canonical, servers, without_times
 from tests.fsview.subject import LocalClient
@@ -31,7 +32,7 @@ def loaded_then(scenario: str, steps: Iterable[int]) -> Iterator[TableView]:
         while at <= step:
             storage.step(at)
             table.sync()
-            table.newest().load_all_partitions()
+            LocalView.newest(table).load_all_partitions()
             at += 1
         yield table
 

@@ -82,9 +82,7 @@ class Found:
 
 def only_planned(scenario: str, before: int, after: int) -> bool:
     """Whether all that happened between two steps can be taken back without a trace."""
-    then, now = (
-        TableView(table_at(scenario, step)).newest().snapshot.active for step in (before, after)
-    )
+    then, now = (TableView(table_at(scenario, step)).newest().active for step in (before, after))
     return then.completed() == now.completed()
 
 
@@ -98,7 +96,7 @@ def as_then(table: TableView, pinned: LocalView, then: dict[str, object], scenar
     client = pinned.snapshot.client_timeline
     last = "0" if client.last is None else client.last.requested_time
     try:
-        view = table.at(last, client.hash)
+        view = LocalView.at(table, last, client.hash)
     except ViewBehindError:
         return []
     return changed_since(answers(view, scenario), then)
@@ -128,18 +126,18 @@ def test_the_table_moves_in_a_sync(race: str, scenario: str) -> None:
         for nth in count(1):
             storage = TroubledStorage(scenario, three[0])
             table = loaded(storage, scenario)
-            pinned = table.newest()
+            pinned = LocalView.newest(table)
             storage.step(three[begin])
             with storage.moving(nth, three[end]) as moved:
                 table.sync()
             if not moved:
                 break
             told = f"{three}, call {nth}"
-            said = answers(table.newest(), scenario)
+            said = answers(LocalView.newest(table), scenario)
             found.check("a state that was", told, closest(said, states))
             found.check("older client", told, as_then(table, pinned, states[0], scenario))
             table.sync()
-            said = answers(table.newest(), scenario)
+            said = answers(LocalView.newest(table), scenario)
             found.check("caught up", told, changed(said, states[end]))
             found.check("older client later", told, as_then(table, pinned, states[0], scenario))
     found.done()
@@ -164,19 +162,19 @@ def test_the_table_moves_while_it_is_first_read(race: str, scenario: str) -> Non
             table = TableView(storage)
             told = f"{begin} to {end}, call {nth}"
             with storage.moving(nth, end) as moved:
-                view = table.newest()
+                view = LocalView.newest(table)
                 said = answers(view, scenario)
                 differs = min((changed_since(said, then) for then in states), key=len)
                 found.check("a state that was", told, differs)
                 with suppress(ViewBehindError):
-                    table.newest().load_all_partitions()
+                    LocalView.newest(table).load_all_partitions()
             if not moved:
                 break
             again = changed_since(answers(view, scenario), said)
             # A clustering that was taken back pends for nobody any more.
             found.check("the same again", told, [n for n in again if (n, race) != TAKEN_BACK])
             table.sync()
-            said = answers(table.newest(), scenario)
+            said = answers(LocalView.newest(table), scenario)
             found.check("caught up", told, changed(said, states[1]))
             differs = min((as_then(table, view, then, scenario) for then in states), key=len)
             found.check("older client later", told, differs)
@@ -214,9 +212,11 @@ def test_a_file_that_is_gone_for_a_moment(scenario: str) -> None:
                     refused = True
             if refused:
                 assert gone == [CONFIG_PATH], told
-                found.check("as it was", told, changed(answers(table.newest(), scenario), was))
+                found.check(
+                    "as it was", told, changed(answers(LocalView.newest(table), scenario), was)
+                )
                 table.sync()
-            differs = changed(answers(table.newest(), scenario), expected(scenario, step))
+            differs = changed(answers(LocalView.newest(table), scenario), expected(scenario, step))
             if gone and gone[0].endswith(("replacecommit.requested", "clustering.requested")):
                 assert set(differs) <= {"clusterings"}  # taken as rolled back, as Hudi does
             else:

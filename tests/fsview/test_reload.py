@@ -33,16 +33,16 @@ def a_table(version: int = 9) -> tuple[SmallTable, TableView, Metrics]:
     table.complete(table.begin([("a", "f1-0"), ("b", "f2-0")]))
     metrics = Metrics()
     view = TableView(table.storage, metrics=metrics)
-    view.newest().load_partitions(["a", "b"])
+    LocalView.newest(view).load_partitions(["a", "b"])
     return table, view, metrics
 
 
 def test_a_write_that_is_gone_costs_a_listing_of_what_it_had_written() -> None:
     table, view, metrics = a_table()
-    before = view.newest()
+    before = LocalView.newest(view)
     kept = names(before, "a")
     table.complete(table.begin([("a", "f1-0")]))
-    after = view.sync()
+    after = LocalView.synced(view)
     gone = pin(after)
     last = table.model.committed.popitem()[1]
     for path in [path for path in table.storage.files if last.instant.requested_time in path]:
@@ -50,17 +50,17 @@ def test_a_write_that_is_gone_costs_a_listing_of_what_it_had_written() -> None:
     view.sync()
     assert metrics.get("partition_reloads", cause="instant-vanished") == 1
     assert metrics.get("reloads") == 0
-    assert names(view.newest(), "a") == kept
-    assert names(view.newest(), "b") == truth(table, "b")
+    assert names(LocalView.newest(view), "a") == kept
+    assert names(LocalView.newest(view), "b") == truth(table, "b")
     assert table.storage.calls.snapshot()["list", "lookup"] == 3  # a, b, a again
-    assert names(view.at(*pin(before)), "a") == kept
+    assert names(LocalView.at(view, *pin(before)), "a") == kept
     with pytest.raises(ViewBehindError):
         view.at(*gone)
 
 
 def test_a_table_loaded_anew_still_answers_who_was_answered_before() -> None:
     table, view, metrics = a_table()
-    before = view.newest()
+    before = LocalView.newest(view)
     kept = names(before, "a")
     write = table.begin([("a", "f1-0")])
     table.complete(write)
@@ -72,21 +72,21 @@ def test_a_table_loaded_anew_still_answers_who_was_answered_before() -> None:
     table.storage.files[path] = b"", table.storage.files[path][1]
     view.sync()
     assert metrics.get("reloads", cause="empty-metadata") == 1
-    assert names(view.newest(), "a") == truth(table, "a")
-    assert names(view.at(*pin(before)), "a") == kept
+    assert names(LocalView.newest(view), "a") == truth(table, "a")
+    assert names(LocalView.at(view, *pin(before)), "a") == kept
 
 
 @pytest.mark.parametrize(("before", "after"), [(8, 9), (9, 8)])
 def test_an_upgrade_or_downgrade_is_noticed_with_the_next_instant(before: int, after: int) -> None:
     """The timeline's folder stays where it is; only the properties say so."""
     table, view, metrics = a_table(before)
-    client = pin(view.newest())
+    client = pin(LocalView.newest(view))
     changed = read_table_config(table.storage).with_properties({"hoodie.table.version": str(after)})
     write_table_config(table.storage, changed, create=False)
     table.complete(table.begin([("a", "f1-0")]))
-    assert view.sync().snapshot.config.version == after
+    assert view.sync().config.version == after
     assert metrics.get("reloads", cause="table-upgraded") == 1
-    assert names(view.newest(), "a") == truth(table, "a")
+    assert names(LocalView.newest(view), "a") == truth(table, "a")
     # What a log's name says, and when an instant completed, may mean something else now.
     with pytest.raises(ViewBehindError):
         view.at(*client)
@@ -94,28 +94,28 @@ def test_an_upgrade_or_downgrade_is_noticed_with_the_next_instant(before: int, a
 
 def test_properties_written_anew_for_another_reason_change_nothing() -> None:
     table, view, metrics = a_table()
-    client = view.newest()
+    client = LocalView.newest(view)
     changed = read_table_config(table.storage).with_properties(
         {"hoodie.table.metadata.partitions": "files"}
     )
     write_table_config(table.storage, changed, create=False)
     table.complete(table.begin([("a", "f1-0")]))
-    assert view.sync().snapshot.config.metadata_partitions == ("files",)
+    assert view.sync().config.metadata_partitions == ("files",)
     assert metrics.get("reloads") == 0
-    assert names(view.at(*pin(client)), "a") == names(client, "a")
+    assert names(LocalView.at(view, *pin(client)), "a") == names(client, "a")
 
 
 def test_nobody_goes_on_from_a_first_write_that_was_rolled_back() -> None:
     """It is older than all that is left, as archived writes are."""
     table, view, metrics = a_table()
-    client = pin(view.newest())
+    client = pin(LocalView.newest(view))
     (write,) = table.model.committed.values()
     table.uncomplete(write)
     table.roll_back(table.pending[0])
     table.complete(table.begin([("a", "f1-0")]))
     view.sync()
     assert metrics.get("reloads") == 0
-    assert names(view.newest(), "a") == truth(table, "a")
+    assert names(LocalView.newest(view), "a") == truth(table, "a")
     with pytest.raises(ViewBehindError):
         view.at(*client)
 
@@ -146,7 +146,7 @@ def test_of_a_table_written_anew_nothing_counts_as_loaded() -> None:
     table.write(("a", "f1"), ("b", "f2"))
     metrics = Metrics()
     view = TableView(table.storage, metrics=metrics)
-    view.newest().load_partitions(["a", "b"])
+    LocalView.newest(view).load_partitions(["a", "b"])
     assert view.loaded_partitions() == ["a", "b"]
     table.storage.files.clear()
     other = SmallTable(table.storage)
@@ -160,14 +160,14 @@ def test_of_a_table_written_anew_nothing_counts_as_loaded() -> None:
 def test_a_long_way_to_catch_up_makes_the_snapshots_that_are_kept() -> None:
     table, _, _ = a_table()
     view = TableView(table.storage, retained_snapshots=3)
-    view.newest().load_partitions(["a", "b"])
+    LocalView.newest(view).load_partitions(["a", "b"])
     for _ in range(9):
         table.complete(table.begin([("a", "f1-0")]))
-    assert names(view.sync(), "a") == truth(table, "a")
+    assert names(LocalView.synced(view), "a") == truth(table, "a")
     assert view.status()["snapshots"] == 3
-    last = view.newest()
+    last = LocalView.newest(view)
     table.complete(table.begin([("b", "f2-0")]))
-    assert names(view.sync(), "b") == truth(table, "b")
+    assert names(LocalView.synced(view), "b") == truth(table, "b")
     assert view.held(*pin(last)) is last.snapshot
 
 
@@ -176,7 +176,7 @@ def test_what_is_no_partition_does_not_count_as_one() -> None:
     table = SmallTable()
     table.write(("a", "f1"), ("b/c", "f2"))
     table.storage.create("f3_0-0-0_20231114221321000.parquet", b"stray")
-    view = TableView(table.storage).newest()
+    view = LocalView.newest(TableView(table.storage))
     view.latest_base_files("")
     view.latest_base_files("b")
     view.load_all_partitions()

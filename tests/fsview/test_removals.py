@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import pytest
 
+from fsview.local_view import LocalView
 from tests.kit.model import cleaning, undoing, writes
 from tests.kit.model.asking import Watcher, shape
 from tests.kit.model.cases import GROUP, a_table, assert_as_rebuilt
@@ -32,14 +33,16 @@ def test_a_load_succeeds_while_a_restore_undoes_one_instant_after_another(
     for _ in range(undone):
         undoing.restore_on(table)
     watcher = Watcher(table)
-    before, right = watcher.view.sync(), table.truth.latest_base_files("a")
+    before, right = LocalView.synced(watcher.view), table.truth.latest_base_files("a")
     watcher.storage.then["a"] = lambda: undoing.restore_on(table)
     watcher.storage.calls_until_then = calls
-    watcher.view.newest().load_partitions(["a"])
+    LocalView.newest(watcher.view).load_partitions(["a"])
     watcher.storage.nothing_more()
     with suppress(ViewBehindError):
         assert shape(before.latest_base_files("a")) == right
-    assert shape(watcher.view.sync().latest_base_files("a")) == table.truth.latest_base_files("a")
+    assert shape(
+        LocalView.synced(watcher.view).latest_base_files("a")
+    ) == table.truth.latest_base_files("a")
     undoing.finish_restore(table, time)
     assert_as_rebuilt(watcher.view, table)
 
@@ -52,7 +55,7 @@ def test_who_lists_while_a_clean_ends_and_is_archived_misses_no_file(version: in
         writes.complete(table, writes.begin(table, [(GROUP, "base")]))
     cleaning.begin_clean(table, cleaning.to_clean(table))
     watcher = Watcher(table)
-    before, right = watcher.view.sync(), table.truth.all_base_files("a")
+    before, right = LocalView.synced(watcher.view), table.truth.all_base_files("a")
     clean = table.under_way
     assert clean is not None
 

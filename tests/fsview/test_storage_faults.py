@@ -13,6 +13,7 @@ from itertools import count
 
 import pytest
 
+from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from tests.kit import golden
 from tests.kit.faulty_storage import Effect
@@ -67,19 +68,19 @@ def test_every_call_of_a_sync_may_fail(fault: str, scenario: str) -> None:
     failures = 0
     for step in later:
         storage.step(step)
-        held = table.newest()
+        held = LocalView.newest(table)
         said = held_answers(held, scenario)
 
         def sync_or_same(held: object = held.snapshot) -> None:
             try:
                 table.sync()
             except StorageUnavailableError:
-                assert table.newest().snapshot is held
+                assert table.newest() is held
                 raise
 
         failures += failed_at_every_call(storage, SYNCS[fault], sync_or_same)
         assert not changed_since(held_answers(held, scenario), said)
-        assert answers(table.newest(), scenario) == expected(scenario, step)
+        assert answers(LocalView.newest(table), scenario) == expected(scenario, step)
     assert failures >= 2 * len(later)  # the timeline, and mostly an instant
 
 
@@ -91,13 +92,13 @@ def test_every_call_of_a_start_a_discovery_and_a_load_may_fail(fault: str, scena
         table = TableView(storage)
         works: tuple[Callable[[], object], ...] = (
             table.newest,
-            lambda view=table: view.newest().all_file_slices(partition),
-            lambda view=table: view.newest().load_all_partitions(),
+            lambda view=table: LocalView.newest(view).all_file_slices(partition),
+            lambda view=table: LocalView.newest(view).load_all_partitions(),
         )
         failures = [failed_at_every_call(storage, STARTS[fault], work) for work in works]
         assert sum(failures) >= 4, failures
         if step not in IN_FLIGHT.get(scenario, ()):
-            assert answers(table.newest(), scenario) == expected(scenario, step)
+            assert answers(LocalView.newest(table), scenario) == expected(scenario, step)
 
 
 @pytest.mark.parametrize("scenario", FAULTS.scenarios("away"))
@@ -106,7 +107,7 @@ def test_while_the_storage_is_away_what_is_held_is_answered(scenario: str) -> No
     first, second, *_ = steps_of(scenario)
     storage = TroubledStorage(scenario, first)
     table = loaded(storage, scenario)
-    client = table.newest().snapshot.client_timeline
+    client = table.newest().client_timeline
     assert client.last is not None
 
     def away(_nth: int, kind: str, path: str) -> None:
@@ -115,12 +116,14 @@ def test_while_the_storage_is_away_what_is_held_is_answered(scenario: str) -> No
     storage.step(second)
     with storage.acting(away):
         calls = len(storage.log)
-        view = table.at(client.last.requested_time, client.hash)
+        view = LocalView.at(table, client.last.requested_time, client.hash)
         assert not changed(held_answers(view, scenario), expected(scenario, first))
         assert len(storage.log) == calls
         with pytest.raises(StorageUnavailableError, match="injected"):
             view.file_groups_in_pending_clustering()
         with pytest.raises(StorageUnavailableError, match="injected"):
             table.at("20991231000000000", "a hash of nobody's")
-        assert not changed(held_answers(table.newest(), scenario), expected(scenario, first))
-    assert answers(table.sync(), scenario) == expected(scenario, second)
+        assert not changed(
+            held_answers(LocalView.newest(table), scenario), expected(scenario, first)
+        )
+    assert answers(LocalView.synced(table), scenario) == expected(scenario, second)

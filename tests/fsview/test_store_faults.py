@@ -100,7 +100,7 @@ def failing_once(nth: int, error: type[StoreError]) -> Callable[[str], None]:
 
 
 def looked(view: TableView) -> None:
-    check(view.sync(), view.storage)
+    check(LocalView.synced(view), view.storage)
 
 
 def test_every_call_of_a_store_fails_once() -> None:
@@ -125,7 +125,7 @@ def test_every_call_of_a_store_fails_once() -> None:
 def test_full_disk_leaves_the_snapshot_before(table: SmallTable) -> None:
     kept = Kept()
     view = opened(table, kept)
-    before = view.newest()
+    before = LocalView.newest(view)
     before.load_all_partitions()
     rows, was = dict(kept.rows), before.latest_base_files("a")
 
@@ -138,22 +138,22 @@ def test_full_disk_leaves_the_snapshot_before(table: SmallTable) -> None:
     for _ in range(3):
         with pytest.raises(StoreFullError):
             view.sync()
-        assert view.newest().latest_base_files("a") == was
+        assert LocalView.newest(view).latest_base_files("a") == was
         assert kept.rows == rows
     with pytest.raises(StoreFullError):  # nor does another start say what isn't so any more
         opened(table, kept).newest()
     kept.fail = lambda name: None
-    check(view.sync(), table.storage)
-    assert view.newest().latest_base_files("a") != was
+    check(LocalView.synced(view), table.storage)
+    assert LocalView.newest(view).latest_base_files("a") != was
     metrics = Metrics()
-    check(opened(table, kept, metrics).newest(), table.storage)
+    check(LocalView.newest(opened(table, kept, metrics)), table.storage)
     assert metrics.get("partition_loads", source="record") == len(PARTITIONS)
 
 
 def test_storage_fails_while_a_service_begins(table: SmallTable) -> None:
     """What was saved is neither given back nor listed anew because of that."""
     kept = Kept()
-    opened(table, kept).newest().load_all_partitions()
+    LocalView.newest(opened(table, kept)).load_all_partitions()
     table.write(("a", "a0"), ("b/c", "c1"))
     storage = table.storage
     calls = 0
@@ -174,7 +174,7 @@ def test_storage_fails_while_a_service_begins(table: SmallTable) -> None:
                 view.newest()
         storage.fail.clear()
         table.write(("d", "d0"))
-        check(view.sync(), storage)
+        check(LocalView.synced(view), storage)
         assert metrics.get("partition_loads") == metrics.get("partition_loads", source="record")
     assert nth > 3
 
@@ -188,17 +188,17 @@ def test_spoilt_rows_are_taken_away(
 ) -> None:
     kept = Kept()
     for spoilt in SPOILT:
-        opened(table, kept).newest().load_all_partitions()
+        LocalView.newest(opened(table, kept)).load_all_partitions()
         kept.rows[name] = spoilt
         kept.rows["p/gone"] = kept.rows["p/d"]
         caplog.clear()
         view = opened(table, kept)
-        check(view.newest(), table.storage)
+        check(LocalView.newest(view), table.storage)
         (warning,) = warnings(caplog)
         assert str(view.table_id) in warning
         assert "p/gone" not in kept.rows
         metrics = Metrics()
-        check(opened(table, kept, metrics).newest(), table.storage)
+        check(LocalView.newest(opened(table, kept, metrics)), table.storage)
         assert metrics.get("partition_loads", source="record") == len(PARTITIONS)
 
 
@@ -207,7 +207,7 @@ def test_blob_that_is_lost_is_listed_anew(
 ) -> None:
     """The one who meets it is told so; who asks again is answered."""
     kept = Kept()
-    opened(table, kept).newest().load_all_partitions()
+    LocalView.newest(opened(table, kept)).load_all_partitions()
     for move in (lambda: None, lambda: table.write(("a", "a0"))):
         for handle in list(kept.blobs):
             view = opened(table, kept)
@@ -218,8 +218,8 @@ def test_blob_that_is_lost_is_listed_anew(
             caplog.clear()
             move()
             with suppress(StoreError):
-                check(view.sync(), table.storage)
-            check(view.sync(), table.storage)
+                check(LocalView.synced(view), table.storage)
+            check(LocalView.synced(view), table.storage)
             assert len(warnings(caplog)) <= 1
 
 
@@ -227,13 +227,13 @@ def test_blob_that_an_earlier_instant_needs_is_listed_anew(table: SmallTable) ->
     """A client that is behind meets it, and the next one is answered."""
     kept, metrics = Kept(), Metrics()
     view = opened(table, kept, metrics)
-    behind = view.newest()
+    behind = LocalView.newest(view)
     table.write(("a", "a0"))
-    view.sync().load_all_partitions()
+    LocalView.synced(view).load_all_partitions()
     kept.blobs.clear()
     with pytest.raises(StoreError):
         behind.all_file_slices("a")
-    check(view.newest(), table.storage)
+    check(LocalView.newest(view), table.storage)
     assert metrics.get("reloads", cause="store-damaged") == 1
 
 
@@ -258,7 +258,7 @@ def check_resumed(directory: Path, storage: Storage, partitions: int) -> None:
         service.view.newest()
         assert from_record(service) >= partitions
         assert lists_of_data(storage) == before
-        check(service.view.newest(), storage)
+        check(LocalView.newest(service.view), storage)
     finally:
         service.close()
 
@@ -266,7 +266,7 @@ def check_resumed(directory: Path, storage: Storage, partitions: int) -> None:
 def filled(directory: Path, storage: Storage) -> None:
     """Have a service save all of a table, and end."""
     service = Restarted("rocksdb", directory, storage)
-    service.view.newest().load_all_partitions()
+    LocalView.newest(service.view).load_all_partitions()
     service.close()
 
 
@@ -351,12 +351,12 @@ def test_damaged_files_never_make_wrong_answers(
     try:
         for _ in range(3):
             with suppress(StoreError):
-                check(service.view.sync(), table.storage)
-        check(service.view.sync(), table.storage)
+                check(LocalView.synced(service.view), table.storage)
+        check(LocalView.synced(service.view), table.storage)
     finally:
         service.close()
     again = Restarted("rocksdb", tmp_path, table.storage)
-    check(again.view.sync(), table.storage)
+    check(LocalView.synced(again.view), table.storage)
     again.close()
     assert len(set_aside(tmp_path)) <= 1
 
@@ -379,7 +379,7 @@ def test_store_of_another_table(
     there = StorePlace.of(tmp_path, opened(other, Kept()).table_id)
     shutil.copytree(here.path, there.path)
     service = Restarted("rocksdb", tmp_path, other.storage)
-    check(service.view.newest(), other.storage)
+    check(LocalView.newest(service.view), other.storage)
     assert from_record(service) == 0
     service.close()
     (warning,) = warnings(caplog)
@@ -388,9 +388,9 @@ def test_store_of_another_table(
 
 def test_rows_of_another_table(table: SmallTable, caplog: pytest.LogCaptureFixture) -> None:
     kept = Kept()
-    opened(table, kept).newest().load_all_partitions()
+    LocalView.newest(opened(table, kept)).load_all_partitions()
     other = small(MemoryStorage("/memory/other"))
-    check(opened(other, kept).newest(), other.storage)
+    check(LocalView.newest(opened(other, kept)), other.storage)
     (warning,) = warnings(caplog)
     assert "/memory/t" in warning
     assert "/memory/other" in warning
@@ -417,7 +417,7 @@ def test_table_that_was_deleted_meanwhile(table: SmallTable, tmp_path: Path) -> 
         with pytest.raises(TableNotFoundError):
             service.view.newest()
     table.storage.files.update(files)
-    check(service.view.newest(), table.storage)
+    check(LocalView.newest(service.view), table.storage)
     service.close()
     check_resumed(tmp_path, table.storage, len(PARTITIONS))
 
@@ -429,7 +429,7 @@ def test_table_that_was_written_anew_meanwhile(table: SmallTable, tmp_path: Path
     other.clock.advance(86_400_000)
     other.write(("a", "x0"), ("z", "z0"))
     service = Restarted("rocksdb", tmp_path, table.storage)
-    check(service.view.newest(), table.storage)
+    check(LocalView.newest(service.view), table.storage)
     assert sorted(service.view.held_partitions()) == ["a", "z"]
     service.close()
     check_resumed(tmp_path, table.storage, 2)
@@ -443,7 +443,7 @@ def test_table_that_was_moved_to_another_version_meanwhile(to: int, tmp_path: Pa
     upgrading.move(table, to)
     writes.complete(table, writes.begin(table, [(table.group("a", 0), "log")]))
     service = Restarted("rocksdb", tmp_path, table.storage)
-    check(service.view.newest(), table.storage)
+    check(LocalView.newest(service.view), table.storage)
     assert service.metrics.get("reloads", cause="table-upgraded") == 1
     service.close()
     check_resumed(tmp_path, table.storage, 1)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fsview.check.rebuild import differences_from_rebuilt
+from fsview.local_view import LocalView
 from fsview.wire.json_form import PathForms, base_file_dto
 from tests.conformance.view_suite import replay, servers, told
 from tests.fsview.subject import LocalClient
@@ -30,14 +31,14 @@ def test_every_store_answers_as_recorded_with_restarts_between_any_two_steps(
     service = Restarted(kind, tmp_path, storage)
     (server,) = servers(scenario)
     recorded = golden.recorded_steps(scenario, server)
-    service.view.newest().load_all_partitions()
+    LocalView.newest(service.view).load_all_partitions()
     for step in golden.steps(scenario):
         storage.step(step)
         if kind == "rocksdb":
             service.restart()
-        service.view.sync().load_all_partitions()
+        LocalView.synced(service.view).load_all_partitions()
         in_flight = step in IN_FLIGHT.get(scenario, ())
-        view = service.view.newest()
+        view = LocalView.newest(service.view)
         found = differences_from_rebuilt(view.snapshot, golden.GoldenStorage(scenario, step))
         assert not found, f"step {step}: {found}"
         if step in recorded and not in_flight:
@@ -62,7 +63,7 @@ def test_a_file_modified_before_1970_is_said_as_it_is(kind: str, tmp_path: Path)
         os.utime(path, ns=(0, modified * 1_000_000))
     service = Restarted(kind, tmp_path / "store", LocalStorage(str(base)))
     for _ in range(2):
-        files = service.view.newest().latest_base_files(partition)
+        files = LocalView.newest(service.view).latest_base_files(partition)
         assert {file.mtime_ms for file in files} == {modified}
         service.restart()
     dto = base_file_dto(files[0], PathForms.of(str(base)))

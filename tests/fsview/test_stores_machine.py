@@ -60,10 +60,10 @@ class StoredWatcher(Watcher):
 
         Of files in flight they may know different ones: that depends on when they listed them.
         """
-        here, there = self.view.newest(), self.in_memory.view.newest()
+        here, there = LocalView.newest(self.view), LocalView.newest(self.in_memory.view)
         upgraded = there.snapshot.config.version != self.storage.table.meta.config.version
         if here.timeline != there.timeline or upgraded:
-            there = self.in_memory.view.sync()
+            there = LocalView.synced(self.in_memory.view)
         now = self.storage.table.meta.active_timeline().server_timeline()
         if not here.timeline == there.timeline == now:
             event("moved on since the service looked")
@@ -124,7 +124,7 @@ class StoredMachine(TableMachine):
         running = self.services()
         service = running[number % len(running)]
         # What is nothing isn't remembered.
-        versions = service.view.newest().snapshot.files.versions
+        versions = service.view.newest().files.versions
         held = [p for p in service.view.held_partitions() if not versions[p].is_empty]
         before = service.listed_or_loaded_anew()
         if service is self.watcher:
@@ -134,7 +134,7 @@ class StoredMachine(TableMachine):
                 self.pins = [p for p in self.pins if p.versions == self.table.versions]
         service.restart()
         if ask and KINDS[self.kind].lasts:
-            service.view.newest().load_partitions(held)
+            LocalView.newest(service.view).load_partitions(held)
             listed, *anew = service.listed_or_loaded_anew()
             if anew == list(before[1:]):
                 event("resumed")

@@ -32,7 +32,7 @@ def a_table(version: int = 9) -> SmallTable:
 
 def names(table: TableView, partition: str = "a") -> list[str]:
     """Return the newest base files of the newest view."""
-    return [file.name for file in table.newest().latest_base_files(partition)]
+    return [file.name for file in LocalView.newest(table).latest_base_files(partition)]
 
 
 def completed_path(table: SmallTable, nth: int = -1) -> str:
@@ -100,12 +100,12 @@ def test_every_call_of_a_sync_may_fail_and_the_next_one_catches_up() -> None:
             table.complete(table.begin([("a", "f1-0")]))
             table.finish_clean(*table.begin_clean(table.to_clean()))
             expected = table.model.latest("a")
-            before = view.newest().snapshot
+            before = view.newest()
             broken = TableView(FaultyStorage(table.storage, [Fault(nth, effect)]))
             with pytest.raises(StorageUnavailableError, match="injected"):
                 _everything(broken)
             assert _everything(broken) == _everything(TableView(table.storage))
-            assert view.newest().snapshot is before
+            assert view.newest() is before
             view.sync()
             assert {name for name, _ in expected.values()} == set(names(view))
 
@@ -118,7 +118,7 @@ def test_a_sync_that_fails_in_the_middle_shows_nothing_of_what_it_read() -> None
     table = a_table()
     view = TableView(table.storage)
     before = names(view)
-    snapshot = view.newest().snapshot
+    snapshot = view.newest()
     table.complete(table.begin([("a", "f1-0")]))
     table.complete(table.begin([("a", "f1-0")]))
     second = completed_path(table)
@@ -130,7 +130,7 @@ def test_a_sync_that_fails_in_the_middle_shows_nothing_of_what_it_read() -> None
     with failing(table.storage, fail):
         with pytest.raises(StorageUnavailableError, match="injected"):
             view.sync()
-        assert view.newest().snapshot is snapshot
+        assert view.newest() is snapshot
         assert names(view) == before
     view.sync()
     assert names(view) == [name for name, _ in table.model.latest("a").values()]
@@ -198,7 +198,7 @@ def test_a_writer_that_commits_between_the_listings_is_seen() -> None:
             # What the listing returns is made after this: it has the new file.
             table.complete(table.begin([("a", "f1-0")]))
 
-    pinned = view.newest()
+    pinned = LocalView.newest(view)
     with failing(table.storage, race):
         held = pinned.latest_base_files("a")
     assert [file.instant for file in held] == [pinned.timeline[0].requested_time]
@@ -211,7 +211,7 @@ def cleaned_since() -> tuple[SmallTable, LocalView]:
     table = a_table()
     for _ in range(3):
         table.complete(table.begin([("a", "f1-0")]))
-    pinned = TableView(table.storage).sync()
+    pinned = LocalView.synced(TableView(table.storage))
     table.finish_clean(*table.begin_clean(table.to_clean()))
     return table, pinned
 
@@ -266,7 +266,7 @@ def test_what_cannot_be_followed_is_loaded_anew_and_counted(
     table.complete(table.begin([("b", "f2-0")]))
     metrics = Metrics()
     view = TableView(table.storage, metrics=metrics)
-    pinned = view.newest()
+    pinned = LocalView.newest(view)
     names(view)
     change(table)
     view.sync()
@@ -300,7 +300,7 @@ def test_while_a_clean_runs_what_it_may_have_deleted_is_not_answered() -> None:
     for _ in range(3):
         table.complete(table.begin([("a", "f1-0")]))
     clean = table.begin_clean(table.to_clean())
-    view = TableView(table.storage).newest()
+    view = LocalView.newest(TableView(table.storage))
     assert [name for name, _ in table.model.latest("a").values()] == [
         file.name for file in view.latest_base_files("a")
     ]

@@ -108,15 +108,15 @@ class Readers:
         return min((changed_since(said, state) for state in states), key=len)
 
     def ask_newest(self, _rng: random.Random, asked: Round) -> list[str]:
-        return self.closest(self.table.newest(), asked.states)
+        return self.closest(LocalView.newest(self.table), asked.states)
 
     def ask_synced(self, _rng: random.Random, asked: Round) -> list[str]:
-        return self.closest(self.table.sync(), asked.states)
+        return self.closest(LocalView.synced(self.table), asked.states)
 
     def ask_behind(self, rng: random.Random, asked: Round) -> list[str]:
         last, timeline_hash, told = rng.choice(asked.clients)
         try:
-            return self.closest(self.table.at(last, timeline_hash), [told])
+            return self.closest(LocalView.at(self.table, last, timeline_hash), [told])
         except ViewBehindError:
             return []
 
@@ -133,7 +133,7 @@ def test_every_answer_is_of_a_state_that_was(scenario: str) -> None:
     storage = TroubledStorage(scenario, first)
     table = TableView(storage)
     readers = Readers(table, scenario)
-    clients = [(*client_of(table.newest()), expected(scenario, first))]
+    clients = [(*client_of(LocalView.newest(table)), expected(scenario, first))]
     rng = random.Random(scenario)
     before = first
     with ThreadPoolExecutor(READERS) as pool:
@@ -149,8 +149,8 @@ def test_every_answer_is_of_a_state_that_was(scenario: str) -> None:
                 storage.step(step)
                 readers.barrier.wait()
             table.sync()
-            assert not changed(answers(table.newest(), scenario), expected(scenario, step))
-            clients.append((*client_of(table.newest()), expected(scenario, step)))
+            assert not changed(answers(LocalView.newest(table), scenario), expected(scenario, step))
+            clients.append((*client_of(LocalView.newest(table)), expected(scenario, step)))
             before = step
         readers.round = None
         readers.barrier.wait()
@@ -166,7 +166,7 @@ def test_one_fault_is_told_to_all_who_waited_and_to_nobody_after() -> None:
     scenario = "cow_basic_v9"
     storage = TroubledStorage(scenario, 1)
     table = TableView(storage)
-    table.newest().load_partitions(partitions_of(scenario))
+    LocalView.newest(table).load_partitions(partitions_of(scenario))
     storage.step(2)
     arrived = threading.Barrier(READERS, timeout=PATIENCE_S)
     outcomes: list[str] = []
@@ -188,4 +188,4 @@ def test_one_fault_is_told_to_all_who_waited_and_to_nobody_after() -> None:
     refused = [outcome for outcome in outcomes if outcome != "synced"]
     assert refused
     assert all("injected" in outcome for outcome in refused)
-    assert not changed(answers(table.sync(), scenario), expected(scenario, 2))
+    assert not changed(answers(LocalView.synced(table), scenario), expected(scenario, 2))

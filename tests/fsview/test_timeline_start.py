@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.table_view import TableView
 from tests.kit.small_model import Write
@@ -20,7 +21,7 @@ def commit(table: SmallTable) -> Write:
 def followed(table: SmallTable) -> tuple[TableView, Metrics]:
     metrics = Metrics()
     view = TableView(table.storage, metrics=metrics)
-    view.newest().load_partitions(["a"])
+    LocalView.newest(view).load_partitions(["a"])
     return view, metrics
 
 
@@ -43,15 +44,15 @@ def test_a_write_archived_from_behind_a_rollback_is_not_a_lost_one(version: int)
         table.meta.delete_instant_file(found)
         for state in (State.INFLIGHT, State.REQUESTED):
             table.meta.delete_instant_file(Instant(time, found.action, state))
-    before = view.newest()
+    before = LocalView.newest(view)
     last = commit(table).files[0].name
     view.sync()
     assert nothing_was_loaded_anew(metrics)
-    assert [file.name for file in view.newest().latest_base_files("a")] == [last]
+    assert [file.name for file in LocalView.newest(view).latest_base_files("a")] == [last]
     # Archived isn't undone: who knew them is still answered.
     known = before.last_instant()
     assert known is not None
-    held = view.at(known.requested_time, before.timeline.hash)
+    held = LocalView.at(view, known.requested_time, before.timeline.hash)
     assert [file.name for file in held.latest_base_files("a")] == [writes[-1].files[0].name]
 
 
@@ -64,4 +65,4 @@ def test_a_table_whose_only_write_is_rolled_back_is_the_same_table(version: int)
     table.roll_back(only)
     view.sync()
     assert nothing_was_loaded_anew(metrics)
-    assert view.newest().latest_base_files("a") == ()
+    assert LocalView.newest(view).latest_base_files("a") == ()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.table_view import TableView
 from fsview.view_manager import ViewManager, open_view, resolved
@@ -79,7 +80,7 @@ def test_a_root_added_later_allows_what_it_holds(lake: Path) -> None:
     with pytest.raises(RootNotAllowedError, match="none"):
         views.view(f"{lake}/t")
     views.add_root(f"file://{lake}/t")
-    assert views.view(f"{lake}/t").newest().last_instant() is not None
+    assert LocalView.newest(views.view(f"{lake}/t")).last_instant() is not None
 
 
 def test_other_stores_are_compared_by_family_and_bucket() -> None:
@@ -124,20 +125,20 @@ def test_a_held_snapshot_answers_without_a_storage_call() -> None:
     pinned = []
     for step in range(4):
         storage.step(step)
-        view = table.sync()
+        view = LocalView.synced(table)
         view.load_all_partitions()
         last = view.last_instant()
         assert last is not None
         pinned.append((last.requested_time, view.timeline.hash, view.all_latest_base_files()))
     before = storage.calls.snapshot()
     for last_instant, timeline_hash, files in pinned:
-        assert table.at(last_instant, timeline_hash).all_latest_base_files() == files
+        assert LocalView.at(table, last_instant, timeline_hash).all_latest_base_files() == files
     assert storage.calls.snapshot() == before
 
 
 def test_an_unknown_hash_costs_one_sync_and_then_is_refused_as_java_does() -> None:
     table = TableView(golden.GoldenStorage("cow_basic_v9", 2))
-    view = table.newest()
+    view = LocalView.newest(table)
     told = ", ".join(map(str, view.timeline))
     with pytest.raises(ViewBehindError) as caught:
         table.at("20261121080720429", "no such hash")
@@ -166,15 +167,15 @@ def test_a_refusal_tells_a_long_timeline_by_its_newest_hundred_instants() -> Non
 
 def test_a_last_instant_that_is_not_on_the_timeline_is_refused() -> None:
     table = TableView(golden.GoldenStorage("cow_basic_v9", 2))
-    view = table.newest()
-    assert table.at("00000000000000000", view.timeline.hash)  # before its start
+    view = LocalView.newest(table)
+    assert LocalView.at(table, "00000000000000000", view.timeline.hash)  # before its start
     with pytest.raises(ViewBehindError):
         table.at("99991231235959999", view.timeline.hash)
 
 
 def test_a_client_that_has_not_seen_the_table_sees_it_empty() -> None:
     table = TableView(golden.GoldenStorage("cow_basic_v9", 2))
-    view = table.at("0", Timeline().hash)
+    view = LocalView.at(table, "0", Timeline().hash)
     assert view.latest_base_files("2024-01-01") == ()
     assert view.all_file_groups("2024-01-01") == ()
     assert view.all_latest_file_slices_before_or_on("99991231235959999") == {}
@@ -185,12 +186,12 @@ def test_a_clean_at_the_end_may_be_unknown_to_a_client() -> None:
     table = SmallTable()
     for _ in range(4):
         table.complete(table.begin([("a", "f1-0")]))
-    before = TableView(table.storage).newest()
+    before = LocalView.newest(TableView(table.storage))
     table.finish_clean(*table.begin_clean(table.to_clean()))
     fresh = TableView(table.storage)
     last = before.last_instant()
     assert last is not None
-    view = fresh.at(last.requested_time, before.timeline.hash)
+    view = LocalView.at(fresh, last.requested_time, before.timeline.hash)
     assert view.latest_base_files("a") == before.latest_base_files("a")
 
 
@@ -201,7 +202,7 @@ def test_snapshots_beyond_the_bound_are_forgotten_oldest_first() -> None:
     pinned = []
     for _ in range(5):
         table.complete(table.begin([("a", "f1-0")]))
-        seen = view.sync()
+        seen = LocalView.synced(view)
         last = seen.last_instant()
         assert last is not None
         pinned.append((last.requested_time, seen.timeline.hash))
@@ -221,7 +222,7 @@ def test_commits_between_two_syncs_each_have_a_snapshot() -> None:
     table = SmallTable()
     table.complete(table.begin([("a", "f1-0")]))
     view = TableView(table.storage)
-    view.newest().load_partitions(["a"])
+    LocalView.newest(view).load_partitions(["a"])
     seen = []
     for _ in range(3):
         table.complete(table.begin([("a", "f1-0")]))
@@ -230,14 +231,14 @@ def test_commits_between_two_syncs_each_have_a_snapshot() -> None:
         assert last is not None
         seen.append((last.requested_time, timeline.hash))
     for last_instant, timeline_hash in reversed(seen):
-        (file,) = view.at(last_instant, timeline_hash).latest_base_files("a")
+        (file,) = LocalView.at(view, last_instant, timeline_hash).latest_base_files("a")
         assert file.instant == last_instant
     assert view.storage.calls.snapshot()["list", "sync"] == 2  # after the listing of "a", and one
 
 
 def test_clearing_the_loaded_partitions_forgets_no_file() -> None:
     storage = TroubledStorage("cow_basic_v9")
-    view = TableView(storage).newest()
+    view = LocalView.newest(TableView(storage))
     view.load_partitions(["2024-01-01/"])
     assert {file.partition for file in view.all_latest_base_files()} == {"2024-01-01"}
     view.refresh()
@@ -280,9 +281,9 @@ def test_requests_for_a_new_instant_share_a_sync() -> None:
         asked = [pool.submit(view.at, last, timeline.hash) for _ in range(16)]
         assert listing.wait(10)
         # Nobody who holds a snapshot waits for the sync under way.
-        assert view.newest().snapshot.timeline.last != timeline.last
+        assert view.newest().timeline.last != timeline.last
         go_on.set()
-        assert {future.result(10).timeline.hash for future in asked} == {timeline.hash}
+        assert {future.result(10).snapshot.timeline.hash for future in asked} == {timeline.hash}
     assert view.storage.calls.snapshot()["list", "sync"] <= 2
 
 
@@ -347,7 +348,7 @@ def test_a_table_that_could_not_be_opened_can_be_tried_again(kind: str, tmp_path
         with pytest.raises(StorageUnavailableError, match="injected"):
             manager.view("/memory/t")
     model.storage.fail.clear()
-    assert manager.view("/memory/t").newest().latest_base_files("a")
+    assert LocalView.newest(manager.view("/memory/t")).latest_base_files("a")
     manager.close()
 
 
@@ -373,7 +374,7 @@ def test_no_table_can_be_at_a_name_that_is_too_long(lake: Path, name: str) -> No
 def test_a_partition_outside_the_roots_is_refused(lake: Path) -> None:
     (lake / "t" / "link").symlink_to(lake.parent / "outside" / "t" / "2024-01-01")
     (lake / "t" / "inner").symlink_to(lake / "t" / "2024-01-01")
-    view = ViewManager([str(lake)]).view(f"{lake}/t").newest()
+    view = LocalView.newest(ViewManager([str(lake)]).view(f"{lake}/t"))
     assert len(view.latest_base_files("inner")) == len(view.latest_base_files("2024-01-01")) == 1
     with pytest.raises(RootNotAllowedError, match="link leads to"):
         view.latest_base_files("link")
@@ -383,9 +384,9 @@ def test_a_partition_outside_the_roots_is_none_of_the_table(lake: Path) -> None:
     """Else one link, which anybody may make who writes a partition, would make it unloadable."""
     (lake / "t" / "link").symlink_to(lake.parent / "outside" / "t" / "2024-01-01")
     table = ViewManager([str(lake)]).view(f"{lake}/t")
-    table.newest().load_all_partitions()
+    LocalView.newest(table).load_all_partitions()
     without_link = TableView(LocalStorage(f"{lake.parent}/outside/t"))
-    without_link.newest().load_all_partitions()
+    LocalView.newest(without_link).load_all_partitions()
     assert table.loaded_partitions() == without_link.loaded_partitions() != []
 
 

@@ -10,6 +10,7 @@ from fsview.files.partition import PartitionVersion
 from fsview.load.commit_files import is_archived, read_table
 from fsview.load.listing import discover_partitions
 from fsview.load.source_choice import LEAST_CALLS, METADATA, Loaded, hindrance
+from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.snapshot.plans import base_extensions
 from fsview.sync.plan_reader import snapshot_of
@@ -111,7 +112,7 @@ def data_lists(storage: Storage) -> int:
 
 def assert_as_listed(view: TableView, table: SmallTable) -> None:
     """Compare the newest view of a table with what lies there."""
-    snapshot = view.sync().snapshot
+    snapshot = view.sync()
     there = listed(table.storage)
     assert {p: sizes(view.version(snapshot, p)) for p in there} == there
     assert snapshot.files.known == there.keys()
@@ -131,19 +132,19 @@ def assert_every_call_of_a_load_may_fail(
     view = TableView(faulty)
     view.newest()
     start = len(faulty.log)
-    view.newest().load_all_partitions()
+    LocalView.newest(view).load_all_partitions()
     needed = len(faulty.log) - start
     assert needed >= 8
     expected = listed(table.storage)
     for nth in range(start + 1, start + needed + 1):
         metrics = Metrics()
         view = TableView(FaultyStorage(table.storage, [Fault(nth, effect)]), metrics=metrics)
-        before = view.newest().snapshot
+        before = view.newest()
         with pytest.raises(StorageUnavailableError, match="injected"):
-            view.newest().load_all_partitions()
-        assert view.newest().snapshot is before
+            LocalView.newest(view).load_all_partitions()
+        assert view.newest() is before
         assert (len(before.files.versions), before.files.known) == (0, None)
-        view.newest().load_all_partitions()
-        versions = view.newest().snapshot.files.versions
+        LocalView.newest(view).load_all_partitions()
+        versions = view.newest().files.versions
         assert {p: sizes(versions[p]) for p in versions} == expected
         assert loaded(metrics)

@@ -341,7 +341,7 @@ _QUESTIONS: dict[str, Callable[[LocalView, str], object]] = {
 
 @lru_cache(maxsize=48)
 def _expected(scenario: str, step: int) -> dict[str, Any]:
-    return answers(TableView(table_at(scenario, step)).newest(), scenario)
+    return answers(LocalView.newest(TableView(table_at(scenario, step))), scenario)
 
 
 def expected(scenario: str, step: int) -> dict[str, Any]:
@@ -352,6 +352,6 @@ def expected(scenario: str, step: int) -> dict[str, Any]:
 def loaded(storage: Storage, scenario: str) -> TableView:
     """Return a view with every partition loaded, those that are to come included."""
     table = TableView(storage)
-    table.newest().load_all_partitions()
-    table.newest().load_partitions(partitions_of(scenario))
+    LocalView.newest(table).load_all_partitions()
+    LocalView.newest(table).load_partitions(partitions_of(scenario))
     return table

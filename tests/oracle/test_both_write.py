@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from fsview.local_view import LocalView
 from tests.oracle.hudi import Hudi, Rows, merged, rows_of
 from tests.oracle.tables import (
     die_before_completion,
@@ -38,7 +39,7 @@ class Turns:
 
     def open_view(self) -> None:
         self.view = view_of(self.path)
-        assert our_rows(self.path, self.view.newest()) == self.expected
+        assert our_rows(self.path, LocalView.newest(self.view)) == self.expected
         self.listed = listings(self.view.storage.calls.snapshot())
 
     def we(self, data: pa.Table) -> None:
@@ -53,10 +54,10 @@ class Turns:
     def _check(self, data: pa.Table) -> None:
         self.expected = merged(self.expected, rows_of(data))
         assert self.hudi.read(self.path) == self.expected
-        followed = self.view.sync()
+        followed = LocalView.synced(self.view)
         files = followed.all_latest_base_files()
         assert listings(self.view.storage.calls.snapshot()) == self.listed
-        rebuilt = view_of(self.path).newest()
+        rebuilt = LocalView.newest(view_of(self.path))
         rebuilt.load_all_partitions()
         assert {file.path for file in files} == {
             file.path for file in rebuilt.all_latest_base_files()
@@ -114,14 +115,14 @@ def test_hudi_rolls_back_what_we_left_pending(hudi: Hudi, tmp_path: Path, versio
 
     expected = merged(rows_of(rides(range(20), ts=1)), rows_of(rides(range(5), ts=2)))
     assert hudi.read(path) == expected
-    assert our_rows(path, view_of(path).newest()) == expected
+    assert our_rows(path, LocalView.newest(view_of(path))) == expected
     on_disk = {file.name for file in path.rglob("*.parquet")}
     named = {file.name for file in _all_files(path)}
     assert on_disk == named
 
 
 def _all_files(path: Path) -> list:
-    view = view_of(path).newest()
+    view = LocalView.newest(view_of(path))
     view.load_all_partitions()
     partitions = {file.partition for file in view.all_latest_base_files()}
     return [file for partition in partitions for file in view.all_base_files(partition)]

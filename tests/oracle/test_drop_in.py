@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from fsview.wire.routes import BY_NAME
 from tests.kit.serve_process import ServeProcess
@@ -313,7 +314,7 @@ def test_what_one_server_leaves_behind_the_other_rolls_back(
     rollbacks = [i for i in ours.timeline() if i.is_completed and i.action == ROLLBACK]
     assert len(rollbacks) == 2
     files = {file.name for file in ours.path.glob("p=*/*") if file.suffix == ".parquet"}
-    view = TableView(open_storage(str(ours.path))).newest()
+    view = LocalView.newest(TableView(open_storage(str(ours.path))))
     view.load_all_partitions()
     named = (view.all_base_files(f"p={city}") for city in CITIES)
     assert files == {file.name for file in itertools.chain(*named)}

@@ -117,8 +117,8 @@ class Watcher:
         """Return what differs from Hudi's view after a step, in words."""
         client = self._java.client()
         if not step:
-            self.table.newest().load_all_partitions()
-        view = self.table.sync()
+            LocalView.newest(self.table).load_all_partitions()
+        view = LocalView.synced(self.table)
         partitions = self.table.load_all(view.snapshot)
         found = []
         if client.timeline_hash not in view.snapshot.hashes:
@@ -128,7 +128,7 @@ class Watcher:
             found.append(
                 f"partitions: Hudi has {client.partitions}, the followed view {partitions}"
             )
-        view = self.table.newest()
+        view = LocalView.newest(self.table)
         view.load_all_partitions()
         rebuilt = differences_from_rebuilt(view.snapshot, WatchedStorage(str(self._path)))
         found += [str(difference) for difference in rebuilt.found]
@@ -161,7 +161,7 @@ class Watcher:
         storage = TableMetaClient.open(LocalStorage(str(self._path)))
         for one in self._past.values() if past is None else past:
             try:
-                view = self.table.at(one.client.last_instant, one.client.timeline_hash)
+                view = LocalView.at(self.table, one.client.last_instant, one.client.timeline_hash)
             except ViewBehindError:
                 self.outcome["refused"] += len(one.bodies)
                 continue
@@ -192,7 +192,7 @@ class Watcher:
 
     def _built(self, hidden: Collection[str] = ()) -> LocalView:
         """Return a view of ours that is built from what lies there now."""
-        view = TableView(WatchedStorage(str(self._path), hidden)).newest()
+        view = LocalView.newest(TableView(WatchedStorage(str(self._path), hidden)))
         view.load_all_partitions()
         return view
 
@@ -302,7 +302,7 @@ class Watcher:
             if BY_NAME[question.name].synced and question.name not in OF_LOADED
         }
         # A hash doesn't cover log compactions and clusterings that pend: the last client counts.
-        active = self.table.newest().snapshot.active
+        active = self.table.newest().active
         done = frozenset(instant.requested_time for instant in active.completed())
         self._past[client.timeline_hash] = Past(step, client, done, bodies)
 

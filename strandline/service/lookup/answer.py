@@ -223,10 +223,10 @@ class Answers:
 
     def _view_for(self, table: TableView, route: Route, params: Mapping[str, str]) -> LocalView:
         if not route.synced or params.get(REFRESH_OFF, "").lower() == "true":
-            return table.newest()
+            return LocalView.newest(table)
         if TIMELINE_HASH not in params:  # somebody with curl; Hudi's clients always send one
-            return table.sync()
-        return table.at(params.get(LAST_INSTANT, NO_INSTANT), params[TIMELINE_HASH])
+            return LocalView.synced(table)
+        return LocalView.at(table, params.get(LAST_INSTANT, NO_INSTANT), params[TIMELINE_HASH])
 
     def ready(
         self, route: Route, params: Mapping[str, str], table: TableView, *, zipped: bool

@@ -17,6 +17,7 @@ from fsview.check.rebuild import (
     differences_from_rebuilt,
     equals_rebuilt,
 )
+from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.table_view import TableView
 from tests.kit import golden
@@ -44,7 +45,7 @@ def a_table(version: int = 9) -> SmallTable:
 def opened(table: SmallTable, metrics: Metrics | None = None) -> TableView:
     """Return a view of a table with everything loaded."""
     view = TableView(table.storage, metrics=metrics)
-    view.newest().load_all_partitions()
+    LocalView.newest(view).load_all_partitions()
     return view
 
 
@@ -73,8 +74,8 @@ def test_after_every_step_of_a_real_table_all_is_equal(scenario: str) -> None:
     table = TableView(storage)
     for step in golden.steps(scenario):
         storage.step(step)
-        table.sync().load_all_partitions()
-        found = differences_from_rebuilt(table.newest().snapshot, storage)
+        LocalView.synced(table).load_all_partitions()
+        found = differences_from_rebuilt(table.newest(), storage)
         assert not found, f"step {step}: {found}"
         for partition in table.held_partitions():
             checked = table.check(partition)
@@ -85,10 +86,10 @@ def test_after_every_step_of_a_real_table_all_is_equal(scenario: str) -> None:
 def test_files_of_writes_in_flight_are_named_and_no_difference(scenario: str) -> None:
     storage = TroubledStorage(scenario)
     table = TableView(storage)
-    table.newest().load_all_partitions()
+    LocalView.newest(table).load_all_partitions()
     for step in golden.steps(scenario):
         storage.step(step)
-        found = differences_from_rebuilt(table.sync().snapshot, storage)
+        found = differences_from_rebuilt(table.sync(), storage)
         assert not found
         assert bool(found.unnamed) == (step in IN_FLIGHT[scenario]), step
 
@@ -97,7 +98,7 @@ def outcomes_of_race(scenario: str, start: int, calls: Callable[[int], bool]) ->
     """Yield what comes of checks from a step on while the table moves on at some calls."""
     storage = TroubledStorage(scenario, start)
     table = TableView(storage)
-    table.newest().load_all_partitions()
+    LocalView.newest(table).load_all_partitions()
     left = iter(golden.steps(scenario)[start + 1 :])
 
     def move_on(nth: int, _kind: str, _path: str) -> None:
@@ -246,10 +247,10 @@ def test_what_is_not_held_is_not_checked() -> None:
 def test_what_somebody_asked_for_and_is_no_partition_is_empty_on_both_sides() -> None:
     table = a_table()
     view = opened(table)
-    assert not list(view.newest().latest_base_files("x"))
+    assert not list(LocalView.newest(view).latest_base_files("x"))
     assert "x" in view.held_partitions()
     assert view.check("x").outcome == "equal"
-    assert equals_rebuilt(view.newest().snapshot, table.storage)
+    assert equals_rebuilt(view.newest(), table.storage)
 
 
 @pytest.mark.parametrize("partition", ["../x", "a//b", "x" * 5000, "a\0"])
@@ -257,8 +258,8 @@ def test_what_can_be_no_path_has_no_files_and_is_not_held(partition: str) -> Non
     table = a_table()
     view = opened(table)
     before = table.storage.calls.total()
-    assert not list(view.newest().latest_base_files(partition))
-    view.newest().load_partitions([partition])
+    assert not list(LocalView.newest(view).latest_base_files(partition))
+    LocalView.newest(view).load_partitions([partition])
     assert partition not in view.held_partitions()
     assert partition not in view.loaded_partitions()
     assert table.storage.calls.total() == before
@@ -293,23 +294,23 @@ def test_a_file_changed_behind_the_table_is_found_and_right_after_a_reload(
     table = a_table(version)
     metrics = Metrics()
     view = opened(table, metrics)
-    pinned = view.newest().snapshot.client_timeline
+    pinned = view.newest().client_timeline
     table.complete(table.begin([("b", "f3-0")]))
     view.sync()
     said = damage(table)
     assert told(view.check("a")) == [said]
-    assert [str(d) for d in differences_from_rebuilt(view.newest().snapshot, table.storage).found]
-    assert not equals_rebuilt(view.newest().snapshot, table.storage)
-    assert equals_rebuilt(view.newest().snapshot, table.storage, ["b"])
+    assert [str(d) for d in differences_from_rebuilt(view.newest(), table.storage).found]
+    assert not equals_rebuilt(view.newest(), table.storage)
+    assert equals_rebuilt(view.newest(), table.storage, ["b"])
     view.reload("check-failed")
     assert metrics.get("reloads", cause="check-failed") == 1
-    view.newest().load_all_partitions()
+    LocalView.newest(view).load_all_partitions()
     assert view.check("a").outcome == "equal"
-    right = [(file.name, file.size) for file in opened(table).newest().all_base_files("a")]
-    assert [(file.name, file.size) for file in view.newest().all_base_files("a")] == right
+    right = [(file.name, file.size) for file in LocalView.newest(opened(table)).all_base_files("a")]
+    assert [(file.name, file.size) for file in LocalView.newest(view).all_base_files("a")] == right
     # A client that is behind isn't answered from what was held either.
     assert pinned.last is not None
-    then = view.at(pinned.last.requested_time, pinned.hash)
+    then = LocalView.at(view, pinned.last.requested_time, pinned.hash)
     assert [(file.name, file.size) for file in then.all_base_files("a")] == right
 
 
@@ -318,8 +319,8 @@ def test_a_log_that_shrank_or_went_is_found_whoever_writes() -> None:
     scenario, partition = "rollback_mor_v6", "2024-01-01"
     storage = TroubledStorage(scenario, 9)  # a delta commit is in flight, and has written logs
     table = TableView(storage)
-    table.newest().load_all_partitions()
-    snapshot = table.newest().snapshot
+    LocalView.newest(table).load_all_partitions()
+    snapshot = table.newest()
     assert any(i.action == DELTA_COMMIT and not i.is_completed for i in snapshot.active)
     version = snapshot.files.versions[partition]
     log = next(file for file in version.files() if ".log." in file.name)
@@ -344,8 +345,8 @@ def test_a_log_that_an_instant_names_is_no_leftover() -> None:
     for step in range(last):
         storage = TroubledStorage(scenario, step)
         table = TableView(storage)
-        table.newest().load_all_partitions()
-        snapshot = table.newest().snapshot
+        LocalView.newest(table).load_all_partitions()
+        snapshot = table.newest()
         version = snapshot.files.versions[partition]
         logs = [file.name for file in version.files() if ".log." in file.name]
         snapshot.files.versions[partition] = version.with_changes((), logs)
@@ -370,8 +371,8 @@ def test_wrong_pending_and_replaced_groups_are_found(scenario: str, name: str) -
     for step in golden.steps(scenario):
         storage = TroubledStorage(scenario, step)
         table = TableView(storage)
-        table.newest().load_all_partitions()
-        snapshot = table.newest().snapshot
+        LocalView.newest(table).load_all_partitions()
+        snapshot = table.newest()
         groups = getattr(snapshot, name)
         if groups:
             break
@@ -386,14 +387,14 @@ def test_wrong_pending_and_replaced_groups_are_found(scenario: str, name: str) -
     assert [found.where for found in checked.differences.found] == [where] * count
     assert all("nothing is held" in found.what for found in checked.differences.found)
     table.reload("check-failed")
-    table.newest().load_all_partitions()
+    LocalView.newest(table).load_all_partitions()
     assert table.check(partition).outcome == "equal"
 
 
 def test_a_partition_that_is_known_and_gone_or_there_and_unknown_is_found() -> None:
     table = a_table()
     view = opened(table)
-    snapshot = view.newest().snapshot
+    snapshot = view.newest()
     assert snapshot.files.known == {"a", "b"}
     snapshot.files.known = frozenset({"b"})
     assert told(view.check("a")) == ["partition 'a': is there and isn't known"]
@@ -402,7 +403,7 @@ def test_a_partition_that_is_known_and_gone_or_there_and_unknown_is_found() -> N
     assert list(map(str, differences_from_rebuilt(snapshot, table.storage).found)) == [words]
     table.begin([("d", "f4-0")])  # in flight: it has made its partition
     snapshot.files.known = frozenset({"a", "b"})
-    found = differences_from_rebuilt(view.sync().snapshot, table.storage)
+    found = differences_from_rebuilt(view.sync(), table.storage)
     assert not found
     assert len(found.unnamed) == 1
 
@@ -410,7 +411,7 @@ def test_a_partition_that_is_known_and_gone_or_there_and_unknown_is_found() -> N
 def test_another_timeline_is_a_difference_with_its_hashes() -> None:
     table = a_table()
     view = opened(table)
-    held = view.newest().snapshot
+    held = view.newest()
     table.complete(table.begin([("b", "f3-0")]))
     found = differences_from_rebuilt(held, table.storage, ["a"])
     assert [difference.where for difference in found.found] == ["timeline", "hashes"]
@@ -432,7 +433,7 @@ def test_while_a_reload_fails_nobody_is_answered_and_the_next_request_tries_agai
     table = a_table()
     metrics = Metrics()
     view = opened(table, metrics)
-    pinned = view.newest().snapshot.client_timeline
+    pinned = view.newest().client_timeline
     assert pinned.last is not None
     known = pinned.last.requested_time, pinned.hash
     grown(table)
@@ -449,7 +450,7 @@ def test_while_a_reload_fails_nobody_is_answered_and_the_next_request_tries_agai
         assert view.held(*known) is None
     table.storage.fail.remove(fail)
     file = newest_file(table)
-    latest = {found.name: found.size for found in view.at(*known).latest_base_files("a")}
+    latest = {found.name: found.size for found in LocalView.at(view, *known).latest_base_files("a")}
     assert latest[file.name] == file.size + 7
     assert view.held(*known) is not None
 
@@ -461,7 +462,7 @@ def test_a_reload_keeps_no_snapshot_that_was_suspect() -> None:
     pins = []
     table.complete(write)
     for _ in range(3):
-        timeline = view.sync().snapshot.client_timeline
+        timeline = view.sync().client_timeline
         assert timeline.last is not None
         pins.append((timeline.last.requested_time, timeline.hash))
         table.complete(table.begin([("a", "f1-0")]))
@@ -470,7 +471,7 @@ def test_a_reload_keeps_no_snapshot_that_was_suspect() -> None:
     assert [view.held(*pin) for pin in pins] == [None, None, None]
     assert view.status()["snapshots"] == 1
     for pin in pins:  # read back from the timeline
-        assert view.at(*pin).latest_base_files("a")
+        assert LocalView.at(view, *pin).latest_base_files("a")
     with pytest.raises(ViewBehindError):
         view.at(pins[0][0], "no such hash")
 

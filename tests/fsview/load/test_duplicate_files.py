@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from fsview.files.partition import PartitionVersion
 from fsview.load.duplicate_files import Names, RememberedNames, doubles_of
+from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.model.file_group import BaseFile
 from fsview.table_view import TableView
@@ -62,10 +63,10 @@ def test_the_base_file_that_the_commit_names_is_served(
     table = a_table(version)
     written(table, token)
     service = Restarted(kind, tmp_path, table.storage)
-    view = service.view.newest()
+    view = LocalView.newest(service.view)
     assert shape(view.latest_base_files("a")) == table.truth.latest_base_files("a")
     assert base_calls(service.view) == 1
-    service.view.newest().latest_file_slices("a")
+    LocalView.newest(service.view).latest_file_slices("a")
     assert base_calls(service.view) == 1
     service.restart()
     assert_as_rebuilt(service.view, table)
@@ -85,7 +86,7 @@ def test_of_two_base_files_of_an_archived_commit_the_named_one_is_served(
     assert write.time in {instant.requested_time for instant in archived}
     archiving.archive(table, archived)
     view = TableView(table.storage)
-    assert shape(view.newest().all_base_files("a")) == table.truth.all_base_files("a")
+    assert shape(LocalView.newest(view).all_base_files("a")) == table.truth.all_base_files("a")
 
 
 @VERSIONS
@@ -103,7 +104,7 @@ def test_one_of_two_base_files_that_a_clean_has_deleted_is_not_replaced_by_the_o
     table.storage.create(double, b"late")
     view = TableView(table.storage)
     view.sync()
-    pinned = view.at(client.last_instant, client.timeline_hash)
+    pinned = LocalView.at(view, client.last_instant, client.timeline_hash)
     version_held = view.version(pinned.snapshot, "a")
     assert double.rpartition("/")[2] not in {file.name for file in version_held.files()}
     assert len(right) == len(list(version_held.files()))
@@ -114,7 +115,7 @@ def test_the_one_of_a_write_that_is_undone_goes_with_it(token: str) -> None:
     table = a_table(9)
     write = written(table, token)
     view = TableView(table.storage)
-    view.newest().load_partitions(["a"])
+    LocalView.newest(view).load_partitions(["a"])
     undoing.uncomplete(table, write)
     undoing.begin_rollback(table, write)
     undoing.finish_rollback(table)
@@ -129,7 +130,7 @@ def test_a_check_takes_a_file_beside_the_one_that_is_named_for_no_difference(
     """Followed from before, the table has one; on storage there are two."""
     table = a_table(version, "MERGE_ON_READ")
     view = TableView(table.storage, metrics=Metrics())
-    view.newest().load_partitions(["a"])
+    LocalView.newest(view).load_partitions(["a"])
     writes.complete(table, writes.begin(table, [(GROUP, "log")]))
     compaction = services.request_compaction(table, [GROUP], logs_only=False)
     services.start(table, compaction)
@@ -149,7 +150,7 @@ def test_a_check_takes_a_file_that_outlived_the_named_one_for_no_difference(
     table = a_table(version)
     write = written(table, token)
     view = TableView(table.storage)
-    view.newest().load_partitions(["a"])
+    LocalView.newest(view).load_partitions(["a"])
     double = table.doubles[write.files[0].path]
     for _ in range(2):
         writes.complete(table, writes.begin(table, [(GROUP, "base")]))
@@ -165,7 +166,7 @@ def test_a_file_beside_one_that_is_no_double_is_a_difference() -> None:
     table = a_table(9)
     write = written(table, "0-9-")
     view = TableView(table.storage)
-    view.newest().load_partitions(["a"])
+    LocalView.newest(view).load_partitions(["a"])
     table.storage.create(f"a/x0-0_0-1-1_{write.time}.parquet", b"strange")
     assert view.check("a").outcome == "different"
 
@@ -174,7 +175,7 @@ def test_where_nothing_is_doubled_no_commit_is_read() -> None:
     table = a_table(9)
     writes.complete(table, writes.begin(table, [(GROUP, "base")]))
     view = TableView(table.storage)
-    view.newest().load_partitions(["a"])
+    LocalView.newest(view).load_partitions(["a"])
     assert base_calls(view) == 0
 
 
@@ -189,7 +190,7 @@ def test_a_commit_with_doubles_in_many_partitions_is_read_once(
         archived(table)
     view = TableView(table.storage)
     for partition in "abcd":
-        files = view.newest().all_base_files(partition)
+        files = LocalView.newest(view).all_base_files(partition)
         assert shape(files) == table.truth.all_base_files(partition)
         if partition == "a":
             calls = base_calls(view)
@@ -211,7 +212,7 @@ def test_of_the_archive_only_what_may_hold_the_commit_is_read(version: int) -> N
             read.append(path.rpartition(".")[2])
 
     table.storage.fail.append(note)
-    assert shape(view.newest().all_base_files("c")) == table.truth.all_base_files("c")
+    assert shape(LocalView.newest(view).all_base_files("c")) == table.truth.all_base_files("c")
     assert read.count("parquet") == 1
 
 
@@ -251,7 +252,7 @@ def test_of_two_base_files_of_a_commit_that_cannot_be_read_the_last_counts(
     assert instant is not None
     table.storage.replace(table.meta.path_of(instant), b"Obj\x01damaged")
     for path, double in table.doubles.items():
-        files = view.newest().all_base_files(path[0])
+        files = LocalView.newest(view).all_base_files(path[0])
         names = [file.name for file in files if file.instant == write.time]
         assert names == [max(path, double).rpartition("/")[2]]
     assert [r.getMessage().partition(", as")[0] for r in caplog.records] == [

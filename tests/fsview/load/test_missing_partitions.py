@@ -7,6 +7,7 @@ from pathlib import Path
 from sys import getsizeof
 
 from fsview.load.missing_partitions import STRAY_BYTES, STRAYS
+from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from tests.fsview.wide_table import small_table
 from tests.kit.stores import Restarted
@@ -24,18 +25,18 @@ def test_a_path_without_files_is_listed_once() -> None:
     table = small_table()
     view = TableView(table.storage)
     for _ in range(3):
-        assert view.newest().latest_base_files("new") == ()
-        view.newest().load_partitions(["new", "new/"])
+        assert LocalView.newest(view).latest_base_files("new") == ()
+        LocalView.newest(view).load_partitions(["new", "new/"])
     assert table.storage.calls.snapshot()["list", "lookup"] == 1
 
 
 def test_a_partition_that_was_asked_for_before_it_was_made_counts_as_loaded() -> None:
     table = small_table()
     view = TableView(table.storage)
-    view.newest().load_partitions(["new"])
+    LocalView.newest(view).load_partitions(["new"])
     table.complete(table.begin([("new", "n1-0")]))
     view.sync()
-    assert [file.file_id for file in view.newest().all_latest_base_files()] == ["n1-0"]
+    assert [file.file_id for file in LocalView.newest(view).all_latest_base_files()] == ["n1-0"]
 
 
 def test_very_many_paths_that_are_nothing_are_not_all_kept() -> None:
@@ -43,26 +44,26 @@ def test_very_many_paths_that_are_nothing_are_not_all_kept() -> None:
     view = TableView(table.storage)
     names = invented(0, STRAYS + 500)
     for _ in range(2):
-        view.newest().load_partitions(["a", *names, "b"])
+        LocalView.newest(view).load_partitions(["a", *names, "b"])
     assert held_strays(view) == STRAYS
     assert len(view.loaded_partitions()) == STRAYS + 2
     lists = table.storage.calls.snapshot()["list", "lookup"]
     for name in (names[100], names[-1], names[100]):
-        assert view.newest().latest_base_files(name) == ()
+        assert LocalView.newest(view).latest_base_files(name) == ()
     assert table.storage.calls.snapshot()["list", "lookup"] == lists + 1
     assert held_strays(view) == STRAYS
-    assert {f.partition for f in view.newest().all_latest_base_files()} == {"a", "b"}
+    assert {f.partition for f in LocalView.newest(view).all_latest_base_files()} == {"a", "b"}
 
 
 def test_what_has_come_to_be_a_partition_is_not_forgotten() -> None:
     table = small_table()
     view = TableView(table.storage)
-    view.newest().latest_base_files("new")
+    LocalView.newest(view).latest_base_files("new")
     table.complete(table.begin([("new", "n1-0")]))
     view.sync()
-    view.newest().load_partitions(invented(0, STRAYS + 1))
+    LocalView.newest(view).load_partitions(invented(0, STRAYS + 1))
     lists = table.storage.calls.snapshot()["list", "lookup"]
-    assert [file.file_id for file in view.newest().latest_base_files("new")] == ["n1-0"]
+    assert [file.file_id for file in LocalView.newest(view).latest_base_files("new")] == ["n1-0"]
     assert table.storage.calls.snapshot()["list", "lookup"] == lists
     assert "new" in view.loaded_partitions()
 
@@ -70,7 +71,7 @@ def test_what_has_come_to_be_a_partition_is_not_forgotten() -> None:
 def test_a_pinned_client_keeps_none_of_them() -> None:
     table = small_table()
     view = TableView(table.storage)
-    pinned = view.newest()
+    pinned = LocalView.newest(view)
     pinned.load_all_partitions()
     table.complete(table.begin([("a", "n1-0")]))
     view.sync()
@@ -86,9 +87,9 @@ def test_many_callers_at_a_time_are_all_answered() -> None:
     wrong: list[str] = []
 
     def ask(start: int) -> None:
-        view.newest().load_partitions(invented(start, STRAYS // 2))
+        LocalView.newest(view).load_partitions(invented(start, STRAYS // 2))
         for name in invented(start, 20):
-            if view.newest().latest_base_files(name) != ():
+            if LocalView.newest(view).latest_base_files(name) != ():
                 wrong.append(name)
 
     threads = [threading.Thread(target=ask, args=(n * STRAYS,)) for n in range(4)]
@@ -103,14 +104,16 @@ def test_many_callers_at_a_time_are_all_answered() -> None:
 def test_a_restart_goes_on_without_them(tmp_path: Path) -> None:
     table = small_table()
     service = Restarted("rocksdb", tmp_path, table.storage)
-    service.view.newest().load_partitions(["a", "b", "new", *invented(0, STRAYS + 10)])
+    LocalView.newest(service.view).load_partitions(["a", "b", "new", *invented(0, STRAYS + 10)])
     service.restart()
     assert sorted(service.view.held_partitions()) == []
     service.view.newest()
     assert sorted(service.view.held_partitions()) == ["a", "b"]
     table.complete(table.begin([("new", "n1-0")]))
     service.view.sync()
-    assert [file.file_id for file in service.view.newest().latest_base_files("new")] == ["n1-0"]
+    assert [file.file_id for file in LocalView.newest(service.view).latest_base_files("new")] == [
+        "n1-0"
+    ]
     service.close()
 
 
@@ -119,7 +122,7 @@ def test_long_paths_that_are_nothing_take_no_more_memory_than_short_ones() -> No
     view = TableView(table.storage)
     names = [f"no/{number}{chr(0x1F600) * 4000}" for number in range(3000)]
     for start in range(0, len(names), 500):
-        view.newest().load_partitions(names[start : start + 500])
+        LocalView.newest(view).load_partitions(names[start : start + 500])
     held = [name for name in view.held_partitions() if name.startswith("no/")]
     assert 0 < sum(map(getsizeof, held)) < STRAY_BYTES
     assert set(held) == set(names[-len(held) :])

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from fsview.files.change import PackedFiles
+from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.model.file_group import BaseFile
 from fsview.snapshot.delta import Delta, PartitionChange
@@ -126,12 +127,12 @@ def test_what_snapshots_have_in_common_is_tried_once() -> None:
     table = compacting(3)
     last_instant, _ = known_now(table)
     view = TableView(table.storage)
-    snapshots = [view.newest().snapshot]
+    snapshots = [view.newest()]
     once = Question(last_instant, NOBODYS)
     once.find(snapshots)
     for _ in range(5):
         upsert(table, ("a", "other-0"))
-        snapshots.insert(0, view.sync().snapshot)
+        snapshots.insert(0, view.sync())
     often = Question(last_instant, NOBODYS)
     often.find(snapshots)
     assert 0 < often.hashes == once.hashes
@@ -171,7 +172,7 @@ def test_a_client_that_is_ahead_costs_no_hash() -> None:
     view.newest()
     upsert(table, ("a", "other-0"))
     known = known_now(table)
-    assert view.at(*known).last_instant() == view.newest().last_instant()
+    assert LocalView.at(view, *known).last_instant() == view.newest().timeline.last
     assert metrics.get("timelines_tried") == 0
 
 
@@ -253,7 +254,9 @@ def test_storage_that_fails_refuses_nobody_for_good() -> None:
     with pytest.raises(CorruptMetadataError):
         view.at(*known)
     table.storage.replace(path, right)
-    assert [file.instant for file in view.at(*known).latest_base_files("a")] == [known[0]]
+    assert [file.instant for file in LocalView.at(view, *known).latest_base_files("a")] == [
+        known[0]
+    ]
 
 
 # What is kept of the way.
@@ -302,7 +305,7 @@ def test_clients_on_the_way_of_another_share_its_steps_and_read_nothing() -> Non
     view.at(*seen[0])
     read = calls(view, "past")
     for known in seen[1:-1]:
-        (file,) = view.at(*known).latest_base_files("a")
+        (file,) = LocalView.at(view, *known).latest_base_files("a")
         assert file.instant == known[0]
     assert calls(view, "past") == read
     assert metrics.get("branches", outcome="shared") == 28
@@ -351,7 +354,7 @@ def test_what_pends_on_a_shared_way_is_as_if_it_had_been_read() -> None:
 
 def test_what_all_branches_hold_is_bounded() -> None:
     table, _ = written(1)
-    newest = TableView(table.storage).newest().snapshot
+    newest = TableView(table.storage).newest()
     history = History((Link(newest),))
     for n in range(30):
         branch = heavy_branch(newest, n, steps=10, files=200)
@@ -364,7 +367,7 @@ def test_what_all_branches_hold_is_bounded() -> None:
 
 def test_branches_that_share_steps_count_once() -> None:
     table, _ = written(1)
-    newest = TableView(table.storage).newest().snapshot
+    newest = TableView(table.storage).newest()
     longest = heavy_branch(newest, 0, steps=60, files=200)
     history = History((Link(newest),))
     for n in range(60):
@@ -375,7 +378,7 @@ def test_branches_that_share_steps_count_once() -> None:
 
 def test_a_branch_is_kept_however_long() -> None:
     table, _ = written(1)
-    newest = TableView(table.storage).newest().snapshot
+    newest = TableView(table.storage).newest()
     branch = heavy_branch(newest, 0, steps=100, files=BRANCHED)
     history = History((Link(newest),)).with_branch(branch).keeping(1, 64)
     (kept,) = history.with_branch(branch).keeping(1, 64).branches

@@ -13,6 +13,7 @@ import pytest
 
 import fsview.snapshot.in_use
 import fsview.sync.follower
+from fsview.local_view import LocalView
 from fsview.snapshot.history import FOLLOWED
 from fsview.store.stores import Stores
 from fsview.sync.follower import SPARED
@@ -55,7 +56,7 @@ def test_who_comes_from_a_timeline_never_held_is_read_for_once_while_memory_is_s
     clients = [commit(table, *PARTITIONS) for _ in range(4)]
     view = short_of_memory(table)
     for _ in range(3):
-        shown = view.at(*clients[0])
+        shown = LocalView.at(view, *clients[0])
         assert [file.instant for file in shown.latest_base_files("b")] == [clients[0][0]]
     read = reads(view)
     assert read > 0
@@ -67,12 +68,12 @@ def test_who_was_held_a_moment_ago_is_answered_while_memory_is_short() -> None:
     table = SmallTable()
     commit(table, *PARTITIONS)
     view = short_of_memory(table)
-    view.newest().load_all_partitions()
+    LocalView.newest(view).load_all_partitions()
     for _ in range(2 * SPARED):
         clients = [commit(table, "a") for _ in range(2)]
         view.sync()
     for client in clients:
-        assert view.at(*client).last_instant() is not None
+        assert LocalView.at(view, *client).last_instant() is not None
     assert view.status()["snapshots"] == SPARED
     assert reads(view) == 0
 
@@ -81,7 +82,7 @@ def test_clients_that_are_read_for_at_one_time_do_not_push_each_other_out() -> N
     table = SmallTable()
     clients = [commit(table, *PARTITIONS) for _ in range(6)]
     view = short_of_memory(table)
-    shown = [view.at(*client) for client in clients[:5]]
+    shown = [LocalView.at(view, *client) for client in clients[:5]]
     for _ in range(3):
         commit(table, "a")
         view.sync()
@@ -100,7 +101,7 @@ def test_what_a_request_is_answered_from_stays_while_the_table_moves_on() -> Non
     client = commit(table, "a")
     view = TableView(table.storage, retained_snapshots=1)
     view.newest()
-    shown = view.at(*client)
+    shown = LocalView.at(view, *client)
     for _ in range(FOLLOWED - 1):
         commit(table, "a")
         view.sync()
@@ -126,7 +127,7 @@ def test_a_load_that_hangs_keeps_no_more_than_a_bounded_way() -> None:
 
     table.storage.fail.append(hang)
     with ThreadPoolExecutor(1) as pool:
-        hanging = pool.submit(lambda: view.newest().latest_base_files("b"))
+        hanging = pool.submit(lambda: LocalView.newest(view).latest_base_files("b"))
         assert listing.wait(PATIENCE_S)
         kept = []
         for _ in range(FOLLOWED + 5):
@@ -138,7 +139,7 @@ def test_a_load_that_hangs_keeps_no_more_than_a_bounded_way() -> None:
         may_end.set()
         with pytest.raises(ViewBehindError):  # who asked was left behind, too
             hanging.result(PATIENCE_S)
-    assert len(view.newest().latest_base_files("b")) == 1
+    assert len(LocalView.newest(view).latest_base_files("b")) == 1
 
 
 class Interrupts:
@@ -169,7 +170,7 @@ def interrupted(view: TableView, at: int) -> bool:
     before, interrupts = sys.gettrace(), Interrupts(at)
     sys.settrace(interrupts)
     try:
-        view.newest().latest_base_files("b")
+        LocalView.newest(view).latest_base_files("b")
     except KeyboardInterrupt:
         pass
     finally:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from fsview.local_view import LocalView
 from fsview.store.stores import StoreOptions, Stores
 from fsview.sync.follower import SPARED
 from fsview.table_view import TableView
@@ -80,7 +81,7 @@ def test_what_snapshots_take_is_counted(
     table.storage.files = before
     stores = Stores()
     views, view = opened(table, stores)
-    view.newest().load_all_partitions()
+    LocalView.newest(view).load_all_partitions()
     was = stores.budget.used
     with memory_grown() as grown:
         for files in later:
@@ -89,7 +90,7 @@ def test_what_snapshots_take_is_counted(
             if not one_sync:
                 view.sync()
             for partition in names[:5] if is_asked else ():
-                view.newest().latest_base_files(partition)
+                LocalView.newest(view).latest_base_files(partition)
         view.sync()
     counted = stores.budget.used - was
     assert view.status()["snapshots"] > SNAPSHOTS
@@ -109,15 +110,15 @@ def test_what_is_filled_in_for_clients_behind_is_counted_and_shared() -> None:
     for at in range(6):
         clients.append(commit(table, *names[at * 10 : at * 10 + 10]))
         view.sync()
-    view.newest().load_all_partitions()
+    LocalView.newest(view).load_all_partitions()
     was = stores.budget.used
     with memory_grown() as grown:
         for client in clients:
-            view.at(*client).load_all_partitions()
+            LocalView.at(view, *client).load_all_partitions()
     counted = stores.budget.used - was
     assert stores.retained.used == view.status()["retained_bytes"]
     assert 3 / 5 < counted / grown[0] < 5 / 3, f"{counted} bytes counted of {grown[0]}"
-    oldest, newest = view.at(*clients[0]).snapshot.files, view.newest().snapshot.files
+    oldest, newest = view.at(*clients[0]).snapshot.files, view.newest().files
     assert oldest.known is newest.known
     shared = [p for p in names if oldest.versions[p] is newest.versions[p]]
     assert shared == [*names[:10], *names[60:]]
@@ -131,7 +132,7 @@ def test_snapshots_go_when_memory_is_short_and_the_newest_stays(kind: str, tmp_p
     stores = Stores(StoreOptions(kind, directory, 4 << 20))
     table, names = table_of(100, 5)
     views, view = opened(table, stores)
-    view.newest().load_all_partitions()
+    LocalView.newest(view).load_all_partitions()
     clients = []
     for at in range(SNAPSHOTS):
         clients.append(commit(table, names[at % 5]))
@@ -160,7 +161,7 @@ def test_the_ways_from_timelines_never_held_are_counted_and_go_last() -> None:
     table, names = table_of(20, 5)
     clients = [commit(table, *names) for _ in range(10)]
     views, view = opened(table, stores)
-    view.newest().load_all_partitions()
+    LocalView.newest(view).load_all_partitions()
     assert stores.retained.used == 0
     view.at(*clients[0])
     first = stores.retained.used

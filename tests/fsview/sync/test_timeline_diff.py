@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from fsview.check.rebuild import Differences, differences_from_rebuilt
+from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.table_view import TableView
 from tests.conformance.view_suite import replay, servers, told
@@ -22,7 +23,7 @@ def data_folders(listed: Counter[str]) -> dict[str, int]:
 
 def not_as_rebuilt(table: TableView, scenario: str, step: int) -> Differences:
     """Compare a table's newest view with one built anew at a step, everything loaded."""
-    view = table.newest()
+    view = LocalView.newest(table)
     view.load_all_partitions()
     return differences_from_rebuilt(view.snapshot, golden.GoldenStorage(scenario, step))
 
@@ -33,7 +34,7 @@ def test_following_every_step_answers_as_recorded_and_lists_nothing_twice(scenar
     metrics = Metrics()
     table = TableView(storage, metrics=metrics)
     client = LocalClient(table)
-    table.newest().load_all_partitions()
+    LocalView.newest(table).load_all_partitions()
     (server,) = servers(scenario)
     recorded = golden.recorded_steps(scenario, server)
     for step in golden.steps(scenario):
@@ -96,7 +97,7 @@ def test_from_any_step_to_any_later_one_nothing_is_loaded_anew(scenario: str) ->
             storage = TroubledStorage(scenario, first)
             metrics = Metrics()
             table = TableView(storage, metrics=metrics)
-            table.newest().load_all_partitions()
+            LocalView.newest(table).load_all_partitions()
             storage.step(last)
             table.sync()
             way = f"{first} to {last}"
@@ -113,12 +114,12 @@ def test_from_any_step_to_any_later_one_nothing_is_loaded_anew(scenario: str) ->
 def test_a_sync_reads_the_new_instants_and_lists_the_timeline_once(scenario: str) -> None:
     storage = TroubledStorage(scenario)
     table = TableView(storage)
-    table.newest().load_all_partitions()
+    LocalView.newest(table).load_all_partitions()
     for step in golden.steps(scenario)[1:]:
         storage.step(step)
-        before, was = storage.calls.snapshot(), table.newest().snapshot.active
+        before, was = storage.calls.snapshot(), table.newest().active
         table.sync()
-        now = table.newest().snapshot.active
+        now = table.newest().active
         new = [i for i in now if not was.contains(i)]
         calls = Counter(storage.calls.snapshot())
         calls.subtract(before)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fsview.check.rebuild import differences_from_rebuilt
+from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.table_view import TableView
 from tests.kit.model import writes
@@ -25,13 +26,13 @@ def watched(table: ModelTable) -> tuple[TableView, Metrics]:
     """Return a view of a table with partition a loaded."""
     metrics = Metrics()
     view = TableView(table.storage, metrics=metrics)
-    view.sync().load_partitions(["a"])
+    LocalView.synced(view).load_partitions(["a"])
     return view, metrics
 
 
 def assert_as_rebuilt(view: TableView, table: ModelTable) -> None:
     """Compare all that a view says after a sync with one built anew, and with the model."""
-    followed, rebuilt = view.sync(), TableView(table.storage).sync()
+    followed, rebuilt = LocalView.synced(view), LocalView.synced(TableView(table.storage))
     assert not list(plan_differences(followed, table.truth))
     assert not differences_from_rebuilt(followed.snapshot, table.storage)
     as_of = max(table.truth.completed)

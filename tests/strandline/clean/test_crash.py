@@ -6,6 +6,7 @@ import contextlib
 
 import pytest
 
+from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from strandline.clean.policy import CleanSettings
 from strandline.clean.run import Cleaner
@@ -31,7 +32,7 @@ def prepared(version: int) -> SmallTable:
 
 def clean(table: SmallTable, faults: list[Fault]) -> FaultyStorage:
     """Clean with a loaded view; only the cleaner's own calls go wrong."""
-    view = TableView(table.storage).newest()
+    view = LocalView.newest(TableView(table.storage))
     view.load_partitions(["p=1", "p=2"])
     storage = FaultyStorage(table.storage, faults)
     meta = TableMetaClient(storage, table.meta.config)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from strandline.clean.policy import CleanSettings
 from strandline.clean.run import Cleaner
@@ -121,7 +122,7 @@ ALL = [clean for scenario in COW for clean in cleans(scenario)]
 def cleaner(storage: MemoryStorage) -> tuple[Cleaner, TableMetaClient]:
     meta = TableMetaClient.open(storage)
     times = TimeGenerator(ManualClock(1_800_000_000_000), wait=lambda seconds: None)
-    view = TableView(storage).newest()
+    view = LocalView.newest(TableView(storage))
     return Cleaner(meta, view, times, CleanSettings(retained=RETAINED, parallelism=1)), meta
 
 

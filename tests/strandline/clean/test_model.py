@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from strandline.clean.policy import CleanSettings, earliest_to_retain
 from strandline.clean.run import Cleaner
@@ -49,7 +50,7 @@ class Machine:
     def restart(self) -> None:
         """A new driver: nothing is remembered."""
         self.tables = TableView(self.table.storage)
-        self.view = self.tables.newest()
+        self.view = LocalView.newest(self.tables)
         self.cleaner = Cleaner(self.table.meta, self.view, self.table.times, self.settings)
 
     def do(self, name: str, *said) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from strandline.clean.policy import CleanSettings
 from strandline.clean.run import Cleaner
@@ -31,7 +32,7 @@ class Subject:
         self.restart()
 
     def restart(self) -> None:
-        self.view = self.tables.sync()
+        self.view = LocalView.synced(self.tables)
         self.cleaner = Cleaner(self.table.meta, self.view, self.table.times, self.settings)
 
     def clean(self):

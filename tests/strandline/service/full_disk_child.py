@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from fsview.check.rebuild import differences_from_rebuilt
+from fsview.local_view import LocalView
 from fsview.store.stores import StoreOptions
 from fsview.table_view import TableView
 from strandline.service.process.options import PartsOptions
@@ -30,7 +31,7 @@ def service(table: SmallTable, directory: Path) -> Parts:
 
 def known(table: SmallTable) -> dict[str, str]:
     """Return the parameters of a client that reads the timeline now."""
-    timeline = TableView(table.storage).newest().snapshot.client_timeline
+    timeline = TableView(table.storage).newest().client_timeline
     assert timeline.last is not None
     last = timeline.last.requested_time
     return {
@@ -78,7 +79,7 @@ def main(directory: Path) -> None:
             status, said = client.ask("GET", LATEST, after)
         assert status == 200, said
         assert client.ask("GET", LATEST, before) == (200, was)
-        view = parts.views.view(BASE).newest()
+        view = LocalView.newest(parts.views.view(BASE))
         assert not differences_from_rebuilt(view.snapshot, table.storage)
     parts.close()
     parts = service(table, directory)

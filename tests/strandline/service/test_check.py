@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.view_manager import ViewManager
 from strandline.service.http.server import ServiceServer
@@ -93,7 +94,7 @@ class Lake:
         self.tables = Tables()
         self.views = ViewManager(["/lake"], metrics=self.metrics, opener=self.tables)
         for name in names:
-            self.views.view(f"/lake/{name}").newest().load_all_partitions()
+            LocalView.newest(self.views.view(f"/lake/{name}")).load_all_partitions()
         self.check = SamplingCheck(
             self.views, self.metrics, interval_s=60, rng=random.Random(7), ending=Ticks()
         )
@@ -137,7 +138,7 @@ def test_where_nothing_is_loaded_nothing_is_checked() -> None:
     lake.views.view("/lake/two")
     lake.check.check_next()
     assert lake.metrics.get("checks") == 0
-    lake.views.view("/lake/one").newest().latest_base_files("b")
+    LocalView.newest(lake.views.view("/lake/one")).latest_base_files("b")
     for _ in range(3):
         lake.check.check_next()
     assert (lake.counts("one"), lake.counts("two")) == ({"equal": 3}, {})
@@ -159,7 +160,7 @@ def test_a_difference_is_logged_once_counted_and_put_right(
     assert said.startswith(f"{table.table_id} isn't held as it lies on storage and is loaded anew")
     assert "bytes and has" in said
     assert any(f"partition {partition!r}" in said for partition in PARTITIONS)
-    files = [file for p in PARTITIONS for file in table.newest().latest_base_files(p)]
+    files = [file for p in PARTITIONS for file in LocalView.newest(table).latest_base_files(p)]
     assert [file.size for file in files] == sizes
     for _ in range(6):
         lake.check.check_next()
@@ -220,7 +221,7 @@ def test_a_reload_that_fails_is_made_up_for_by_the_next_request(
     assert "could not be loaded anew yet: no network" in caplog.records[-1].getMessage()
     lake.check.check_next()  # nothing is held, so nothing is to be checked
     made.storage.fail.remove(fail_the_reload)
-    files = [file for p in PARTITIONS for file in view.newest().latest_base_files(p)]
+    files = [file for p in PARTITIONS for file in LocalView.newest(view).latest_base_files(p)]
     assert [file.size for file in files] == sizes
     assert lake.counts() == {"different": 1}
 

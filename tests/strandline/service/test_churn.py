@@ -23,6 +23,7 @@ import pytest
 from executor_proxy.http import HttpSession
 from executor_proxy.remote import RemoteView
 from fsview.check.rebuild import differences_from_rebuilt, removals_pending
+from fsview.local_view import LocalView
 from strandline.service.http.server import ServiceServer
 from strandline.service.http.server_options import ServerOptions
 from tests.kit.live_service import TOKEN, parts_of
@@ -348,7 +349,7 @@ def service(jobs: list[Job]) -> Iterator[Service]:
         job.url = service.server.url
     yield service
     for job in jobs:
-        view = service.server.parts.views.view(job.storage.base_path).sync()
+        view = LocalView.synced(service.server.parts.views.view(job.storage.base_path))
         if not removals_pending(view.snapshot.active):
             assert not differences_from_rebuilt(view.snapshot, job.table.storage)
     service.stop()

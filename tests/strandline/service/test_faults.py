@@ -60,7 +60,7 @@ def client(service: ServiceServer) -> Iterator[HttpClient]:
 @cache
 def known(step: int) -> tuple[str, str]:
     """Return the last instant and the hash of who knows a step."""
-    timeline = TableView(table_at(SCENARIO, step)).newest().snapshot.client_timeline
+    timeline = TableView(table_at(SCENARIO, step)).newest().client_timeline
     assert timeline.last is not None
     return timeline.last.requested_time, timeline.hash
 

@@ -178,7 +178,7 @@ class Live:
 
 def known_now(base: str) -> dict[str, str]:
     """Return the parameters of a client that reads a table's timeline now."""
-    timeline = TableView(LocalStorage(base)).newest().snapshot.client_timeline
+    timeline = TableView(LocalStorage(base)).newest().client_timeline
     assert timeline.last is not None
     last = timeline.last.requested_time
     return {"basepath": base, "lastinstantts": last, "timelinehash": timeline.hash}

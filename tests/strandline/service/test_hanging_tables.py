@@ -63,7 +63,7 @@ def table(base: Path) -> SmallTable:
 
 
 def pinned(made: SmallTable, partition: str) -> dict[str, str]:
-    timeline = TableView(made.storage).newest().snapshot.client_timeline
+    timeline = TableView(made.storage).newest().client_timeline
     assert timeline.last is not None
     return {
         "basepath": made.storage.base_path,

@@ -82,7 +82,7 @@ def local_table(base: Path, groups: int = 20) -> SmallTable:
 
 def known(storage: Storage, partition: str = "a") -> dict[str, str]:
     """Return the parameters of a client that reads the timeline now."""
-    timeline = TableView(storage).newest().snapshot.client_timeline
+    timeline = TableView(storage).newest().client_timeline
     assert timeline.last is not None
     return {
         "basepath": storage.base_path,

@@ -50,7 +50,7 @@ def service(root: Path, stores: Path) -> Iterator[HttpClient]:
 
 def known(table: SmallTable, partition: str = "a") -> dict[str, str]:
     """Return the parameters of a client that reads the timeline now."""
-    timeline = TableView(table.storage).newest().snapshot.client_timeline
+    timeline = TableView(table.storage).newest().client_timeline
     assert timeline.last is not None
     last = timeline.last.requested_time
     return {

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from fsview.local_view import LocalView
 from fsview.store.stores import StoreOptions
 from fsview.wire.json_form import PathForms
 from fsview.wire.routes import BY_NAME, ROUTES
@@ -57,7 +58,7 @@ ARGUMENTS = {"max_instant": "9" * 17, "instants": ("20231114221321000",)}
 @pytest.mark.parametrize("name", WHOLE)
 def test_in_parts_it_says_the_same(table: SmallTable, server: ServiceServer, name: str) -> None:
     route = BY_NAME[name]
-    view = server.parts.views.view(table.storage.base_path).newest()
+    view = LocalView.newest(server.parts.views.view(table.storage.base_path))
     view.load_all_partitions()
     arguments = {p.argument: ARGUMENTS[p.argument] for p in route.params}
     paths = PathForms.of(table.storage.base_path)
@@ -93,7 +94,7 @@ def test_an_error_in_the_middle_breaks_the_connection_off(
     table: SmallTable, server: ServiceServer
 ) -> None:
     view = server.parts.views.view(table.storage.base_path)
-    view.newest().load_all_partitions()
+    LocalView.newest(view).load_all_partitions()
     asked = view.version
     last = f"p{PARTITIONS - 1}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from fsview.local_view import LocalView
 from fsview.model.file_system_view import FileSystemView
 from fsview.view_manager import open_view
 from fsview.wire.route import Route
@@ -45,7 +46,7 @@ def test_what_needs_the_archive_is_handed_on_by_the_loop_which_reads_nothing() -
     parts = parts_of(tables.root, opener=tables)
     base = tables.base_path(SCENARIO, STEP)
     table = parts.views.view(base)
-    view = table.newest()
+    view = LocalView.newest(table)
     view.load_all_partitions()
     last = view.timeline.instants[-1].requested_time
     known = {"basepath": base, "lastinstantts": last, "timelinehash": view.timeline.hash}
