@@ -19,18 +19,16 @@ from strandline.settings.view_store import TYPES
 ROOTS: Final = Setting(
     "strandline.serve.roots",
     "",
-    "A table's base path, or a directory of tables, that may be served; several are separated by"
-    " commas, or the flag is repeated.",
+    "A table's base path, or a directory of tables, that may be served. Separate several by"
+    " commas, or repeat the flag.",
     "service",
 )
-HOST: Final = Setting(
-    "strandline.serve.host", "127.0.0.1", "Address to bind, only this.", "service"
-)
+HOST: Final = Setting("strandline.serve.host", "127.0.0.1", "The one address to bind.", "service")
 PORT: Final = Setting(
     "strandline.serve.port",
     26754,
-    "Port to bind, by default that of Hudi's own standalone server; 0 takes a free one and says"
-    " which.",
+    "Port to bind; the default is that of Hudi's standalone server. 0 takes a free port and prints"
+    " it.",
     "service",
     minimum=0,
     maximum=65535,
@@ -45,37 +43,37 @@ TOKEN_FILE: Final = Setting(
 NO_TOKEN: Final = Setting(
     "strandline.serve.no.token",
     False,
-    "Admit everybody who reaches the port. Java clients need this: they can't send a token.",
+    "Admit everybody who reaches the port. Hudi's Java clients can't send a token.",
     "service",
     secret=False,
 )
 STORAGE_OPTIONS: Final = Setting(
     "strandline.serve.storage.options",
     "",
-    "For fsspec, for roots that aren't local: a JSON object such as"
-    ' {"endpoint_url": "http://minio:9000"}. Secrets in it belong into the file or a variable, as'
-    " everybody on the machine can see flags.",
+    'Options for fsspec, for roots that aren\'t local, as a JSON object such as {"endpoint_url":'
+    ' "http://minio:9000"}. Give secrets in the file or by a variable: flags are visible to'
+    " everybody on the machine.",
     "service",
     secret=True,
 )
 LOG_LEVEL: Final = Setting(
     "strandline.serve.log.level",
     "INFO",
-    "How much is logged to stderr.",
+    "Lowest level of the messages logged to stderr.",
     "service",
     allowed=("DEBUG", "INFO", "WARNING", "ERROR"),
 )
 LOG_FORMAT: Final = Setting(
     "strandline.serve.log.format",
     "text",
-    "What a line of the log is: text, or a JSON object.",
+    "Format of log lines: text, or one JSON object a line.",
     "service",
     allowed=("text", "json"),
 )
 CONFIG: Final = Setting(
     "strandline.serve.config",
     "",
-    "File of settings, as Java's properties: each by its name, one a line.",
+    "File of settings in the format of Java's properties files, one setting a line.",
     "service",
 )
 
@@ -173,14 +171,14 @@ FLAGS: Final[tuple[Flag, ...]] = (
         (config.STORAGE_TYPE,),
         f"[{'|'.join(TYPES)}]",
         words=TYPES,
-        about="Where views are kept: memory, memory and a file (spillable), or RocksDB (rocksdb),"
-        " from which a restart goes on.",
+        about="Where views are kept: in memory; in memory and a file (spillable); or in RocksDB"
+        " (rocksdb), from which a restart continues.",
     ),
     Flag(
         "--store-dir",
         (config.SPILL_DIR, config.ROCKSDB_DIR),
         "DIR",
-        about="Directory for kinds of storage that keep files; rocksdb needs one, memory none.",
+        about="Directory for the files of spillable and rocksdb; rocksdb needs one.",
     ),
     Flag(
         "--memory",
@@ -188,7 +186,8 @@ FLAGS: Final[tuple[Flag, ...]] = (
         "MIB",
         factor=1 << 20,
         unit="MiB",
-        about="What answers, old snapshots and packed files may take in memory, in MiB.",
+        about="Memory for encoded answers, kept snapshots and packed files of all tables together,"
+        " in MiB.",
     ),
     Flag("--storage-options", (STORAGE_OPTIONS,), "JSON"),
     Flag("--token-file", (TOKEN_FILE,), "FILE"),
@@ -198,8 +197,9 @@ FLAGS: Final[tuple[Flag, ...]] = (
         (config.ADMIT_NETWORKS,),
         "NETWORK[=reads|markers]",
         repeated=True,
-        about="A network whose clients need no token: for everything, for look-ups, or for markers."
-        " The peer of the connection counts, whatever its headers say. Repeat for several.",
+        about="A network whose clients need no token, for everything or only for look-ups (=reads)"
+        " or markers (=markers). The connection's peer address counts; headers are ignored."
+        " Repeat for several.",
     ),
     Flag("--tls-certificate", (config.TLS_CERTIFICATE,), "FILE"),
     Flag("--tls-key", (config.TLS_KEY,), "FILE"),

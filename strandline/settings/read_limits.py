@@ -15,25 +15,26 @@ def _limit(kind: FileKind, doc: str) -> Setting[int]:
 
 PROPERTIES_BYTES: Final = _limit(
     FileKind.PROPERTIES,
-    "Largest hoodie.properties or .hoodie_partition_metadata that is read; they have some thousand"
-    " bytes.",
+    "Largest hoodie.properties or .hoodie_partition_metadata that is read. Usual sizes are a few"
+    " kB.",
 )
 INSTANT_BYTES: Final = _limit(
     FileKind.INSTANT,
-    "Largest file of an instant that is read, whole. A commit that wrote a quarter of a million"
-    " files has this size in JSON, one of a million in Avro. The writer keeps to it, too.",
+    "Largest file of an instant that is read. In JSON a commit of a quarter of a million files has"
+    " this size, in Avro one of a million. The writer keeps to this limit too.",
 )
 ARCHIVE_BYTES: Final = _limit(
-    FileKind.ARCHIVE, "Largest file of an archived timeline that is read."
+    FileKind.ARCHIVE, "Largest file of the archived timeline that is read."
 )
 MARKERS_BYTES: Final = _limit(
     FileKind.MARKERS,
-    "How much is read of the MARKERS<n> of one write together, each marker counting 100 bytes more"
-    " than its name; a write of a million files takes 250 MB.",
+    "Most bytes of the MARKERS files of one write together, each marker counting 100 bytes more"
+    " than its name. A write of a million files takes 250 MB.",
 )
 METADATA_TABLE_BYTES: Final = _limit(
     FileKind.METADATA_TABLE,
-    "Largest file of a metadata table that is read; beyond it partitions are listed.",
+    "Largest file of a metadata table that is read. If one is larger, partitions are listed"
+    " instead.",
 )
 
 READ_SETTINGS: Final = (

@@ -21,7 +21,8 @@ from strandline.settings.setting import Setting
 EMBED: Final = Setting(
     "hoodie.embed.timeline.server",
     True,
-    "Whether the writer runs a timeline service for its executors; without it each executor lists.",
+    "Whether the writer starts a timeline service for its executors. Without it each executor"
+    " lists storage.",
     "client",
 )
 EMBED_PORT: Final = Setting(
@@ -35,22 +36,22 @@ EMBED_PORT: Final = Setting(
 EMBED_HOST: Final = Setting(
     "strandline.embed.timeline.server.host",
     "",
-    "Address that the embedded service binds; empty takes the driver's (spark.driver.host).",
+    "Address that the embedded service binds; if empty, the driver's (spark.driver.host).",
     "service",
 )
 EMBED_REUSE: Final = Setting(
     "hoodie.embed.timeline.server.reuse.enabled",
     True,
-    "Whether the tables of one driver share one service. Hudi's default is false; ours is true:"
-    " a service holds each table apart, and a process a table costs memory for nothing.",
+    "Whether the tables of one driver share one service. Hudi's default is false. Ours is true,"
+    " because a service keeps tables apart and a process for each table only costs memory.",
     "service",
 )
 EMBED_THREADS: Final = Setting(
     "hoodie.embed.timeline.server.threads",
     -1,
-    "Threads for requests that aren't answered from ready bytes; -1 chooses 16. A table that is"
-    " alone may take all, beside others it leaves 4 free, and one without a thread gets one of 16"
-    " more.",
+    "Threads for requests that aren't answered from ready bytes; -1 means 16. A single table may"
+    " use all of them; beside other tables it leaves 4 free, and a table without a thread gets one"
+    " of 16 extra threads.",
     "service",
     unit="threads",
     minimum=-1,
@@ -59,37 +60,38 @@ EMBED_THREADS: Final = Setting(
 EMBED_GZIP: Final = Setting(
     "hoodie.embed.timeline.server.gzip",
     True,
-    "Whether answers of 1500 bytes and more are compressed for clients that accept it.",
+    "Whether answers of 1500 bytes or more are compressed for clients that accept gzip.",
     "service",
 )
 STORAGE_TYPE: Final = Setting(
     "hoodie.filesystem.view.type",
     "MEMORY",
     "Where the service keeps its views: in memory, in memory and a file, or in RocksDB, from which"
-    " a restart goes on. The remote kinds mean memory, as they do to Hudi's embedded server.",
+    " a restart continues. The remote kinds mean memory, as for Hudi's embedded server.",
     "service",
     allowed=("MEMORY", "SPILLABLE_DISK", "EMBEDDED_KV_STORE", "REMOTE_FIRST", "REMOTE_ONLY"),
 )
 SPILL_DIR: Final = Setting(
     "hoodie.filesystem.view.spillable.dir",
     "",
-    "Directory for the file of SPILLABLE_DISK; empty takes the system's for temporary files.",
+    "Directory for the file of SPILLABLE_DISK; if empty, the system's directory for temporary"
+    " files.",
     "service",
 )
 ROCKSDB_DIR: Final = Setting(
     "hoodie.filesystem.view.rocksdb.base.path",
     "",
-    "Directory for EMBEDDED_KV_STORE, with a store for each table. Hudi's default is one that all"
-    " users of a machine share, and is emptied at every start; empty takes one of this user, below"
-    " the system's directory for temporary files.",
+    "Directory for EMBEDDED_KV_STORE, which has a store for each table. If empty, a directory of"
+    " the current user below the system's directory for temporary files. Hudi's default is shared"
+    " by all users of a machine and emptied at every start.",
     "service",
 )
 MEMORY_BYTES: Final = Setting(
     "strandline.service.memory.max.bytes",
     BUDGET_BYTES,
-    "What the service may hold in memory of all its tables: encoded answers, snapshots for clients"
-    " that are behind, packed files. They go in this order; packed files go to where the view type"
-    " says.",
+    "Memory of the service for all its tables: encoded answers, snapshots kept for clients that"
+    " are behind, packed files. When it is exceeded they are freed in this order; packed files"
+    " move to where the view type keeps them.",
     "service",
     unit="bytes",
     minimum=1 << 20,
@@ -97,15 +99,15 @@ MEMORY_BYTES: Final = Setting(
 RETAINED_SNAPSHOTS: Final = Setting(
     "strandline.view.retained.snapshots",
     KEPT_SNAPSHOTS,
-    "Snapshots of one table that are kept for clients that are behind.",
+    "Snapshots of each table that are kept for clients that are behind.",
     "service",
     minimum=1,
 )
 CHECK_INTERVAL: Final = Setting(
     "strandline.service.check.interval.secs",
     300.0,
-    "How often the service compares one loaded partition of one table with storage, tables in turn,"
-    " partitions by chance; a table that differs is loaded anew. 0 turns it off.",
+    "Interval at which the service compares one random loaded partition of one table with storage,"
+    " the tables in turn. A table that differs is reloaded. 0 turns the check off.",
     "service",
     unit="s",
     minimum=0,
@@ -114,7 +116,7 @@ CHECK_INTERVAL: Final = Setting(
 STOP_GRACE: Final = Setting(
     "strandline.service.stop.grace.secs",
     1.5,
-    "How long answers in flight may take when the service is stopped.",
+    "Time that answers in flight get when the service stops.",
     "service",
     unit="s",
     minimum=0,
@@ -123,7 +125,7 @@ STOP_GRACE: Final = Setting(
 KEEP_ALIVE: Final = Setting(
     "strandline.service.keep.alive.secs",
     120,
-    "How long an idle connection is kept; executors keep theirs between tasks.",
+    "Time after which an idle connection is closed. Executors keep theirs between tasks.",
     "service",
     unit="s",
     minimum=1,
@@ -131,8 +133,8 @@ KEEP_ALIVE: Final = Setting(
 REQUEST_LINE_BYTES: Final = Setting(
     "strandline.service.request.line.max.bytes",
     4 << 20,
-    "Longest request target; a longer one is answered with 414. Hudi's clients name partitions and"
-    " instants there.",
+    "Longest request target; a longer one is answered with 414. Hudi's clients send partitions and"
+    " instants in it.",
     "service",
     unit="bytes",
     minimum=1024,
@@ -155,7 +157,7 @@ HEADER_COUNT: Final = Setting(
 BODY_BYTES: Final = Setting(
     "strandline.service.body.max.bytes",
     1 << 20,
-    "Longest body of a request; a longer one is answered with 413. No route reads one.",
+    "Longest body of a request; a longer one is answered with 413. No route reads a body.",
     "service",
     unit="bytes",
     minimum=0,
@@ -163,7 +165,8 @@ BODY_BYTES: Final = Setting(
 REQUEST_TIMEOUT: Final = Setting(
     "strandline.service.request.timeout.secs",
     60.0,
-    "How long a request may take to arrive, and a new connection to send one; then it is closed.",
+    "Time in which a request must arrive completely, and in which a new connection must send one;"
+    " then the connection is closed.",
     "service",
     unit="s",
     minimum=0.1,
@@ -172,7 +175,7 @@ REQUEST_TIMEOUT: Final = Setting(
 WRITE_TIMEOUT: Final = Setting(
     "strandline.service.write.timeout.secs",
     60.0,
-    "How long a client may take nothing of the answer it was sent; then its connection is cut off.",
+    "Time in which a client must accept some part of its answer; then the connection is cut off.",
     "service",
     unit="s",
     minimum=0.1,
@@ -181,15 +184,16 @@ WRITE_TIMEOUT: Final = Setting(
 MAX_CONNECTIONS: Final = Setting(
     "strandline.service.connections.max",
     8192,
-    "Most connections at a time, as far as the process may have open files. For one more the"
-    " longest idle ones are closed; where none is idle, it is answered with 503.",
+    "Most connections at a time, as far as the limit of open files allows. A further one replaces"
+    " those that have been idle longest; if none is idle, it is answered with 503.",
     "service",
     minimum=1,
 )
 MAX_PIPELINED: Final = Setting(
     "strandline.service.pipelined.max",
     64,
-    "Most requests of one connection that wait for their turn; what follows isn't read before.",
+    "Most requests of one connection that may wait. While there are as many, nothing more is read"
+    " from it.",
     "service",
     minimum=1,
 )
@@ -197,47 +201,47 @@ ADMIT_NETWORKS: Final = Setting(
     "strandline.service.admit.networks",
     "",
     "Networks whose clients need no token, separated by commas: NETWORK for everything,"
-    " NETWORK=reads for look-ups, NETWORK=markers for markers. The peer of the connection counts,"
-    " whatever its headers say.",
+    " NETWORK=reads for look-ups, NETWORK=markers for markers. The connection's peer address"
+    " counts; headers are ignored.",
     "service",
 )
 TLS_CERTIFICATE: Final = Setting(
     "strandline.service.http.tls.certificate",
     "",
-    "File with the service's certificate and what leads to its authority, PEM; the service then"
-    " speaks https only. Hudi's Java clients can't.",
+    "PEM file with the service's certificate and its chain. With it the service speaks https only,"
+    " which Hudi's Java clients don't.",
     "service",
 )
 TLS_KEY: Final = Setting(
     "strandline.service.http.tls.key",
     "",
-    "File with the certificate's private key, PEM, without a password.",
+    "PEM file with the certificate's private key, without a password.",
     "service",
 )
 TLS_CA: Final = Setting(
     "strandline.service.http.tls.ca",
     "",
-    "File with the authorities that executors trust when the service has a certificate, PEM; empty"
-    " takes the system's.",
+    "PEM file with the authorities that executors trust when the service has a certificate; if"
+    " empty, the system's.",
     "executor",
 )
 EARLY_CONFLICTS: Final = Setting(
     "hoodie.write.concurrency.early.conflict.detection.enable",
     False,
-    "Whether the service looks for conflicts between writers whose markers it keeps, and refuses"
-    " the markers of the later one. Only writers that have it on as well are refused.",
+    "Whether the service detects conflicts between writers by their markers, and refuses the"
+    " markers of the later one. Only writers that have this setting on too are refused.",
     "service",
 )
 EARLY_COMMIT_CONFLICTS: Final = Setting(
     "hoodie.write.concurrency.early.conflict.check.commit.conflict",
     False,
-    "Whether commits that completed since a write's first marker count as conflicts, too.",
+    "Whether commits that complete after a write's first marker count as conflicts too.",
     "service",
 )
 EARLY_CONFLICTS_DELAY: Final = Setting(
     "hoodie.write.concurrency.async.conflict.detector.initial_delay_ms",
     0,
-    "From a write's first marker to the first look for conflicts.",
+    "Time from a write's first marker to the first check for conflicts.",
     "service",
     unit="ms",
     minimum=0,
@@ -245,7 +249,7 @@ EARLY_CONFLICTS_DELAY: Final = Setting(
 EARLY_CONFLICTS_PERIOD: Final = Setting(
     "hoodie.write.concurrency.async.conflict.detector.period_ms",
     30000,
-    "From one look for conflicts to the next.",
+    "Time from one check for conflicts to the next.",
     "service",
     unit="ms",
     minimum=1,
@@ -253,8 +257,9 @@ EARLY_CONFLICTS_PERIOD: Final = Setting(
 HEARTBEAT_INTERVAL: Final = Setting(
     "hoodie.client.heartbeat.interval_in_ms",
     60000,
-    "How often writers show that they live. The service counts one as dead that has missed more"
-    " than it may, and looks for no conflicts with it.",
+    "Interval of the writers' heartbeats. A writer that misses more than"
+    " hoodie.client.heartbeat.tolerable.misses counts as dead and is ignored in checks for"
+    " conflicts.",
     "service",
     unit="ms",
     minimum=1,
@@ -269,7 +274,7 @@ HEARTBEAT_MISSES: Final = Setting(
 REMOTE_TIMEOUT: Final = Setting(
     "hoodie.filesystem.view.remote.timeout.secs",
     300,
-    "How long an executor waits for one answer of the service.",
+    "Time that an executor waits for one answer of the service.",
     "executor",
     unit="s",
     minimum=1,

@@ -1,8 +1,7 @@
-"""Makes docs/reference.md from the code: ``python -m tests.kit.reference --write``.
+"""Generate docs/reference.md from the code: ``python -m tests.kit.reference --write``.
 
-Commands come from click, routes from the running app's own map, settings from the tables of
-settings, so the document can't say what the code doesn't. ``tests/test_docs.py`` fails when it is
-out of date.
+Commands come from click, view routes from the route table, settings from the tables of settings.
+``tests/test_docs.py`` fails if the document is out of date or lacks a route that is served.
 """
 
 from __future__ import annotations
@@ -30,47 +29,56 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "reference.md"
 HEAD = """\
 # Reference: commands, settings, routes
 
-Made from the code by `python -m tests.kit.reference --write`; edit the docstrings and tables there.
+Every command, setting and route. This page is generated from the code by
+`python -m tests.kit.reference --write`; edit the texts there, not here.
 """
 SETTINGS = """\
 ## Settings
 
-Options of `WriteClient(spark, base_path, options)`, as text or as values. `strandline serve` takes
-those of the table above, from flags, the environment or a file ([operating.md](operating.md)).
-Names and defaults are Hudi's unless the last column says why not; what only Strandline has begins
-with `strandline.`.
-*Scope* says who reads a setting: the `service`, the `table`, the writing `client` in the driver, or
-its `executor`s. Options that begin with `hoodie.` and aren't here are named in one warning; a value
-that isn't allowed is a `ConfigError` before anything is written.
+These are options of `WriteClient(spark, base_path, options)`, given as text or as Python values.
+`strandline serve` takes those of the table above, from flags, environment variables or a file
+([operating.md](operating.md)).
+
+- Names and defaults are Hudi's, unless the last column gives a reason. Settings that only
+  Strandline has begin with `strandline.`.
+- *Scope* is the part that reads a setting: the `service`, a `table`, the writing `client` in the
+  driver, or its `executor`s.
+- Unknown options that begin with `hoodie.` are named in one warning. A value that isn't allowed
+  raises `ConfigError` before anything is written.
 """
 ROUTES_HEAD = """\
 ## Routes
 
-Every view route takes `basepath`, `lastinstantts` and `timelinehash` in the query string, besides
-what is listed; without a `timelinehash` the answer is of the newest state, and its headers
-`Strandline-Last-Instant` and `Strandline-Timeline-Hash` say which that is. A route is *hot* when
-the service answers it from ready bytes without going through Flask. With a token every request but
-`/` and `/healthz` must carry `Authorization: Bearer TOKEN`, else the answer is 401. A client whose
-timeline the service neither holds nor can derive gets 400.
+- Every view route takes `basepath`, `lastinstantts` and `timelinehash` in the query string, besides
+  the parameters listed.
+- Without a `timelinehash` the answer describes the newest state; the headers
+  `Strandline-Last-Instant` and `Strandline-Timeline-Hash` name it.
+- A client whose timeline the service neither holds nor can derive gets 400.
+- With a token, every request except `/` and `/healthz` must carry `Authorization: Bearer TOKEN`;
+  otherwise the answer is 401.
+- A *hot* route can be answered on the event loop from encoded bytes in memory.
 """
 OTHER_ROUTES = {
-    "GET /": "greets, as Hudi's server does; needs no token",
-    "GET /healthz": "200 when the service can serve, else 503 with the reasons; needs no token",
-    "GET /v1/strandline/status": "counters as JSON, of the service and of each of its tables",
+    "GET /": "`Hello Hudi`, as Hudi's server answers; needs no token",
+    "GET /healthz": "200 if the service is ready, else 503 with the reasons; needs no token",
+    "GET /v1/strandline/status": "counters of service and tables, and the settings, as JSON",
     "POST /v1/hoodie/marker/create": (
-        "`markerdirpath`, `markername`: make a durable marker; answers whether it is new; with"
-        " `basepath` also `false` for an early conflict ([markers.md](markers.md))"
+        "`markerdirpath`, `markername`: create a marker durably; answers `true` if it is new. With"
+        " `basepath`, an early conflict is answered with `false` ([markers.md](markers.md))"
     ),
-    "GET /v1/hoodie/marker/all": "`markerdirpath`: all markers of an instant",
-    "GET /v1/hoodie/marker/create-and-merge": "`markerdirpath`: those of files created or merged",
-    "GET /v1/hoodie/marker/append": "`markerdirpath`: those of logs appended to",
-    "GET /v1/hoodie/marker/dir/exists": "`markerdirpath`: whether it exists",
-    "POST /v1/hoodie/marker/dir/delete": "`markerdirpath`: delete it",
+    "GET /v1/hoodie/marker/all": "`markerdirpath`: all its markers",
+    "GET /v1/hoodie/marker/create-and-merge": "`markerdirpath`: its CREATE and MERGE markers",
+    "GET /v1/hoodie/marker/append": "`markerdirpath`: its APPEND markers",
+    "GET /v1/hoodie/marker/dir/exists": "`markerdirpath`: whether the directory exists",
+    "POST /v1/hoodie/marker/dir/delete": "`markerdirpath`: delete the directory and its markers",
     "GET /v1/hoodie/partitioner/getpartitionindex": (
-        "`partitionpath`, `partitionnum`, `numbuckets`: where the buckets of a partition begin"
+        "`partitionpath`, `partitionnum`, `numbuckets`: the Spark partition that writes a partition"
+        " path's first bucket, for Hudi's bucket index"
     ),
-    "GET /v1/hoodie/instantstate/all": "`instantstatedirpath`: messages of Flink's writers",
-    "POST /v1/hoodie/instantstate/refresh": "`instantstatedirpath`: list them anew",
+    "GET /v1/hoodie/instantstate/all": (
+        "`instantstatedirpath`: the instant states of Flink's writers, from the last listing"
+    ),
+    "POST /v1/hoodie/instantstate/refresh": "`instantstatedirpath`: list them again",
 }
 
 
@@ -163,7 +171,10 @@ def _routes() -> Iterator[str]:
     yield "### The view\n"
     yield _table(("route", "parameters", "method of `FileSystemView`", "hot"), view_routes) + "\n"
     yield "### Markers and the service itself\n"
-    yield _table(("route", "what"), ((f"`{route}`", what) for route, what in OTHER_ROUTES.items()))
+    yield _table(
+        ("route", "parameters, and what it does"),
+        ((f"`{route}`", what) for route, what in OTHER_ROUTES.items()),
+    )
 
 
 def main(arguments: Sequence[str]) -> int:
