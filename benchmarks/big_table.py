@@ -28,7 +28,8 @@ from timeline.meta_client import TableMetaClient
 from timeline.metadata.codec import encode
 from timeline.metadata.instant_metadata import NULL_COMMIT, CommitMetadata, WriteStat
 from timeline.storage.local import LocalStorage
-from timeline.table.config import TableConfig, write_table_config
+from timeline.table.config import TableConfig
+from timeline.table.config_file import write_table_config
 from timeline.table.partition_metadata import FILE_NAME, depth_of
 
 VERSION: Final = 6

@@ -20,7 +20,8 @@ from timeline.instant import COMMIT
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CommitMetadata, WriteStat
 from timeline.storage.local import LocalStorage
-from timeline.table.config import TableConfig, write_table_config
+from timeline.table.config import TableConfig
+from timeline.table.config_file import write_table_config
 from timeline.table.partition_metadata import write_partition_metadata
 
 INSTANTS = 20

@@ -22,7 +22,8 @@ from benchmarks.figures import NO_TARGET, Figure, Target
 from benchmarks.marker_load import MarkerLoad, Outcome, names
 from benchmarks.servers import Server
 from timeline.storage.local import LocalStorage
-from timeline.table.config import TableConfig, write_table_config
+from timeline.table.config import TableConfig
+from timeline.table.config_file import write_table_config
 
 CONNECTIONS: Final = (1, 8, 32, 150)
 RUN_S: Final = 8.0

@@ -26,7 +26,7 @@ from timeline.storage.base import Storage
 from timeline.storage.local_path import resolve
 from timeline.storage.open import open_storage
 from timeline.storage.table_id import TableId, is_relative
-from timeline.table.config import read_table_config
+from timeline.table.config_file import read_table_config
 
 Opener = Callable[[str, Mapping[str, Any] | None], Storage]
 

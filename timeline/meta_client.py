@@ -36,7 +36,7 @@ from timeline.instant import (
     State,
     completed_action,
 )
-from timeline.layout import TimelineLayout, layout_of
+from timeline.layout import TimelineLayout
 from timeline.metadata import codec
 from timeline.metadata.instant_metadata import (
     CleanMetadata,
@@ -48,7 +48,8 @@ from timeline.metadata.instant_metadata import (
 from timeline.metadata.written_files import CommitFiles, commit_files
 from timeline.storage.base import Storage
 from timeline.storage.read_limits import FileKind
-from timeline.table.config import TableConfig, read_table_config
+from timeline.table.config import TableConfig
+from timeline.table.config_file import read_table_config
 from timeline.timeline import Timeline
 
 _BASE_FILE: Final = re.compile(r"(?:.*/)?[^._/][^_/]*_[^_/]+_(\d{14,17})\.\w+", re.ASCII)
@@ -68,7 +69,7 @@ class TableMetaClient:
         """Make a client; ``cause`` is what all its calls are booked under."""
         self.storage = storage
         self.config = config
-        self.layout: TimelineLayout = layout_of(config)
+        self.layout = TimelineLayout.of(config)
         self._cause = cause
         self._reading = storage.for_cause(cause or "timeline")
         self._writing = storage.for_cause(cause or "commit")

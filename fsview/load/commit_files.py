@@ -72,7 +72,7 @@ def is_archived(client: TableMetaClient) -> bool:
     """
     # An archive is written before what it holds is deleted, so nothing escapes who looks here
     # after the timeline.
-    entries = client.storage.for_cause("bootstrap").list(client.layout.archive_folder)
+    entries = client.storage.for_cause("bootstrap").list(client.config.archive_folder)
     return any(not entry.is_dir for entry in entries)
 
 

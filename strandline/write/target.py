@@ -34,7 +34,8 @@ from timeline.errors import (
 from timeline.instant import RESTORE
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import Storage
-from timeline.table.config import CONFIG_PATH, TableConfig, read_table_config, write_table_config
+from timeline.table.config import CONFIG_PATH, TableConfig
+from timeline.table.config_file import read_table_config, write_table_config
 from timeline.table.property_name import (
     COMMIT_TIME,
     COPY_ON_WRITE,

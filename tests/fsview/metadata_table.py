@@ -25,11 +25,11 @@ from timeline.encoding.log_block import (
     TARGET_INSTANT_TIME,
 )
 from timeline.instant import CLEAN, COMMIT, COMPACTION, DELTA_COMMIT, Instant, State
-from timeline.layout import layout_of
+from timeline.layout import TimelineLayout
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.files_record import ALL_PARTITIONS, NOT_PARTITIONED, Files
 from timeline.metadata.instant_metadata import CleanerPlan
-from timeline.table.config import write_table_config
+from timeline.table.config_file import write_table_config
 from timeline.table.property_name import METADATA_PARTITIONS
 
 BEGINNING = "00000000000000010"
@@ -76,7 +76,7 @@ class MetadataTable:
         config = replace(table.meta.config, properties=properties)
         write_table_config(self.storage, config, create=False)
         table.meta = TableMetaClient.open(self.storage)
-        self.layout = layout_of(config)
+        self.layout = TimelineLayout.of(config)
         self.is_named = config.version >= 8
         self.base = self.merged = BEGINNING
         self.pending = ""

@@ -167,7 +167,7 @@ def test_an_archived_table_whose_logs_are_not_named_is_listed() -> None:
     storage = golden.GoldenStorage("mdt_mor_v6", 12)
     client, reasons = TableMetaClient.open(storage), []
     bootstrap = Bootstrap(reasons.append)
-    folder = client.layout.archive_folder
+    folder = client.config.archive_folder
     storage._add(golden.Entry(f"{folder}/.commits_.archive.1_1-0-1", 7, 0, is_dir=False))
     for _ in range(2):
         assert bootstrap.read(client, snapshot_of(client), 1000) is None

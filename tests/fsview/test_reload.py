@@ -9,7 +9,7 @@ from fsview.metrics import Metrics
 from fsview.table_view import TableView
 from tests.kit.small_table import SmallTable
 from timeline.errors import StorageUnavailableError, ViewBehindError
-from timeline.table.config import read_table_config, write_table_config
+from timeline.table.config_file import read_table_config, write_table_config
 
 
 def pin(view: LocalView) -> tuple[str, str]:

@@ -55,7 +55,7 @@ def cleaned(table: SmallTable) -> None:
 
 def archived(table: SmallTable) -> None:
     """Put a file into the archive."""
-    table.storage.create(f"{table.meta.layout.archive_folder}/anything", b"")
+    table.storage.create(f"{table.meta.config.archive_folder}/anything", b"")
 
 
 def delete_partition(table: SmallTable, partition: str, files: tuple[str, ...]) -> None:

@@ -30,7 +30,8 @@ from timeline.metadata.instant_metadata import (
     WriteStat,
 )
 from timeline.storage.base import Storage
-from timeline.table.config import TableConfig, write_table_config
+from timeline.table.config import TableConfig
+from timeline.table.config_file import write_table_config
 from timeline.table.partition_metadata import write_partition_metadata
 
 

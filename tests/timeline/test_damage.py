@@ -296,7 +296,7 @@ def test_properties_are_read_or_refused() -> None:
         with perhaps_refused("hoodie.properties|/memory/t", refused):
             client = TableMetaClient.open(storage)
             client.active_timeline()
-            assert client.layout.archive_folder
+            assert client.config.archive_folder
     assert len(refused) >= len(foreign)
 
 

@@ -3,13 +3,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timeline.instant import ACTIONS, Instant, State
-from timeline.layout import LayoutV1, LayoutV2, layout_of
+from timeline.layout import TimelineLayout
 from timeline.table.config import TableConfig
 
 T, C = "20261121080616345", "20261121080617000"
 MTIME = 1_795_248_377_500
 MTIME_TEXT = "20261121080617500"
-V1, V2 = LayoutV1("UTC"), LayoutV2("UTC")
+V1, V2 = TimelineLayout(1, "UTC", ".hoodie"), TimelineLayout(2, "UTC", ".hoodie/timeline")
 
 
 @pytest.mark.parametrize("layout", [V1, V2])
@@ -32,7 +32,7 @@ V1, V2 = LayoutV1("UTC"), LayoutV2("UTC")
         (f"{T}.schemacommit.inflight", "schemacommit", State.INFLIGHT),
     ],
 )
-def test_pending_names(layout: LayoutV1 | LayoutV2, name: str, action: str, state: State) -> None:
+def test_pending_names(layout: TimelineLayout, name: str, action: str, state: State) -> None:
     instant = layout.parse(name, MTIME)
     assert instant == Instant(T, action, state)
     assert instant.completion_time == (MTIME_TEXT if layout is V1 else None)
@@ -83,7 +83,7 @@ def test_a_completed_name_of_layout_1_in_layout_2_is_legacy() -> None:
         "٢٠٢٦.commit",
     ],
 )
-def test_other_files_are_no_instants(layout: LayoutV1 | LayoutV2, name: str) -> None:
+def test_other_files_are_no_instants(layout: TimelineLayout, name: str) -> None:
     assert layout.parse(name, MTIME) is None
 
 
@@ -121,7 +121,7 @@ def test_names_that_do_not_exist() -> None:
     st.sampled_from(State),
     st.sampled_from([V1, V2]),
 )
-def test_a_written_name_reads_back(action: str, state: State, layout: LayoutV1 | LayoutV2) -> None:
+def test_a_written_name_reads_back(action: str, state: State, layout: TimelineLayout) -> None:
     if (action, state) == ("savepoint", State.REQUESTED):
         return
     name = layout.file_name(Instant(T, action, state, C))
@@ -140,5 +140,5 @@ def test_a_written_name_reads_back(action: str, state: State, layout: LayoutV1 |
     ],
 )
 def test_folders(version: int, folder: str, archive: str) -> None:
-    layout = layout_of(TableConfig.create(name="t", version=version))
-    assert (layout.folder, layout.archive_folder) == (folder, archive)
+    config = TableConfig.create(name="t", version=version)
+    assert (TimelineLayout.of(config).folder, config.archive_folder) == (folder, archive)

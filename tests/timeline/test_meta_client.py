@@ -24,7 +24,8 @@ from timeline.metadata.instant_metadata import (
 )
 from timeline.storage.local import LocalStorage
 from timeline.storage.table_id import TableId
-from timeline.table.config import TableConfig, write_table_config
+from timeline.table.config import TableConfig
+from timeline.table.config_file import write_table_config
 
 T, C = "20261121080616345", "20261121080617000"
 STATS = {"p": (WriteStat(file_id="f", path="p/f_0-0-0_1.parquet", num_writes=1),)}

@@ -1,5 +1,5 @@
 """What a table is: ``hoodie.properties``, the names in it, and what makes a directory a partition.
 
-Files that are changed in place belong here, with the rule by which no crash loses them. No instant
-enters.
+Files that are changed in place belong here, with the rule by which no crash loses them. Instants
+never do.
 """

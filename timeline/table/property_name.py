@@ -42,6 +42,7 @@ BASE_FILE_FORMAT: Final = "hoodie.table.base.file.format"
 METADATA_PARTITIONS: Final = "hoodie.table.metadata.partitions"
 POPULATE_META_FIELDS: Final = "hoodie.populate.meta.fields"
 TIMELINE_PATH: Final = "hoodie.timeline.path"
+CHANGE_DATA: Final = "hoodie.table.cdc.enabled"
 HISTORY_PATH: Final = "hoodie.timeline.history.path"
 ARCHIVE_FOLDER: Final = "hoodie.archivelog.folder"
 
@@ -102,7 +103,7 @@ def new_properties(
         POPULATE_META_FIELDS: "true",
         "hoodie.datasource.write.drop.partition.columns": "false",
         "hoodie.partition.metafile.use.base.format": "false",
-        "hoodie.table.cdc.enabled": "false",
+        CHANGE_DATA: "false",
         **_properties_of_version(version, merge_mode, key_generator_type, ordering),
     }
 

@@ -32,7 +32,8 @@ from strandline.service.marker.pending_marker import Created, PendingMarker
 from timeline.clock import Clock
 from timeline.errors import AlreadyExistsError, StorageUnavailableError, TableNotFoundError
 from timeline.storage.base import Storage
-from timeline.table.config import BACKUP_PATH, CONFIG_PATH
+from timeline.table.config import CONFIG_PATH
+from timeline.table.config_file import BACKUP_PATH
 
 logger = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ from timeline.instant import CLEAN, COMMIT, DELTA_COMMIT, REPLACE_COMMIT
 from timeline.metadata import codec
 from timeline.metadata.instant_metadata import CleanMetadata, CommitMetadata, WriteStat
 from timeline.storage.base import Storage
-from timeline.table.config import write_table_config
+from timeline.table.config_file import write_table_config
 
 READ_IN_PART = {
     "archival_cow_v6": 5,

@@ -111,7 +111,7 @@ def _content(table: ModelTable, instant: Instant) -> bytes | None:
 
 
 def _write_history(table: ModelTable, instants: list[Instant]) -> None:
-    folder = table.meta.layout.archive_folder
+    folder = table.meta.config.archive_folder
     rows = []
     for instant in instants:
         plans = (_content(table, asked) for asked in _as_requested(table, instant))
@@ -156,7 +156,7 @@ _BODIES = {
 
 
 def _write_log(table: ModelTable, instants: list[Instant]) -> None:
-    folder = table.meta.layout.archive_folder
+    folder = table.meta.config.archive_folder
     records = [record for instant in instants for record in _records(table, instant)]
     number = _numbers(table.storage, folder, ".commits_.archive.") + 1
     path = f"{folder}/.commits_.archive.{number}_1-0-1"

@@ -18,7 +18,8 @@ from timeline.clock import TimeGenerator
 from timeline.instant import Instant, State
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import RollbackMetadata
-from timeline.table.config import TableConfig, write_table_config
+from timeline.table.config import TableConfig
+from timeline.table.config_file import write_table_config
 from timeline.table.partition_metadata import write_partition_metadata
 
 SLOTS = 3

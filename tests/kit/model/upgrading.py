@@ -11,10 +11,11 @@ from dataclasses import replace
 from tests.kit.model import services, writes
 from tests.kit.model.table import ModelTable
 from timeline.instant import CLUSTERING, REPLACE_COMMIT, WRITE_ACTIONS, Instant
-from timeline.layout import layout_of
+from timeline.layout import TimelineLayout
 from timeline.meta_client import TableMetaClient
 from timeline.metadata import codec
-from timeline.table.config import TableConfig, write_table_config
+from timeline.table.config import TableConfig
+from timeline.table.config_file import write_table_config
 
 
 def may_move(table: ModelTable, version: int) -> bool:
@@ -22,7 +23,7 @@ def may_move(table: ModelTable, version: int) -> bool:
     begins, and without savepoints."""
     if table.writes or table.under_way is not None or version == table.meta.config.version:
         return False
-    archive = f"{table.meta.layout.archive_folder}/"
+    archive = f"{table.meta.config.archive_folder}/"
     archived = any(path.startswith(archive) for path in table.storage.files)
     return not _moves_layout(table, version) or not (archived or table.saved)
 
@@ -58,7 +59,7 @@ def _compact_all(table: ModelTable) -> None:
 def _move_layout(table: ModelTable, version: int) -> None:
     """Give every instant the name and content of the other layout, then write the properties."""
     before, config = table.meta.layout, table.config(version)
-    after = layout_of(config)
+    after = TimelineLayout.of(config)
     clusterings = {w.time for w in table.done.values() if w.operation == "CLUSTER"}
     found = table.storage.files
     for path in [path for path in found if path.rpartition("/")[0] == before.folder]:

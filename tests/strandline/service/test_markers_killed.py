@@ -13,7 +13,8 @@ import pytest
 from tests.kit.live_service import HttpClient
 from tests.kit.serve_process import ServeProcess
 from timeline.storage.local import LocalStorage
-from timeline.table.config import TableConfig, write_table_config
+from timeline.table.config import TableConfig
+from timeline.table.config_file import write_table_config
 
 INSTANT = "20261121090000000"
 MARKERS = "/v1/hoodie/marker"

@@ -24,7 +24,7 @@ from timeline.instant import Instant, State
 from timeline.metadata.codec import encode
 from timeline.metadata.instant_metadata import CleanerPlan, CleanMetadata, CommitMetadata
 from timeline.storage.local import LocalStorage
-from timeline.table.config import read_table_config
+from timeline.table.config_file import read_table_config
 
 HISTORY = ".hoodie/timeline/history"
 SCHEMA = pa.schema(

@@ -21,7 +21,7 @@ from timeline.storage.base import Storage
 from timeline.storage.fsspec_storage import FsspecStorage
 from timeline.storage.local import LocalStorage
 from timeline.storage.read_limits import FileKind, ReadLimits
-from timeline.table.config import read_table_config
+from timeline.table.config_file import read_table_config
 from timeline.table.partition_metadata import read_partition_metadata
 
 LIMITS = ReadLimits(10, 20, 30, 40, 50)

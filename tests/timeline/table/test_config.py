@@ -18,13 +18,8 @@ from timeline.errors import (
 )
 from timeline.storage.base import Storage
 from timeline.storage.local import LocalStorage
-from timeline.table.config import (
-    BACKUP_PATH,
-    CONFIG_PATH,
-    TableConfig,
-    read_table_config,
-    write_table_config,
-)
+from timeline.table.config import CONFIG_PATH, TableConfig
+from timeline.table.config_file import BACKUP_PATH, read_table_config, write_table_config
 
 COMMON = {
     "hoodie.table.name": "trips",

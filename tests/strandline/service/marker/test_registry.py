@@ -37,7 +37,8 @@ from timeline.storage.base import Storage
 from timeline.storage.fsspec_storage import FsspecStorage
 from timeline.storage.local import LocalStorage
 from timeline.storage.table_id import TableId
-from timeline.table.config import CONFIG_PATH, TableConfig, write_table_config
+from timeline.table.config import CONFIG_PATH, TableConfig
+from timeline.table.config_file import write_table_config
 
 INSTANT = "20261121090000000"
 OLDER = "20261121080000000"

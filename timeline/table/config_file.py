@@ -1,0 +1,137 @@
+"""The file ``hoodie.properties``: reading it, and changing it so that no crash loses it.
+
+The file is replaced as a whole. During a change ``hoodie.properties.backup`` holds the old content;
+readers use it if the file is missing or invalid, and the next writer restores the file from it.
+
+Source: Hudi 1.2.0 ``HoodieTableConfig``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from timeline.errors import (
+    AlreadyExistsError,
+    ConcurrentWriteError,
+    CorruptMetadataError,
+    PathNotFoundError,
+    TableNotFoundError,
+    UnsupportedTableError,
+)
+from timeline.storage.base import Storage
+from timeline.storage.read_limits import FileKind
+from timeline.table.config import CONFIG_PATH, META_FOLDER, TableConfig
+from timeline.table.property_name import (
+    COPY_ON_WRITE,
+    LAYOUT_VERSION,
+    MERGE_ON_READ,
+    VERSION,
+    VERSIONS,
+    listed,
+)
+
+BACKUP_PATH: Final = f"{CONFIG_PATH}.backup"
+
+
+def read_table_config(storage: Storage) -> TableConfig:
+    """Read a table's properties, from the backup if the file itself is missing or invalid.
+
+    Raises:
+        TableNotFoundError: Neither file exists.
+        CorruptMetadataError: Neither file is valid, or a folder in it lies outside the table.
+        UnsupportedTableError: The table's version, layout or type isn't supported.
+
+    Cost: one read; two if the file is missing or invalid.
+    """
+    return _supported(_newest_valid(storage), storage.base_path)
+
+
+def write_table_config(storage: Storage, config: TableConfig, *, create: bool) -> None:
+    """Write a table's properties.
+
+    Args:
+        storage: The table's storage.
+        config: What to write.
+        create: Whether this makes a new table; else it changes an existing one.
+
+    Raises:
+        AlreadyExistsError: The table to be created exists.
+        TableNotFoundError: The table to be changed doesn't exist.
+        ConcurrentWriteError: Another writer is changing the properties.
+        CorruptMetadataError: The file doesn't read back as written.
+    """
+    _supported(config, storage.base_path)
+    if create:
+        storage.create(CONFIG_PATH, config.to_bytes())
+        for folder in (config.timeline_folder, config.archive_folder, f"{META_FOLDER}/.temp"):
+            storage.make_dir(folder)
+        return
+    _recover(storage)
+    old = read_table_config(storage)
+    try:
+        # Java's readers fall back to the backup when they meet half a file. This file is replaced
+        # atomically; the exclusive create of the backup keeps a second writer out.
+        storage.create(BACKUP_PATH, old.to_bytes())
+    except AlreadyExistsError as exc:
+        raise ConcurrentWriteError(
+            f"{BACKUP_PATH} of {storage.base_path} exists: another writer is at the properties"
+        ) from exc
+    data = config.to_bytes()
+    storage.replace(CONFIG_PATH, data)
+    if storage.read(CONFIG_PATH, FileKind.PROPERTIES) != data:
+        raise CorruptMetadataError(f"{CONFIG_PATH} of {storage.base_path} is not what was written")
+    storage.delete(BACKUP_PATH)
+
+
+def _newest_valid(storage: Storage) -> TableConfig:
+    failure: CorruptMetadataError | None = None
+    for path in (CONFIG_PATH, BACKUP_PATH):
+        try:
+            return TableConfig.parse(storage.read(path, FileKind.PROPERTIES), path)
+        except PathNotFoundError:
+            continue
+        except CorruptMetadataError as exc:
+            failure = failure or exc
+    if failure is not None:
+        raise CorruptMetadataError(
+            f"{storage.base_path}: {failure.message}", hint="and there is no valid backup beside it"
+        ) from failure
+    raise TableNotFoundError(f"no table at {storage.base_path}: it has no {CONFIG_PATH}")
+
+
+def _supported(config: TableConfig, base_path: str) -> TableConfig:
+    for key in (VERSION, LAYOUT_VERSION):
+        if key not in config.properties:
+            raise UnsupportedTableError(f"{CONFIG_PATH} of {base_path} has no {key}")
+    version, layout = config.version, config.layout_version
+    if version not in VERSIONS:
+        raise UnsupportedTableError(
+            f"table {base_path} has version {version}; supported: {listed(VERSIONS)}"
+        )
+    supported_layout = 1 if version < 8 else 2
+    if layout != supported_layout:
+        raise UnsupportedTableError(
+            f"table {base_path} of version {version} has timeline layout {layout};"
+            f" supported: {supported_layout}"
+        )
+    if config.table_type not in (COPY_ON_WRITE, MERGE_ON_READ):
+        raise UnsupportedTableError(
+            f"table {base_path} has type {config.table_type!r};"
+            f" supported: {COPY_ON_WRITE}, {MERGE_ON_READ}"
+        )
+    _ = config.archive_folder  # raises if it or the timeline's folder lies outside the table
+    return config
+
+
+def _recover(storage: Storage) -> None:
+    """Finish or undo a change whose writer died midway."""
+    try:
+        backup = storage.read(BACKUP_PATH, FileKind.PROPERTIES)
+    except PathNotFoundError:
+        return
+    try:
+        TableConfig.parse(storage.read(CONFIG_PATH, FileKind.PROPERTIES))
+    except (PathNotFoundError, CorruptMetadataError):
+        TableConfig.parse(backup, BACKUP_PATH)  # raises: then neither can be trusted
+        storage.replace(CONFIG_PATH, backup)
+    storage.delete(BACKUP_PATH)
