@@ -1,7 +1,7 @@
-"""``PackedFiles``: some files of a partition, packed; and what such files do to its groups.
+"""``PackedFiles``: some files of a partition, packed; and how such files change its groups.
 
-What an instant did to a partition is kept so, and put behind what the partition has
-(``fsview.files.partition``), as most of it is never asked for one by one.
+The files that an instant added are kept in this form and appended to a partition as they are
+(``fsview.files.partition``), as most of them are never asked for one by one.
 """
 
 from __future__ import annotations
@@ -10,27 +10,24 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from fsview.files.group import are_behind, is_removing, without_removed
+from fsview.files.packed_id import id_end, pack_id, unpack_id
 from fsview.files.row import (
     REMOVED_SIZE,
     UNKNOWN_SIZE,
     DataFile,
     RowOrder,
-    are_behind,
-    id_end,
-    pack_id,
     pack_plain,
     pack_removed,
     pack_row,
-    removes,
     row_order,
-    rows_left,
     unpack_rows,
 )
 from fsview.model.file_name import parse_data_file
 
 Changes = tuple[tuple[str, bytes], ...]
-"""File ids, in order, with what one change does to each group, packed as a group: its id, rows that
-take files away, rows that come, each in their order."""
+"""(file id, change of its group), in order of file id. A change is packed like a group: the id,
+removed rows, then added rows in row order."""
 
 _Found = dict[str, list[tuple[RowOrder, bytes]]]
 
@@ -41,8 +38,8 @@ class PackedFiles:
 
     Attributes:
         partition: Path under the base path.
-        groups: File ids, in order, with their groups: packed id and rows (``fsview.files.row``).
-        count: How many files they are.
+        groups: (file id, packed group), in order of file id.
+        count: Number of files.
         has_ghosts: Whether some row is a ghost.
     """
 
@@ -66,16 +63,15 @@ class PackedFiles:
     def named(
         cls, partition: str, named: Iterable[tuple[str, int, int]], extensions: Collection[str]
     ) -> PackedFiles:
-        """Pack the files of some names that are data files.
+        """Pack those files of some names that are data files.
+
+        The result is that of ``of`` for what ``parse_data_file`` reads, but faster.
 
         Args:
-            partition: Where they lie.
-            named: Name, bytes, modification time in ms since the epoch or 0; of several with one
+            partition: Partition of all of them.
+            named: (name, bytes, modification time in ms since the epoch or 0); of several with one
                 name the last counts.
             extensions: Of the table's base files, with their dots.
-
-        Returns:
-            What ``of`` makes of what ``parse_data_file`` reads, sooner.
         """
         found: _Found = {}
         has_ghosts = False
@@ -92,40 +88,40 @@ class PackedFiles:
         return cls(partition, *_in_order(found), has_ghosts)
 
     def __iter__(self) -> Iterator[DataFile]:
-        """Yield the files."""
+        """Yield the files in order."""
         for file_id, group in self.groups:
             yield from unpack_rows(self.partition, file_id, group, id_end(group), len(group))
 
     def __len__(self) -> int:
-        """Return how many files there are."""
+        """Return the number of files."""
         return self.count
 
     def __bool__(self) -> bool:
         """Whether there are any."""
         return bool(self.groups)
 
-    def but_for(self, removed: Collection[str]) -> Changes:
-        """Return the change that puts these files and takes those of some names away.
+    def change_with(self, removed: Collection[str]) -> Changes:
+        """Return the change that adds these files and removes those of some names.
 
-        A name that is put and taken away is taken away; one that no data file has is left out.
+        A name that is both added and removed is removed; names that no data file has are left out.
         """
         if not removed:
             return self.groups
         changes = dict(self.groups)
-        gone: dict[str, dict[str, bytes]] = {}
+        rows_of: dict[str, dict[str, bytes]] = {}
         for name in sorted(removed):
             packed = pack_removed(name)
             if packed is not None:
-                gone.setdefault(packed[0], {})[name] = packed[1]
-        for file_id, names in gone.items():
-            put = changes.get(file_id) or pack_id(file_id)
-            start = id_end(put)
+                rows_of.setdefault(packed[0], {})[name] = packed[1]
+        for file_id, rows in rows_of.items():
+            added = changes.get(file_id) or pack_id(file_id)
+            start = id_end(added)
             left = (
                 pack_row(file)
-                for file in unpack_rows(self.partition, file_id, put, start, len(put))
-                if file.name not in names
+                for file in unpack_rows(self.partition, file_id, added, start, len(added))
+                if file.name not in rows
             )
-            changes[file_id] = b"".join((put[:start], *names.values(), *left))
+            changes[file_id] = b"".join((added[:start], *rows.values(), *left))
         return tuple(sorted(changes.items()))
 
 
@@ -137,7 +133,7 @@ def _packed(file: DataFile) -> tuple[str, RowOrder, bytes]:
 
 
 def _in_order(found: _Found) -> tuple[Changes, int]:
-    """Return file ids with packed groups, and how many files; of one name the last counts."""
+    """Return the groups in order and their number of files; of one name the last counts."""
     groups, count = [], 0
     for file_id, files in sorted(found.items()):
         if len(files) == 1:
@@ -145,57 +141,55 @@ def _in_order(found: _Found) -> tuple[Changes, int]:
             count += 1
         else:
             of_name = dict(files)
-            groups.append((file_id, _in_one(of_name)))
+            groups.append((file_id, _one_group(of_name)))
             count += len(of_name)
     return tuple(groups), count
 
 
-def _in_one(files: Mapping[RowOrder, bytes]) -> bytes:
-    """Return one packed group of several of one file each."""
+def _one_group(files: Mapping[RowOrder, bytes]) -> bytes:
+    """Join packed groups of one file each, all of one file id."""
     first, *others = [group for _, group in sorted(files.items())]
     start = id_end(first)
     return b"".join((first, *(group[start:] for group in others)))
 
 
-def changed_group(partition: str, file_id: str, group: bytes | None, change: bytes) -> bytes | None:
+def changed_group(group: bytes | None, change: bytes) -> bytes | None:
     """Return a group after a change.
 
-    A file replaces one of the same name, but a modification time that is known is kept when the new
-    record (made from metadata) has none and the same size; a ghost never replaces a record.
+    A file replaces one of the same name, except that a known modification time is kept if the new
+    record (made from metadata) has none and the same size, and that a ghost never replaces a record
+    with a size.
 
     Args:
-        partition: Where it lies.
-        file_id: Its id.
-        group: Packed; ``None`` for one that isn't there.
-        change: Of that group; see ``Changes``.
+        group: The packed group; ``None`` for a new one.
+        change: A change of that group; see ``Changes``.
 
     Returns:
-        The packed group; ``None`` when no file is left.
+        The packed group; ``None`` if no file is left.
     """
     start = id_end(change)
     if group is None:
-        if not removes(change, start):
+        if not is_removing(change, start):
             return change
         group = change[:start]
     elif are_behind(change, group, start):
         return group + change[start:]
     else:
-        left = rows_left(group, change, start)
+        left = without_removed(group, change, start)
         if left is not None:
             return left or None
-    return _repacked(partition, file_id, group, change, start)
+    return _repacked(group, change, start)
 
 
-def _repacked(
-    partition: str, file_id: str, group: bytes, change: bytes, start: int
-) -> bytes | None:
-    """Do what ``changed_group`` does, whatever changes: from all files of the group."""
-    files = {f.name: f for f in unpack_rows(partition, file_id, group, start, len(group))}
-    for file in unpack_rows(partition, file_id, change, start, len(change)):
+def _repacked(group: bytes, change: bytes, start: int) -> bytes | None:
+    """Return what ``changed_group`` does, for any change, by unpacking the whole group."""
+    file_id, _ = unpack_id(change, 0)
+    files = {f.name: f for f in unpack_rows("", file_id, group, start, len(group))}
+    for file in unpack_rows("", file_id, change, start, len(change)):
         old = files.get(file.name)
         if file.size == REMOVED_SIZE:
             files.pop(file.name, None)
-        elif _says_more(file, old):
+        elif _is_better(file, old):
             files[file.name] = file
     if not files:
         return None
@@ -203,8 +197,8 @@ def _repacked(
     return group[:start] + b"".join(map(pack_row, in_order))
 
 
-def _says_more(new: DataFile, old: DataFile | None) -> bool:
-    """Whether a record of a file is better than the one that is there."""
+def _is_better(new: DataFile, old: DataFile | None) -> bool:
+    """Whether a file's new record replaces its old one; see ``changed_group``."""
     if old is None or old.size == UNKNOWN_SIZE:
         return True
     return new.size != UNKNOWN_SIZE and (new.mtime_ms != 0 or new.size != old.size)

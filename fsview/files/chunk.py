@@ -1,7 +1,7 @@
-"""``Chunk``: bytes that never change, wherever they lie.
+"""``Chunk``: immutable bytes, in memory or in a store.
 
-A chunk is made from bytes and *moved* to a store once it is part of a snapshot. Whoever holds it
-doesn't notice: versions of partitions share chunks, and are values whatever keeps them.
+A chunk is made from bytes and moved to a store once it is part of a published snapshot, without
+its holders noticing: versions of partitions share chunks, and stay values wherever these are kept.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from fsview.store.base import Handle, StoredChunk
 
 
 class Chunk:
-    """Some packed bytes; equal to others with the same content."""
+    """Some packed bytes, equal to others with the same content."""
 
     __slots__ = ("_at",)
 
@@ -21,25 +21,25 @@ class Chunk:
         """Return the bytes.
 
         Raises:
-            StoreError: They can't be read back.
+            StoreError: The store can't read them back.
         """
         at = self._at
         return at if isinstance(at, bytes) else at.read()
 
     @property
     def size(self) -> int:
-        """How many bytes."""
+        """Number of bytes."""
         at = self._at
         return len(at) if isinstance(at, bytes) else at.size
 
     @property
     def handle(self) -> Handle | None:
-        """The handle in the store; ``None`` before it was moved there."""
+        """Handle in the store; ``None`` before the chunk was moved there."""
         at = self._at
         return None if isinstance(at, bytes) else at.handle
 
     def move(self, stored: StoredChunk) -> None:
-        """Take it that a store keeps these bytes from now on."""
+        """Let go of the bytes, which a store keeps from now on."""
         self._at = stored
 
     def __eq__(self, other: object) -> bool:

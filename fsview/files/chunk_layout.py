@@ -1,8 +1,7 @@
-"""The bytes of a chunk or run: some groups of a partition, in order of their file ids (as text).
+"""The bytes of a chunk or run: some groups of a partition, in order of file id (as text).
 
-Chunk, big-endian: number of groups u16, one u32 offset for each group, then the groups; a group is
-its packed id and its rows (``fsview.files.row``) in the order of instant, base before log, version,
-token.
+Layout, big-endian: number of groups u16, one u32 offset for each group, then the groups. A group is
+its packed id (``fsview.files.packed_id``) and its rows (``fsview.files.row``) in row order.
 """
 
 from __future__ import annotations
@@ -14,29 +13,32 @@ from struct import Struct, pack, unpack_from
 from typing import Final
 
 from fsview.files.chunk import Chunk
-from fsview.files.row import unpack_id
+from fsview.files.packed_id import unpack_id
 
 CHUNK_BYTES: Final = 8192
-"""A chunk is cut before the group that would take it beyond this, so a larger group has its own."""
+"""Size at which groups are cut into chunks; only a group larger than this makes a larger chunk."""
 
 _SEARCHED: Final = 4 * CHUNK_BYTES
-"""In a larger chunk, of one group of very many files, groups are found by halving."""
+"""Largest chunk that is searched for the bytes of an id; others are searched by bisection."""
 
 _COUNT: Final = Struct(">H")
 _OFFSET: Final = Struct(">I")
 NO_GROUPS: Final = _COUNT.pack(0)
-"""The chunk of no groups, to put some into; it is never kept."""
+"""A chunk without groups, to merge changes into; it is never kept."""
 
 Groups = tuple[bytes, list[tuple[int, int]]]
-"""Packed groups, anywhere in some bytes, and in order where each starts and ends there."""
+"""Some bytes, and the (start, end) offsets in them of packed groups, in order of file id."""
 
 
 def cut(starts: list[int], groups: bytes) -> tuple[tuple[Chunk, ...], tuple[str, ...]]:
-    """Return the chunks of packed groups, and the first id of each.
+    """Cut packed groups into chunks of nearly even size.
 
     Args:
-        starts: Where each group starts, counted from anywhere.
-        groups: All of them, in order.
+        starts: Offset of each group, relative to any origin.
+        groups: All groups, in order, without gaps.
+
+    Returns:
+        The chunks, and the first file id of each.
     """
     if not starts:
         return (), ()
@@ -51,22 +53,22 @@ def cut(starts: list[int], groups: bytes) -> tuple[tuple[Chunk, ...], tuple[str,
 
 
 def joined(starts: list[int], groups: bytes) -> bytes:
-    """Return the one chunk of packed groups, as ``cut`` takes them, whatever its size."""
+    """Return packed groups, given as to ``cut``, as one chunk of any size."""
     if not starts:
         return NO_GROUPS
-    moved = _COUNT.size + _OFFSET.size * len(starts) - starts[0]
-    offsets = [start + moved for start in starts] if moved else starts
+    shift = _COUNT.size + _OFFSET.size * len(starts) - starts[0]
+    offsets = [start + shift for start in starts] if shift else starts
     return pack(f">H{len(offsets)}I", len(offsets), *offsets) + groups
 
 
 def _parts(starts: list[int], groups: bytes) -> Iterator[tuple[list[int], bytes]]:
-    """Yield the groups of each chunk; see ``cut``."""
+    """Yield the groups of each chunk, in the form that ``cut`` takes."""
     first, end = starts[0], starts[0] + len(groups)
     bounds = [start - first + _OFFSET.size * place for place, start in enumerate((*starts, end))]
     pieces = -(-bounds[-1] // CHUNK_BYTES)
 
     def chunk_number(place: int) -> int:
-        # Cutting by even shares leaves no small last chunk behind.
+        # Even shares: filling each chunk up would leave a small one at the end.
         return (bounds[place] + bounds[place + 1]) // 2 * pieces // bounds[-1]
 
     for _, members in groupby(range(len(starts)), chunk_number):
@@ -77,33 +79,27 @@ def _parts(starts: list[int], groups: bytes) -> Iterator[tuple[list[int], bytes]
 
 
 def patched(chunk: bytes, changed: list[tuple[int, bool, bytes | None]]) -> Groups:
-    """Return the groups of a chunk, some made, changed or taken away.
+    """Return the groups of a chunk, with some added, replaced or removed.
 
     Args:
         chunk: The chunk.
-        changed: In order: place of the group, or of the one that it comes before; whether it is
-            there; what it is from now on, ``None`` where it is taken away.
+        changed: In order of index: index of the group, or of the group before which it is added;
+            whether it exists; its new content, ``None`` to remove it.
     """
     bounds = group_bounds(chunk)
     parts, size = [chunk], len(chunk)
-    for place, is_there, new in reversed(changed):  # from behind, so that earlier places stay
+    for index, exists, new in reversed(changed):  # in reverse, so that earlier indexes stay valid
         if new is None:
-            bounds[place : place + is_there] = []
+            bounds[index : index + exists] = []
         else:
-            bounds[place : place + is_there] = [(size, size + len(new))]
+            bounds[index : index + exists] = [(size, size + len(new))]
             parts.append(new)
             size += len(new)
     return b"".join(parts), bounds
 
 
-def in_a_row(groups: Groups) -> tuple[list[int], bytes]:
-    """Return some groups as ``cut`` takes them."""
-    data, bounds = groups
-    return laid_out(data[start:end] for start, end in bounds)
-
-
 def laid_out(groups: Iterable[bytes]) -> tuple[list[int], bytes]:
-    """Return packed groups as ``cut`` takes them."""
+    """Concatenate packed groups, in order, to the arguments of ``cut``."""
     found = list(groups)
     starts = list(accumulate(map(len, found), initial=0))
     starts.pop()
@@ -111,44 +107,46 @@ def laid_out(groups: Iterable[bytes]) -> tuple[list[int], bytes]:
 
 
 def group_bounds(chunk: bytes) -> list[tuple[int, int]]:
-    """Return where each group of a chunk starts and ends."""
+    """Return the (start, end) offsets of each group in a chunk."""
     return list(pairwise((*_offsets(chunk), len(chunk))))
 
 
 def _offsets(chunk: bytes) -> tuple[int, ...]:
-    """Return where each group of a chunk starts."""
+    """Return the start of each group in a chunk."""
     (count,) = _COUNT.unpack_from(chunk)
     return unpack_from(f">{count}I", chunk, _COUNT.size)
 
 
-def places(chunk: bytes, wanted: Iterable[tuple[str, bytes]]) -> Iterator[tuple[int, bytes | None]]:
-    """Yield the place of each group, or of the one behind it, and the group.
+def locate(chunk: bytes, wanted: Iterable[tuple[str, bytes]]) -> Iterator[tuple[int, bytes | None]]:
+    """Yield the index of each wanted group and the group.
+
+    For a group that the chunk doesn't have: the index before which it belongs, and ``None``.
 
     Args:
         chunk: The chunk.
-        wanted: File ids, in order, and the same packed.
+        wanted: (file id, packed id), in order of file id.
     """
     offsets = _offsets(chunk)
     bounds = (*offsets, len(chunk))
     start = bounds[0]
     is_small = len(chunk) <= _SEARCHED
     for file_id, packed in wanted:
-        found = chunk.find(packed, start) if is_small else -1  # sooner than by halving
+        found = chunk.find(packed, start) if is_small else -1  # faster than bisection
         while found >= 0:
-            place = bisect_right(offsets, found) - 1
-            if offsets[place] == found:
+            index = bisect_right(offsets, found) - 1
+            if offsets[index] == found:
                 start = found
-                yield place, chunk[found : bounds[place + 1]]
+                yield index, chunk[found : bounds[index + 1]]
                 break
-            found = chunk.find(packed, found + 1)  # those were rows that look alike
+            found = chunk.find(packed, found + 1)  # the bytes were part of some group's rows
         else:
-            place = bisect_left(offsets, file_id, key=lambda at: unpack_id(chunk, at)[0])
-            is_there = chunk.startswith(packed, bounds[place])
-            yield place, chunk[bounds[place] : bounds[place + 1]] if is_there else None
+            index = bisect_left(offsets, file_id, key=lambda at: unpack_id(chunk, at)[0])
+            exists = chunk.startswith(packed, bounds[index])
+            yield index, chunk[bounds[index] : bounds[index + 1]] if exists else None
 
 
 def find(chunk: bytes, file_id: str) -> tuple[int, int] | None:
-    """Return where a group starts and ends in a chunk, by halving."""
+    """Return the (start, end) offsets of a group in a chunk by bisection, ``None`` if absent."""
     (count,) = _COUNT.unpack_from(chunk)
     low, high = 0, count
     while low < high:

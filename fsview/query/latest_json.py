@@ -16,8 +16,10 @@ from functools import lru_cache
 from typing import Any, Final
 
 from fsview.files.chunk_layout import Groups
-from fsview.files.partition import PartitionVersion, alone
-from fsview.files.row import BASE_BYTES, HEAD_BYTES, base_tail, is_plain, read_head, unpack_id
+from fsview.files.group import base_tail, is_plain, read_head
+from fsview.files.packed_id import unpack_id
+from fsview.files.partition import PartitionVersion
+from fsview.files.row import BASE_BYTES, HEAD_BYTES
 from fsview.model.file_group import BaseFile, FileSlice
 from fsview.query import queries as query
 from fsview.snapshot.snapshot import Snapshot
@@ -234,7 +236,7 @@ class _Reader:
         """Ask the query itself about one group; return false where only plain ones are wanted."""
         if self._plain_only:
             return False
-        group = alone(self._partition, file_id, body)
+        group = PartitionVersion.of_group(self._partition, body)
         items = self._newest.asked(self._snapshot, group, **self._arguments)
         if items:
             self._said += (",", self._newest.encode(items, self._paths)[1:-1].decode())
