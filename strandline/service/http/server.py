@@ -138,7 +138,7 @@ class ServiceServer:
             self.parts.refusals,
         )
         self.parts.connections = reception.status
-        self.parts.threads = lambda: wsgi.threads.status(loop.time())
+        self.parts.threads = wsgi.threads.status
         listener = (
             await loop.create_server(protocol_for(reception), sock=self._listener, backlog=BACKLOG)
             if self._tls is None

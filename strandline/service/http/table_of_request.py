@@ -22,7 +22,7 @@ from strandline.service.http.paths import (
     STATES_DIRECTORY,
 )
 from strandline.service.http.query_text import REMEMBERED_BYTES
-from strandline.service.http.request_threads import NO_TABLE
+from strandline.service.table_threads import NO_TABLE
 from timeline.storage.table_id import canonical_base_path
 from timeline.table.config import META_FOLDER
 

@@ -5,7 +5,7 @@ what it needs and comes back finished, and a thread that outlives the service ha
 to. (``a2wsgi``, which streams all, takes three hand-overs more.) An answer whose length isn't known
 comes in parts: the loop takes each from a thread and sends it before it asks for the next. Bodies
 of requests aren't read: all parameters are in the query. Who gets a thread when they are scarce is
-decided by tables (``strandline.service.http.request_threads``).
+decided by tables (``strandline.service.table_threads``).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import Any
 from strandline.service.http.authorization import NOTHING
 from strandline.service.http.exchange import WHY
 from strandline.service.http.reply import Reply
-from strandline.service.http.request_threads import ThreadShares
 from strandline.service.http.table_of_request import table_of
+from strandline.service.table_threads import TableThreads
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class WsgiBridge:
 
     def __init__(self, app: WsgiApp, threads: int) -> None:
         self._app = app
-        self.threads = ThreadShares(threads)
+        self.threads = TableThreads("requests", threads)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""

@@ -19,7 +19,6 @@ from functools import partial
 from typing import Final, Protocol
 
 from strandline.service.marker.conflict_options import ConflictOptions
-from strandline.service.marker.table_threads import TableThreads
 from timeline.clock import Clock
 from timeline.errors import StrandlineError
 from timeline.storage.table_id import TableId
@@ -46,7 +45,7 @@ class Pool(Protocol):
     def submit(self, table: TableId, work: Callable[[], None], /) -> object:
         """Run a look, soon; ``RuntimeError``: there is no thread for it."""
 
-    def shutdown(self, *, finish: bool) -> None:
+    def close(self) -> None:
         """Start nothing new."""
 
 
@@ -86,17 +85,17 @@ class ConflictWatch:
 class ConflictDetector:
     """All watches of a service; its lock guards the set of them and when each is due."""
 
-    def __init__(self, options: ConflictOptions, clock: Clock, *, pool: Pool | None = None) -> None:
+    def __init__(self, options: ConflictOptions, clock: Clock, *, pool: Pool) -> None:
         """Make a detector that looks only when ``run_due`` is called, until it is started.
 
         Args:
             options: When to look.
             clock: To time by.
-            pool: Runs the looks; ``None``: threads of its own.
+            pool: Runs the looks; closed by ``close``.
         """
         self.options = options
         self._clock = clock
-        self._pool = pool or TableThreads("conflicts")
+        self._pool = pool
         self._lock = threading.Lock()
         self._watches: set[ConflictWatch] = set()
         self._found = 0
@@ -128,7 +127,7 @@ class ConflictDetector:
         self._wake.set()
         if self._thread is not None:
             self._thread.join(JOIN_S)
-        self._pool.shutdown(finish=False)
+        self._pool.close()
 
     def wake(self) -> None:
         """Have another look at what is due."""

@@ -26,7 +26,7 @@ from strandline.service.marker.directory import MarkerDirectory
 from strandline.service.marker.file import directory_path, split_directory
 from strandline.service.marker.name import check_name
 from strandline.service.marker.pending_marker import Created
-from strandline.service.marker.table_threads import TableThreads
+from strandline.service.table_threads import TableThreads
 from timeline.clock import Clock, SystemClock
 from timeline.errors import RootNotAllowedError, StorageUnavailableError
 from timeline.storage.base import Storage
@@ -39,6 +39,12 @@ SPELLED_CHARACTERS: Final = 1 << 20
 IDLE_S: Final = 3600.0
 END_S: Final = 0.3
 """How long the end waits for what is being written; nobody waits for an answer any more."""
+
+OF_A_TABLE: Final = 8
+THREADS: Final = 16 * OF_A_TABLE
+"""As many tables may hang before another gets fewer threads than a table may have."""
+QUEUED: Final = 1000
+"""Flushes, or directories to find, of one table that may wait for a thread."""
 
 TableOf = Callable[[str], tuple[TableId, Storage]]
 """From a base path to the table's id and storage; refuses what the service may not serve."""
@@ -94,9 +100,11 @@ class MarkerService:
         self._table_of = table_of
         self._clock = clock or SystemClock()
         self._conflicts = conflicts or ConflictOptions()
-        self._detector = detector or ConflictDetector(self._conflicts, self._clock)
-        self._flushers = TableThreads("markers")
-        self._finders = TableThreads("marker-directories")
+        self._detector = detector or ConflictDetector(
+            self._conflicts, self._clock, pool=_threads("conflicts")
+        )
+        self._flushers = _threads("markers")
+        self._finders = _threads("marker-directories")
         self._lock = threading.Lock()
         self._directories: dict[_Place, _Known] = {}
         self._spelled: dict[str, _Known] = {}
@@ -189,8 +197,8 @@ class MarkerService:
     def close(self) -> None:
         """Finish what is queued, but for what hangs in storage: that ends with the process."""
         self._detector.close()
-        self._finders.shutdown(finish=False)
-        finish = partial(self._flushers.shutdown, finish=True)
+        self._finders.close()
+        finish = partial(self._flushers.close, finish=True)
         ending = threading.Thread(target=finish, name="markers-end", daemon=True)
         ending.start()
         ending.join(END_S)
@@ -253,6 +261,10 @@ class MarkerService:
         if gone:
             self._directories = {p: k for p, k in self._directories.items() if id(k) not in gone}
             self._spelled = {s: k for s, k in self._spelled.items() if id(k) not in gone}
+
+
+def _threads(name: str) -> TableThreads:
+    return TableThreads(name, THREADS, of_a_table=OF_A_TABLE, queued=QUEUED)
 
 
 def _refuse_links(instant: str) -> Callable[[str], str | None]:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from fsview.table_view import TableView
-from strandline.service.http.request_threads import FIRST
 from strandline.service.http.server import ServiceServer
+from strandline.service.table_threads import FIRST
 from tests.kit.live_service import TOKEN, HttpClient, serving
 from tests.kit.raw_http import RawConnection, request
 from tests.kit.small_table import SmallTable

@@ -19,9 +19,9 @@ from strandline.service.http.paths import (
     MARKERS,
     STATES_DIRECTORY,
 )
-from strandline.service.http.request_threads import NO_TABLE
 from strandline.service.http.table_of_request import asked_table, table_of
 from strandline.service.marker import file as marker_file
+from strandline.service.table_threads import NO_TABLE
 from timeline.storage.table_id import is_relative
 
 VIEW = "/v1/hoodie/view/slices/partition/latest/"

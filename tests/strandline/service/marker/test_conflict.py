@@ -22,6 +22,7 @@ from strandline.service.marker.name import file_group_of
 from strandline.service.marker.registry import MarkerService
 from strandline.service.process.options import Birth, PartsOptions
 from strandline.service.process.parts import Parts
+from strandline.service.table_threads import TableThreads
 from strandline.settings.service import SERVICE_SETTINGS
 from strandline.settings.setting import Settings
 from tests.kit.live_service import HttpClient, running
@@ -50,7 +51,7 @@ class Inline:
     def submit(self, table: TableId, work: Callable[[], None], /) -> None:
         work()
 
-    def shutdown(self, *, finish: bool) -> None:
+    def close(self) -> None:
         """Have nothing to end."""
 
 
@@ -497,7 +498,8 @@ class Look:
 
 def test_a_table_that_hangs_holds_up_the_looks_at_no_other() -> None:
     """However many of its directories are looked at; all of them are, in the end."""
-    detector = ConflictDetector(ON, ManualClock(0))
+    pool = TableThreads("test", 128, of_a_table=8)
+    detector = ConflictDetector(ON, ManualClock(0), pool=pool)
     hanging, good = Look(), Look()
     good.go.set()
     for number in range(100):

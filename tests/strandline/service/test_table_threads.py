@@ -1,26 +1,32 @@
-"""``ThreadShares``: which table gets a thread, and in what order."""
+"""``TableThreads``: which table gets a thread, and in what order."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import threading
-from collections.abc import Awaitable, Callable
+import weakref
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import chain
 from typing import Any
 
 import pytest
 
-from strandline.service.http.request_threads import FIRST, LEFT_FREE, NO_TABLE, ThreadShares
+from strandline.service.table_threads import FIRST, LEFT_FREE, NO_TABLE, TableThreads
+from timeline.clock import ManualClock
 
 THREADS = 8
+PATIENCE_S = 20.0
 
 
 class Calls:
-    """Calls that take a thread each and hang until they are let go."""
+    """Calls that take a thread each and hang until they are released."""
 
-    def __init__(self, shares: ThreadShares) -> None:
-        self.shares = shares
+    def __init__(self, pool: TableThreads) -> None:
+        self.pool = pool
         self.tasks: dict[str, list[asyncio.Task[str]]] = {}
         self._go: dict[str, threading.Semaphore] = {}
 
@@ -33,7 +39,7 @@ class Calls:
             return table
 
         of_table = self.tasks.setdefault(table, [])
-        of_table += [asyncio.ensure_future(self.shares.run(table, hang)) for _ in range(count)]
+        of_table += [asyncio.ensure_future(self.pool.run(table, hang)) for _ in range(count)]
 
     async def end(self, table: str, count: int = 1) -> None:
         """Let some calls of a table end, and wait until their threads have been given on."""
@@ -44,34 +50,39 @@ class Calls:
 
     def running(self) -> dict[str, int]:
         """Return how many threads each table has."""
-        return {said["base_path"]: said["threads"] for said in self._said() if said["threads"]}
+        return {row["base_path"]: row["threads"] for row in self._tables() if row["threads"]}
 
     def waiting(self) -> dict[str, int]:
         """Return how many calls of each table wait."""
-        return {said["base_path"]: said["waiting"] for said in self._said() if said["waiting"]}
+        return {row["base_path"]: row["waiting"] for row in self._tables() if row["waiting"]}
 
-    def _said(self) -> list[dict[str, int]]:
-        tables: list[dict[str, int]] = self.shares.status(0)["tables"]
+    def _tables(self) -> list[dict[str, int]]:
+        tables: list[dict[str, int]] = self.pool.status()["tables"]
         return tables
 
-    def let_all_go(self) -> None:
+    def release_all(self) -> None:
         for go in self._go.values():
             go.release(1000)
 
 
-def on_shares(play: Callable[[Calls], Awaitable[None]], threads: int = THREADS) -> None:
+def in_pool(
+    play: Callable[[Calls], Awaitable[None]],
+    threads: int = THREADS,
+    of_a_table: int | None = None,
+    clock: ManualClock | None = None,
+) -> None:
     """Play something with the calls of a pool, then end it."""
 
     async def whole() -> None:
-        shares = ThreadShares(threads)
-        calls = Calls(shares)
+        pool = TableThreads("test", threads, of_a_table=of_a_table, clock=clock)
+        calls = Calls(pool)
         try:
             await play(calls)
         finally:
-            calls.let_all_go()
+            calls.release_all()
             tasks = chain.from_iterable(calls.tasks.values())
             await asyncio.gather(*tasks, return_exceptions=True)
-            shares.close()
+            pool.close()
 
     asyncio.run(whole())
 
@@ -90,7 +101,7 @@ def test_a_table_that_is_alone_gets_all_threads_and_what_is_above_waits() -> Non
         await calls.end("a", 3)
         assert (calls.running(), calls.waiting()) == ({"a": THREADS}, {"a": 2})
 
-    on_shares(play)
+    in_pool(play)
 
 
 def test_beside_another_table_each_leaves_threads_free() -> None:
@@ -107,7 +118,7 @@ def test_beside_another_table_each_leaves_threads_free() -> None:
         others = dict.fromkeys("bcdef", 1)
         assert calls.running() == {"a": THREADS - LEFT_FREE - 1, **others}
 
-    on_shares(play)
+    in_pool(play)
 
 
 def test_a_table_gets_a_thread_though_another_took_all_while_it_was_alone() -> None:
@@ -121,7 +132,7 @@ def test_a_table_gets_a_thread_though_another_took_all_while_it_was_alone() -> N
             await calls.end("good")
             assert calls.running().get("good", 0) == min(left, 1)
 
-    on_shares(play)
+    in_pool(play)
 
 
 @pytest.mark.parametrize("threads", [1, THREADS, 16])
@@ -141,7 +152,7 @@ def test_as_many_tables_may_hang_as_there_are_first_threads(threads: int) -> Non
         await calls.end("good")
         assert calls.running()["one too many"] == 1
 
-    on_shares(play, threads)
+    in_pool(play, threads)
 
 
 def test_a_request_of_no_table_has_a_thread_whatever_hangs() -> None:
@@ -150,9 +161,9 @@ def test_a_request_of_no_table_has_a_thread_whatever_hangs() -> None:
             calls.ask(f"hangs {number}", THREADS)
         await settled()
         for _ in range(3):
-            assert await calls.shares.run(NO_TABLE, lambda: "said") == "said"
+            assert await calls.pool.run(NO_TABLE, lambda: "said") == "said"
 
-    on_shares(play)
+    in_pool(play)
 
 
 def test_requests_of_no_table_take_nothing_from_a_table() -> None:
@@ -161,9 +172,9 @@ def test_requests_of_no_table_take_nothing_from_a_table() -> None:
         calls.ask("a", 20)
         await settled()
         assert calls.running() == {"a": THREADS}
-        assert calls.shares.status(0)["taken"] == THREADS + 1
+        assert calls.pool.status()["taken"] == THREADS + 1
 
-    on_shares(play)
+    in_pool(play)
 
 
 def test_threads_that_get_free_go_to_the_tables_in_turn() -> None:
@@ -181,7 +192,7 @@ def test_threads_that_get_free_go_to_the_tables_in_turn() -> None:
             await calls.end(table, 10)
         assert calls.running() == {"a": 2}
 
-    on_shares(play)
+    in_pool(play)
 
 
 def test_a_table_alone_again_gets_all_threads_again() -> None:
@@ -194,7 +205,7 @@ def test_a_table_alone_again_gets_all_threads_again() -> None:
         await calls.end("b")
         assert calls.running() == {"a": THREADS}
 
-    on_shares(play)
+    in_pool(play)
 
 
 def test_who_leaves_is_taken_out_of_the_queue_and_who_runs_keeps_the_thread() -> None:
@@ -209,7 +220,7 @@ def test_who_leaves_is_taken_out_of_the_queue_and_who_runs_keeps_the_thread() ->
         await settled()
         assert (calls.running(), calls.waiting()) == ({"a": 1}, {"a": 1})
 
-    on_shares(play, 1)
+    in_pool(play, 1)
 
 
 def test_a_thread_given_to_who_is_just_leaving_is_given_on() -> None:
@@ -217,7 +228,7 @@ def test_a_thread_given_to_who_is_just_leaving_is_given_on() -> None:
         calls.ask("a", 3)
         await settled()
         _, leaving, last = calls.tasks["a"]
-        calls.let_all_go()
+        calls.release_all()
         while calls.waiting() == {"a": 2}:
             await asyncio.sleep(0)
         leaving.cancel()  # it hasn't been woken yet
@@ -225,17 +236,17 @@ def test_a_thread_given_to_who_is_just_leaving_is_given_on() -> None:
         assert leaving.cancelled()
         assert calls.running() == {}
 
-    on_shares(play, 1)
+    in_pool(play, 1)
 
 
 def test_errors_are_the_callers_and_free_the_thread() -> None:
     async def play(calls: Calls) -> None:
         for _ in range(3):
             with pytest.raises(ValueError, match="not a number"):
-                await calls.shares.run("a", int, "not a number")
+                await calls.pool.run("a", int, "not a number")
         assert calls.running() == {}
 
-    on_shares(play, 1)
+    in_pool(play, 1)
 
 
 def test_an_error_that_nobody_waits_for_any_more_is_not_reported_as_forgotten() -> None:
@@ -250,7 +261,7 @@ def test_an_error_that_nobody_waits_for_any_more_is_not_reported_as_forgotten() 
             assert go.wait(60)
             raise ValueError("the storage is away")
 
-        left = asyncio.ensure_future(calls.shares.run("a", fail))
+        left = asyncio.ensure_future(calls.pool.run("a", fail))
         await settled()
         left.cancel()
         await settled()
@@ -262,34 +273,147 @@ def test_an_error_that_nobody_waits_for_any_more_is_not_reported_as_forgotten() 
         gc.collect()
         assert reported == []
 
-    on_shares(play)
+    in_pool(play)
 
 
-def test_the_end_cancels_who_waits_and_who_runs() -> None:
+def test_the_end_cancels_what_waits_and_leaves_what_runs() -> None:
     async def play(calls: Calls) -> None:
         calls.ask("a", 3)
         await settled()
-        calls.shares.close()
-        done = await asyncio.gather(*calls.tasks["a"], return_exceptions=True)
-        assert [type(error) for error in done] == [asyncio.CancelledError] * 3
+        calls.pool.close()
+        running, *waiting = calls.tasks["a"]
+        ended = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(error) for error in ended] == [asyncio.CancelledError] * 2
+        calls.release_all()
+        assert await running == "a"
 
-    on_shares(play, 1)
+    in_pool(play, 1)
 
 
 def test_the_status_says_since_when_a_table_holds_a_thread() -> None:
+    clock = ManualClock(0)
+
     async def play(calls: Calls) -> None:
-        began = asyncio.get_running_loop().time()
         calls.ask("/lake/t", THREADS + 2)
         await settled()
-        said = calls.shares.status(began + 100)
-        (table,) = said["tables"]
-        assert (said["at_most"], said["taken"], said["waiting"]) == (THREADS, THREADS, 2)
-        assert {**table, "longest_s": 0} == {
-            "base_path": "/lake/t",
-            "threads": THREADS,
-            "waiting": 2,
-            "longest_s": 0,
-        }
-        assert 99 < table["longest_s"] <= 100
+        clock.advance(100_000)
+        calls.ask("/lake/u")
+        await settled()
+        status = calls.pool.status()
+        assert (status["at_most"], status["taken"], status["waiting"]) == (THREADS, THREADS + 1, 2)
+        assert status["tables"] == [
+            {"base_path": "/lake/t", "threads": THREADS, "waiting": 2, "longest_s": 100},
+            {"base_path": "/lake/u", "threads": 1, "waiting": 0, "longest_s": 0},
+        ]
 
-    on_shares(play)
+    in_pool(play, clock=clock)
+
+
+def test_a_table_has_no_more_threads_than_one_may_though_it_is_alone() -> None:
+    async def play(calls: Calls) -> None:
+        calls.ask("hangs", 20)
+        await settled()
+        assert (calls.running(), calls.waiting()) == ({"hangs": 3}, {"hangs": 17})
+        calls.ask("good", 20)
+        await settled()
+        assert calls.running() == {"hangs": 3, "good": THREADS - LEFT_FREE - 3}
+        await calls.end("hangs", 20)
+        assert calls.running() == {"good": 3}
+
+    in_pool(play, of_a_table=3)
+
+
+@pytest.fixture
+def pool() -> Iterator[TableThreads]:
+    pool = TableThreads("test", THREADS, of_a_table=2, queued=3)
+    yield pool
+    pool.close()
+
+
+class Hanging:
+    """Work that hangs until it is released."""
+
+    def __init__(self) -> None:
+        self.began = threading.Semaphore(0)
+        self.go = threading.Event()
+
+    def __call__(self) -> None:
+        self.began.release()
+        assert self.go.wait(PATIENCE_S)
+
+
+def test_the_queue_of_a_table_is_bounded(pool: TableThreads) -> None:
+    work = Hanging()
+    done = [pool.submit("hangs", work) for _ in range(5)]
+    with pytest.raises(RuntimeError, match="3 tasks of the table are waiting already"):
+        pool.submit("hangs", work)
+    assert pool.submit("good", lambda: 7).result(PATIENCE_S) == 7
+    work.go.set()
+    assert [each.result(PATIENCE_S) for each in done] == [None] * 5
+
+
+@pytest.mark.parametrize("finish", [True, False])
+def test_at_the_end_what_waits_is_finished_or_cancelled(pool: TableThreads, finish: bool) -> None:
+    work = Hanging()
+    done = [pool.submit("a", work) for _ in range(4)]
+    for _ in range(2):
+        assert work.began.acquire(timeout=PATIENCE_S)
+    if finish:
+        work.go.set()
+    pool.close(finish=finish)
+    assert [each.cancelled() for each in done] == [False] * 2 + [not finish] * 2
+    assert [each.done() for each in done] == [finish] * 2 + [True] * 2
+    with pytest.raises(RuntimeError, match="the thread pool is closed"):
+        pool.submit("a", work)
+    work.go.set()
+    assert [each.result(PATIENCE_S) for each in done[:2]] == [None] * 2
+
+
+class Content:
+    """Stands for what work has in memory."""
+
+
+def test_an_error_is_handed_on_and_not_kept(pool: TableThreads) -> None:
+    kept: list[weakref.ref[Content]] = []
+
+    def fail() -> None:
+        content = Content()
+        kept.append(weakref.ref(content))
+        raise OSError("damaged")
+
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(3):
+            assert str(pool.submit("a", fail).exception(PATIENCE_S)) == "damaged"
+        pool.close(finish=True)
+        assert [content() for content in kept] == [None] * 3
+    finally:
+        gc.enable()
+
+
+def test_threads_that_run_beside_each_other_lose_and_double_nothing() -> None:
+    """Many callers on few threads: each task runs once, and no table exceeds its share."""
+    pool = TableThreads("test", 4, of_a_table=2)
+    lock = threading.Lock()
+    now: Counter[str] = Counter()
+    most: Counter[str] = Counter()
+
+    def work(table: str) -> str:
+        with lock:
+            now[table] += 1
+            most[table] = max(most[table], now[table])
+        with lock:
+            now[table] -= 1
+        return table
+
+    def call(table: str) -> list[str]:
+        done = [pool.submit(table, partial(work, table)) for _ in range(200)]
+        return [each.result(PATIENCE_S) for each in done]
+
+    tables = [f"t{number}" for number in range(4)] * 2
+    with ThreadPoolExecutor(len(tables)) as callers:
+        assert list(callers.map(call, tables)) == [[table] * 200 for table in tables]
+    pool.close(finish=True)
+    assert max(most.values()) <= 2
+    assert (pool.status()["taken"], pool.status()["waiting"]) == (0, 0)
