@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from strandline.service.table_threads import FIRST, LEFT_FREE, NO_TABLE, TableThreads
-from timeline.clock import ManualClock
+from tests.kit.manual_clock import ManualClock
 
 THREADS = 8
 PATIENCE_S = 20.0
