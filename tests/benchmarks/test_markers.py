@@ -12,6 +12,8 @@ from benchmarks.markers import CONNECTIONS, PARTS
 from benchmarks.servers import ServerError
 from tests.kit.live_service import serving
 
+pytestmark = pytest.mark.property
+
 
 def test_latencies_are_told_by_percentiles() -> None:
     outcome = Outcome(latencies_s=[n / 1000 for n in range(100, 0, -1)])

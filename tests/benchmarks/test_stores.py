@@ -13,6 +13,8 @@ from benchmarks.stores import PARTS
 from fsview.view_manager import open_view
 from timeline.storage.local import LocalStorage
 
+pytestmark = pytest.mark.property
+
 
 def figures_of(folder: Path, part: str) -> dict[str, Figure]:
     bench = Bench(folder, hudi=None, scale=0.002, rounds=1)

@@ -13,6 +13,8 @@ from benchmarks.view import PARTS
 from fsview.view_manager import open_view
 from timeline.storage.local import LocalStorage
 
+pytestmark = pytest.mark.property
+
 
 @pytest.fixture
 def big(tmp_path: Path) -> BigTable:

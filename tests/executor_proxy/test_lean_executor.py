@@ -18,6 +18,8 @@ from tests.executor_proxy import lean_executor
 from tests.kit import golden
 from timeline.table.config import TableConfig
 
+pytestmark = pytest.mark.property
+
 NEEDED = ("pyarrow", "numpy", "fsspec")
 """What the README says that executors need."""
 PACKAGES = ("timeline", "fsview", "executor_proxy", "strandline")

@@ -20,6 +20,8 @@ from tests.kit.model.truth import Truth
 from timeline.errors import ViewBehindError
 from timeline.instant import CLEAN
 
+pytestmark = pytest.mark.property
+
 moves = st.lists(st.tuples(st.sampled_from(MOVES), which), min_size=1, max_size=3)
 
 

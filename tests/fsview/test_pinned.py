@@ -19,6 +19,8 @@ from tests.kit.troubled_storage import IN_FLIGHT, TroubledStorage
 from timeline.errors import ViewBehindError
 from timeline.meta_client import TableMetaClient
 
+pytestmark = pytest.mark.property
+
 RAW = ("filegroups/", "inflight/")
 """Answers that show uncommitted files, which are never part of an older client's answer."""
 

@@ -33,6 +33,8 @@ from tests.kit.troubled_storage import (
 from timeline.errors import PathNotFoundError, TableNotFoundError, ViewBehindError
 from timeline.table.config import CONFIG_PATH
 
+pytestmark = pytest.mark.property
+
 PLANNING = (
     *("bucket_mor_v6", "bucket_mor_v9", "mdt_mor_v6", "mdt_mor_v9", "mor_basic_v6"),
     *("mor_basic_v6_h0150", "mor_basic_v8", "mor_basic_v9", "multi_mor_v6", "nonpart_mor_v9"),

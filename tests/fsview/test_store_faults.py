@@ -36,6 +36,8 @@ from timeline.errors import (
 from timeline.storage.base import Storage
 from timeline.storage.local import LocalStorage
 
+pytestmark = pytest.mark.property
+
 ROOT = Path(__file__).parents[2]
 PARTITIONS = ("a", "b/c", "d")
 EVERYWHERE: list[Group] = [(p, f"{p[-1]}{n}") for p in PARTITIONS for n in range(3)]

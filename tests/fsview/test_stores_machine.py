@@ -27,6 +27,8 @@ from tests.kit.model.truth import Truth
 from tests.kit.stores import OTHER_KINDS, Restarted
 from timeline.errors import ViewBehindError
 
+pytestmark = pytest.mark.property
+
 
 class StoredWatcher(Watcher):
     """A service that keeps what it read in a store, and may be restarted.

@@ -127,6 +127,7 @@ def client_of(view: LocalView) -> tuple[str, str]:
     return ("0" if timeline.last is None else timeline.last.requested_time), timeline.hash
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("scenario", FAULTS.scenarios("threads"))
 def test_every_answer_is_of_a_state_that_was(scenario: str) -> None:
     first, *later = [n for n in steps_of(scenario) if n not in UNCOMMITTED.get(scenario, ())]

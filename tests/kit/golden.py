@@ -105,13 +105,6 @@ def recorded_steps(scenario: str, server: str = "rest") -> tuple[int, ...]:
     return tuple(sorted(int(parts[1].partition(".")[0]) for parts in found))
 
 
-def all_recordings(
-    servers: tuple[str, ...] = ("rest", "rest_mdt_off"),
-) -> list[tuple[str, str, int]]:
-    """Return (scenario, server, step) of every recording of these servers."""
-    return [(s, r, n) for s in scenarios() for r in servers for n in recorded_steps(s, r)]
-
-
 def listing(scenario: str, step: int) -> tuple[Entry, ...]:
     """Return every file below the base path after a step."""
     entries = json.loads(_read(scenario, f"steps/{step:02d}/listing.json"))

@@ -23,10 +23,10 @@ def text(rows: list[dict]) -> list[dict]:
     )
 
 
-@pytest.mark.parametrize("name", WITH_ROWS)
-def test_rows_are_those_that_spark_read(name, tmp_path):
-    table = Table(str(golden.build_final(name, tmp_path)))
-    truth = text(golden.truth(name)["snapshot"])
+@pytest.mark.parametrize("scenario", WITH_ROWS)
+def test_rows_are_those_that_spark_read(scenario, tmp_path):
+    table = Table(str(golden.build_final(scenario, tmp_path)))
+    truth = text(golden.truth(scenario)["snapshot"])
     found = table.to_arrow()
     common = [column for column in found.schema.names if column in truth[0]]
     assert len(common) > 5
@@ -36,9 +36,9 @@ def test_rows_are_those_that_spark_read(name, tmp_path):
     assert table.to_arrow(["_hoodie_record_key"]).num_rows == len(truth)
 
 
-@pytest.mark.parametrize("name", golden.scenarios())
-def test_history_has_every_instant(name, tmp_path):
-    table = Table(str(golden.build(name, golden.steps(name)[-1], tmp_path)))
+@pytest.mark.parametrize("scenario", golden.scenarios())
+def test_history_has_every_instant(scenario, tmp_path):
+    table = Table(str(golden.build(scenario, golden.steps(scenario)[-1], tmp_path)))
     history = table.history()
     assert history.schema == HISTORY_SCHEMA
     rows = history.to_pylist()
@@ -47,7 +47,7 @@ def test_history_has_every_instant(name, tmp_path):
     assert times == sorted(times)
     commits = [row for row in rows if row["action"] == "commit" and row["state"] == "COMPLETED"]
     assert all(row["operation"] for row in commits)
-    if name.startswith("archival"):
+    if scenario.startswith("archival"):
         assert any(row["archived"] for row in rows)
     assert f"version {table.config.version}" in repr(table)
 

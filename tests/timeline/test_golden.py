@@ -68,28 +68,30 @@ def test_plans_are_found_whatever_the_state(scenario: str) -> None:
             assert client.read_plan(done) == client.read_plan(instant) == plan
 
 
-@pytest.mark.parametrize(("scenario", "server", "step"), golden.all_recordings())
-def test_timelines_are_the_java_clients(scenario: str, server: str, step: int) -> None:
-    client = client_of(scenario, step)
-    java = golden.client(scenario, step, server)
-    active = client.active_timeline()
-    for name, ours in {
-        "active_timeline": active,
-        "client_timeline": active.client_timeline(),
-        "completed_or_major_minor": active.server_timeline(),
-        "write_timeline": active.write_timeline(),
-    }.items():
-        assert described(ours) == [
-            (i["requestedTime"], i["action"], i["state"], i["completionTime"])
-            for i in java[name]["instants"]
-        ], name
-        assert ours.hash == java[name]["hash"], name
-    assert active.client_timeline().hash == java["timelinehash"]
-    last = active.client_timeline().last
-    assert last is not None
-    assert last.requested_time == java["lastinstantts"]
-    assert client.config.version == java["table_version"]
-    assert str(client.config.layout_version) == java["timeline_layout_version"]
+@pytest.mark.parametrize("scenario", golden.scenarios())
+def test_timelines_are_the_java_clients(scenario: str) -> None:
+    for server in ("rest", "rest_mdt_off"):
+        for step in golden.recorded_steps(scenario, server):
+            client = client_of(scenario, step)
+            java = golden.client(scenario, step, server)
+            active = client.active_timeline()
+            for name, ours in {
+                "active_timeline": active,
+                "client_timeline": active.client_timeline(),
+                "completed_or_major_minor": active.server_timeline(),
+                "write_timeline": active.write_timeline(),
+            }.items():
+                assert described(ours) == [
+                    (i["requestedTime"], i["action"], i["state"], i["completionTime"])
+                    for i in java[name]["instants"]
+                ], (server, step, name)
+                assert ours.hash == java[name]["hash"], (server, step, name)
+            assert active.client_timeline().hash == java["timelinehash"]
+            last = active.client_timeline().last
+            assert last is not None
+            assert last.requested_time == java["lastinstantts"]
+            assert client.config.version == java["table_version"]
+            assert str(client.config.layout_version) == java["timeline_layout_version"]
 
 
 def described(timeline: Timeline) -> list[tuple[str, str, str, str | None]]:

@@ -275,6 +275,7 @@ def a_base_file(number: int, time: str = "20260101000000000", size: int = 10_000
     return BaseFile("p", name, size, 1_795_248_452_128, file_id, time)
 
 
+@pytest.mark.property
 def test_changes_of_one_group_make_one_chunk_of_many_anew() -> None:
     version = PartitionVersion.of("p", map(a_base_file, range(5000)))
     changed = version
@@ -387,6 +388,7 @@ def test_files_with_long_names_are_taken_away_without_a_trace() -> None:
     assert version.is_empty
 
 
+@pytest.mark.property
 def test_a_group_of_very_many_files_makes_no_room_for_runs_of_many_groups() -> None:
     logs = [
         LogFile("p", f".g_{OLD}.log.{n}_0-0-{n}", 7, 0, "g", OLD, n, f"0-0-{n}", "")

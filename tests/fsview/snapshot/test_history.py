@@ -81,6 +81,7 @@ def reached(table: SmallTable, _: Path, commits: int) -> tuple[TableView, tuple[
     return view, clients[-3]
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("ways", [one_sync, many_syncs, resumed, reached])
 def test_a_client_finds_its_snapshot_without_any_hash_being_made(
     ways: Callable[[SmallTable, Path, int], tuple[TableView, tuple[str, str]]], tmp_path: Path

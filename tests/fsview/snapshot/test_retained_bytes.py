@@ -18,6 +18,8 @@ from fsview.view_manager import ViewManager
 from tests.kit.small_table import SmallTable
 from tests.kit.stores import ALL_KINDS
 
+pytestmark = pytest.mark.property
+
 BASE = "/memory/t"
 SNAPSHOTS = 64
 

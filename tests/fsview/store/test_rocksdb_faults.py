@@ -22,6 +22,8 @@ from tests.fsview.store.rocks_child import CACHE_BYTES, TABLE, Numbered, open_at
 from timeline.errors import ConfigError, StoreError, StoreLockedError
 from timeline.storage.table_id import TableId
 
+pytestmark = pytest.mark.property
+
 ROOT = Path(__file__).parents[3]
 CHILD = (sys.executable, "-m", "tests.fsview.store.rocks_child")
 OTHER = TableId.of("/warehouse/sales/customers")

@@ -15,6 +15,8 @@ from tests.fsview.subject import LocalClient
 from tests.kit import golden
 from tests.kit.troubled_storage import IN_FLIGHT, UNSAID_SIZES, TroubledStorage
 
+pytestmark = pytest.mark.property
+
 
 def data_folders(listed: Counter[str]) -> dict[str, int]:
     """Return how often each directory outside ``.hoodie`` was listed."""

@@ -14,6 +14,8 @@ from tests.kit.small_model import Write
 from tests.kit.small_table import SmallTable
 from timeline.errors import StorageUnavailableError
 
+pytestmark = pytest.mark.property
+
 PARTITIONS = ("p=1", "p=2", "p=3")
 
 write = st.tuples(

@@ -47,6 +47,7 @@ def traced() -> Iterator[Grown]:
         tracemalloc.stop()
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("letter", ["f", "é", "\u20ac", "\U0001f600"])
 @pytest.mark.parametrize("length", [10, 3700])
 def test_what_is_kept_is_counted_with_its_key(letter: str, length: int) -> None:
@@ -66,6 +67,7 @@ def test_what_is_kept_is_counted_with_its_key(letter: str, length: int) -> None:
     assert 0.8 * grown.bytes < budget.used < 2 * grown.bytes + 2000 * 512
 
 
+@pytest.mark.property
 def test_keys_make_way_for_others_within_the_budget() -> None:
     budget = Budget(4 * MIB)
     kept = Kept(budget.account("answers"), budget)
@@ -77,6 +79,7 @@ def test_keys_make_way_for_others_within_the_budget() -> None:
     assert 0 < len(answers) < 1200
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("escaped", [False, True])
 def test_what_is_remembered_of_queries_does_not_grow_with_their_length(escaped: bool) -> None:
     parts = parts_of()
@@ -91,6 +94,7 @@ def test_what_is_remembered_of_queries_does_not_grow_with_their_length(escaped: 
     parts.close()
 
 
+@pytest.mark.property
 def test_what_is_remembered_of_spellings_does_not_grow_with_their_length() -> None:
     with traced() as grown:
         for number in range(2000):
@@ -98,6 +102,7 @@ def test_what_is_remembered_of_spellings_does_not_grow_with_their_length() -> No
     assert grown.bytes < 8 * MIB
 
 
+@pytest.mark.property
 def test_what_is_remembered_of_buckets_does_not_grow_with_their_paths() -> None:
     indexes = RemotePartitioner()
     with traced() as grown:
@@ -177,6 +182,7 @@ def ready(parts: Parts, route: Route, params: dict[str, str]) -> bytes | None:
     return parts.answers.ready(route, params, table, zipped=False)
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("route", GROUP_ROUTES, ids=lambda route: route.name)
 def test_a_group_of_many_logs_is_not_read_on_the_loop(tmp_path: Path, route: Route) -> None:
     groups = Groups(tmp_path, 2000)

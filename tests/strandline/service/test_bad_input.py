@@ -156,6 +156,7 @@ def test_a_refusal_names_neither_roots_nor_where_links_lead(tmp_path: Path, acce
     parts.close()
 
 
+@pytest.mark.property
 def test_many_invented_partitions_and_instants_cost_what_they_are_long(
     parts: Parts, client: AppClient, base: Path
 ) -> None:
@@ -189,6 +190,7 @@ def test_a_directory_of_instant_states_longer_than_any_is_refused(client: AppCli
     assert client.ask("GET", "/v1/hoodie/instantstate/all", where)[0] == 400
 
 
+@pytest.mark.property
 def test_new_spellings_of_a_base_path_take_the_place_of_old_ones(parts: Parts, base: Path) -> None:
     spellings = [f"{base}{'/.' * (n // 40)}{'/' * (n % 40)}" for n in range(1, 1100)]
     for spelling in spellings:

@@ -37,6 +37,8 @@ from timeline.errors import RemoteFailureError, ServiceUnreachableError, ViewBeh
 from timeline.instant import State
 from timeline.storage.base import FileInfo
 
+pytestmark = pytest.mark.property
+
 WAIT_S: Final = 60
 """Until a thread that waits for another fails the test."""
 TABLES: Final = {

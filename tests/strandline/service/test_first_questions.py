@@ -11,6 +11,8 @@ import pytest
 
 from tests.kit import golden
 
+pytestmark = pytest.mark.property
+
 ROOT = Path(__file__).parents[3]
 
 

@@ -24,6 +24,8 @@ from tests.kit.golden_services import GoldenLake, Service, running_as
 from tests.kit.live_service import TOKEN, GoldenTables, HttpClient, running, serving
 from tests.kit.stores import ALL_KINDS, LITTLE
 
+pytestmark = pytest.mark.property
+
 TABLES = GoldenTables()
 
 

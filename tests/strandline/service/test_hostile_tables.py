@@ -17,6 +17,8 @@ from tests.timeline.encoding.test_avro_binary import container, doubling
 from timeline.storage.local import LocalStorage
 from timeline.timeline import Timeline
 
+pytestmark = pytest.mark.property
+
 LATEST = "/v1/hoodie/view/slices/partition/latest/"
 REFRESH = "/v1/hoodie/view/refresh/"
 PROPERTIES = ".hoodie/hoodie.properties"

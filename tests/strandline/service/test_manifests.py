@@ -129,6 +129,7 @@ def config_of(name: str) -> str:
     return text
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_command_starts_and_is_ready(tmp_path: Path, name: str) -> None:
     place = Place(tmp_path, config_of(name))

@@ -92,6 +92,7 @@ def no_commit_is_seen(pinned: Pinned) -> None:
         pinned.commit(number)
 
 
+@pytest.mark.property
 @pytest.mark.parametrize(
     "others", [every_commit_is_seen, only_the_last_commit_is_seen, no_commit_is_seen]
 )

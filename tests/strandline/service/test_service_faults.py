@@ -43,6 +43,8 @@ from timeline.errors import RemoteFailureError, StorageUnavailableError
 from timeline.storage.base import FileInfo, Storage
 from timeline.storage.local import LocalStorage
 
+pytestmark = pytest.mark.property
+
 LATEST: Final = "/v1/hoodie/view/slices/partition/latest/"
 EVERYTHING: Final = "/v1/hoodie/view/slices/all/beforeoron/latest/"
 LOAD: Final = "/v1/hoodie/view/loadallpartitions/"

@@ -70,6 +70,7 @@ def place(table: SmallTable, stores: Path) -> Path:
     return StorePlace.of(stores, TableId.of(table.storage.base_path)).path
 
 
+@pytest.mark.property
 def test_store_that_another_process_has_open(
     table: SmallTable, tmp_path: Path, stores: Path
 ) -> None:

@@ -13,6 +13,8 @@ from strandline.write.engine import LocalEngine
 from tests.kit import reader
 from tests.strandline.write.tables import client, row, table
 
+pytestmark = pytest.mark.property
+
 ROUNDS = [
     table(row("a"), row("b", "us")),
     table(row("a", ts=2), row("c", "asia")),

@@ -24,6 +24,8 @@ from tests.strandline.write.tables import client, row, table
 from timeline.errors import StrandlineError
 from timeline.storage.local import LocalStorage
 
+pytestmark = pytest.mark.property
+
 
 @dataclass(frozen=True)
 class Scenario:

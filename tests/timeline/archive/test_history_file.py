@@ -59,6 +59,7 @@ def test_more_rows_than_bytes_account_for_are_not_read() -> None:
         opened(data)
 
 
+@pytest.mark.property
 def test_a_row_group_of_far_more_bytes_is_not_read() -> None:
     data = alike(1, bytes(20_000_000), use_dictionary=False)
     with pytest.raises(ValueError, match=rf"1 rows or more, of 2000\d+ bytes.*{INFLATED}"):

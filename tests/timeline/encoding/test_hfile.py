@@ -142,6 +142,7 @@ def test_a_wrong_checksum() -> None:
     refused(bytes(data), "checksum is wrong")
 
 
+@pytest.mark.property
 def test_a_block_that_grows_when_it_is_decompressed() -> None:
     """No more is decompressed than its header says."""
     data = bytearray(hfile([(b"k", b"x" * 100_000_000)], {}))

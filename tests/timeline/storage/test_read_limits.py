@@ -127,6 +127,7 @@ def test_an_instant_that_was_listed_is_refused_without_a_call(tmp_path: Path) ->
     assert storage.calls.total() == before
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("version", [6, 9])
 def test_a_large_commit_is_read_as_long_as_its_setting_allows(tmp_path: Path, version: int) -> None:
     storage = LocalStorage(str(tmp_path), limits=ReadLimits(instant_bytes=3 * MIB))

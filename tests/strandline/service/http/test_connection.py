@@ -83,6 +83,7 @@ class Wire:
         return self.socket.recv(1) == b""
 
 
+@pytest.mark.property
 @pytest.mark.parametrize(("scenario", "step"), SCENARIOS)
 @pytest.mark.parametrize("accepts", ["", "Accept-Encoding: gzip,deflate"])
 def test_both_ways_answer_the_same_bytes(

@@ -300,6 +300,7 @@ def test_who_was_told_so_and_lingers_is_counted_once(tmp_path: Path) -> None:
         assert server.parts.connections()["refused"] == 2 * RESERVED
 
 
+@pytest.mark.property
 def test_who_says_nothing_hears_in_the_end_that_there_is_no_room(tmp_path: Path) -> None:
     with full(tmp_path) as server:
         for said in (b"", GREETING[:10]):
@@ -328,6 +329,7 @@ def test_probes_are_answered_whoever_else_waits_at_the_door(tmp_path: Path) -> N
         assert silent[0].rest() == b""  # the first that came made room for those that followed
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("sent", [0, 10, len(GREETING)])
 def test_the_longest_idle_connections_make_room_for_others(
     sent: int, caplog: pytest.LogCaptureFixture
@@ -673,6 +675,7 @@ def test_what_follows_the_last_request_is_not_looked_at(
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
+@pytest.mark.property
 def test_a_child_hears_of_limits_and_networks(tmp_path: Path) -> None:
     golden.build("cow_basic_v9", 7, tmp_path / "t")
     named = {

@@ -151,6 +151,7 @@ def encrypted(port: int, papers: Papers) -> RawConnection:
     return raw
 
 
+@pytest.mark.property
 def test_limits_hold_over_https(papers: Papers) -> None:
     with serving(
         TABLES.root,
@@ -181,6 +182,7 @@ def greeted(port: int, papers: Papers) -> bool:
         return False
 
 
+@pytest.mark.property
 def test_a_connection_counts_before_its_handshake_is_done(papers: Papers) -> None:
     with (
         serving(
@@ -283,6 +285,7 @@ def test_a_thread_of_its_own_has_a_connection_of_its_own(
     assert answers == [b"Hello Hudi"] * 4
 
 
+@pytest.mark.property
 def test_an_embedded_service_speaks_https(papers: Papers, tmp_path: Path) -> None:
     base = golden.build("cow_basic_v9", 7, tmp_path / "lake" / "t")
     named = {

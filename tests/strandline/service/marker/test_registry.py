@@ -379,6 +379,7 @@ def test_the_directories_known_are_bounded(
     assert not service.submit(directory(base, "0"), name(1, instant=0)).result(20)
 
 
+@pytest.mark.property
 def test_what_is_remembered_of_spellings_is_bounded_however_long_they_are(
     base: Path, service: MarkerService
 ) -> None:

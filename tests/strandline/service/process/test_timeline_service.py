@@ -30,6 +30,8 @@ from timeline.errors import (
     ServiceUnreachableError,
 )
 
+pytestmark = pytest.mark.property
+
 REPOSITORY = Path(__file__).parents[4]
 LATEST = "/v1/hoodie/view/slices/partition/latest/"
 
