@@ -199,7 +199,6 @@ class StorageSuite:
             ("delete", "clean"): 2,
         }
         assert storage.calls is syncing.calls
-        assert storage.calls.total(["delete"]) == 2
 
     def test_a_pickled_storage_sees_the_table_and_counts_from_zero(self, storage: Storage) -> None:
         storage.for_cause("write").create("file", b"x")

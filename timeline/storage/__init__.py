@@ -1,5 +1,5 @@
-"""The one door to file systems: ``Storage``, local and by fsspec, and what identifies a table.
+"""Access to file systems: ``Storage``, local and by fsspec, and the identity of a table.
 
-Every call goes through here, counted by kind and cause and bounded by kind of file. What lies in a
-file is never looked at.
+Every storage call goes through here, counted by kind and cause and bounded by kind of file. Nothing
+here interprets a file's content.
 """

@@ -1,16 +1,16 @@
-"""``Storage``: the one door to the file system, rooted at a table's base path.
+"""``Storage``: a file system, rooted at a table's base path.
 
-Every path given to a storage is relative to its base path, with ``/`` between segments, no leading
-or trailing slash; ``""`` is the base path itself. A path that would leave the base path is a
-``ValueError``.
+Every path given to a storage is relative to its base path, with ``/`` between segments and no
+leading or trailing slash; ``""`` is the base path itself. A path that would leave the base path is
+a ``ValueError``.
 
 Guarantees, by method:
 
 * **atomic and exclusive**: ``create`` — the name appears with its whole, durable content or not at
   all, and exactly one of several creators wins;
 * **atomic**: ``replace`` — a reader sees the old content or the new;
-* **durable when it returns**: ``create``, ``replace``, and the block of ``create_stream``;
-* **idempotent**: ``delete`` and ``delete_tree`` — what is gone already is no error.
+* **durable on return**: ``create``, ``replace``, and the block of ``create_stream``;
+* **idempotent**: ``delete`` and ``delete_tree`` — a missing file or directory is no error.
 
 Every call is counted by kind and cause: ``storage.for_cause("sync")`` is the same storage, whose
 calls are booked under that cause.
@@ -18,26 +18,31 @@ calls are booked under that cause.
 
 from __future__ import annotations
 
+import errno
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final, TypeVar
 
-from timeline.errors import PathNotFoundError
+from timeline.errors import AlreadyExistsError, PathNotFoundError, StorageUnavailableError
 from timeline.storage.read_limits import DEFAULT_LIMITS, FileKind, ReadLimits
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-KINDS: Final = ("list", "stat", "read", "create", "replace", "delete")
-"""The kinds of calls that are counted; an open for reading is a read, a stream a create."""
+S = TypeVar("S", bound="Storage")
+
+NOWHERE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
+"""The system's errors for a name at which nothing can exist."""
+
+_BAD_SEGMENTS: Final = frozenset({"", ".", ".."})
 
 
 def checked_path(path: str) -> str:
-    """Return ``path`` if it is one that a storage takes.
+    """Return ``path`` if a storage accepts it.
 
     Raises:
         ValueError: It leaves the base path, is absolute, or has empty or ``.`` segments.
@@ -49,7 +54,19 @@ def checked_path(path: str) -> str:
     return path
 
 
-_BAD_SEGMENTS: Final = frozenset({"", ".", ".."})
+@contextmanager
+def mapped_errors(full: str) -> Iterator[None]:
+    """Turn the file system's errors at a path into Strandline's."""
+    try:
+        yield
+    except FileNotFoundError as exc:
+        raise PathNotFoundError(f"no file {full}") from exc
+    except FileExistsError as exc:
+        raise AlreadyExistsError(f"{full} exists") from exc
+    except OSError as exc:
+        if exc.errno in NOWHERE:
+            raise PathNotFoundError(f"nothing can be at {full}: {exc.strerror}") from exc
+        raise StorageUnavailableError(f"{full}: {exc.strerror or exc}") from exc
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,31 +87,25 @@ class FileInfo:
 
 
 class StorageCalls:
-    """Counts of storage calls by (kind, cause); its lock guards the counter."""
+    """Counts of storage calls by (kind, cause); its lock guards the counter.
 
-    def __init__(self, counts: Mapping[tuple[str, str], int] | None = None) -> None:
+    Kinds are ``list``, ``stat``, ``read``, ``create``, ``replace`` and ``delete``; opening for
+    reading counts as a read, a stream as a create.
+    """
+
+    def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._counts: Counter[tuple[str, str]] = Counter(counts or {})
+        self._counts: Counter[tuple[str, str]] = Counter()
 
     def add(self, kind: str, cause: str, n: int = 1) -> None:
         """Book ``n`` calls of ``kind`` under ``cause``."""
         with self._lock:
             self._counts[kind, cause] += n
 
-    def merge(self, counts: Mapping[tuple[str, str], int]) -> None:
-        """Add the counts of another process."""
-        with self._lock:
-            self._counts.update(counts)
-
     def snapshot(self) -> dict[tuple[str, str], int]:
         """Return the counts so far."""
         with self._lock:
             return dict(self._counts)
-
-    def total(self, kinds: Iterable[str] = KINDS) -> int:
-        """Return the number of calls of these kinds, whatever their cause."""
-        wanted = set(kinds)
-        return sum(n for (kind, _), n in self.snapshot().items() if kind in wanted)
 
 
 class Storage(ABC):
@@ -102,38 +113,38 @@ class Storage(ABC):
 
     Attributes:
         base_path: The base path as its caller spelled it, without a trailing slash.
-        calls: The counts, shared with every storage made of this one by ``for_cause``. A storage
-            that was pickled counts from zero where it arrives.
+        calls: The counts, shared with every storage made of this one by ``for_cause``. An unpickled
+            storage counts from zero.
+        limits: How many bytes of a file are read at most.
     """
 
     base_path: str
     calls: StorageCalls
+    limits: ReadLimits = DEFAULT_LIMITS
+    _cause: str = "other"
 
-    @property
-    def limits(self) -> ReadLimits:
-        """How much is read of a file at most."""
-        return DEFAULT_LIMITS
-
-    @abstractmethod
-    def for_cause(self, cause: str) -> Storage:
+    def for_cause(self: S, cause: str) -> S:
         """Return this storage with its calls booked under ``cause`` (a word such as ``"sync"``)."""
+        other = object.__new__(type(self))  # `copy.copy` would pickle, and lose the counts
+        other.__dict__.update(self.__dict__, _cause=cause)
+        return other
 
     def confined(self, place_of: Callable[[str], str | None]) -> Storage:
-        """Return this storage, refusing what a link has lead out of where it may.
+        """Return this storage, refusing access outside certain roots, also through links.
 
         Args:
-            place_of: Returns the real path of a path of this machine that may be touched, as far as
-                its text tells, and ``None`` for any other; kept and asked at each call. Storages
+            place_of: Returns the real path of an absolute local path that may be touched, judged by
+                its text, and ``None`` for any other; kept and called by each operation. Storages
                 without links return themselves.
         """
         return self
 
     def check_base(self) -> None:
-        """Find out, at the cost of one small call, whether the base path can be listed.
+        """Check, by one small call, that the base path can be listed.
 
         Raises:
-            PathNotFoundError: It isn't there, or is no directory.
-            StorageUnavailableError: It can't be told, or not be listed.
+            PathNotFoundError: It doesn't exist, or is no directory.
+            StorageUnavailableError: It can't be reached or listed.
         """
         found = self.stat("")
         if found is None or not found.is_dir:
@@ -141,21 +152,21 @@ class Storage(ABC):
 
     @abstractmethod
     def list(self, path: str) -> tuple[FileInfo, ...]:
-        """Return a directory's direct children, by name; empty when there is no such directory."""
+        """Return a directory's direct children, by name; empty if there is no such directory."""
 
     @abstractmethod
     def stat(self, path: str) -> FileInfo | None:
-        """Return what is at ``path``, or ``None``."""
+        """Return the file or directory at ``path``, or ``None``."""
 
     @abstractmethod
     def read(self, path: str, kind: FileKind = FileKind.INSTANT, size: int | None = None) -> bytes:
         """Return a file's content.
 
         Args:
-            path: Of the file.
-            kind: What it is, which says how large it may be.
-            size: What a listing said of its size: then a file that was too large costs no call.
-                One that has grown since is read no further than any other.
+            path: The file.
+            kind: Its kind, which decides how large it may be.
+            size: Its size as listed; a file that was too large then costs no call. The limit holds
+                for what is read all the same, as the file may have grown.
 
         Raises:
             PathNotFoundError: There is no such file.
@@ -164,11 +175,11 @@ class Storage(ABC):
 
     @abstractmethod
     def open_input(self, path: str, kind: FileKind | None = None) -> pa.NativeFile:
-        """Open a file for random access, as pyarrow's readers want it.
+        """Open a file for random access by pyarrow's readers.
 
         Args:
-            path: Of the file.
-            kind: What it is, if it is going to be read whole.
+            path: The file.
+            kind: Its kind, if it is going to be read whole.
 
         Raises:
             PathNotFoundError: There is no such file.
@@ -187,8 +198,8 @@ class Storage(ABC):
     def create_stream(self, path: str) -> AbstractContextManager[IO[bytes]]:
         """Open a new file for writing; durable when the block ends, removed when it fails.
 
-        The name is visible while the block runs, so this is for data files, which no reader looks
-        at before their instant completes; instants are made by ``create``.
+        The name is visible while the block runs, so this is for data files, which no reader opens
+        before their instant completes; instants are made by ``create``.
 
         Raises:
             AlreadyExistsError: The name is taken.
@@ -196,16 +207,16 @@ class Storage(ABC):
 
     @abstractmethod
     def replace(self, path: str, data: bytes) -> None:
-        """Write a file, over an older one if there is one; atomic and durable."""
+        """Write a file, replacing an older one; atomic and durable."""
 
     @abstractmethod
     def make_dir(self, path: str) -> None:
-        """Make a directory and its parents where directories exist as such; not counted."""
+        """Make a directory and its parents if the file system has directories; not counted."""
 
     @abstractmethod
     def delete(self, path: str) -> bool:
-        """Delete a file; return whether it was there."""
+        """Delete a file; return whether it existed."""
 
     @abstractmethod
     def delete_tree(self, path: str) -> bool:
-        """Delete a directory and all below it; return whether it was there."""
+        """Delete a directory and all below it; return whether it existed."""

@@ -1,15 +1,15 @@
 """``FsspecStorage``: a table on anything that fsspec opens (object stores, HDFS, memory).
 
 An exclusive create is ``pipe_file(..., mode="create")``: object stores make it a conditional put,
-which is atomic; where a file system can't, it raises, and nothing here works around it. Directories
-don't exist as such on object stores, so ``make_dir`` may do nothing.
+which is atomic. A file system that can't do so raises; there is no fallback. Object stores have no
+directories, so ``make_dir`` may do nothing.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from datetime import datetime, timezone
 from types import TracebackType
 from typing import IO, Any, Final
@@ -17,20 +17,15 @@ from typing import IO, Any, Final
 import fsspec
 import pyarrow as pa
 
-from timeline.errors import (
-    AlreadyExistsError,
-    CorruptMetadataError,
-    PathNotFoundError,
-    StorageUnavailableError,
-)
-from timeline.storage.base import FileInfo, Storage, StorageCalls, checked_path
+from timeline.errors import CorruptMetadataError
+from timeline.storage.base import FileInfo, Storage, StorageCalls, checked_path, mapped_errors
 from timeline.storage.read_limits import DEFAULT_LIMITS, FileKind, ReadLimits
 
 _MODIFIED: Final = ("mtime", "LastModified", "last_modified", "modified", "updated", "created")
-"""Where fsspec's file systems put a file's modification time, each its own."""
+"""Keys under which fsspec's file systems report a modification time."""
 
 _ONE_CREATOR: Final = threading.Lock()
-"""The memory file system looks first and writes then; this makes the two one step in a process."""
+"""fsspec's memory file system checks first and writes then; this makes it one step in a process."""
 
 
 class FsspecStorage(Storage):
@@ -39,8 +34,8 @@ class FsspecStorage(Storage):
     Args:
         base_path: The URL, such as ``s3://bucket/table``.
         storage_options: Passed to the file system.
-        cause: What its calls are booked under.
-        limits: How much is read of a file at most.
+        cause: The cause under which its calls are booked.
+        limits: How many bytes of a file are read at most.
     """
 
     def __init__(
@@ -52,9 +47,9 @@ class FsspecStorage(Storage):
     ) -> None:
         self.base_path = base_path.rstrip("/")
         self.calls = StorageCalls()
+        self.limits = limits
         self._options = dict(storage_options or {})
         self._cause = cause
-        self._limits = limits
         self._fs, root = fsspec.core.url_to_fs(base_path, **self._options)
         self._root = str(root).rstrip("/")
         self._in_memory = "memory" in _protocols(self._fs)
@@ -62,23 +57,12 @@ class FsspecStorage(Storage):
     def __reduce__(
         self,
     ) -> tuple[type[FsspecStorage], tuple[str, dict[str, Any], str, ReadLimits]]:
-        return (FsspecStorage, (self.base_path, self._options, self._cause, self._limits))
-
-    @property
-    def limits(self) -> ReadLimits:
-        """How much is read of a file at most."""
-        return self._limits
-
-    def for_cause(self, cause: str) -> FsspecStorage:
-        """Return this storage with its calls booked under ``cause``."""
-        other = object.__new__(FsspecStorage)  # copy.copy pickles, and would lose the counts
-        other.__dict__.update(self.__dict__, _cause=cause)
-        return other
+        return (FsspecStorage, (self.base_path, self._options, self._cause, self.limits))
 
     def list(self, path: str) -> tuple[FileInfo, ...]:
         """Return the direct children of a directory, by name."""
         full = self._full("list", path)
-        with _mapped(full):
+        with mapped_errors(full):
             self._fs.invalidate_cache(full)
             try:
                 entries = self._fs.ls(full, detail=True)
@@ -88,9 +72,9 @@ class FsspecStorage(Storage):
         return tuple(sorted(found, key=lambda info: info.name))
 
     def stat(self, path: str) -> FileInfo | None:
-        """Return what is at ``path``, or ``None``."""
+        """Return the file or directory at ``path``, or ``None``."""
         full = self._full("stat", path)
-        with _mapped(full):
+        with mapped_errors(full):
             self._fs.invalidate_cache(full.rpartition("/")[0])
             try:
                 return _info(self._fs.info(full))
@@ -101,22 +85,22 @@ class FsspecStorage(Storage):
         """Return a file's content; see ``Storage``."""
         full = self._joined(path)
         if size is not None:
-            self._limits.check(kind, full, size)
+            self.limits.check(kind, full, size)
         self.calls.add("read", self._cause)
-        with _mapped(full):
-            # Whatever was listed: it may have grown since.
-            data = self._beginning(full, self._limits.of(kind) + 1)
-        self._limits.check(kind, full, len(data))
+        with mapped_errors(full):
+            # One byte more than allowed shows that the file has grown past the limit since.
+            data = self._head(full, self.limits.of(kind) + 1)
+        self.limits.check(kind, full, len(data))
         return data
 
-    def _beginning(self, full: str, most: int) -> bytes:
-        """Return so many bytes of a file at most, by one call."""
+    def _head(self, full: str, size: int) -> bytes:
+        """Return the first ``size`` bytes of a file, or all of a shorter one, by one call."""
         try:
-            return bytes(self._fs.cat_file(full, start=0, end=most))
+            return bytes(self._fs.cat_file(full, start=0, end=size))
         except FileNotFoundError:
             raise
         except OSError:
-            # Of an object without bytes there are no first ones to ask for (HTTP 416).
+            # Object stores refuse a range of an empty object (HTTP 416).
             if self._fs.info(full).get("size"):
                 raise
             return b""
@@ -124,14 +108,14 @@ class FsspecStorage(Storage):
     def open_input(self, path: str, kind: FileKind | None = None) -> pa.NativeFile:
         """Open a file for random access."""
         full = self._full("read", path)
-        with _mapped(full):
+        with mapped_errors(full):
             if self._in_memory:  # its open files share one position
                 opened = pa.BufferReader(self._fs.cat_file(full))
             else:
                 opened = pa.PythonFile(self._fs.open(full, "rb"), mode="r")
         if kind is not None:
             try:
-                self._limits.check(kind, full, opened.size())
+                self.limits.check(kind, full, opened.size())
             except CorruptMetadataError:
                 opened.close()
                 raise
@@ -140,7 +124,7 @@ class FsspecStorage(Storage):
     def create(self, path: str, data: bytes = b"") -> None:
         """Create a file with this content, making its directories; atomic, exclusive, durable."""
         full = self._full("create", path)
-        with _mapped(full):
+        with mapped_errors(full):
             self._make_parents(full)
             if not self._in_memory:
                 self._fs.pipe_file(full, data, mode="create")
@@ -151,33 +135,34 @@ class FsspecStorage(Storage):
     def create_stream(self, path: str) -> AbstractContextManager[IO[bytes]]:
         """Open a new file for writing; durable when the block ends, removed when it fails.
 
-        On an object store the name appears when the block ends, and exclusiveness is a look
-        beforehand: names of data files hold their writer's token, so no two writers want one.
+        On an object store the name appears when the block ends, and whether it is taken is checked
+        beforehand only: names of data files contain their writer's token, so no two writers compete
+        for one.
         """
         full = self._full("create", path)
-        with _mapped(full):
+        with mapped_errors(full):
             if self._fs.exists(full):
                 raise FileExistsError(full)
             self._make_parents(full)
             return _NewFile(self._fs, full)
 
     def replace(self, path: str, data: bytes) -> None:
-        """Write a file, over an older one if there is one; atomic and durable."""
+        """Write a file, replacing an older one; atomic and durable."""
         full = self._full("replace", path)
-        with _mapped(full):
+        with mapped_errors(full):
             self._make_parents(full)
             self._fs.pipe_file(full, data)
 
     def make_dir(self, path: str) -> None:
-        """Make a directory and its parents where directories exist as such."""
+        """Make a directory and its parents if the file system has directories."""
         full = self._joined(path)
-        with _mapped(full):
+        with mapped_errors(full):
             self._fs.makedirs(full, exist_ok=True)
 
     def delete(self, path: str) -> bool:
-        """Delete a file; return whether it was there."""
+        """Delete a file; return whether it existed."""
         full = self._full("delete", path)
-        with _mapped(full):
+        with mapped_errors(full):
             try:
                 if not self._fs.isfile(full):
                     return False
@@ -187,9 +172,9 @@ class FsspecStorage(Storage):
         return True
 
     def delete_tree(self, path: str) -> bool:
-        """Delete a directory and all below it; return whether it was there."""
+        """Delete a directory and all below it; return whether it existed."""
         full = self._full("delete", path)
-        with _mapped(full):
+        with mapped_errors(full):
             try:
                 if not self._fs.exists(full):
                     return False
@@ -203,6 +188,7 @@ class FsspecStorage(Storage):
             self._fs.makedirs(full.rpartition("/")[0], exist_ok=True)
 
     def _full(self, kind: str, path: str) -> str:
+        """Count a call; return the full path."""
         full = self._joined(path)
         self.calls.add(kind, self._cause)
         return full
@@ -228,13 +214,13 @@ class _NewFile(AbstractContextManager[IO[bytes]]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        with _mapped(self._full):
+        with mapped_errors(self._full):
             if kind is None:
                 self._file.close()
                 return
             discard = getattr(self._file, "discard", None)
             if discard is not None and not self._fs.exists(self._full):
-                discard()  # an upload in parts that was never finished
+                discard()  # abort the unfinished multipart upload
                 return
             self._file.close()
             if self._fs.exists(self._full):
@@ -254,24 +240,11 @@ def _info(entry: Mapping[str, Any]) -> FileInfo:
 
 
 def _modified_ms(entry: Mapping[str, Any]) -> int:
-    said = next((entry[key] for key in _MODIFIED if entry.get(key) is not None), None)
-    if isinstance(said, str):
-        said = datetime.fromisoformat(said.replace("Z", "+00:00"))
-    if isinstance(said, datetime):
-        if said.tzinfo is None:
-            said = said.replace(tzinfo=timezone.utc)
-        said = said.timestamp()
-    return int(said * 1000) if said is not None else 0
-
-
-@contextmanager
-def _mapped(full: str) -> Iterator[None]:
-    """Turn the file system's errors into Strandline's."""
-    try:
-        yield
-    except FileNotFoundError as exc:
-        raise PathNotFoundError(f"no file {full}") from exc
-    except FileExistsError as exc:
-        raise AlreadyExistsError(f"{full} exists") from exc
-    except OSError as exc:
-        raise StorageUnavailableError(f"{full}: {exc}") from exc
+    found = next((entry[key] for key in _MODIFIED if entry.get(key) is not None), None)
+    if isinstance(found, str):
+        found = datetime.fromisoformat(found.replace("Z", "+00:00"))
+    if isinstance(found, datetime):
+        if found.tzinfo is None:
+            found = found.replace(tzinfo=timezone.utc)
+        found = found.timestamp()
+    return int(found * 1000) if found is not None else 0

@@ -1,18 +1,17 @@
 """``LocalStorage``: a table on the machine's own file system.
 
-``create`` writes ``.NAME.<uuid>`` beside the name, makes it durable and links it: a hard link to a
-taken name fails, where a rename would overwrite. Directories are flushed too, so a name that was
-reported survives a power cut.
+``create`` writes ``.NAME.<uuid>`` in the same directory, makes it durable and links it to the name:
+a hard link to a taken name fails, whereas a rename would overwrite. Directories are synced too, so
+a created name survives a power cut.
 
 Hadoop's local file system keeps a checksum of each file NAME in ``.NAME.crc`` and refuses a file
-that doesn't match; so whoever changes or deletes a file that Java may have written deletes that as
-well.
+that doesn't match, so replacing or deleting a file that Java may have written deletes that as well.
 
-A name at which nothing can be (too long, below a file, behind links that go in a circle) is like
-one at which nothing is; only who means to make something there is told.
+A name at which nothing can exist (too long, below a file, behind a loop of links) reads like a
+missing file; only creating something there is an error.
 
-A service's storage is confined to its roots: it reaches everything from open directories
-(``timeline.storage.local_path``), any other by its path.
+A service's storage is confined to its roots: it reaches files from open directories
+(``timeline.storage.local_path``). An unconfined one uses paths.
 """
 
 from __future__ import annotations
@@ -29,28 +28,30 @@ from typing import IO, Final
 
 import pyarrow as pa
 
-from timeline.errors import (
-    AlreadyExistsError,
-    PathNotFoundError,
-    RootNotAllowedError,
-    StorageUnavailableError,
-)
+from timeline.errors import RootNotAllowedError
 from timeline.storage import local_files as files
-from timeline.storage.base import FileInfo, Storage, StorageCalls, checked_path
+from timeline.storage.base import (
+    NOWHERE,
+    FileInfo,
+    Storage,
+    StorageCalls,
+    checked_path,
+    mapped_errors,
+)
 from timeline.storage.local_path import PlaceOf, opened_folder_of
 from timeline.storage.read_limits import DEFAULT_LIMITS, FileKind, ReadLimits
 from timeline.storage.table_id import local_path
 
 logger = logging.getLogger(__name__)
 
-TOLD_LINKS: Final = 16
-"""So many links out of the roots are logged of one table: what follows is likely of their kind."""
+LOGGED_LINKS: Final = 16
+"""At most so many links out of the roots are logged for one table."""
 
 _PATH_BYTES: Final = 4096
-"""The system's own limit, with the byte that ends a path."""
+"""Linux's limit (``PATH_MAX``), with the terminating zero byte."""
 
 _Place = tuple["int | None", str]
-"""An open directory and a name in it; or none, and a path."""
+"""An open directory and a name in it, or ``None`` and a path."""
 
 
 class LocalStorage(Storage):
@@ -58,8 +59,8 @@ class LocalStorage(Storage):
 
     Args:
         base_path: A path or a ``file:`` URL.
-        cause: What its calls are booked under.
-        limits: How much is read of a file at most.
+        cause: The cause under which its calls are booked.
+        limits: How many bytes of a file are read at most.
     """
 
     def __init__(
@@ -69,36 +70,20 @@ class LocalStorage(Storage):
         self.calls = StorageCalls()
         self._root = local_path(base_path)
         self._cause = cause
-        self._limits = limits
+        self.limits = limits
         self._place_of: PlaceOf | None = None
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     def __reduce__(
         self,
     ) -> tuple[type[LocalStorage], tuple[str, str, ReadLimits], dict[str, str]]:
-        # The root goes along: a relative base path means another place in another process.
-        return (
-            LocalStorage,
-            (self.base_path, self._cause, self._limits),
-            {"_root": self._root},
-        )
-
-    @property
-    def limits(self) -> ReadLimits:
-        """How much is read of a file at most."""
-        return self._limits
-
-    def for_cause(self, cause: str) -> LocalStorage:
-        """Return this storage with its calls booked under ``cause``."""
-        other = object.__new__(type(self))  # a copy would be pickled, and lose the counts
-        other.__dict__.update(self.__dict__, _cause=cause)
-        return other
+        # The root is pickled too: a relative base path is another place in another process.
+        return LocalStorage, (self.base_path, self._cause, self.limits), {"_root": self._root}
 
     def confined(self, place_of: PlaceOf) -> LocalStorage:
-        """Return this storage, which touches nothing outside the roots that ``place_of`` knows.
+        """Return this storage, refusing access outside the roots that ``place_of`` knows.
 
-        Raises:
-            RootNotAllowedError: By the calls of what is returned.
+        The returned storage's methods raise ``RootNotAllowedError``.
         """
         other = self.for_cause(self._cause)
         other._place_of = place_of
@@ -107,57 +92,57 @@ class LocalStorage(Storage):
     def check_base(self) -> None:
         """Begin to list the base path; see ``Storage``."""
         full = self._full("list", "")
-        with _mapped(full), self._opened(full) as handle, os.scandir(handle) as entries:
+        with mapped_errors(full), self._opened(full) as handle, os.scandir(handle) as entries:
             next(entries, None)
 
     def list(self, path: str) -> tuple[FileInfo, ...]:
         """Return the direct children of a directory, by name.
 
-        Of a confined storage a link out of the roots is left out, and logged: one such link, which
-        anybody who may write a partition can make, isn't to keep the others from being listed.
+        A confined storage omits and logs a link out of its roots: anybody who can write to a
+        partition can create one, and it must not make the directory unreadable.
         """
         full = self._full("list", path)
-        with _mapped(full):
+        with mapped_errors(full):
             try:
                 with self._opened(full) as handle:
                     behind = None if self._place_of is None else partial(self._behind, full)
                     return tuple(files.entries_of(handle, behind))
             except OSError as exc:
-                if exc.errno not in files.NOWHERE:
+                if exc.errno not in NOWHERE:
                     raise
                 return ()
 
     def stat(self, path: str) -> FileInfo | None:
-        """Return what is at ``path``, or ``None``."""
+        """Return the file or directory at ``path``, or ``None``."""
         full = self._full("stat", path)
-        with _mapped(full):
+        with mapped_errors(full):
             try:
                 with self._at(full) as (folder, name):
                     found = os.stat(name, dir_fd=folder, follow_symlinks=folder is None)
             except OSError as exc:
-                if exc.errno not in files.NOWHERE:
+                if exc.errno not in NOWHERE:
                     raise
                 return None
         return files.info_of(os.path.basename(full), found)
 
     def read(self, path: str, kind: FileKind = FileKind.INSTANT, size: int | None = None) -> bytes:
-        """Return a file's content; ``size`` isn't needed, as the file itself tells."""
+        """Return a file's content; ``size`` isn't needed, as the open file tells its size."""
         full = self._full("read", path)
-        with _mapped(full):
+        with mapped_errors(full):
             handle = self._opened_file(full)
             try:
-                return files.read_within(handle, self._limits, kind, full)
+                return files.read_within(handle, self.limits, kind, full)
             finally:
                 os.close(handle)
 
     def open_input(self, path: str, kind: FileKind | None = None) -> pa.NativeFile:
         """Open a file for random access."""
         full = self._full("read", path)
-        with _mapped(full):
+        with mapped_errors(full):
             handle = self._opened_file(full)
             try:
                 if kind is not None:
-                    self._limits.check(kind, full, os.fstat(handle).st_size)
+                    self.limits.check(kind, full, os.fstat(handle).st_size)
                 if self._place_of is None:
                     return pa.OSFile(full, "rb")
                 return pa.PythonFile(os.fdopen(os.dup(handle), "rb"), mode="r")
@@ -167,7 +152,7 @@ class LocalStorage(Storage):
     def create(self, path: str, data: bytes = b"") -> None:
         """Create a file with this content, making its directories; atomic, exclusive, durable."""
         full = self._full("create", path)
-        with _mapped(full), self._at(full, follow=False, make=True) as (folder, name):
+        with mapped_errors(full), self._at(full, follow=False, make=True) as (folder, name):
             if data:
                 files.link_new(name, folder, data)
             else:
@@ -177,15 +162,15 @@ class LocalStorage(Storage):
     def create_stream(self, path: str) -> AbstractContextManager[IO[bytes]]:
         """Open a new file for writing; durable when the block ends, removed when it fails."""
         full = self._full("create", path)
-        with _mapped(full), self._at(full, follow=False, make=True) as (folder, name):
+        with mapped_errors(full), self._at(full, follow=False, make=True) as (folder, name):
             return _NewFile(name, None if folder is None else os.dup(folder), full)
 
     def replace(self, path: str, data: bytes) -> None:
-        """Write a file, over an older one if there is one; atomic and durable."""
+        """Write a file, replacing an older one; atomic and durable."""
         full = self._full("replace", path)
-        with _mapped(full), self._at(full, follow=False, make=True) as (folder, name):
+        with mapped_errors(full), self._at(full, follow=False, make=True) as (folder, name):
             temporary = files.write_beside(name, folder, data)
-            # First: a file without a checksum is fine, one with its predecessor's is not.
+            # Before the rename: Hadoop accepts a file without a checksum, not one with a stale one.
             files.remove(files.checksum_of(name), folder)
             os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
             files.flush_folder_of(name, folder)
@@ -193,35 +178,36 @@ class LocalStorage(Storage):
     def make_dir(self, path: str) -> None:
         """Make a directory and its parents."""
         full = self._joined(path)
-        with _mapped(full), self._at(full, make=True) as (folder, name):
+        with mapped_errors(full), self._at(full, make=True) as (folder, name):
             try:
                 os.mkdir(name, dir_fd=folder)
             except FileExistsError:
                 os.close(files.open_directory(name, folder))
 
     def delete(self, path: str) -> bool:
-        """Delete a file; return whether it was there."""
+        """Delete a file; return whether it existed."""
         full = self._full("delete", path)
-        with _mapped(full), suppress(FileNotFoundError, NotADirectoryError):
+        with mapped_errors(full), suppress(FileNotFoundError, NotADirectoryError):
             with self._at(full, follow=False) as (folder, name):
-                there = files.remove(name, folder)
+                existed = files.remove(name, folder)
                 files.remove(files.checksum_of(name), folder)
-            return there
+            return existed
         return False
 
     def delete_tree(self, path: str) -> bool:
-        """Delete a directory and all below it; return whether it was there."""
+        """Delete a directory and all below it; return whether it existed."""
         full = self._full("delete", path)
-        with _mapped(full):
+        with mapped_errors(full):
             try:
                 with self._at(full, follow=False) as (folder, name):
                     return files.remove_tree(name, folder)
             except OSError as exc:
-                if exc.errno not in files.NOWHERE:
+                if exc.errno not in NOWHERE:
                     raise
                 return False
 
     def _full(self, kind: str, path: str) -> str:
+        """Count a call; return the full path."""
         full = self._joined(path)
         self.calls.add(kind, self._cause)
         return full
@@ -231,9 +217,9 @@ class LocalStorage(Storage):
 
     @contextmanager
     def _at(self, full: str, *, follow: bool = True, make: bool = False) -> Iterator[_Place]:
-        """Yield where a path is; a link there is only followed if that is said."""
+        """Yield the place of a path; a link there is followed only if ``follow`` is set."""
         if len(full) >= _PATH_BYTES and len(os.fsencode(full)) >= _PATH_BYTES:
-            # Else the parents of parents would be gone through.
+            # ``makedirs`` would recurse through all parents before it fails.
             raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
         if self._place_of is None:
             if make:
@@ -255,18 +241,18 @@ class LocalStorage(Storage):
             os.close(handle)
 
     def _behind(self, folder: str, name: str) -> os.stat_result | None:
-        """Return what the system says of what a link leads to; ``None``: out of the roots."""
+        """Return the status of a link's target; ``None`` if it lies outside the roots."""
         link = os.path.join(folder, name)
         try:
             with self._at(link) as (opened, real):
                 found = os.stat(real, dir_fd=opened, follow_symlinks=False)
         except RootNotAllowedError as exc:
             # Shared by the table's storages without a lock: at worst a link is logged twice.
-            if link not in self._told and len(self._told) < TOLD_LINKS:
-                self._told.add(link)
+            if link not in self._logged and len(self._logged) < LOGGED_LINKS:
+                self._logged.add(link)
                 logger.warning("%s isn't listed: %s", link, exc)
             return None
-        return None if stat.S_ISLNK(found.st_mode) else found  # put there just now
+        return None if stat.S_ISLNK(found.st_mode) else found  # a link created just now
 
     def _opened_file(self, full: str) -> int:
         with self._at(full) as (folder, name):
@@ -274,7 +260,7 @@ class LocalStorage(Storage):
 
 
 class _NewFile(AbstractContextManager[IO[bytes]]):
-    """The block of ``create_stream``; it owns the directory that it was given."""
+    """The block of ``create_stream``; it owns and closes the directory's descriptor."""
 
     def __init__(self, name: str, folder: int | None, full: str) -> None:
         self._name = name
@@ -305,7 +291,7 @@ class _NewFile(AbstractContextManager[IO[bytes]]):
             self._file.close()
             files.remove(self._name, self._folder)
             return
-        with _mapped(self._full):
+        with mapped_errors(self._full):
             try:
                 self._file.flush()
                 os.fsync(self._file.fileno())
@@ -325,24 +311,9 @@ def _make_folder(full: str) -> None:
     """Make a directory and its parents.
 
     Raises:
-        NotADirectoryError: Something else is in the place of one of them.
+        NotADirectoryError: One of them is a file.
     """
     try:
         os.makedirs(full, exist_ok=True)
     except FileExistsError as exc:
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from exc
-
-
-@contextmanager
-def _mapped(full: str) -> Iterator[None]:
-    """Turn the system's errors into Strandline's."""
-    try:
-        yield
-    except FileNotFoundError as exc:
-        raise PathNotFoundError(f"no file {full}") from exc
-    except FileExistsError as exc:
-        raise AlreadyExistsError(f"{full} exists") from exc
-    except OSError as exc:
-        if exc.errno in files.NOWHERE:
-            raise PathNotFoundError(f"nothing can be at {full}: {exc.strerror}") from exc
-        raise StorageUnavailableError(f"{full}: {exc.strerror or exc}") from exc

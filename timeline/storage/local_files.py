@@ -1,7 +1,7 @@
-"""What ``LocalStorage`` does to one file or directory, named from a directory that is open.
+"""Operations of ``LocalStorage`` on one file or directory, relative to an open directory.
 
-Each function takes ``name`` and ``folder``, as the functions of ``os`` take ``dir_fd``: the name is
-looked up in the open directory, without one it is a path.
+``name`` and ``folder`` are as ``dir_fd`` for the functions of ``os``: the name is looked up in the
+open directory; without one (``None``) it is a path.
 """
 
 from __future__ import annotations
@@ -15,18 +15,15 @@ from contextlib import suppress
 from typing import Final
 
 from timeline.errors import CorruptMetadataError
-from timeline.storage.base import FileInfo
+from timeline.storage.base import NOWHERE, FileInfo
 from timeline.storage.read_limits import FileKind, ReadLimits
 
-NOWHERE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
-"""What the system says of a name at which nothing can be."""
+StatTarget = Callable[[str], "os.stat_result | None"]
+"""From the name of a link to the status of its target; ``None`` to leave the link out."""
 
-LookBehind = Callable[[str], "os.stat_result | None"]
-"""From the name of a link to what the system says of what it leads to; ``None``: nothing."""
-
-_LOOK_INTO: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-"""Not blocking: to open a FIFO would wait for its writer, which may never come."""
+"""Non-blocking, as opening a FIFO would wait for a writer that may never come."""
 _CREATE: Final = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 _CHUNK_BYTES: Final = 1 << 20
 
@@ -35,9 +32,9 @@ def open_file(name: str, folder: int | None, full: str) -> int:
     """Open a regular file for reading; return its descriptor.
 
     Args:
-        name: Of the file.
-        folder: The open directory; then a link in the place of the file isn't followed.
-        full: What errors call it.
+        name: The file.
+        folder: The open directory; if given, a link at ``name`` isn't followed.
+        full: Its path in error messages.
 
     Raises:
         CorruptMetadataError: It is a FIFO or a device.
@@ -55,18 +52,18 @@ def open_file(name: str, folder: int | None, full: str) -> int:
 
 
 def read_within(handle: int, limits: ReadLimits, kind: FileKind, full: str) -> bytes:
-    """Return what a file holds that is open.
+    """Return the content of an open file.
 
     Raises:
         CorruptMetadataError: It is larger than files of its kind may be.
     """
     size = os.fstat(handle).st_size
     limits.check(kind, full, size)
-    # One byte more shows the end.
+    # A read of one byte more than the size detects a file that has grown.
     data = os.read(handle, size + 1)
     if 0 < len(data) == size:
         return data
-    # It grows meanwhile, shows no size at all, or comes in pieces: read on, as far as it may.
+    # It has grown, reports no size (as in /proc), or came in part: read on, up to the limit.
     parts, total = [data], len(data)
     while parts[-1]:
         limits.check(kind, full, total)
@@ -77,11 +74,11 @@ def read_within(handle: int, limits: ReadLimits, kind: FileKind, full: str) -> b
 
 def open_directory(name: str, folder: int | None) -> int:
     """Open a directory to list it; return its descriptor."""
-    return os.open(name, _LOOK_INTO | (0 if folder is None else os.O_NOFOLLOW), dir_fd=folder)
+    return os.open(name, _OPEN_DIRECTORY | (0 if folder is None else os.O_NOFOLLOW), dir_fd=folder)
 
 
 def open_new(name: str, folder: int | None) -> int:
-    """Create a file that wasn't there, and return its descriptor."""
+    """Create a file exclusively; return its descriptor."""
     return os.open(name, _CREATE, 0o666, dir_fd=folder)
 
 
@@ -96,7 +93,7 @@ def link_new(name: str, folder: int | None, data: bytes) -> None:
 
 def write_beside(name: str, folder: int | None, data: bytes) -> str:
     """Write a durable temporary file in the same directory; return its name."""
-    # Hidden, so that nobody who looks for names by how they begin takes it for a file of the table.
+    # Hidden, so that no reader that matches names by prefix takes it for a file of the table.
     head, tail = os.path.split(name)
     temporary = os.path.join(head, f".{tail}.{uuid.uuid4()}")
     try:
@@ -111,7 +108,7 @@ def write_beside(name: str, folder: int | None, data: bytes) -> str:
 
 
 def remove(name: str, folder: int | None) -> bool:
-    """Delete a file; return whether it was there."""
+    """Delete a file; return whether it existed."""
     try:
         os.unlink(name, dir_fd=folder)
     except OSError as exc:
@@ -122,9 +119,9 @@ def remove(name: str, folder: int | None) -> bool:
 
 
 def remove_tree(name: str, folder: int | None) -> bool:
-    """Delete a directory and all below it, following no link; return whether it was there."""
+    """Delete a directory and all below it, following no link; return whether it existed."""
     try:
-        handle = os.open(name, _LOOK_INTO | os.O_NOFOLLOW, dir_fd=folder)
+        handle = os.open(name, _OPEN_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
     except OSError as exc:
         if exc.errno not in NOWHERE:
             raise
@@ -132,7 +129,7 @@ def remove_tree(name: str, folder: int | None) -> bool:
     try:
         with os.scandir(handle) as entries:
             found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
-        for inner, is_dir in found:  # another deleter may be quicker on any of them
+        for inner, is_dir in found:  # any of them may be deleted by others meanwhile
             (remove_tree if is_dir else remove)(inner, handle)
     finally:
         os.close(handle)
@@ -148,7 +145,7 @@ def checksum_of(name: str) -> str:
 
 
 def flush_folder_of(name: str, folder: int | None) -> None:
-    """Make the names in a file's directory durable."""
+    """Sync a file's directory, which makes the names in it durable."""
     handle = open_directory(os.path.dirname(name) or ".", folder)
     try:
         os.fsync(handle)
@@ -156,37 +153,37 @@ def flush_folder_of(name: str, folder: int | None) -> None:
         os.close(handle)
 
 
-def entries_of(handle: int, look_behind: LookBehind | None) -> list[FileInfo]:
-    """Return what is in a directory that is open, by name.
+def entries_of(handle: int, stat_target: StatTarget | None) -> list[FileInfo]:
+    """Return the entries of an open directory, by name.
 
     Args:
-        handle: The directory's.
-        look_behind: Says what a link leads to; ``None``: the system, wherever that is.
+        handle: The directory's descriptor.
+        stat_target: Returns the status of a link's target; ``None`` follows links anywhere.
     """
     found = []
     with os.scandir(handle) as entries:
         for entry in entries:
-            info = _info_of(entry, look_behind)
+            info = _info_of(entry, stat_target)
             if info is not None:
                 found.append(info)
     return sorted(found, key=lambda info: info.name)
 
 
 def info_of(name: str, found: os.stat_result) -> FileInfo:
-    """Return what the system says of a file or directory."""
+    """Return the listing entry of a file or directory."""
     is_dir = stat.S_ISDIR(found.st_mode)
     return FileInfo(name, 0 if is_dir else found.st_size, found.st_mtime_ns // 1_000_000, is_dir)
 
 
-def _info_of(entry: os.DirEntry[str], look_behind: LookBehind | None) -> FileInfo | None:
+def _info_of(entry: os.DirEntry[str], stat_target: StatTarget | None) -> FileInfo | None:
     if not _is_text(entry.name):
         return None
     try:
-        found: os.stat_result | None = entry.stat(follow_symlinks=look_behind is None)
-        if look_behind is not None and found is not None and stat.S_ISLNK(found.st_mode):
-            found = look_behind(entry.name)
+        found: os.stat_result | None = entry.stat(follow_symlinks=stat_target is None)
+        if stat_target is not None and found is not None and stat.S_ISLNK(found.st_mode):
+            found = stat_target(entry.name)
     except OSError as exc:
-        # Gone since the directory was read, a link to nothing, or one that leads to itself.
+        # Deleted since the directory was read, a dangling link, or a loop of links.
         if exc.errno in NOWHERE:
             return None
         raise
@@ -194,7 +191,7 @@ def _info_of(entry: os.DirEntry[str], look_behind: LookBehind | None) -> FileInf
 
 
 def _is_text(name: str) -> bool:
-    """Whether a name is UTF-8: no table has others, and nobody could be told of them."""
+    """Return whether a name is UTF-8; tables have no others, and JSON can't express them."""
     try:
         name.encode()
     except UnicodeEncodeError:

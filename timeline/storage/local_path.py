@@ -1,10 +1,10 @@
-"""Places of this machine, reached so that what was checked is what is touched.
+"""Local paths opened without a race between check and use (TOCTOU).
 
-Whoever can write below a root can put a link in the place of a directory at any time, also between
-the moment it is checked and the one it is used. So nothing is reached by its path: directories are
-opened one by one from the top, each from the one before, and none of them may be a link
-(``O_NOFOLLOW``). Where one is, the path that it means is found first, link by link, and each must
-lead below a root before anything there is looked at; then that path is opened in the same way.
+Anybody who can write below a root can replace a directory by a link at any time, also between the
+check of a path and its use. So no path is handed to the system as a whole: directories are opened
+one by one from the top, each relative to the one before, and none may be a link (``O_NOFOLLOW``).
+If one is, its target is resolved first, link by link, and each must lie below a root before
+anything there is touched; then the resolved path is opened in the same way.
 """
 
 from __future__ import annotations
@@ -20,46 +20,44 @@ from typing import Final
 from timeline.errors import RootNotAllowedError, StorageUnavailableError
 
 PlaceOf = Callable[[str], "str | None"]
-"""From an absolute path to the same below the real path of a root; ``None`` if it is below none.
-It looks at nothing but the text."""
+"""From an absolute path to the same path below the real path of a root; ``None`` if it is below no
+root. Works on the text alone."""
 
 _OPENED_ONLY: Final[int] = getattr(os, "O_PATH", os.O_RDONLY)
 _DIRECTORY: Final = _OPENED_ONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_LINKS: Final = 40
-"""As many as the system follows."""
+"""Linux's own limit (``MAXSYMLINKS``)."""
 _ATTEMPTS: Final = 4
 _A_LINK_OR_FILE: Final = frozenset({errno.ELOOP, errno.ENOTDIR})
 
 
 def resolve(path: str, place_of: PlaceOf, called: str) -> str:
-    """Return the path without links that a path means; what isn't there is taken as it is named.
+    """Return a path with its links resolved; components that don't exist are kept.
 
-    ``..`` in a link's text is taken out by the text alone.
+    ``..`` in a link's target is resolved by the text alone.
 
     Args:
         path: Absolute.
         place_of: Knows the roots.
-        called: What errors call the path: who is refused isn't to learn where roots and links are.
+        called: The path's name in errors, which must not reveal where roots and links are.
 
     Raises:
-        RootNotAllowedError: It, or what a link leads to, lies below no root; nothing there was
-            looked at.
-        OSError: A link can't be read, or they go in a circle.
+        RootNotAllowedError: The path, or a link's target, lies below no root; nothing there was
+            touched.
+        OSError: A link can't be read, or the links form a loop.
     """
-    leads_to = path
+    target = path
     for _ in range(_MOST_LINKS):
-        place = place_of(leads_to)
+        place = place_of(target)
         if place is None:
             raise RootNotAllowedError(
-                f"{called} leads outside the roots served", detail=f"{path} leads to {leads_to}"
+                f"{called} leads outside the roots served", detail=f"{path} leads to {target}"
             )
         link = _first_link(place)
         if link is None:
             return place
         at, text = link
-        leads_to = posixpath.normpath(
-            posixpath.join(posixpath.dirname(at), text) + place[len(at) :]
-        )
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(at), text) + place[len(at) :])
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
 
 
@@ -67,41 +65,41 @@ def resolve(path: str, place_of: PlaceOf, called: str) -> str:
 def opened_folder_of(
     path: str, place_of: PlaceOf, called: str, *, follow: bool, make: bool = False
 ) -> Iterator[tuple[int, str]]:
-    """Open the directory that a path lies in; yield its descriptor, and the name there.
+    """Open the directory that contains a path; yield its descriptor and the name in it.
 
     Args:
         path: Absolute, below a root.
         place_of: Knows the roots.
-        called: What errors call the path.
-        follow: Whether a link at the path itself is followed; it has to lead below a root anyhow.
-        make: Whether directories that aren't there are made.
+        called: The path's name in errors.
+        follow: Whether a link at the path itself is followed; it must lead below a root either way.
+        make: Whether missing directories are created.
 
     Raises:
         RootNotAllowedError: A link leads out of the roots.
-        StorageUnavailableError: Links change faster than they can be followed.
+        StorageUnavailableError: Links keep changing while they are resolved.
         OSError: There is no such directory.
     """
-    folder, name = _reached(path, place_of, called, follow=follow, make=make)
+    folder, name = _open_folder(path, place_of, called, follow=follow, make=make)
     try:
         yield folder, name
     finally:
         os.close(folder)
 
 
-def _reached(
+def _open_folder(
     path: str, place_of: PlaceOf, called: str, *, follow: bool, make: bool
 ) -> tuple[int, str]:
     place = path
     for _ in range(_ATTEMPTS):
         head, name = posixpath.split(place)
         try:
-            folder = _walked(head, make=make)
+            folder = _open_without_links(head, make=make)
         except OSError as exc:
             if exc.errno not in _A_LINK_OR_FILE:
                 raise
             resolved = resolve(head, place_of, called)
             if resolved == head:
-                raise  # a file is in the place of a directory
+                raise  # a component is a file
             place = posixpath.join(resolved, name)
             continue
         try:
@@ -117,27 +115,27 @@ def _reached(
     raise StorageUnavailableError(f"{called}: links on the way to it change all the time")
 
 
-def _walked(path: str, *, make: bool) -> int:
-    """Open a directory from the top, none of the directories on the way being a link."""
+def _open_without_links(path: str, *, make: bool) -> int:
+    """Open a directory component by component, following no link."""
     folder = os.open("/", _DIRECTORY)
     for name in path.split("/"):
         if not name:
             continue
         try:
-            inner = _entered(name, folder, make=make)
+            inner = _open_child(name, folder, make=make)
         finally:
             os.close(folder)
         folder = inner
     return folder
 
 
-def _entered(name: str, folder: int, *, make: bool) -> int:
+def _open_child(name: str, folder: int, *, make: bool) -> int:
     try:
         return os.open(name, _DIRECTORY, dir_fd=folder)
     except FileNotFoundError:
         if not make:
             raise
-    with suppress(FileExistsError):  # another maker was quicker
+    with suppress(FileExistsError):  # created by another process meanwhile
         os.mkdir(name, dir_fd=folder)
     return os.open(name, _DIRECTORY, dir_fd=folder)
 
@@ -150,7 +148,7 @@ def _is_link(name: str, folder: int) -> bool:
 
 
 def _first_link(place: str) -> tuple[str, str] | None:
-    """Return the first link on the way to a place, the place itself included, and its text."""
+    """Return the first component of a path that is a link, and the link's target."""
     at = ""
     for name in place.split("/")[1:]:
         at = f"{at}/{name}"
@@ -159,6 +157,6 @@ def _first_link(place: str) -> tuple[str, str] | None:
         except OSError as exc:
             if exc.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG):
                 return None
-            if exc.errno != errno.EINVAL:  # EINVAL: it is no link
+            if exc.errno != errno.EINVAL:  # EINVAL: not a link
                 raise
     return None

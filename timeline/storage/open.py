@@ -1,4 +1,4 @@
-"""Which storage a base path needs."""
+"""Opening the storage of a base path."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def open_storage(
 
     Args:
         base_path: A path of this machine, a ``file:`` URL, or a URL that fsspec opens.
-        storage_options: For fsspec; a local path has none.
-        limits: How much is read of a file at most.
+        storage_options: For fsspec; ignored for a local path.
+        limits: How many bytes of a file are read at most.
 
     Raises:
         ConfigError: The base path is empty, or no file system is installed for its scheme.
@@ -43,7 +43,7 @@ def require_driver(base_path: str, called: str) -> None:
 
     Args:
         base_path: A URL.
-        called: What whoever gave it calls it.
+        called: The setting that it comes from, for the error.
 
     Raises:
         ConfigError: fsspec doesn't know the scheme, or what it needs for it isn't installed.

@@ -1,7 +1,7 @@
-"""How much of a table's metadata is read at most: a bound for each kind of file, and its setting.
+"""Limits on the size of metadata files, one for each kind of file, and their settings.
 
-A file is read whole, so it must fit into memory before anything looks at it. Data files are read in
-parts and have no bound.
+Metadata files are read whole, so a file's size is checked before it is read. Data files are read in
+parts and have no limit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MIB: Final = 1 << 20
 
 
 class FileKind(Enum):
-    """What a file is that is read whole; the value is how its setting calls it."""
+    """The kind of a file that is read whole; the value is part of its setting's name."""
 
     PROPERTIES = "properties"
     INSTANT = "instant"
@@ -26,7 +26,7 @@ class FileKind(Enum):
 
     @property
     def setting(self) -> str:
-        """The name of the setting that says how large such a file may be."""
+        """The name of the setting that limits such files."""
         return f"strandline.read.{self.value}.max.bytes"
 
 
@@ -35,17 +35,17 @@ _FIELDS: Final = {kind: f"{kind.name.lower()}_bytes" for kind in FileKind}
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """How many bytes a file of each kind may have.
+    """The most bytes that a file of each kind may have.
 
     Attributes:
-        properties_bytes: Of ``hoodie.properties`` and ``.hoodie_partition_metadata``, which have a
-            few thousand.
-        instant_bytes: Of an instant's file. Commits of more than 100 MB exist; this is one that
-            wrote a million files in Avro, a quarter of a million in JSON.
-        archive_bytes: Of a file of the archived timeline.
-        markers_bytes: Of the ``MARKERS<n>`` of a write together, with what each marker takes in
-            memory; a write of a million files has 150 MB in some twenty, and takes 250 MB.
-        metadata_table_bytes: Of a file of the metadata table; beyond it partitions are listed.
+        properties_bytes: ``hoodie.properties`` and ``.hoodie_partition_metadata``, which have a few
+            thousand.
+        instant_bytes: An instant's file. Commits of more than 100 MB exist; the default suffices
+            for a commit of a million files in Avro, or of a quarter of a million in JSON.
+        archive_bytes: A file of the archived timeline.
+        markers_bytes: The ``MARKERS<n>`` files of one write in total, as they are in memory; a
+            write of a million files has 150 MB in some twenty files and takes 250 MB.
+        metadata_table_bytes: A file of the metadata table; for larger ones partitions are listed.
     """
 
     properties_bytes: int = _MIB
@@ -55,7 +55,7 @@ class ReadLimits:
     metadata_table_bytes: int = 256 * _MIB
 
     def of(self, kind: FileKind) -> int:
-        """Return how many bytes a file of a kind may have."""
+        """Return the most bytes that a file of a kind may have."""
         limit: int = getattr(self, _FIELDS[kind])
         return limit
 
@@ -63,12 +63,12 @@ class ReadLimits:
         """Refuse a file that is too large.
 
         Args:
-            kind: What it is.
-            path: Where it is, for the error.
-            size: How many bytes it has, or how many were read of it before the reader gave up.
+            kind: The file's kind.
+            path: Its path, for the error.
+            size: Its bytes, or those that were read before the reader gave up.
 
         Raises:
-            CorruptMetadataError: It has more than its kind may.
+            CorruptMetadataError: The file is larger than its kind may be.
         """
         if size > self.of(kind):
             raise CorruptMetadataError(

@@ -1,4 +1,4 @@
-"""``TableId``: one name for a table, however its base path is spelled."""
+"""``TableId``: the identity of a table, independent of how its base path is spelled."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _FAMILIES: Final = {
     "viewfs": "hdfs",
     "local": "file",
 }
-"""Schemes under which one and the same store goes by several names."""
+"""Scheme aliases of one and the same store."""
 _LOCAL: Final = ("file", "local")
 
 
 @dataclass(frozen=True, slots=True)
 class TableId:
-    """A table's place: two spellings of one base path have equal ids.
+    """A table's location: two spellings of one base path have equal ids.
 
     Attributes:
-        family: ``"file"``, ``"s3"``, ``"gs"``, ...: the scheme, aliases made one.
+        family: The scheme without aliases: ``"file"``, ``"s3"``, ``"gs"``, ...
         authority: Bucket or host, empty for local paths.
         path: Absolute, without doubled or trailing slashes.
     """
@@ -38,10 +38,10 @@ class TableId:
 
     @classmethod
     def of(cls, base_path: str) -> TableId:
-        """Return the id of a base path: a URL, or a path of this machine.
+        """Return the id of a base path: a URL or a local path.
 
-        ``/t``, ``/t/``, ``file:/t`` and ``file:///t`` are one table. ``..`` is taken out of local
-        paths; symbolic links are left alone.
+        ``/t``, ``/t/``, ``file:/t`` and ``file:///t`` are one table. ``..`` is resolved in local
+        paths; symbolic links aren't.
 
         Raises:
             ValueError: The base path is empty.
@@ -56,34 +56,34 @@ class TableId:
         assert match is not None
         segments = [segment for segment in match[3].split("/") if segment]
         authority = match[2] or ""
-        if family == "memory" and authority:  # fsspec has no hosts there
+        if family == "memory" and authority:  # fsspec's memory URLs have no host
             segments, authority = [authority, *segments], ""
         return cls(family, authority, "/" + "/".join(segments))
 
     def __str__(self) -> str:
-        """Write the id as a URL."""
+        """Return the id as a URL."""
         return f"{self.family}://{self.authority}{self.path}"
 
     @property
     def base_path(self) -> str:
-        """A base path that means this place: a path of this machine, or a URL."""
+        """A base path of this location: a local path or a URL."""
         return self.path if self.family == "file" else str(self)
 
     def normal(self) -> TableId:
-        """Return the id with ``..`` taken out of its path by the text alone."""
+        """Return the id with ``..`` in its path resolved by the text alone."""
         return TableId(self.family, self.authority, posixpath.normpath(self.path))
 
 
 def local_path(base_path: str) -> str:
     """Return the absolute path of a local base path: a path or a ``file:`` URL."""
-    # Nothing is %-decoded: Hadoop's paths aren't, and POSIX would keep two leading slashes.
+    # Hadoop doesn't %-decode paths. ``abspath`` keeps two leading slashes, as POSIX allows.
     return re.sub("^//+", "/", os.path.abspath(_without_scheme(base_path)))
 
 
 def canonical_base_path(base_path: str) -> str:
-    """Return the one spelling of all base paths that differ in their text alone; asks no storage.
+    """Return the canonical spelling of a base path, without a storage call.
 
-    A relative or empty one, which depends on more than its text, is returned as it is.
+    A relative or empty one is returned unchanged, as it depends on the working directory.
     """
     if not base_path or is_relative(base_path):
         return base_path
@@ -91,7 +91,7 @@ def canonical_base_path(base_path: str) -> str:
 
 
 def is_relative(base_path: str) -> bool:
-    """Whether a base path is one of this machine that depends on the working directory.
+    """Return whether a base path is local and depends on the working directory.
 
     Raises:
         ValueError: It is empty.
@@ -104,10 +104,7 @@ def is_relative(base_path: str) -> bool:
 
 
 def absolute(base_path: str) -> str:
-    """Return a base path that means the same in another working directory.
-
-    What isn't relative keeps its spelling.
-    """
+    """Return a relative base path as an absolute one, any other unchanged."""
     return local_path(base_path) if is_relative(base_path) else base_path
 
 

@@ -257,12 +257,12 @@ def test_what_somebody_asked_for_and_is_no_partition_is_empty_on_both_sides() ->
 def test_what_can_be_no_path_has_no_files_and_is_not_held(partition: str) -> None:
     table = a_table()
     view = opened(table)
-    before = table.storage.calls.total()
+    before = table.storage.calls.snapshot()
     assert not list(LocalView.newest(view).latest_base_files(partition))
     LocalView.newest(view).load_partitions([partition])
     assert partition not in view.held_partitions()
     assert partition not in view.loaded_partitions()
-    assert table.storage.calls.total() == before
+    assert table.storage.calls.snapshot() == before
 
 
 # What differs is found, and right after a reload.

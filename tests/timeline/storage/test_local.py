@@ -10,7 +10,7 @@ from timeline.errors import (
     PathNotFoundError,
     RootNotAllowedError,
 )
-from timeline.storage.local import TOLD_LINKS, LocalStorage
+from timeline.storage.local import LOGGED_LINKS, LocalStorage
 from timeline.storage.local_path import PlaceOf
 
 
@@ -162,10 +162,10 @@ def test_a_confined_listing_leaves_out_what_a_link_leads_out_to(
 def test_of_links_that_lead_out_the_first_are_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for number in range(TOLD_LINKS + 5):
+    for number in range(LOGGED_LINKS + 5):
         (tmp_path / f"link{number}").symlink_to("/dev/null")
     assert LocalStorage(str(tmp_path)).confined(below(tmp_path)).list("") == ()
-    assert len(caplog.records) == TOLD_LINKS
+    assert len(caplog.records) == LOGGED_LINKS
 
 
 def below(root: Path) -> PlaceOf:
