@@ -16,10 +16,11 @@ from fsview.files.partition import PartitionVersion
 from fsview.load.partition_loader import GoOn, PartitionLoader
 from fsview.metrics import Metrics
 from fsview.model.file_group import CompactionOperation
+from fsview.snapshot.difference import key_of
 from fsview.snapshot.history import History
 from fsview.snapshot.in_use import Use
 from fsview.snapshot.snapshot import GroupKey, Snapshot
-from fsview.snapshot.step import Step, key_of
+from fsview.snapshot.step import Step
 from fsview.store.base import Store
 from fsview.store.budget import Share
 from fsview.store.memory import MemoryStore

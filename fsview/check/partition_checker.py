@@ -24,9 +24,9 @@ from fsview.check.rebuild import (
     removals_pending,
 )
 from fsview.load.listing import is_partition, list_partition
-from fsview.snapshot.link import known_after
 from fsview.snapshot.plans import base_extensions
 from fsview.snapshot.snapshot import Snapshot
+from fsview.snapshot.step import known_after
 from fsview.sync.follower import ATTEMPTS, TimelineFollower
 from fsview.sync.plan_reader import snapshot_of
 from timeline.errors import InstantNotFoundError
@@ -117,8 +117,8 @@ class PartitionChecker:
         found = differences_of_table(newest, rebuilt)
         found += differences_of_files(client, newest, unlike, listed)
         if newest.files.known is not None:
-            was_there = (partition,) if is_partition(listing) else ()
-            is_there = partition in known_after(was_there, steps)
+            was_there = frozenset((partition,) if is_partition(listing) else ())
+            is_there = partition in known_after(was_there, *steps)
             found += differences_of_known(newest, partition, listing, is_there=is_there)
         if not found:
             return Checked("equal", found)

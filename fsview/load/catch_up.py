@@ -24,11 +24,12 @@ from typing import Final
 from fsview.files.partition import PartitionVersion
 from fsview.load.source_choice import Loaded
 from fsview.snapshot.delta import with_ghosts
+from fsview.snapshot.difference import key_of
 from fsview.snapshot.history import History
-from fsview.snapshot.link import known_after
+from fsview.snapshot.next_snapshot import version_after
 from fsview.snapshot.plans import base_extensions
 from fsview.snapshot.snapshot import Snapshot
-from fsview.snapshot.step import Step, key_of, version_after
+from fsview.snapshot.step import Step, known_after
 
 FILES_UNCLEAR: Final = "files-unclear"
 INSTANT_VANISHED: Final = "instant-vanished"
@@ -102,7 +103,7 @@ def arrived(history: History, found: Found) -> Arrived | None:
         else:
             versions.append(after)
     known = found.loaded.known
-    return Arrived(tuple(versions), None if known is None else known_after(known, steps), again)
+    return Arrived(tuple(versions), None if known is None else known_after(known, *steps), again)
 
 
 def _given_up(history: History, found: Found, steps: Iterable[Step]) -> frozenset[str]:

@@ -47,8 +47,8 @@ from fsview.files.partition import PartitionVersion
 from fsview.load import metadata_table
 from fsview.load.commit_files import is_archived, read_table, sizes_to_read, to_read
 from fsview.load.metadata_table_state import AHEAD, LISTS, NotInStepError, is_there, look
+from fsview.snapshot.difference import WITHOUT_FILES
 from fsview.snapshot.snapshot import Snapshot
-from fsview.snapshot.step import WITHOUT_FILES
 from timeline.errors import CorruptMetadataError, InstantNotFoundError, PathNotFoundError
 from timeline.instant import (
     CLEAN,

@@ -23,10 +23,12 @@ from typing import Final
 
 from fsview.files.partition import PartitionVersion
 from fsview.snapshot.delta import NOTHING, taken_back
+from fsview.snapshot.difference import key_of
 from fsview.snapshot.link import Branch, Link, bytes_of_branches, kept_branches, says_the_same
+from fsview.snapshot.next_snapshot import version_after
 from fsview.snapshot.retained_bytes import memo_bytes
 from fsview.snapshot.snapshot import Snapshot
-from fsview.snapshot.step import Step, key_of, version_after
+from fsview.snapshot.step import Step
 from fsview.snapshot.uncommitted_files import without_uncommitted
 from timeline.completion import CompletionTimes
 from timeline.instant import CLEAN, Instant

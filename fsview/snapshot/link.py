@@ -6,9 +6,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from fsview.snapshot.next_snapshot import advanced
 from fsview.snapshot.retained_bytes import bytes_beyond, start_bytes, step_bytes
 from fsview.snapshot.snapshot import Snapshot
-from fsview.snapshot.step import Step, advanced, stepped
+from fsview.snapshot.step import Step, active_after
 from timeline.completion import CompletionTimes
 from timeline.timeline import Timeline
 
@@ -146,17 +147,8 @@ def walked(
     begin = 0 if kept is None else max(0, len(steps) - kept)
     for step in steps[:begin]:
         snapshot = advanced(snapshot, step, snapshot.active, snapshot.completion, leftovers(step))
-    active = stepped(snapshot.active, *steps[:begin])
+    active = active_after(snapshot.active, *steps[:begin])
     for step in steps[begin:]:
-        active = stepped(active, step)
+        active = active_after(active, step)
         snapshot = advanced(snapshot, step, active, completion(active), leftovers(step))
         yield Link(snapshot, step)
-
-
-def known_after(known: Iterable[str], steps: Iterable[Step]) -> frozenset[str]:
-    """Return the partitions that are known after some steps."""
-    found = set(known)
-    for step in steps:
-        found.update(step.delta.partitions)
-        found -= step.delta.deleted_partitions
-    return frozenset(found)

@@ -1,4 +1,4 @@
-"""What plans and replacecommits mean for a view: pending and replaced groups; pure.
+"""The pending and replaced file groups that plans and replacecommits name; pure.
 
 Source: Hudi 1.2.0 ``CompactionUtils``, ``ClusteringUtils``.
 """
@@ -12,9 +12,7 @@ from fsview.model.file_group import CompactionOperation
 from fsview.model.file_name import parse_base_name
 from fsview.snapshot.snapshot import GroupKey
 from timeline.errors import CorruptMetadataError
-from timeline.instant import (
-    Instant,
-)
+from timeline.instant import Instant
 from timeline.metadata.instant_metadata import (
     CompactionPlan,
     CompactionPlanOperation,
@@ -23,10 +21,7 @@ from timeline.metadata.instant_metadata import (
 from timeline.table.config import TableConfig
 
 CLUSTER: Final = "CLUSTER"
-
-
 """``operationType`` of a requested replacecommit that clusters."""
-
 
 _MULTIPLE_FORMATS: Final = "hoodie.table.multiple.base.file.formats.enable"
 
@@ -41,7 +36,11 @@ def base_extensions(config: TableConfig) -> tuple[str, ...]:
 def add_operations(
     operations: dict[GroupKey, CompactionOperation], more: Mapping[GroupKey, CompactionOperation]
 ) -> None:
-    """Add a plan's operations to those of other plans; see ``pending_operations``."""
+    """Add a plan's operations to those of other plans.
+
+    Raises:
+        CorruptMetadataError: Two plans have different operations for one group.
+    """
     for key, operation in more.items():
         if operations.setdefault(key, operation) != operation:
             raise CorruptMetadataError(
@@ -51,7 +50,11 @@ def add_operations(
 
 
 def plan_operations(instant: Instant, plan: object) -> dict[GroupKey, CompactionOperation]:
-    """Return the operations of one (log) compaction plan by group."""
+    """Return the operations of one (log) compaction plan by group.
+
+    Raises:
+        CorruptMetadataError: It is no plan of a compaction.
+    """
     if not isinstance(plan, CompactionPlan):
         raise CorruptMetadataError(f"the plan of {instant} is a {type(plan).__name__}")
     found = (_operation(instant, planned) for planned in plan.operations)
@@ -74,12 +77,12 @@ def _operation(instant: Instant, planned: CompactionPlanOperation) -> Compaction
 
 
 def _name(path: str) -> str:
-    """Return a path's file name; plans hold names, or full paths of where they were made."""
+    """Return a path's file name; plans hold names, or full paths on the planner's storage."""
     return path.rpartition("/")[2]
 
 
 def clustered_groups(instant: Instant, plan: object) -> dict[GroupKey, Instant]:
-    """Return the groups that a requested replacecommit or clustering is going to rewrite."""
+    """Return the groups that a requested clustering will rewrite; none of other replacecommits."""
     if (
         not isinstance(plan, RequestedReplaceMetadata)
         or plan.operation_type != CLUSTER
@@ -93,14 +96,23 @@ def clustered_groups(instant: Instant, plan: object) -> dict[GroupKey, Instant]:
     }
 
 
-def add_replaced(
-    replaced: dict[str, dict[str, str]], instant: Instant, by_it: Mapping[str, Iterable[str]]
-) -> None:
-    """Note the groups that an instant replaces, by partition.
+def with_replaced(
+    replaced: Mapping[str, Mapping[str, str]],
+    by_instant: Iterable[tuple[Instant, Mapping[str, Iterable[str]]]],
+) -> dict[str, Mapping[str, str]]:
+    """Return the replaced groups with those of more instants, copying only partitions that change.
 
-    Of two instants the later requested counts.
+    Args:
+        replaced: Partition → file id → requested time of the instant that replaced the group.
+        by_instant: Instants, each with partition → file ids that it replaced. If several replaced
+            a group, the one that was requested last counts.
     """
-    for partition, file_ids in by_it.items():
-        groups = replaced.setdefault(partition, {})
-        for file_id in file_ids:
-            groups[file_id] = max(groups.get(file_id, ""), instant.requested_time)
+    changed: dict[str, dict[str, str]] = {}
+    for instant, file_ids_of in by_instant:
+        for partition, file_ids in file_ids_of.items():
+            if partition not in changed:
+                changed[partition] = dict(replaced.get(partition, {}))
+            groups = changed[partition]
+            for file_id in file_ids:
+                groups[file_id] = max(groups.get(file_id, ""), instant.requested_time)
+    return {**replaced, **changed}

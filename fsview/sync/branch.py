@@ -12,16 +12,17 @@ from dataclasses import replace
 from typing import TypeVar
 
 from fsview.model.file_group import CompactionOperation
+from fsview.snapshot.difference import key_of
 from fsview.snapshot.link import Branch
-from fsview.snapshot.plans import add_replaced, plan_operations
+from fsview.snapshot.next_snapshot import advanced
+from fsview.snapshot.plans import plan_operations
 from fsview.snapshot.snapshot import GroupKey, LoadedFiles, Snapshot
-from fsview.snapshot.step import Step, advanced, key_of
+from fsview.snapshot.step import Step
 from fsview.sync.metadata_reader import MetadataReader
+from fsview.sync.plan_reader import replaced_groups
 from fsview.sync.timeline_diff import Reload, read_news
-from timeline.errors import InstantNotFoundError
-from timeline.instant import COMPACTION, LOG_COMPACTION, REPLACE_COMMIT, WRITE_ACTIONS, Instant
+from timeline.instant import COMPACTION, LOG_COMPACTION, WRITE_ACTIONS, Instant
 from timeline.meta_client import TableMetaClient
-from timeline.metadata.instant_metadata import CommitMetadata
 from timeline.timeline import Timeline
 
 T = TypeVar("T")
@@ -127,13 +128,4 @@ def _replaced(
     if not any(step.delta.replaced for step in since):
         return onto.replaced
     reader = MetadataReader(client)
-    found: dict[str, dict[str, str]] = {}
-    for instant in timeline:
-        if instant.action == REPLACE_COMMIT and instant.is_completed:
-            try:
-                said = client.read(instant)
-            except InstantNotFoundError:  # archived since
-                said = reader.archive.read(instant)
-            if isinstance(said, CommitMetadata):
-                add_replaced(found, instant, said.partition_to_replace_file_ids)
-    return found
+    return replaced_groups(client, timeline, lambda instant: reader.archive.read(instant))

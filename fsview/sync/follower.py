@@ -20,13 +20,15 @@ from fsview.files.partition import PartitionVersion
 from fsview.gathering import Gathering
 from fsview.metrics import Metrics
 from fsview.single_flight import Shared, SingleFlight
+from fsview.snapshot.difference import key_of
 from fsview.snapshot.hash_search import Questions
 from fsview.snapshot.history import FOLLOWED, History
 from fsview.snapshot.in_use import SnapshotsInUse, Use
 from fsview.snapshot.link import Branch, Link, walked
+from fsview.snapshot.next_snapshot import settled
 from fsview.snapshot.retained_bytes import filled_bytes, known_bytes
 from fsview.snapshot.snapshot import Snapshot
-from fsview.snapshot.step import Step, key_of, settled
+from fsview.snapshot.step import Step
 from fsview.store.base import Store
 from fsview.store.budget import Share
 from fsview.sync.branch import read_branch, shared_branch

@@ -10,11 +10,11 @@ Source: Hudi 1.2.0 ``AbstractTableFileSystemView.init``, ``CompactionUtils``, ``
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from fsview.model.file_group import CompactionOperation
 from fsview.snapshot.delta import planned_removals
-from fsview.snapshot.plans import add_operations, add_replaced, clustered_groups, plan_operations
+from fsview.snapshot.plans import add_operations, clustered_groups, plan_operations, with_replaced
 from fsview.snapshot.snapshot import GroupKey, Snapshot
 from timeline.errors import InstantNotFoundError
 from timeline.instant import (
@@ -87,18 +87,33 @@ def pending_clustering(client: TableMetaClient, active: Timeline) -> dict[GroupK
     return groups
 
 
-def replaced_groups(client: TableMetaClient, active: Timeline) -> dict[str, dict[str, str]]:
-    """Return partition → file id → requested time of the last instant that replaced the group."""
-    replaced: dict[str, dict[str, str]] = {}
-    for instant in active:
-        if instant.action == REPLACE_COMMIT and instant.is_completed:
-            try:
-                metadata = client.read(instant)
-            except InstantNotFoundError:  # archived meanwhile: what it replaced is cleaned by now
-                continue
-            if isinstance(metadata, CommitMetadata):
-                add_replaced(replaced, instant, metadata.partition_to_replace_file_ids)
-    return replaced
+def replaced_groups(
+    client: TableMetaClient,
+    timeline: Timeline,
+    read_archived: Callable[[Instant], InstantMetadata] | None = None,
+) -> dict[str, Mapping[str, str]]:
+    """Return partition → file id → requested time of the last instant that replaced the group.
+
+    Args:
+        client: Reads the replacecommits.
+        timeline: The instants that count.
+        read_archived: Reads those that have been archived, whose errors are raised; without it they
+            are left out, as the groups that they replaced have been cleaned.
+    """
+
+    def by_instant() -> Iterator[tuple[Instant, Mapping[str, Sequence[str]]]]:
+        for instant in timeline:
+            if instant.action == REPLACE_COMMIT and instant.is_completed:
+                try:
+                    metadata = client.read(instant)
+                except InstantNotFoundError:
+                    if read_archived is None:
+                        continue
+                    metadata = read_archived(instant)
+                if isinstance(metadata, CommitMetadata):
+                    yield instant, metadata.partition_to_replace_file_ids
+
+    return with_replaced({}, by_instant())
 
 
 def read_plans(

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from fsview.snapshot.delta import Delta, Said, dated, delta_of
+from fsview.snapshot.difference import WITHOUT_FILES, Difference, compare, key_of
 from fsview.snapshot.plans import add_operations, base_extensions, plan_operations
 from fsview.snapshot.snapshot import Snapshot
-from fsview.snapshot.step import WITHOUT_FILES, Difference, Step, compare, key_of, steps
+from fsview.snapshot.step import Step, steps
 from fsview.sync.metadata_reader import MetadataReader, plan_of_replaced, with_deleted, with_unsaid
 from fsview.sync.plan_reader import read_plans, replaced_groups
 from timeline.clock import parse_instant_time
