@@ -325,11 +325,6 @@ def killing(tmp_path: Path, times: int) -> None:
     assert set_aside(directory) == []
 
 
-def test_killed_at_any_moment(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    killing(tmp_path, 2)
-    assert warnings(caplog) == []
-
-
 @pytest.mark.property
 def test_killed_a_hundred_times(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     killing(tmp_path, 100)
@@ -369,23 +364,6 @@ def test_store_of_another_machine(table: SmallTable, tmp_path: Path) -> None:
     shutil.copytree(tmp_path / "here", tmp_path / "there")
     table.write(("a", "a0"), ("e", "e0"))
     check_resumed(tmp_path / "there", table.storage, len(PARTITIONS))
-
-
-def test_store_of_another_table(
-    table: SmallTable, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    filled(tmp_path, table.storage)
-    other = small(MemoryStorage("/memory/other"))
-    other.write(("z", "z0"))
-    here = StorePlace.of(tmp_path, opened(table, Kept()).table_id)
-    there = StorePlace.of(tmp_path, opened(other, Kept()).table_id)
-    shutil.copytree(here.path, there.path)
-    service = Restarted("rocksdb", tmp_path, other.storage)
-    check(LocalView.newest(service.view), other.storage)
-    assert from_record(service) == 0
-    service.close()
-    (warning,) = warnings(caplog)
-    assert here.name in warning or "/memory/t" in warning
 
 
 def test_rows_of_another_table(table: SmallTable, caplog: pytest.LogCaptureFixture) -> None:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import pytest
 
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.table_view import TableView
-from tests.kit.faulty_storage import Effect, Fault, FaultyStorage
 from tests.kit.memory_storage import MemoryStorage
 from tests.kit.small_table import SmallTable
 from timeline.errors import (
-    CorruptMetadataError,
-    InstantNotFoundError,
-    StorageUnavailableError,
     TableNotFoundError,
     ViewBehindError,
 )
@@ -40,37 +35,6 @@ def completed_path(table: SmallTable, nth: int = -1) -> str:
     return table.meta.path_of(table.meta.active_timeline().completed()[nth])
 
 
-@contextmanager
-def failing(storage: MemoryStorage, fail: Callable[[str, str], None]) -> Iterator[None]:
-    """Have every call of a storage checked by ``fail``."""
-    storage.fail.append(fail)
-    try:
-        yield
-    finally:
-        storage.fail.remove(fail)
-
-
-@pytest.mark.parametrize("version", [6, 9])
-@pytest.mark.parametrize("damage", [lambda data: data[: len(data) // 2], lambda data: b"\x00junk"])
-def test_metadata_that_cannot_be_read_leaves_the_view_as_it_was(
-    version: int, damage: Callable[[bytes], bytes]
-) -> None:
-    table = a_table(version)
-    view = TableView(table.storage)
-    before = names(view)
-    table.complete(table.begin([("a", "f1-0")]))
-    path = completed_path(table)
-    good = table.storage.files[path]
-    table.storage.files[path] = (damage(good[0]), good[1])
-    for _ in range(2):
-        with pytest.raises(CorruptMetadataError, match=path.rpartition("/")[2]):
-            view.sync()
-        assert names(view) == before
-    table.storage.files[path] = good
-    view.sync()
-    assert names(view) != before
-
-
 def test_an_empty_commit_says_nothing_so_the_table_is_loaded_anew() -> None:
     table = a_table()
     metrics = Metrics()
@@ -84,126 +48,8 @@ def test_an_empty_commit_says_nothing_so_the_table_is_loaded_anew() -> None:
     assert metrics.get("reloads", cause="empty-metadata") == 1
 
 
-def test_every_call_of_a_sync_may_fail_and_the_next_one_catches_up() -> None:
-    table = a_table()
-    faulty = FaultyStorage(table.storage)
-    view = TableView(faulty)
-    assert names(view)
-    table.complete(table.begin([("a", "f1-0")]))
-    table.finish_clean(*table.begin_clean(table.to_clean()))
-    calls = len(faulty.log)
-    view.sync()
-    needed = len(faulty.log) - calls
-    assert needed >= 3
-    for nth in range(1, needed + 1):
-        for effect in (Effect.ERROR_BEFORE, Effect.ERROR_AFTER):
-            table.complete(table.begin([("a", "f1-0")]))
-            table.finish_clean(*table.begin_clean(table.to_clean()))
-            expected = table.model.latest("a")
-            before = view.newest()
-            broken = TableView(FaultyStorage(table.storage, [Fault(nth, effect)]))
-            with pytest.raises(StorageUnavailableError, match="injected"):
-                _everything(broken)
-            assert _everything(broken) == _everything(TableView(table.storage))
-            assert view.newest() is before
-            view.sync()
-            assert {name for name, _ in expected.values()} == set(names(view))
-
-
 def _everything(table: TableView) -> list[list[str]]:
     return [names(table, partition) for partition in ("a", "b")]
-
-
-def test_a_sync_that_fails_in_the_middle_shows_nothing_of_what_it_read() -> None:
-    table = a_table()
-    view = TableView(table.storage)
-    before = names(view)
-    snapshot = view.newest()
-    table.complete(table.begin([("a", "f1-0")]))
-    table.complete(table.begin([("a", "f1-0")]))
-    second = completed_path(table)
-
-    def fail(kind: str, path: str) -> None:
-        if (kind, path) == ("read", second):
-            raise StorageUnavailableError(f"injected: {path}")
-
-    with failing(table.storage, fail):
-        with pytest.raises(StorageUnavailableError, match="injected"):
-            view.sync()
-        assert view.newest() is snapshot
-        assert names(view) == before
-    view.sync()
-    assert names(view) == [name for name, _ in table.model.latest("a").values()]
-
-
-def test_an_instant_that_vanishes_after_the_listing_is_looked_for_anew() -> None:
-    table = a_table()
-    view = TableView(table.storage)
-    names(view)
-    write = table.begin([("a", "f1-0")])
-    table.complete(write)
-    path = completed_path(table)
-
-    def vanish(kind: str, asked: str) -> None:
-        if kind == "read" and asked == path and path in table.storage.files:
-            table.uncomplete(write)
-            table.roll_back(write)
-
-    with failing(table.storage, vanish):
-        view.sync()
-    assert names(view) == [name for name, _ in table.model.latest("a").values()]
-
-
-def test_an_instant_that_stays_unreadable_is_named() -> None:
-    table = a_table()
-    view = TableView(table.storage)
-    table.complete(table.begin([("a", "f1-0")]))
-    names(view)
-    table.complete(table.begin([("a", "f1-0")]))
-    path = completed_path(table)
-
-    def hide(kind: str, asked: str) -> None:
-        if kind == "read" and asked == path:
-            raise InstantNotFoundError(f"no file {path}")
-
-    with failing(table.storage, hide), pytest.raises(InstantNotFoundError, match="no file"):
-        view.sync()
-
-
-def test_a_listing_that_fails_is_tried_again_by_the_next_request() -> None:
-    table = a_table()
-    view = TableView(table.storage)
-    view.sync()
-
-    def fail(kind: str, path: str) -> None:
-        if (kind, path) == ("list", "a"):
-            raise StorageUnavailableError("injected: list a")
-
-    with failing(table.storage, fail):
-        with pytest.raises(StorageUnavailableError, match="list a"):
-            names(view)
-        assert names(view, "b")
-    assert names(view)
-
-
-def test_a_writer_that_commits_between_the_listings_is_seen() -> None:
-    table = a_table()
-    view = TableView(table.storage)
-    view.sync()
-    raced: list[str] = []
-
-    def race(kind: str, path: str) -> None:
-        if (kind, path) == ("list", "a") and not raced:
-            raced.append(path)
-            # What the listing returns is made after this: it has the new file.
-            table.complete(table.begin([("a", "f1-0")]))
-
-    pinned = LocalView.newest(view)
-    with failing(table.storage, race):
-        held = pinned.latest_base_files("a")
-    assert [file.instant for file in held] == [pinned.timeline[0].requested_time]
-    assert names(view) == [name for name, _ in table.model.latest("a").values()]
-    assert names(view) != [file.name for file in held]
 
 
 def cleaned_since() -> tuple[SmallTable, LocalView]:

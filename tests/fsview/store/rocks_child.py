@@ -17,7 +17,7 @@ from pathlib import Path
 
 from fsview.store.base import Handle, Rows, StoredChunk
 from fsview.store.rocksdb.store import RocksStore, RocksStores
-from timeline.errors import StoreError, StoreFullError, StoreLockedError
+from timeline.errors import StoreError, StoreLockedError
 from timeline.storage.table_id import TableId
 
 TABLE = TableId.of("/warehouse/sales/orders")
@@ -136,32 +136,6 @@ def small_files(directory: Path) -> None:
     os._exit(0)  # as if it were killed
 
 
-def full_disk(directory: Path) -> None:
-    """Fill the file system of the directory, make room, go on."""
-    state = Numbered(open_at(directory / "stores"))
-    state.commit()
-    filler = directory / "filler"
-    filler.write_bytes(bytes(1 << 20))
-    refused = write_until_refused(state)
-    assert isinstance(refused, StoreFullError), repr(refused)
-    say(refused)
-    number = state.number
-    for _ in range(5):
-        assert state.check_blobs() == []
-        assert isinstance(write_until_refused(state), StoreFullError)
-    assert state.number == number, "what was refused was kept"
-    state.store.close()
-    filler.unlink()
-    state = Numbered(open_at(directory / "stores"))
-    assert state.number == number
-    assert state.check_blobs() == []
-    state.store.sweep([Handle(handle) for handle, _, _ in state.names.values()])
-    state.commit()
-    state.store.close()
-    assert Numbered(open_at(directory / "stores")).number == number + 1
-    say("goes on")
-
-
 def as_nobody(directory: Path) -> None:
     """Open the store as a user who may not write there."""
     stores = RocksStores(directory, CACHE_BYTES)
@@ -206,5 +180,5 @@ def fork(directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    todo = (work, hold, small_files, full_disk, as_nobody, fork)
+    todo = (work, hold, small_files, as_nobody, fork)
     {step.__name__: step for step in todo}[sys.argv[1]](Path(sys.argv[2]))

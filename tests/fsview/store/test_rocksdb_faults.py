@@ -96,21 +96,9 @@ def killing(directory: Path, times: int, caplog: pytest.LogCaptureFixture) -> No
     assert warnings(caplog) == []
 
 
-def test_killed_at_any_moment(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    killing(tmp_path, 5, caplog)
-
-
 @pytest.mark.property
 def test_killed_a_hundred_times(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     killing(tmp_path, 100, caplog)
-
-
-def test_terminated_without_delay(tmp_path: Path) -> None:
-    said = killed(start("work", tmp_path), 20, signal.SIGTERM)
-    state = Numbered(open_at(tmp_path))
-    assert state.number >= said
-    assert state.check_blobs() == []
-    state.store.close()
 
 
 @pytest.fixture(scope="module")
@@ -310,34 +298,6 @@ def test_copy_for_another_table(tmp_path: Path, caplog: pytest.LogCaptureFixture
     assert Numbered(open_at(tmp_path)).number == 1
 
 
-def test_copy_for_the_same_table_elsewhere(tmp_path: Path) -> None:
-    state = Numbered(open_at(tmp_path / "here"))
-    state.commit()
-    shutil.copytree(tmp_path / "here", tmp_path / "there")  # while it is open, too
-    copy = Numbered(open_at(tmp_path / "there"))
-    assert copy.number == 1
-    assert copy.check_blobs() == []
-    copy.store.close()
-    state.store.close()
-
-
-@pytest.mark.parametrize("years", [-30, 30])
-def test_files_of_another_time(tmp_path: Path, years: int) -> None:
-    state = Numbered(open_at(tmp_path))
-    for _ in range(5):
-        state.commit()
-    state.store.close()
-    for path in place(tmp_path).path.iterdir():
-        when = path.stat().st_mtime + years * 365 * 86400
-        os.utime(path, (when, when))
-    state = Numbered(open_at(tmp_path))
-    assert state.number == 5
-    state.commit()
-    assert state.check_blobs() == []
-    state.store.close()
-    assert Numbered(open_at(tmp_path)).number == 6
-
-
 def test_second_process_is_told_who_has_it(tmp_path: Path) -> None:
     store = open_at(tmp_path)
     said = told("hold", tmp_path)
@@ -347,18 +307,6 @@ def test_second_process_is_told_who_has_it(tmp_path: Path) -> None:
     store.close()
     open_at(tmp_path).close()
     assert set_aside(tmp_path) == []
-
-
-def test_second_process_opens_once_the_first_is_killed(tmp_path: Path) -> None:
-    first = start("hold", tmp_path)
-    assert first.stdout is not None
-    assert first.stdout.readline() == "open\n"
-    with pytest.raises(StoreLockedError, match=f"process {first.pid} "):
-        open_at(tmp_path)
-    killed(first, 0)
-    state = Numbered(open_at(tmp_path))
-    state.commit()
-    state.store.close()
 
 
 def test_process_that_ends_without_closing(tmp_path: Path) -> None:
@@ -387,28 +335,6 @@ def test_files_that_may_not_grow(tmp_path: Path) -> None:
     assert state.check_blobs() == []
     assert set_aside(tmp_path) == []
     state.store.close()
-
-
-def test_full_disk(tmp_path: Path) -> None:
-    mount = 'mount -t tmpfs -o size=6m none "$1" && shift && exec "$@"'
-    command = ["unshare", "-m", "sh", "-c", mount, "sh", str(tmp_path), *CHILD]
-    try:
-        done = subprocess.run(
-            [*command, "full_disk", str(tmp_path)],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
-        )
-    except FileNotFoundError:
-        pytest.skip("no unshare")
-    if "permi" in done.stderr.lower() and not done.stdout:
-        pytest.skip("may not mount a file system")
-    assert done.returncode == 0, done.stderr
-    refused, end = done.stdout.splitlines()
-    assert str(place(tmp_path / "stores").path) in refused
-    assert end == "goes on"
 
 
 @pytest.fixture

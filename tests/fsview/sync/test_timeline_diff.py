@@ -60,36 +60,6 @@ def test_following_every_step_answers_as_recorded_and_lists_nothing_twice(scenar
     assert metrics.get("reloads") == 0
 
 
-@pytest.mark.parametrize("first", [0, 1])
-@pytest.mark.parametrize("scenario", golden.scenarios())
-def test_following_every_other_step_answers_as_recorded_and_lists_nothing_twice(
-    scenario: str, first: int
-) -> None:
-    steps = golden.steps(scenario)[first::2]
-    storage = TroubledStorage(scenario, steps[0])
-    metrics = Metrics()
-    table = TableView(storage, metrics=metrics)
-    client = LocalClient(table)
-    (server,) = servers(scenario)
-    recorded = golden.recorded_steps(scenario, server)
-    for step in steps:
-        storage.step(step)
-        table.sync()
-        found = not_as_rebuilt(table, scenario, step)
-        assert not found, f"step {step}: {found}"
-        # A write that failed in between was never seen to begin.
-        assert not found.unnamed or scenario in IN_FLIGHT, f"step {step}: {found.unnamed}"
-        if step in recorded and not found.unnamed:
-            table.clear_loaded()
-            recording = golden.recording(scenario, step, server, base=client.base_path)
-            wrong = replay(client, recording, f"{scenario}/{step:02d}", times=False)
-            assert not wrong, told(wrong)
-    assert metrics.get("reloads") == 0
-    listed = data_folders(storage.listed)
-    assert sum(listed.values()) - len(listed) == metrics.get("partition_reloads")
-    assert metrics.get("partition_reloads") == 0 or scenario in UNSAID_SIZES
-
-
 @pytest.mark.parametrize("scenario", golden.scenarios())
 def test_from_any_step_to_any_later_one_nothing_is_loaded_anew(scenario: str) -> None:
     """However much happened between two syncs, and however much of it was archived."""

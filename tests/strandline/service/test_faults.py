@@ -16,11 +16,8 @@ from fsview.wire.route import Route
 from fsview.wire.routes import ROUTES
 from strandline.service.http.server import ServiceServer
 from tests.kit import golden
-from tests.kit.live_service import Answered, AppClient, HttpClient, parts_of, serving
+from tests.kit.live_service import Answered, HttpClient, serving
 from tests.kit.troubled_storage import (
-    DIRECTORY,
-    FORBIDDEN,
-    GONE,
     Damage,
     TroubledStorage,
     cuts,
@@ -29,8 +26,6 @@ from tests.kit.troubled_storage import (
     table_at,
 )
 from timeline.errors import PathNotFoundError, StorageUnavailableError
-from timeline.storage.base import Storage
-from timeline.table.config import CONFIG_PATH
 
 SCENARIO = "cow_basic_v9"
 BASE = "/golden/table"
@@ -179,58 +174,3 @@ def arguments(route: Route) -> dict[str, str]:
         "includefilesinpendingcompaction": "true",
     }
     return {param.name: values.get(param.name, known(2)[0]) for param in route.params}
-
-
-@pytest.mark.parametrize("damage", [GONE, DIRECTORY, FORBIDDEN, Damage("cut to 0")])
-def test_a_table_that_cannot_be_opened_is_not_kept(
-    storage: TroubledStorage, client: HttpClient, damage: Damage
-) -> None:
-    with storage.damaged(CONFIG_PATH, damage):
-        for _ in range(2):
-            check_told(client.request("GET", LATEST, of(2)), "hoodie.properties")
-    assert client.request("GET", LATEST, of(2)).status == 200
-
-
-def test_each_call_of_a_first_request_may_fail(storage: TroubledStorage) -> None:
-    """Until it works: 503 each time, naming what couldn't be read; then an answer."""
-    parts = parts_of(BASE, opener=lambda _path, _options: storage)
-    client = AppClient(parts)
-    asked = [LATEST, "/v1/hoodie/view/slices/all/beforeoron/latest/", LATEST]
-    failures = 0
-    for path in asked:
-        for nth in range(1, 60):
-            failing: list[str] = []
-
-            def fail(at: int, kind: str, where: str, nth: int = nth, seen: list = failing) -> None:
-                if at == nth:
-                    seen.append(f"{kind} {where}")
-                    raise StorageUnavailableError(f"injected: {kind} {BASE}/{where}")
-
-            with storage.acting(fail):
-                response = client.request("GET", path, of(2, maxinstant="99991231"))
-            if not failing:
-                assert response.status_code == 200, response.data
-                break
-            assert response.status_code == 503
-            assert failing[0].replace(" ", f" {BASE}/", 1).encode() in response.data
-            failures += 1
-    assert failures >= 4
-    parts.close()
-
-
-def test_one_table_in_trouble_leaves_the_others_alone() -> None:
-    broken, sound = TroubledStorage(SCENARIO, 2), TroubledStorage(SCENARIO, 2)
-    tables: dict[str, Storage] = {f"{BASE}/broken": broken, f"{BASE}/sound": sound}
-
-    def away(_nth: int, kind: str, path: str) -> None:
-        raise StorageUnavailableError(f"injected: {kind} {path}")
-
-    with (
-        serving(BASE, opener=lambda path, _options: tables[path]) as server,
-        HttpClient(server.port) as client,
-        broken.acting(away),
-    ):
-        for _ in range(2):
-            refused = client.request("GET", LATEST, of(2, basepath=f"{BASE}/broken"))
-            check_told(refused, "hoodie.properties")
-            assert client.request("GET", LATEST, of(2, basepath=f"{BASE}/sound")).status == 200

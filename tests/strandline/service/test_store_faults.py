@@ -94,19 +94,6 @@ def test_store_that_another_process_has_open(
         assert client.request("GET", LATEST, known(table)).status == 200
 
 
-def test_two_services_of_one_process(table: SmallTable, tmp_path: Path, stores: Path) -> None:
-    with service(tmp_path, stores) as first:
-        answered = first.request("GET", LATEST, known(table))
-        assert answered.status == 200
-        with service(tmp_path, stores) as second:
-            refused = second.request("GET", LATEST, known(table))
-            assert refused.status == 503
-            assert str(place(table, stores)) in refused.body.decode()
-        assert first.request("GET", LATEST, known(table)).body == answered.body
-    with service(tmp_path, stores) as third:
-        assert third.request("GET", LATEST, known(table)).body == answered.body
-
-
 def test_store_that_can_not_be_opened(table: SmallTable, tmp_path: Path, stores: Path) -> None:
     in_the_way = place(table, stores)
     with service(tmp_path, stores) as client:
