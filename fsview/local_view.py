@@ -24,7 +24,7 @@ from fsview.model.file_group import (
     LogFile,
 )
 from fsview.model.file_system_view import FileSystemView
-from fsview.query import latest_json as direct
+from fsview.query import latest_json
 from fsview.query.queries import InstantSet
 from fsview.query.query_table import QUERIES, Scope
 from fsview.snapshot.in_use import Use
@@ -137,8 +137,8 @@ class LocalView(FileSystemView):
             arguments: The method's other ones.
         """
         asked = partial(
-            direct.newest_as_json,
-            newest=direct.NEWEST[name],
+            latest_json.newest_as_json,
+            newest=latest_json.NEWEST[name],
             arguments=arguments,
             paths=paths,
             plain_only=plain_only,

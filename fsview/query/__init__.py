@@ -1,5 +1,5 @@
-"""The questions that a view answers about one partition, as pure functions of a snapshot.
+"""The queries that a view answers about one partition, as pure functions of a snapshot.
 
-A new question enters as a function and a row of ``QUERIES``. Nothing here loads, locks or does I/O:
-who asks brings what was loaded.
+A new query is a function and a row of ``QUERIES``. Nothing here loads, locks or does I/O: callers
+pass the partitions that they loaded.
 """

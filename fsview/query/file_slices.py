@@ -1,18 +1,18 @@
 """How the files of a group fall into slices.
 
 A slice begins at an instant and holds at most one base file and any number of logs. From table
-version 8 on a log names its delta commit, and belongs to the newest slice that began before that
-commit *completed*; a log whose commit is still pending belongs to the newest slice. Logs are placed
-in their own order, since one that finds no slice begins one. A pending compaction begins a slice of
-its own, empty at first, so that later logs fall into it.
+version 8 on a log's name has the time of its delta commit, and the log belongs to the newest slice
+that began before that commit *completed*; a log whose commit is pending belongs to the newest
+slice. Logs are placed in log order, since one that finds no slice begins one. A pending compaction
+begins a slice of its own, empty at first, so that later logs fall into it.
 
-In version 6 a log names the instant of its slice, but for two that Hudi 1.x writes there: what a
-log compaction wrote names the log compaction and belongs to the slice that was there before; change
-data of a write that was rolled back stays, and counts as pending.
+In version 6 a log's name has the instant of its slice, with two exceptions that Hudi 1.x writes:
+logs of a log compaction have its time and belong to the slice before it; change-data logs of a
+write that was rolled back stay, and count as pending.
 
 Source: Hudi 1.2.0 ``AbstractTableFileSystemView.buildFileGroups``, ``HoodieFileGroup.addLogFile``.
-In version 6 it goes by modification times for all logs, which a copied table has lost: there a log
-that names a slice is in it, as in 0.15.0.
+In version 6 Hudi 1.2.0 places all logs by their modification times, which a copied table has lost;
+here a log that names a slice belongs to it, as in 0.15.0.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class RawGroup:
     """All slices of one file id, newest first, whether committed or not.
 
     Attributes:
-        replaced_at: Requested time of the instant that replaced the group, ``None`` if none did.
-        compaction: Requested time of the compaction that pends on it, ``None`` if none does.
+        replaced_at: Requested time of the instant that replaced the group, or ``None``.
+        compaction: Requested time of the compaction that pends on the group, or ``None``.
     """
 
     partition: str
@@ -81,12 +81,13 @@ def build_slices(
     """Return the slices of a group, newest first.
 
     Args:
-        partition: Where the group lies.
+        partition: The group's partition.
         file_id: The group's id.
         files: The group's files, logs in ``LogFile.order``. Of two base files of one instant (a
             task that was tried twice) the last counts.
-        compaction: Requested time of the compaction that pends on the group.
-        slice_of: Places a log, given the instants of the slices that there are by now, in order.
+        compaction: Requested time of the compaction that pends on the group, or ``None``.
+        slice_of: Returns the base instant of a log's slice, given those of all slices so far, in
+            order; one that isn't among them begins a slice.
     """
     bases: dict[str, BaseFile | None] = {}
     logs: list[LogFile] = []

@@ -1,17 +1,17 @@
-"""Answers about a partition's newest files, as JSON straight from packed rows.
+"""Answers about a partition's newest files, as JSON made straight from packed rows.
 
-What writers ask in their inner loops is each group's newest base file or slice. Nearly all groups
-of most tables are *plain*: named by a UUID, base files only, no compaction pending. There one row
-has all that the answer says, so neither the files nor the slices behind it are made, and a first
-answer costs a fraction. Any other group is asked the query itself, by itself. Either way the bytes
-are those of the query and of ``fsview.wire.json_form``.
+In their inner loops writers ask for each group's newest base file or slice. Nearly all groups of
+most tables are *plain*: named by a UUID, with base files only, and with no compaction pending. One
+row of such a group holds everything that the answer contains, so the JSON is made from a template
+without making files and slices. Any other group is handed to the query itself. Either way the bytes
+are those of the query and ``fsview.wire.json_form``.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
@@ -29,21 +29,30 @@ from timeline.encoding.json_text import dumps
 
 @dataclass(frozen=True, slots=True)
 class Newest:
-    """A query that gives at most one item of each group: the newest that a reader may see.
+    """A query that gives at most one item of each group: the newest that readers may see.
 
     Attributes:
-        asked: The query of a partition; its argument ``max_instant``, if it has one, bounds the
+        query: The query of a partition; its argument ``max_instant``, if it has one, bounds the
             items' instants.
         of_slices: Whether its items are slices; else they are base files.
     """
 
-    asked: Callable[..., tuple[Any, ...]]
+    query: Callable[..., tuple[Any, ...]]
     of_slices: bool
 
     def encode(self, items: tuple[Any, ...], paths: PathForms) -> bytes:
         """Return the JSON list of some items."""
         to_dto: Callable[..., Any] = file_slice_dto if self.of_slices else base_file_dto
         return dumps([to_dto(item, paths) for item in items])
+
+    def shows(self, s: Snapshot, instant: str) -> bool | None:
+        """Whether the query gives an item with only a base file, in a group with no compaction.
+
+        ``None`` if it may give part of the item.
+        """
+        if not self.of_slices:
+            return s.is_base_visible(instant)
+        return s.is_visible(instant) and (s.are_files_visible(instant) or None)
 
 
 NEWEST: Final[Mapping[str, Newest]] = {
@@ -58,7 +67,7 @@ NEWEST: Final[Mapping[str, Newest]] = {
         query.latest_merged_file_slices_before_or_on, of_slices=True
     ),
 }
-"""The view's method → what it asks of each group."""
+"""The view's method → its query."""
 
 
 def newest_as_json(
@@ -69,7 +78,7 @@ def newest_as_json(
     paths: PathForms,
     plain_only: bool,
 ) -> bytes | None:
-    """Return the JSON list that a query of ``NEWEST`` answers, where that can be made so.
+    """Return the JSON list that a query of ``NEWEST`` answers, if it can be made from rows.
 
     Args:
         s: The snapshot.
@@ -80,49 +89,47 @@ def newest_as_json(
         plain_only: Whether to give up at the first group that isn't plain.
 
     Returns:
-        ``None`` where it is given up, where files may be ghosts, and where the base path has in it
-        what stands for a field here.
+        ``None`` if it gave up, if files may be ghosts, or if the base path contains a placeholder.
 
     Raises:
         StoreError: The files can't be read back.
     """
-    form = None if v.has_ghosts else _form(newest, _PARTITION if v.partition else "", paths)
-    if form is None:
+    template = None if v.has_ghosts else _template(newest, _PARTITION if v.partition else "", paths)
+    if template is None:
         return None
-    here = form.of_partition(v.partition)
-    reader = _Reader(s, v.partition, newest, arguments, paths, here, plain_only)
-    for groups in v.read():
-        if not reader.read(groups):
-            return None
-    return reader.said()
+    here = template.of_partition(v.partition)
+    writer = _Writer(s, v.partition, newest, arguments, paths, here, plain_only)
+    if not all(map(writer.add, v.read())):
+        return None
+    return writer.text()
 
 
 _NAME, _SIZE, _MTIME, _INSTANT, _ID = "@name@", 2**53 - 3, 2**53 - 5, "@instant@", "@id@"
 _PARTITION: Final = "@partition@"
-_MARK: Final = re.compile(f"({_NAME}|{_SIZE}|{_MTIME}|{_INSTANT}|{_ID})")
-_OF_BASE: Final = [_NAME, str(_SIZE), str(_MTIME), _NAME, str(_SIZE), _INSTANT, _ID]
-_OF_SLICE: Final = [*_OF_BASE, _ID, _INSTANT]
-"""What an item says of a row, in this order; what is said around it, ``fsview.wire.json_form`` has
-told."""
+_PLACEHOLDER: Final = re.compile(f"({_NAME}|{_SIZE}|{_MTIME}|{_INSTANT}|{_ID})")
+_IN_BASE_FILE: Final = [_NAME, str(_SIZE), str(_MTIME), _NAME, str(_SIZE), _INSTANT, _ID]
+_IN_SLICE: Final = [*_IN_BASE_FILE, _ID, _INSTANT]
+"""The placeholders of an item in the order of its JSON; the text between them is taken from
+``fsview.wire.json_form``."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Form:
-    """The JSON of an item in one partition, without what it says of a row.
+class _Template:
+    """The JSON of an item in one partition, without the values that differ by row.
 
     Attributes:
-        pieces: The texts before, between and behind what ``_OF_BASE`` or ``_OF_SLICE`` names.
-        timeless: What is between the size and the second name when no modification time is known.
+        pieces: The texts around the placeholders ``_IN_BASE_FILE`` or ``_IN_SLICE``.
+        timeless: The text between the size and the second name if the modification time is unknown.
     """
 
     pieces: tuple[str, ...]
     timeless: str
 
-    def of_partition(self, partition: str) -> _Form:
-        """Return the form of items of another partition than ``_PARTITION``."""
+    def of_partition(self, partition: str) -> _Template:
+        """Return the template of items in another partition than ``_PARTITION``."""
         plain = dumps(partition)[1:-1].decode()
         uri, *rest = self.pieces
-        return _Form(
+        return _Template(
             (
                 uri.replace(_PARTITION, dumps(encoded(partition))[1:-1].decode()),
                 *(piece.replace(_PARTITION, plain) for piece in rest),
@@ -132,21 +139,21 @@ class _Form:
 
 
 @lru_cache(maxsize=64)
-def _form(newest: Newest, partition: str, paths: PathForms) -> _Form | None:
-    """Return an item's form; ``None`` where a path looks like what stands for a field."""
-    said = _OF_SLICE if newest.of_slices else _OF_BASE
+def _template(newest: Newest, partition: str, paths: PathForms) -> _Template | None:
+    """Return an item's template; ``None`` if a path contains a placeholder."""
+    expected = _IN_SLICE if newest.of_slices else _IN_BASE_FILE
     timed, timeless = (
-        _MARK.split(_sample(newest, partition, paths, mtime)) for mtime in (_MTIME, 0)
+        _PLACEHOLDER.split(_sample(newest, partition, paths, mtime)) for mtime in (_MTIME, 0)
     )
-    if timed[1::2] != said or timeless[1::2] != [mark for mark in said if mark != str(_MTIME)]:
+    if timed[1::2] != expected or timeless[1::2] != [p for p in expected if p != str(_MTIME)]:
         return None
-    if f"{paths.text}{paths.uri}".count(_PARTITION):
+    if _PARTITION in f"{paths.text}{paths.uri}":
         return None
-    return _Form(tuple(timed[::2]), timeless[4])
+    return _Template(tuple(timed[::2]), timeless[4])
 
 
 def _sample(newest: Newest, partition: str, paths: PathForms, mtime_ms: int) -> str:
-    """Return the text of an item in which the fields can be found."""
+    """Return the JSON of an item whose values are the placeholders."""
     base = BaseFile(partition, _NAME, _SIZE, mtime_ms, _ID, _INSTANT)
     item = FileSlice(partition, _ID, _INSTANT, base) if newest.of_slices else base
     return newest.encode((item,), paths)[1:-1].decode()
@@ -157,10 +164,10 @@ class _Head:
     """What rows of one instant and extension have in common.
 
     Attributes:
-        shown: Whether readers see their files; ``None`` where only the query can say.
-        name_end: The end of their names: instant and extension.
-        instant: The instant as an item says it, with the pieces around it.
-        end: How the item of a slice ends, behind its file id.
+        shown: Whether readers see their items; ``None`` if only the query can tell.
+        name_end: End of the file names: instant and extension.
+        instant: The instant with the pieces of the template around it.
+        end: End of a slice's JSON, behind its file id.
     """
 
     shown: bool | None
@@ -169,96 +176,73 @@ class _Head:
     end: str
 
 
-class _Reader:
-    """One run of a query over packed groups."""
+_HIDDEN: Final = _Head(False, "", "", "")
 
-    def __init__(
-        self,
-        s: Snapshot,
-        partition: str,
-        newest: Newest,
-        arguments: Mapping[str, Any],
-        paths: PathForms,
-        form: _Form,
-        plain_only: bool,
-    ) -> None:
-        self._snapshot = s
-        self._partition = partition
-        self._newest = newest
-        self._arguments = arguments
-        self._paths = paths
-        self._form = form
-        self._plain_only = plain_only
-        self._as_of: str | None = arguments.get("max_instant")
-        self._heads: dict[bytes, _Head] = {}
-        self._said: list[str] = []
 
-    def said(self) -> bytes:
-        """Return the list of the items of all groups that were read."""
-        return f"[{''.join(self._said)[1:]}]".encode()
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    """One run of a query over packed groups; collects the JSON of its items."""
 
-    def read(self, groups: Groups) -> bool:
-        """Read some groups, in order; return whether it was not given up."""
+    snapshot: Snapshot
+    partition: str
+    newest: Newest
+    arguments: Mapping[str, Any]
+    paths: PathForms
+    template: _Template
+    plain_only: bool
+    heads: dict[bytes, _Head] = field(default_factory=dict)
+    texts: list[str] = field(default_factory=list)
+
+    def text(self) -> bytes:
+        """Return the list of the items of all groups added."""
+        return f"[{''.join(self.texts)[1:]}]".encode()
+
+    def add(self, groups: Groups) -> bool:
+        """Add the items of some groups, in order; return false if it gave up."""
         data, bounds = groups
-        p0, p1, p2, p3, p4, _, _, p7, *_ = self._form.pieces
-        timeless, of_slices = self._form.timeless, self._newest.of_slices
-        heads, say = self._heads, self._said.append
-        partition, pending = self._partition, self._snapshot.pending_compaction
-        replaced = self._snapshot.replaced.get(partition)
+        p0, p1, p2, p3, p4, _, _, p7, *_ = self.template.pieces
+        timeless, of_slices = self.template.timeless, self.newest.of_slices
+        heads, write = self.heads, self.texts.append
+        partition, pending = self.partition, self.snapshot.pending_compaction
+        replaced = self.snapshot.replaced.get(partition)
         for start, end in bounds:
             file_id, rows = unpack_id(data, start)
-            if (
+            head: _Head | None = None
+            at = end
+            if not (
                 (replaced and file_id in replaced)
                 or (pending and (partition, file_id) in pending)
                 or not is_plain(data, start, rows, end)
             ):
-                if not self._ask(file_id, data[start:end]):
+                head = _HIDDEN
+                while head.shown is False and at > rows:
+                    at -= BASE_BYTES
+                    key = data[at : at + HEAD_BYTES]
+                    head = heads.get(key) or self._read_head(key)
+            if head is None or head.shown is None:
+                if self.plain_only:
                     return False
-                continue
-            at = end
-            head = _NONE
-            while head.shown is False and at > rows:
-                at -= BASE_BYTES
-                key = data[at : at + HEAD_BYTES]
-                head = heads.get(key) or self._head(key)
-            if head.shown is None:
-                if not self._ask(file_id, data[start:end]):
-                    return False
+                self._add_by_query(data[start:end])
             elif head.shown:
                 size, mtime, token = base_tail(data, at)
                 name = f"{file_id}_{token}_{head.name_end}"
                 time = f"{p2}{mtime}{p3}" if mtime else timeless
-                first = f",{p0}{name}{p1}{size}{time}{name}{p4}{size}{head.instant}{file_id}{p7}"
-                say(f"{first}{file_id}{head.end}" if of_slices else first)
+                base = f",{p0}{name}{p1}{size}{time}{name}{p4}{size}{head.instant}{file_id}{p7}"
+                write(f"{base}{file_id}{head.end}" if of_slices else base)
         return True
 
-    def _ask(self, file_id: str, body: bytes) -> bool:
-        """Ask the query itself about one group; return false where only plain ones are wanted."""
-        if self._plain_only:
-            return False
-        group = PartitionVersion.of_group(self._partition, body)
-        items = self._newest.asked(self._snapshot, group, **self._arguments)
+    def _add_by_query(self, group: bytes) -> None:
+        version = PartitionVersion.of_group(self.partition, group)
+        items = self.newest.query(self.snapshot, version, **self.arguments)
         if items:
-            self._said += (",", self._newest.encode(items, self._paths)[1:-1].decode())
-        return True
+            self.texts.extend((",", self.newest.encode(items, self.paths)[1:-1].decode()))
 
-    def _head(self, key: bytes) -> _Head:
-        """Read what some rows begin with."""
-        s = self._snapshot
+    def _read_head(self, key: bytes) -> _Head:
         instant, extension = read_head(key)
-        shown: bool | None = s.is_visible(instant)
-        if self._as_of is not None and instant > self._as_of:
-            shown = False
-        elif shown and (
-            instant in s.pending_clustering_times
-            or (s.logs_by_completion and not s.completion.is_completed(instant))
-        ):
-            shown = None
-        p5, p6, _, *more = self._form.pieces[5:]
+        is_later = instant > self.arguments.get("max_instant", instant)
+        shown = False if is_later else self.newest.shows(self.snapshot, instant)
+        p5, p6, _, *more = self.template.pieces[5:]
         end = f"{more[0]}{instant}{more[1]}" if more else ""
         head = _Head(shown, f"{instant}{extension}", f"{p5}{instant}{p6}", end)
-        self._heads[key] = head
+        self.heads[key] = head
         return head
-
-
-_NONE: Final = _Head(False, "", "", "")

@@ -1,10 +1,10 @@
-"""The questions that a view answers about one partition, as pure functions.
+"""The queries that a view answers about one partition, as pure functions.
 
 Each takes a snapshot and the partition's version and reads nothing else. Groups come in order of
 file id, slices newest first. A group is *replaced* once an instant replaced it; as of a time, if
-that instant was requested at or before the time. What a reader may not see yet is taken out by two
-filters: in table version 6 the base file of a pending compaction, from version 8 on whatever isn't
-completed.
+that instant was requested at or before the time. The predicates of ``Snapshot`` tell which slices
+and files readers see (``is_visible``, ``is_base_visible``, ``are_files_visible``); in table version
+6 readers don't see the base file of a pending compaction either.
 
 Where Java fails (a group without a slice in the range, or with nothing before its compaction) the
 group is left out.
@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from fsview.files.partition import PartitionVersion
-from fsview.model.file_group import BaseFile, FileGroup, FileSlice
+from fsview.model.file_group import BaseFile, FileGroup, FileSlice, LogFile
 from fsview.query.file_slices import RawGroup, raw_group, raw_groups
 from fsview.snapshot.snapshot import Snapshot
 
@@ -28,11 +28,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class InstantSet:
-    """The instants of a range query, made ready once for all partitions.
+    """The instants of a range query, prepared once for all partitions.
 
     Attributes:
         times: Their requested times.
-        last: The last of these; ``""`` when there are none.
+        last: The last of these; ``""`` if there are none.
     """
 
     times: frozenset[str]
@@ -40,7 +40,7 @@ class InstantSet:
 
     @classmethod
     def of(cls, instants: Collection[str]) -> InstantSet:
-        """Take the instants as a caller gives them."""
+        """Prepare the instants that a caller gives."""
         times = frozenset(instants)
         return cls(times, max(times, default=""))
 
@@ -131,7 +131,7 @@ def latest_file_slices_before_or_on(
 ) -> tuple[FileSlice, ...]:
     """Each group's newest slice of ``max_instant`` or before.
 
-    Without ``include_pending_compaction`` a group that has one pending gives nothing.
+    Without ``include_pending_compaction`` groups with a pending compaction are left out.
     """
     found: list[FileSlice] = []
     for group in _live_as_of(s, v, max_instant):
@@ -142,11 +142,7 @@ def latest_file_slices_before_or_on(
             continue
         else:
             filled = (c for c in candidates if not c.is_empty)
-            seen = (
-                _present(_completed_part(s, c, keep_empty=False) for c in filled)
-                if s.logs_by_completion
-                else tuple(filled)
-            )
+            seen = _present(_visible_part(s, c, keep_empty=False) for c in filled)
         found.extend(seen[:1])
     return tuple(found)
 
@@ -154,14 +150,14 @@ def latest_file_slices_before_or_on(
 def latest_merged_file_slices_before_or_on(
     s: Snapshot, v: PartitionVersion, max_instant: str
 ) -> tuple[FileSlice, ...]:
-    """Each group's newest slice, joined with the one before when a compaction pends on it."""
+    """Each group's newest slice, joined with the one before if a compaction pends on it."""
     return _present(_merged(s, group, max_instant) for group in _live_as_of(s, v, max_instant))
 
 
 def latest_merged_file_slice_before_or_on(
     s: Snapshot, v: PartitionVersion, max_instant: str, file_id: str
 ) -> FileSlice | None:
-    """One group's newest slice, joined likewise."""
+    """One group's newest slice, joined as in ``latest_merged_file_slices_before_or_on``."""
     group = raw_group(s, v, file_id)
     if group is None or _replaced_by(group, max_instant):
         return None
@@ -189,7 +185,7 @@ def latest_file_slices_in_range(
 
 
 def all_file_slices(s: Snapshot, v: PartitionVersion) -> tuple[FileSlice, ...]:
-    """All committed slices, newest first in each group, as they are."""
+    """All committed slices, newest first in each group, with files that aren't completed."""
     return tuple(found for group in _live(s, v) for found in _slices(s, group))
 
 
@@ -227,7 +223,7 @@ def all_replaced_file_groups(s: Snapshot, v: PartitionVersion) -> tuple[FileGrou
     return _replaced(s, v, lambda _: True)
 
 
-# What the above are made of.
+# Parts of queries.
 
 
 def _present(found: Iterable[T | None]) -> tuple[T, ...]:
@@ -260,12 +256,12 @@ def _slices(s: Snapshot, group: RawGroup) -> Iterator[FileSlice]:
 
 def _bases(s: Snapshot, group: RawGroup) -> Iterator[BaseFile]:
     """Yield the committed base files that no pending compaction or clustering is writing."""
-    for found in _slices(s, group):
+    for found in group.slices:
         base = found.base_file
         if (
             base is not None
             and base.instant != group.compaction
-            and base.instant not in s.pending_clustering_times
+            and s.is_base_visible(base.instant)
         ):
             yield base
 
@@ -282,24 +278,25 @@ def _latest_slice(s: Snapshot, group: RawGroup) -> FileSlice | None:
 
 
 def _seen(s: Snapshot, group: RawGroup, found: FileSlice, *, keep_empty: bool) -> FileSlice | None:
-    """Return what readers may see of a slice, ``None`` when that is nothing."""
-    if s.logs_by_completion:
-        return _completed_part(s, found, keep_empty=keep_empty)
-    if found.base_instant != group.compaction:
-        return found
+    """Return what readers may see of a slice, ``None`` if nothing."""
+    if s.logs_by_completion or found.base_instant != group.compaction:
+        return _visible_part(s, found, keep_empty=keep_empty)
     rest = replace(found, base_file=None)
     return None if rest.is_empty and not keep_empty else rest
 
 
-def _completed_part(s: Snapshot, found: FileSlice, *, keep_empty: bool) -> FileSlice | None:
-    """Return the completed files of a slice; one that loses nothing stays, even empty."""
-    completed = s.completion.is_completed
-    base = found.base_file if completed(found.base_instant) else None
-    logs = tuple(log for log in found.log_files if completed(log.instant))
+def _visible_part(s: Snapshot, found: FileSlice, *, keep_empty: bool) -> FileSlice | None:
+    """Return a slice with its visible files; one that loses none is returned even if empty."""
+    base = found.base_file if s.are_files_visible(found.base_instant) else None
+    logs = _visible_logs(s, found)
     if base is found.base_file and len(logs) == len(found.log_files):
         return found
     rest = replace(found, base_file=base, log_files=logs)
     return None if rest.is_empty and not keep_empty else rest
+
+
+def _visible_logs(s: Snapshot, found: FileSlice) -> tuple[LogFile, ...]:
+    return tuple(log for log in found.log_files if s.are_files_visible(log.instant))
 
 
 def _merged(
@@ -309,18 +306,16 @@ def _merged(
 
     Args:
         s: The snapshot.
-        group: The group, as it is.
-        max_instant: The time as of which it is looked at.
-        writer: Instant of the writer that asks: it sees uncommitted logs, and its own compaction's
-            base.
+        group: The group.
+        max_instant: The last instant at which the slice may begin.
+        writer: Instant of the writer that asks: it sees uncommitted logs, and the base file of its
+            own compaction.
     """
     newest = next((f for f in _slices(s, group) if f.base_instant <= max_instant), None)
     if newest is None:
         return None
-    if writer is None and s.logs_by_completion:
-        completed = s.completion.is_completed
-        logs = tuple(log for log in newest.log_files if completed(log.instant))
-        newest = replace(newest, log_files=logs)
+    if writer is None:
+        newest = replace(newest, log_files=_visible_logs(s, newest))
     if group.compaction is None or newest.base_instant != group.compaction:
         return newest
     if writer == group.compaction and newest.base_file is not None:
@@ -337,7 +332,7 @@ def _merged(
 def _replaced(
     s: Snapshot, v: PartitionVersion, keep: Callable[[str], bool]
 ) -> tuple[FileGroup, ...]:
-    """Return the replaced groups whose replacing instant's requested time ``keep`` is true for."""
+    """Return the groups replaced by an instant for whose requested time ``keep`` is true."""
     return tuple(
         _file_group(s, group)
         for group in raw_groups(s, v)

@@ -16,28 +16,28 @@ from fsview.query import queries as query
 
 
 class Scope(Enum):
-    """Over what a query is asked, and what becomes of the partition then."""
+    """The partitions over which a query runs, and whether they count as loaded afterwards."""
 
     PARTITION = auto()
-    """One partition, which counts as loaded from then on."""
+    """One partition, which counts as loaded afterwards."""
     STATELESS = auto()
-    """One partition, which doesn't."""
+    """One partition, which doesn't count as loaded by this."""
     REPLACED = auto()
-    """One partition as ``PARTITION``; where nothing was replaced it isn't even loaded."""
+    """One partition, as ``PARTITION``, but not even loaded if no group in it was replaced."""
     LOADED = auto()
-    """The partitions that count as loaded, as in Hudi: their answers in one tuple."""
+    """The partitions that count as loaded, as in Hudi: their answers joined in one tuple."""
     TABLE = auto()
     """All partitions of the table: partition → answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What a method of a view asks of each partition.
+    """The query behind a method of a view.
 
     Attributes:
-        function: The query: snapshot, version, and the method's own arguments by name.
-        scope: Over which partitions.
-        more: Arguments that the method doesn't have.
+        function: Takes snapshot, version, and the method's own arguments by name.
+        scope: The partitions over which it runs.
+        more: Further arguments, which the method doesn't have.
     """
 
     function: Callable[..., Any]
@@ -81,4 +81,4 @@ QUERIES: Final[Mapping[str, Query]] = {
     ),
     "all_replaced_file_groups": Query(query.all_replaced_file_groups, Scope.REPLACED),
 }
-"""The view's method → its query. The methods that aren't here concern the view itself."""
+"""The view's method → its query. Methods that aren't listed concern the view itself."""

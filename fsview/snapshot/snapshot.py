@@ -120,8 +120,8 @@ class Snapshot:
     def is_visible(self, base_instant: str) -> bool:
         """Whether readers see a slice that begins at ``base_instant``.
 
-        One that begins at a pending compaction they do see: what was written on top of it is
-        committed. Whether its own file is, ``completion`` says.
+        They see one that begins at a pending compaction, as its logs are committed; whether they
+        see its base file, ``is_base_visible`` and ``are_files_visible`` say.
         """
         known = self._visible.get(base_instant)
         if known is None:
@@ -138,6 +138,18 @@ class Snapshot:
     def _visible(self) -> dict[str, bool]:
         # Few instants write many files, and the answer never changes for a snapshot.
         return {}
+
+    def is_base_visible(self, instant: str) -> bool:
+        """Whether queries of base files show one of ``instant``, if it isn't of a compaction."""
+        return self.is_visible(instant) and instant not in self.pending_clustering_times
+
+    def are_files_visible(self, instant: str) -> bool:
+        """Whether queries of slices show the files, base or log, that ``instant`` wrote.
+
+        Raises:
+            UnreadArchiveError: The archive must be read to tell.
+        """
+        return not self.logs_by_completion or self.completion.is_completed(instant)
 
     @property
     def timelines(self) -> tuple[Timeline, ...]:

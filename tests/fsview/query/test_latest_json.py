@@ -118,7 +118,7 @@ def test_the_bytes_are_those_of_the_query(
     for name, newest in NEWEST.items():
         asked = arguments(name, time, pending=pending)
         said = newest_as_json(snapshot, version, newest, asked, paths, plain_only=False)
-        assert said == newest.encode(newest.asked(snapshot, version, **asked), paths)
+        assert said == newest.encode(newest.query(snapshot, version, **asked), paths)
         plain = newest_as_json(snapshot, version, newest, asked, paths, plain_only=True)
         assert plain in {None, said}
 
