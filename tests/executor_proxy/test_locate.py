@@ -9,7 +9,6 @@ import socket
 
 import pytest
 
-import executor_proxy
 from executor_proxy.locate import ViewLocation, connect
 from executor_proxy.priority import NO_RETRY
 from executor_proxy.report import LookupReport
@@ -51,12 +50,6 @@ def paths(files) -> list[str]:
 def sent(here: ViewLocation) -> ViewLocation:
     """Return a location as it arrives in a task."""
     return pickle.loads(pickle.dumps(here))
-
-
-def test_public_names():
-    assert executor_proxy.__all__ == sorted(executor_proxy.__all__)
-    assert executor_proxy.connect is connect
-    assert executor_proxy.ViewLocation is ViewLocation
 
 
 def test_a_location_pickles_and_shows_no_secret(table):

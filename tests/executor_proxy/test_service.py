@@ -47,32 +47,12 @@ def test_a_job_looks_up_through_the_service_and_lists_nothing(table, service):
     assert report.storage_calls() == {}
 
 
-def test_a_view_keeps_its_instant_and_its_big_answers(table, service):
-    time = table.write(*[("p=3", f"f{n:03d}-0") for n in range(50)])
-    view = location(table, service).open()
-    before = view.all_file_groups("p=3")  # longer than what is sent unzipped
-    assert len(before) == 50
-    table.write(("p=3", "f000-0"))
-    assert view.all_file_groups("p=3") == before
-    assert view.timeline.last.requested_time == time
-    assert view.last_instant().requested_time == time
-
-
 def test_a_relative_base_path_is_the_callers(table, service, tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
     view = connect(service.url, "t", token=service.token, fallback=False)
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert {f.path for f in view.latest_base_files("p=2")} < table.model.read_at("9")
-
-
-def test_connect_follows_the_table(table, service):
-    view = connect(service.url, table.storage.base_path, token=service.token, fallback=False)
-    assert {f.path for f in view.latest_base_files("p=2")} < table.model.read_at("9")
-    time = table.write(B)
-    view.sync()
-    assert [f.instant for f in view.latest_base_files("p=2")] == [time]
-    assert view.timeline.last.requested_time == time
 
 
 def test_a_wrong_token_is_a_failure_that_says_so(table, service):
@@ -90,14 +70,3 @@ def test_a_table_outside_the_roots_is_refused_and_not_listed(table, service, tmp
     with pytest.raises(RootNotAllowedError):
         view.latest_base_files("p=1")
     assert report.storage_calls() == {}
-
-
-def test_a_service_stopped_in_the_middle_of_a_job(table, service):
-    report = LookupReport()
-    view = location(table, service).open(report)
-    one = view.latest_base_files("p=1")
-    service.stop()
-    assert view.latest_base_files("p=1") == one
-    assert view.latest_base_files("p=2")
-    assert [each.source for each in report.lookups] == ["service", "local", "local"]
-    assert len(report.fallbacks) == 1

@@ -6,7 +6,6 @@ import json
 import logging
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -116,24 +115,6 @@ def test_words_before_the_verb_are_refused_in_one_line(words: list[str], said: s
 def test_without_words_the_verbs_are_shown() -> None:
     result = CliRunner().invoke(main, [], prog_name="strandline")
     assert "  serve  Serve the tables" in result.output
-
-
-def test_a_port_in_use_is_refused_in_one_line(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        result = run("--root", str(tmp_path), "--no-token", "--port", str(port))
-    assert result.exit_code == 1
-    assert (
-        result.stderr == f"Error: can't listen on 127.0.0.1 port {port}: Address already in use\n"
-    )
-
-
-@pytest.mark.parametrize("host", ["203.0.113.7", "a" * 64, "a..b", ""])
-def test_a_host_that_is_not_ours_is_refused_in_one_line(tmp_path: Path, host: str) -> None:
-    result = run("--root", str(tmp_path), "--no-token", "--port", "0", "--host", host)
-    assert result.exit_code == 1
-    assert result.stderr.startswith("Error: ")
-    assert result.stderr.count("\n") == 1
 
 
 def test_a_store_directory_that_can_not_be_is_refused_in_one_line(tmp_path: Path) -> None:

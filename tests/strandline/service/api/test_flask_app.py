@@ -76,12 +76,6 @@ def test_probes_need_no_token(tmp_path: Path) -> None:
     parts.close()
 
 
-def test_without_a_token_everybody_passes() -> None:
-    parts = parts_of(TABLES.root, opener=TABLES, token=None)
-    assert AppClient(parts, token=None).ask("GET", "/", {}) == (200, b"Hello Hudi")
-    parts.close()
-
-
 def test_the_first_of_repeated_parameters_counts_and_unknown_ones_do_not(client: AppClient) -> None:
     query = f"basepath={BASE}&basepath=/x&odd=1&refreshoff=true&partition={PARTITION}"
     response = client.client.get(f"{LATEST}?{query}", headers={"Authorization": f"Bearer {TOKEN}"})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from urllib.parse import quote, quote_plus, urlencode
 
@@ -11,9 +10,9 @@ import pytest
 from strandline.service.http.connection_registry import Fields
 from strandline.service.http.server import ServiceServer
 from strandline.service.lookup.ready_answer import read_query
-from strandline.settings.service import REQUEST_LINE_BYTES
 from tests.kit import golden
 from tests.kit.live_service import TOKEN, GoldenTables, HttpClient, serving
+from tests.kit.raw_http import RawConnection, request
 
 TABLES = GoldenTables()
 SCENARIOS = [("cow_basic_v9", 7), ("special_cow_v6", None), ("mor_basic_v9", None)]
@@ -39,48 +38,8 @@ def long_way() -> Iterator[ServiceServer]:
         yield server
 
 
-class Wire:
-    """A bare connection: bytes out, whole responses in."""
-
-    def __init__(self, server: ServiceServer) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", server.port), timeout=20)
-        self.left = b""
-
-    def __enter__(self) -> Wire:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.socket.close()
-
-    def get(self, target: str, *headers: str) -> bytes:
-        self.send(target, *headers)
-        return self.response()
-
-    def send(self, target: str, *headers: str, method: str = "GET") -> None:
-        self.socket.sendall(self.request(target, *headers, method=method))
-
-    def request(self, target: str, *headers: str, method: str = "GET") -> bytes:
-        lines = [f"{method} {target} HTTP/1.1", "Host: h", f"Authorization: Bearer {TOKEN}"]
-        return "\r\n".join([*lines, *headers, "", ""]).encode()
-
-    def response(self) -> bytes:
-        while b"\r\n\r\n" not in self.left:
-            self._receive()
-        head, _, rest = self.left.partition(b"\r\n\r\n")
-        length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
-        while len(rest) < length:
-            self._receive()
-            rest = self.left.partition(b"\r\n\r\n")[2]
-        self.left = rest[length:]
-        return head + b"\r\n\r\n" + rest[:length]
-
-    def _receive(self) -> None:
-        data = self.socket.recv(1 << 16)
-        assert data, f"the connection ended after {self.left!r}"
-        self.left += data
-
-    def at_end(self) -> bool:
-        return self.socket.recv(1) == b""
+def asked(target: str, *lines: str) -> bytes:
+    return request(target, *lines, token=TOKEN)
 
 
 @pytest.mark.property
@@ -93,17 +52,18 @@ def test_both_ways_answer_the_same_bytes(
     base = TABLES.base_path(scenario, step)
     before = sum(hot.parts.hot.counts.values())
     headers = [accepts] if accepts else []
-    asked = 0
-    with Wire(hot) as short, Wire(long_way) as long:
+    count = 0
+    with RawConnection(hot.port) as short, RawConnection(long_way.port) as long:
         for exchange in golden.recording(scenario, step, base=base).exchanges:
             if exchange.method != "GET":
                 continue
             target = f"{exchange.path}?{urlencode(exchange.params)}"
-            expected = long.get(target, *headers)
-            assert [short.get(target, *headers) for _ in range(2)] == [expected] * 2, target
-            asked += 1
+            question = asked(target, *headers)
+            expected = long.ask(question)
+            assert [short.ask(question) for _ in range(2)] == [expected] * 2, target
+            count += 1
     # Every second request to a hot route is answered from what the first has left.
-    assert sum(hot.parts.hot.counts.values()) - before > asked // 4
+    assert sum(hot.parts.hot.counts.values()) - before > count // 4
     assert not long_way.parts.hot.counts
 
 
@@ -118,116 +78,84 @@ def params(**more: str) -> dict[str, str]:
     }
 
 
-def test_the_hot_path_asks_for_the_token(hot: ServiceServer) -> None:
-    target = f"{LATEST}?{urlencode(params())}"
-    with Wire(hot) as wire:
-        assert wire.get(target).startswith(b"HTTP/1.1 200")
-    count = sum(hot.parts.hot.counts.values())
-    for wrong in ("", "Authorization: Bearer wrong"):
-        with Wire(hot) as wire:
-            lines = [f"GET {target} HTTP/1.1", "Host: h", *filter(None, [wrong]), "", ""]
-            wire.socket.sendall("\r\n".join(lines).encode())
-            assert wire.response().startswith(b"HTTP/1.1 401")
-    assert sum(hot.parts.hot.counts.values()) == count
-
-
 def test_a_wrong_hash_is_refused_on_the_hot_path_too(hot: ServiceServer) -> None:
-    with Wire(hot) as wire:
-        wire.get(f"{LATEST}?{urlencode(params())}")
-        refused = wire.get(f"{LATEST}?{urlencode(params(timelinehash='stale'))}")
-    assert refused.startswith(b"HTTP/1.1 400")
-    assert b"Last known instant from client was" in refused
+    with RawConnection(hot.port) as wire:
+        wire.ask(asked(f"{LATEST}?{urlencode(params())}"))
+        refused = wire.ask(asked(f"{LATEST}?{urlencode(params(timelinehash='stale'))}"))
+    assert refused.status == 400
+    assert refused.body.startswith(b"Last known instant from client was")
 
 
 def test_pipelined_requests_are_answered_in_order(hot: ServiceServer) -> None:
     """Ready answers wait behind one that goes the long way."""
-    with Wire(hot) as wire:
+    with RawConnection(hot.port) as wire:
         fast = f"{LATEST}?{urlencode(params())}"
         slow = f"/v1/hoodie/view/timeline/instants/all?{urlencode(params())}"
-        expected = {target: wire.get(target) for target in (fast, slow)}
+        expected = {target: wire.ask(asked(target)) for target in (fast, slow)}
         order = [fast, slow, fast, fast, slow, slow, fast]
-        wire.socket.sendall(b"".join(map(wire.request, order)))
-        assert [wire.response() for _ in order] == [expected[target] for target in order]
+        wire.socket.sendall(b"".join(map(asked, order)))
+        assert [wire.answer() for _ in order] == [expected[target] for target in order]
 
 
 def test_a_request_may_come_byte_by_byte(hot: ServiceServer) -> None:
-    with Wire(hot) as wire:
-        target = f"{LATEST}?{urlencode(params())}"
-        expected = wire.get(target)
-        for byte in wire.request(target):
+    with RawConnection(hot.port) as wire:
+        question = asked(f"{LATEST}?{urlencode(params())}")
+        expected = wire.ask(question)
+        for byte in question:
             wire.socket.sendall(bytes([byte]))
-        assert wire.response() == expected
+        assert wire.answer() == expected
 
 
 @pytest.mark.parametrize("close", ["Connection: close", None])
 def test_a_connection_ends_when_the_client_wants_it(hot: ServiceServer, close: str | None) -> None:
     target = f"{LATEST}?{urlencode(params())}"
-    with Wire(hot) as wire:
+    with RawConnection(hot.port) as wire:
         if close is None:  # HTTP/1.0 has no other way
-            request = wire.request(target).replace(b"HTTP/1.1", b"HTTP/1.0")
+            wire.socket.sendall(asked(target).replace(b"HTTP/1.1", b"HTTP/1.0"))
         else:
-            request = wire.request(target, close)
-        wire.socket.sendall(request)
-        assert wire.response().startswith(b"HTTP/1.1 200")
-        assert wire.at_end()
+            wire.socket.sendall(asked(target, close))
+        assert [answer.status for answer in wire.answers()] == [200]
 
 
 def test_a_body_nobody_wants_does_no_harm(hot: ServiceServer) -> None:
-    with Wire(hot) as wire:
+    with RawConnection(hot.port) as wire:
         target = f"{LATEST}?{urlencode(params())}"
-        expected = wire.get(target)
-        wire.socket.sendall(wire.request(target, "Content-Length: 100000") + b"x" * 100000)
-        assert wire.response() == expected
-        assert wire.get(target) == expected
+        expected = wire.ask(asked(target))
+        assert wire.ask(request(target, token=TOKEN, body=b"x" * 100_000)) == expected
+        assert wire.ask(asked(target)) == expected
 
 
 def test_a_query_of_a_mebibyte_is_taken(hot: ServiceServer) -> None:
     partitions = "[" + ",".join(f'"{n:08d}"' for n in range(70_000)) + "]"
     query = urlencode({**params(), "partitions": partitions})
     assert len(query) > 1 << 20
-    with Wire(hot) as wire:
-        answered = wire.get(f"{LATEST}?{query}")
-        assert answered.startswith(b"HTTP/1.1 200")
-        assert answered == wire.get(f"{LATEST}?{urlencode(params())}")
-
-
-def test_a_target_beyond_the_limit_is_refused(hot: ServiceServer) -> None:
-    with Wire(hot) as wire:
-        wire.socket.sendall(wire.request(f"{LATEST}?x={'y' * REQUEST_LINE_BYTES.default}"))
-        assert wire.response().startswith(b"HTTP/1.1 414")
-        assert wire.at_end()
+    with RawConnection(hot.port) as wire:
+        answered = wire.ask(asked(f"{LATEST}?{query}"))
+        assert answered.status == 200
+        assert answered == wire.ask(asked(f"{LATEST}?{urlencode(params())}"))
 
 
 @pytest.mark.parametrize("odd", ["é".encode(), b"\xff\xfe"])
 def test_a_target_that_is_not_ascii_is_refused(hot: ServiceServer, odd: bytes) -> None:
-    with Wire(hot) as wire:
-        request = wire.request(f"{LATEST}?{urlencode(params())}")
-        wire.socket.sendall(request.replace(b"2024-01-01", odd))
-        assert wire.response().startswith(b"HTTP/1.1 400")
+    with RawConnection(hot.port) as wire:
+        question = asked(f"{LATEST}?{urlencode(params())}")
+        assert wire.ask(question.replace(b"2024-01-01", odd)).status == 400
 
 
 def test_escaped_bytes_that_are_not_utf8_are_a_name_like_any_other(hot: ServiceServer) -> None:
-    with Wire(hot) as wire:
+    with RawConnection(hot.port) as wire:
         target = f"{LATEST}?{urlencode(params())}".replace("2024-01-01", "%FF%FE")
-        assert wire.get(target).endswith(b"\r\n\r\n[]")
+        assert wire.ask(asked(target)).body == b"[]"
 
 
 @pytest.mark.parametrize(
     "rubbish", [b"\x00\x01\x02\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n"]
 )
 def test_rubbish_is_refused_and_the_service_goes_on(hot: ServiceServer, rubbish: bytes) -> None:
-    with Wire(hot) as wire:
-        wire.socket.sendall(rubbish)
-        assert wire.socket.recv(100).startswith(b"HTTP/1.1 400")
-    with Wire(hot) as wire:
-        assert wire.get("/").endswith(b"Hello Hudi")
-
-
-def test_a_client_that_leaves_in_the_midst_hurts_nobody(hot: ServiceServer) -> None:
-    with Wire(hot) as wire:
-        wire.socket.sendall(wire.request(f"{LATEST}?{urlencode(params())}")[:40])
-    with Wire(hot) as wire:
-        assert wire.get("/").endswith(b"Hello Hudi")
+    with RawConnection(hot.port) as wire:
+        assert wire.ask(rubbish).status == 400
+    with RawConnection(hot.port) as wire:
+        assert wire.ask(asked("/")).body == b"Hello Hudi"
 
 
 @pytest.mark.parametrize(

@@ -69,14 +69,14 @@ def last(server: ServiceServer, data: bytes) -> Answer:
     return answer
 
 
-@pytest.mark.parametrize("second", [BEARER, BEARER.lower(), "Authorization: Basic eDp5"])
 @pytest.mark.parametrize(("method", "target"), WAYS)
 def test_two_authorization_headers_are_refused_on_every_way(
-    server: ServiceServer, method: str, target: str, second: str
+    server: ServiceServer, method: str, target: str
 ) -> None:
-    for lines in (("Host: h", BEARER, second), (second, "Host: h", BEARER)):
-        answer = last(server, head(method, target, *lines))
-        assert (answer.status, answer.body) == (400, b"more than one Authorization header")
+    for second in (BEARER, BEARER.lower(), "Authorization: Basic eDp5"):
+        for lines in (("Host: h", BEARER, second), (second, "Host: h", BEARER)):
+            answer = last(server, head(method, target, *lines))
+            assert (answer.status, answer.body) == (400, b"more than one Authorization header")
 
 
 @pytest.mark.parametrize(("method", "target"), WAYS)
@@ -89,17 +89,17 @@ def test_http_1_1_names_its_host_once(server: ServiceServer, method: str, target
         assert (answer.status, answer.body) == (400, b"more than one Host header")
 
 
-@pytest.mark.parametrize("coding", ["gzip", "gzip, chunked", "identity", "xchunked"])
 @pytest.mark.parametrize(("method", "target"), WAYS)
 def test_a_body_in_a_coding_that_is_not_known_is_refused(
-    server: ServiceServer, method: str, target: str, coding: str
+    server: ServiceServer, method: str, target: str
 ) -> None:
-    coded = f"Transfer-Encoding: {coding}"
-    answer = last(server, head(method, target, "Host: h", BEARER, coded))
-    assert answer.status == 501
-    assert answer.body == b"a Transfer-Encoding that isn't supported; supported: chunked"
-    twice = head(method, target, "Host: h", BEARER, coded, "Transfer-Encoding: chunked")
-    assert last(server, twice).status == 400
+    for coding in ("gzip", "gzip, chunked", "identity", "xchunked"):
+        coded = f"Transfer-Encoding: {coding}"
+        answer = last(server, head(method, target, "Host: h", BEARER, coded))
+        assert answer.status == 501
+        assert answer.body == b"a Transfer-Encoding that isn't supported; supported: chunked"
+        twice = head(method, target, "Host: h", BEARER, coded, "Transfer-Encoding: chunked")
+        assert last(server, twice).status == 400
 
 
 def test_a_refusal_of_head_has_no_body(server: ServiceServer) -> None:
@@ -117,19 +117,20 @@ def test_probes_of_http_1_0_need_no_host(server: ServiceServer, lines: tuple[str
     assert b'"ok"' in last(server, head("GET", "/healthz", *lines, version="1.0")).body
 
 
-@pytest.mark.parametrize("origin", ["https://example.com", "null", "http://127.0.0.1:26754", ""])
 @pytest.mark.parametrize("target", POSTS)
 def test_a_web_page_can_post_nothing(
-    server: ServiceServer, open_server: ServiceServer, target: str, origin: str
+    server: ServiceServer, open_server: ServiceServer, target: str
 ) -> None:
     """Without a token any page could: its reader's browser reaches what its machine does."""
-    for asked, lines in ((open_server, ()), (server, (BEARER,)), (server, ())):
-        answer = last(asked, head("POST", target, "Host: h", f"Origin: {origin}", *lines))
-        assert answer.status == 403
-        assert b"web page" in answer.body
-    with RawConnection(open_server.port) as raw:
-        assert raw.ask(head("POST", target, "Host: h")).status in (200, 400)
-        assert raw.ask(head("GET", "/", "Host: h", f"Origin: {origin}")).status == 200
+    for page in ("https://example.com", "null", "http://127.0.0.1:26754", ""):
+        origin = f"Origin: {page}"
+        for asked, lines in ((open_server, ()), (server, (BEARER,)), (server, ())):
+            answer = last(asked, head("POST", target, "Host: h", origin, *lines))
+            assert answer.status == 403
+            assert b"web page" in answer.body
+        with RawConnection(open_server.port) as raw:
+            assert raw.ask(head("POST", target, "Host: h")).status in (200, 400)
+            assert raw.ask(head("GET", "/", "Host: h", origin)).status == 200
 
 
 class NeverAsked:

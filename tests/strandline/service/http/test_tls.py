@@ -6,7 +6,6 @@ import logging
 import pickle
 import socket
 import ssl
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,7 +19,6 @@ from executor_proxy.locate import ViewLocation, connect
 from strandline import TimelineService
 from strandline.service.http.connection_registry import RESERVED
 from strandline.service.http.limits import Limits
-from strandline.service.http.paths import STATUS
 from strandline.service.http.server import ServiceServer
 from strandline.service.http.tls import server_context
 from strandline.settings.service import SERVICE_SETTINGS, TLS_CA, TLS_CERTIFICATE, TLS_KEY
@@ -28,7 +26,7 @@ from strandline.settings.setting import Settings
 from tests.kit import golden
 from tests.kit.live_service import TOKEN, GoldenTables, serving
 from tests.kit.raw_http import RawConnection, request
-from timeline.errors import ConfigError, RemoteFailureError, ServiceUnreachableError
+from timeline.errors import ConfigError, ServiceUnreachableError
 
 TABLES = GoldenTables()
 BASE = TABLES.base_path("cow_basic_v9", 7)
@@ -92,11 +90,6 @@ def test_a_location_takes_the_authority_along(server: ServiceServer, papers: Pap
     location = ViewLocation(BASE, server.url, TOKEN, {}, *pinned, fallback=False, ca_file=papers.ca)
     view = pickle.loads(pickle.dumps(location)).open()
     assert list(view.latest_file_slices("2024-01-01"))
-
-
-def test_the_token_is_asked_for_over_https_too(server: ServiceServer, papers: Papers) -> None:
-    with pytest.raises(RemoteFailureError, match="401"):
-        HttpSession(server.url, "wrong", ca_file=papers.ca).get(STATUS, {})
 
 
 def test_another_authoritys_certificate_is_not_trusted(
@@ -268,21 +261,6 @@ def test_a_kept_connection_that_was_closed_is_replaced(papers: Papers) -> None:
             assert session.get("/", {}) == b"Hello Hudi"
             while server.parts.connections().get("idle", 0) <= closed:
                 pass
-
-
-def test_a_thread_of_its_own_has_a_connection_of_its_own(
-    server: ServiceServer, papers: Papers
-) -> None:
-    session = HttpSession(server.url, TOKEN, ca_file=papers.ca)
-    answers = []
-    threads = [
-        threading.Thread(target=lambda: answers.append(session.get("/", {}))) for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert answers == [b"Hello Hudi"] * 4
 
 
 @pytest.mark.property
