@@ -22,10 +22,6 @@ class LoopAnswer:
         self.result = False
         self.error: BaseException | None = None
 
-    def set_running_or_notify_cancel(self) -> bool:
-        """Say that the answer is wanted, also if its client has left: others may ask for it."""
-        return True
-
     def set_result(self, result: bool, /) -> None:
         """Answer."""
         self.result = result

@@ -1,4 +1,5 @@
-"""Markers that the service keeps for Hudi's writers, and early conflicts between these.
+"""Markers that the service keeps for Hudi's writers, and early conflicts between these writers.
 
-What makes a marker durable before it is acknowledged belongs here. No view is asked here.
+Code that makes markers durable, validates them or compares them belongs here. Views and HTTP never
+do.
 """

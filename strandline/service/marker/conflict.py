@@ -1,16 +1,15 @@
-"""Early conflicts: whether the files that a write announces are those of another write.
+"""Early conflicts: two concurrent writes that announce files of the same file group.
 
-Two writers that go on side by side find out at the end that they changed the same file group, and
-one of them has worked for nothing. Their markers say so earlier. A write is in conflict when a
-file group of its markers is also
+Without this, concurrent writers find out only at the commit that they changed the same file group.
+A write is in conflict when a file group of its markers
 
-* one of the markers of an older write that is still under way: its instant is before, its heartbeat
-  is fresh, it isn't a pending compaction or clustering (these go together with writers, or are
-  settled at the commit) and hadn't completed when this began to be watched;
-* or, if commits are looked at, one that a commit wrote or replaced which completed since then; a
-  compaction changes no row, so it doesn't count.
+* is also among the markers of an older write under way: one with an earlier instant and a fresh
+  heartbeat, that hadn't completed when the watch began and is no pending compaction or clustering
+  (these are compatible with writers, or settled at the commit);
+* or, if commits are checked, was written or replaced by a commit that completed since the watch
+  began. Compactions don't count: they change no row.
 
-Where this can't tell, the write goes on: the commit has the last word.
+In doubt there is no conflict: the commit decides.
 
 Source: Hudi 1.2.0 ``MarkerBasedEarlyConflictDetectionRunnable``,
 ``AsyncTimelineServerBasedDetectionStrategy``, ``MarkerUtils.getCandidateInstants``. Hudi compares
@@ -39,7 +38,7 @@ _COMPACTIONS: Final = frozenset({"COMPACT", "LOG_COMPACT"})
 
 
 class ConflictCheck:
-    """Looks for conflicts of one instant's markers; one thread at a time."""
+    """Checks one instant's markers for conflicts; not thread-safe."""
 
     def __init__(
         self,
@@ -49,14 +48,14 @@ class ConflictCheck:
         options: ConflictOptions,
         clock: Clock,
     ) -> None:
-        """Make a check that knows nothing of the table yet.
+        """Make a check that has read nothing yet.
 
         Args:
-            storage: The table's.
-            instant: Whose markers they are.
-            announced: Returns the markers so far.
-            options: What counts.
-            clock: To tell how old a heartbeat is.
+            storage: The table's storage.
+            instant: Requested time of the write.
+            announced: Returns the write's markers so far.
+            options: What counts as a conflict.
+            clock: Tells the age of heartbeats.
         """
         self._storage = storage.for_cause("conflict")
         self._instant = instant
@@ -66,7 +65,7 @@ class ConflictCheck:
         self._before: frozenset[Instant] | None = None
 
     def begin(self) -> None:
-        """Take what has completed by now for what this write knew of.
+        """Record which instants have completed so far; no effect after the first call.
 
         Cost: one read and one list of the timeline, the first time.
         """
@@ -74,22 +73,22 @@ class ConflictCheck:
             self._before = _completed(self._client().active_timeline())
 
     def run(self) -> str | None:
-        """Return the conflict that there is now, in words, or ``None``.
+        """Return a description of the first conflict, or ``None``.
 
         Raises:
-            StrandlineError: The table could not be looked at.
+            StrandlineError: The table could not be read.
 
         Cost: one list if no older instant has markers; else also a read and a list of the timeline,
-            a list of the heartbeats, and the markers of older writes under way. With commits looked
-            at, the timeline always, and each new commit.
+            a list of the heartbeats, and the markers of older writes under way. If commits are
+            checked, the timeline and each new commit.
         """
         self.begin()
-        mine = {file_group_of(name) for name in self._announced()}
-        if not mine:
+        own = {file_group_of(name) for name in self._announced()}
+        if not own:
             return None
-        return self._with_writes(mine) or self._with_commits(mine)
+        return self._with_writes(own) or self._with_commits(own)
 
-    def _with_writes(self, mine: set[FileGroup]) -> str | None:
+    def _with_writes(self, own: set[FileGroup]) -> str | None:
         older = [
             info.name
             for info in self._storage.list(TEMP_FOLDER)
@@ -102,12 +101,12 @@ class ConflictCheck:
         age_ms = self._options.max_heartbeat_age_s * 1000
         for instant in alive(self._storage, writing, self._clock.now_ms(), age_ms):
             stored = read_stored(self._storage, directory_path(instant))
-            found = _told(mine, {file_group_of(name) for name in stored.names})
+            found = _common(own, {file_group_of(name) for name in stored.names})
             if found is not None:
                 return f"{found} is also being written by {instant}"
         return None
 
-    def _with_commits(self, mine: set[FileGroup]) -> str | None:
+    def _with_commits(self, own: set[FileGroup]) -> str | None:
         if not self._options.checks_commits:
             return None
         client = self._client()
@@ -117,7 +116,7 @@ class ConflictCheck:
             if instant.requested_time == self._instant:
                 continue
             metadata = client.read(instant)
-            found = isinstance(metadata, CommitMetadata) and _told(mine, set(changed_by(metadata)))
+            found = isinstance(metadata, CommitMetadata) and _common(own, set(changed_by(metadata)))
             if found:
                 return f"{found} was meanwhile written by {instant.requested_time}"
         return None
@@ -129,12 +128,12 @@ class ConflictCheck:
 def candidates(
     older: Collection[str], timeline: Timeline, before: Collection[Instant]
 ) -> tuple[str, ...]:
-    """Return the instants whose markers may be those of a write under way, their heart unheard.
+    """Return the instants that may be writes under way, heartbeats aside.
 
     Args:
-        older: Instants that have markers and are before the one that is looked at.
-        timeline: The active timeline as it is now.
-        before: What had completed when the looking began.
+        older: Earlier instants that have markers.
+        timeline: The active timeline.
+        before: The instants that had completed when the watch began.
     """
     planned = {i.requested_time for i in timeline.pending() if i.action in _PLANNED}
     done = {instant.requested_time for instant in before}
@@ -142,7 +141,7 @@ def candidates(
 
 
 def changed_by(metadata: CommitMetadata) -> Iterator[FileGroup]:
-    """Yield the file groups that a commit wrote or replaced; none of a compaction."""
+    """Yield the file groups that a commit wrote or replaced; none for a compaction."""
     if metadata.compacted or metadata.operation_type in _COMPACTIONS:
         return
     for partition, stats in metadata.partition_to_write_stats.items():
@@ -155,7 +154,7 @@ def _completed(timeline: Timeline) -> frozenset[Instant]:
     return frozenset(timeline.completed())
 
 
-def _told(mine: set[FileGroup], theirs: set[FileGroup]) -> str | None:
-    """Return the first group that both have, in words."""
-    partition, file_id = min(mine & theirs, default=("", ""))
+def _common(own: set[FileGroup], others: set[FileGroup]) -> str | None:
+    """Return a description of the first common group, or ``None``."""
+    partition, file_id = min(own & others, default=("", ""))
     return f"file group {file_id} of partition {partition!r}" if file_id else None

@@ -1,4 +1,4 @@
-"""How early conflicts are looked for: plain values, which travel to a child process as JSON."""
+"""How early conflicts are detected: plain values, sent to a child process as JSON."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from strandline.settings.setting import Settings
 
 @dataclass(frozen=True, slots=True)
 class ConflictOptions:
-    """How early conflicts of writers are looked for, see ``strandline.service.marker.conflict``.
+    """How early conflicts of writers are detected, see ``strandline.service.marker.conflict``.
 
     Attributes:
-        enabled: Whether they are; then only for writers that ask for it.
+        enabled: Whether they are, for writers that ask for it.
         checks_commits: Whether commits that completed meanwhile count.
-        initial_delay_s: Seconds from the first marker of a write to the first look.
-        period_s: Seconds from one look to the next.
-        max_heartbeat_age_s: A writer that hasn't shown itself for longer is dead.
+        initial_delay_s: From the first marker of a write to its first check.
+        period_s: From one check to the next.
+        max_heartbeat_age_s: Writers with older heartbeats count as dead.
     """
 
     enabled: bool = False
@@ -28,7 +28,7 @@ class ConflictOptions:
 
     @classmethod
     def of(cls, settings: Settings) -> ConflictOptions:
-        """Return what the settings say."""
+        """Return the options from settings."""
         misses = settings.get(config.HEARTBEAT_MISSES)
         return cls(
             enabled=settings.get(config.EARLY_CONFLICTS),

@@ -1,11 +1,12 @@
-"""``ConflictDetector``: looks for early conflicts beside the requests, each directory by itself.
+"""``ConflictDetector``: checks marker directories for early conflicts in the background.
 
-A request never waits for a look: it asks what the last one found. Looks run on threads of which a
-table has its share, so that one whose storage hangs holds up no other; one more keeps the time.
-Hudi's server has one such state for all tables, which every request of another writer resets.
+Requests never wait for a check: they read the result of the last one. Checks run on a pool in which
+a table has a bounded share, so a table whose storage hangs delays no other; one more thread
+schedules them. Each directory has a state of its own, where Hudi's server has one for all tables,
+which is reset by every request of another writer.
 
-A conflict stays one. A directory that nobody has asked about for ``IDLE_PERIODS`` periods isn't
-looked at until somebody does.
+A conflict is final. A directory that hasn't been asked about for ``IDLE_PERIODS`` periods isn't
+checked until it is.
 
 Source: Hudi 1.2.0 ``AsyncTimelineServerBasedDetectionStrategy``.
 """
@@ -30,71 +31,78 @@ JOIN_S: Final = 0.2
 
 
 class Check(Protocol):
-    """One look at a directory; by one thread at a time."""
+    """The check of one directory; one thread at a time calls it."""
 
     def begin(self) -> None:
-        """Learn what was before, the first time; later do nothing."""
+        """Record what was before, on the first call."""
 
     def run(self) -> str | None:
-        """Return the conflict in words, or ``None``."""
+        """Return a description of the conflict, or ``None``."""
 
 
 class Pool(Protocol):
-    """What looks run on, see ``TableThreads``."""
+    """Where checks run, see ``TableThreads``."""
 
     def submit(self, table: TableId, work: Callable[[], None], /) -> object:
-        """Run a look, soon; ``RuntimeError``: there is no thread for it."""
+        """Run a check soon; raise ``RuntimeError`` if there is no thread for it."""
 
     def close(self) -> None:
-        """Start nothing new."""
+        """Start no more checks."""
 
 
 class ConflictWatch:
-    """What is known of one directory. The detector's lock guards what only it touches.
+    """The state of one directory; the detector's lock guards ``running`` and ``due_s``.
 
     Attributes:
-        conflict: The conflict in words, once there is one; it stays.
+        conflict: A description of the conflict once there is one; never reset.
+        asked_s: When ``ask`` was last called, monotonic seconds.
+        first_s: When the initial delay is over.
+        due_s: When the next check is due.
+        running: Whether a check is queued or under way.
     """
 
     def __init__(
-        self, detector: ConflictDetector, table: TableId, whose: str, check: Check
+        self, detector: ConflictDetector, table: TableId, label: str, check: Check
     ) -> None:
         self.conflict: str | None = None
         self.table = table
-        self.whose = whose
+        self.label = label
         self.check = check
-        self.asked_s = detector.now_s()
+        self.asked_s = detector.clock.monotonic()
         self.first_s = self.asked_s + detector.options.initial_delay_s
         self.due_s = self.asked_s
         self.running = False
         self._detector = detector
 
     def ask(self) -> bool:
-        """Whether there is a conflict; somebody wants to know, so go on looking. Never waits."""
-        now_s = self._detector.now_s()
-        slept, self.asked_s = self._detector.is_idle(self, now_s), now_s
-        if slept:
+        """Whether a conflict was found; keeps the checks going and never waits."""
+        now_s = self._detector.clock.monotonic()
+        was_idle, self.asked_s = self._detector.is_idle(self, now_s), now_s
+        if was_idle:
             self._detector.wake()
         return self.conflict is not None
 
     def end(self) -> None:
-        """Look no more."""
+        """Stop the checks."""
         self._detector.drop(self)
 
 
 class ConflictDetector:
-    """All watches of a service; its lock guards the set of them and when each is due."""
+    """All watches of a service.
+
+    ``_lock`` guards the set of watches and when each is due.
+    """
 
     def __init__(self, options: ConflictOptions, clock: Clock, *, pool: Pool) -> None:
-        """Make a detector that looks only when ``run_due`` is called, until it is started.
+        """Make a detector that checks only in ``run_due``, until ``start``.
 
         Args:
-            options: When to look.
-            clock: To time by.
-            pool: Runs the looks; closed by ``close``.
+            options: When to check.
+            clock: Tells when checks are due.
+            pool: Runs the checks; closed by ``close``.
         """
         self.options = options
-        self._clock = clock
+        self.clock = clock
         self._pool = pool
         self._lock = threading.Lock()
         self._watches: set[ConflictWatch] = set()
@@ -103,26 +111,26 @@ class ConflictDetector:
         self._ended = False
         self._thread: threading.Thread | None = None
 
-    def watch(self, table: TableId, whose: str, check: Check) -> ConflictWatch:
-        """Begin to look at a directory of a table, at first after the initial delay."""
-        watch = ConflictWatch(self, table, whose, check)
+    def watch(self, table: TableId, label: str, check: Check) -> ConflictWatch:
+        """Watch a directory of a table, which log messages call ``label``."""
+        watch = ConflictWatch(self, table, label, check)
         with self._lock:
             self._watches.add(watch)
         self.wake()
         return watch
 
     def drop(self, watch: ConflictWatch) -> None:
-        """Look at a directory no more."""
+        """Forget a watch."""
         with self._lock:
             self._watches.discard(watch)
 
     def start(self) -> None:
-        """Keep the time, in a thread."""
-        self._thread = threading.Thread(target=self._keep_time, name="conflicts", daemon=True)
+        """Start the thread that schedules checks."""
+        self._thread = threading.Thread(target=self._schedule, name="conflicts", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """End; a look under way isn't waited for."""
+        """Stop; checks under way aren't waited for."""
         self._ended = True
         self._wake.set()
         if self._thread is not None:
@@ -130,7 +138,7 @@ class ConflictDetector:
         self._pool.close()
 
     def wake(self) -> None:
-        """Have another look at what is due."""
+        """Have the scheduling thread look again for checks that are due."""
         self._wake.set()
 
     def status(self) -> dict[str, int]:
@@ -138,17 +146,13 @@ class ConflictDetector:
         with self._lock:
             return {"watched": len(self._watches), "conflicts": self._found}
 
-    def now_s(self) -> float:
-        """Return the time, by a monotonic clock."""
-        return self._clock.monotonic()
-
     def is_idle(self, watch: ConflictWatch, now_s: float) -> bool:
-        """Whether nobody has asked about a directory for long."""
+        """Whether a watch hasn't been asked for ``IDLE_PERIODS`` periods."""
         return now_s - watch.asked_s > IDLE_PERIODS * self.options.period_s
 
     def run_due(self) -> float | None:
-        """Have what is due looked at; return in how many seconds the next is, ``None``: none."""
-        now_s = self.now_s()
+        """Submit the checks that are due; return the seconds to the next, ``None`` without one."""
+        now_s = self.clock.monotonic()
         with self._lock:
             waiting = [w for w in self._watches if not w.running and not self.is_idle(w, now_s)]
             due = [watch for watch in waiting if watch.due_s <= now_s]
@@ -157,34 +161,34 @@ class ConflictDetector:
             later = [watch.due_s for watch in waiting if watch.due_s > now_s]
         for watch in due:
             try:
-                self._pool.submit(watch.table, partial(self._look, watch))
+                self._pool.submit(watch.table, partial(self._check, watch))
             except RuntimeError as error:
-                logger.warning("%s: no look for early conflicts: %s", watch.whose, error)
+                logger.warning("%s: can't check for early conflicts: %s", watch.label, error)
                 with self._lock:
                     watch.running, watch.due_s = False, now_s + self.options.period_s
                     later.append(watch.due_s)
         return min(later) - now_s if later else None
 
-    def _keep_time(self) -> None:
+    def _schedule(self) -> None:
         while not self._ended:
             wait_s = self.run_due()
             self._wake.wait(wait_s)
-            # What was added before this is seen by the next round, what comes later wakes it.
+            # A watch added before this is seen by the next round; one added later sets it again.
             self._wake.clear()
 
-    def _look(self, watch: ConflictWatch) -> None:
+    def _check(self, watch: ConflictWatch) -> None:
         conflict = None
         try:
             watch.check.begin()
-            if self.now_s() >= watch.first_s:
+            if self.clock.monotonic() >= watch.first_s:
                 conflict = watch.check.run()
         except StrandlineError as error:
-            logger.warning("%s: no look for early conflicts: %s", watch.whose, error)
-        except Exception:  # the next look must come, and somebody hear of it
-            logger.exception("%s: unforeseen error in a look for early conflicts", watch.whose)
+            logger.warning("%s: can't check for early conflicts: %s", watch.label, error)
+        except Exception:  # the boundary of a thread: the next check must still come
+            logger.exception("%s: unexpected error while checking for early conflicts", watch.label)
         if conflict is not None:
-            logger.warning("%s: early conflict, its markers are refused: %s", watch.whose, conflict)
-        now_s = self.now_s()
+            logger.warning("%s: early conflict, its markers are refused: %s", watch.label, conflict)
+        now_s = self.clock.monotonic()
         with self._lock:
             watch.running = False
             watch.due_s = watch.first_s if now_s < watch.first_s else now_s + self.options.period_s

@@ -1,131 +1,142 @@
-"""``MarkerDirectory``: the markers of one instant, durable before anybody hears ``true``.
+"""``MarkerDirectory``: the markers of one instant, durable before they are acknowledged.
 
-**Invariant**: ``true`` is answered after the marker is durable in a ``MARKERS<n>`` file, beside
-which ``MARKERS.type`` lies. A name is answered ``true`` once; who asks again hears ``false``.
+**Invariant**: ``true`` is answered only after the marker is durable in a ``MARKERS<n>`` file with
+``MARKERS.type`` beside it, and at most once for each name; later requests get ``false``.
 
-Markers are written as they come, many at a time: while one flush of a directory runs, later
-creations queue and go together in the next (group commit on arrival). Tasks ask for their next
-marker as soon as they have the last, so a flush that answered several gives them a moment, a part
-of the time that it took itself, to be back for the next: otherwise two halves of them would wait
-for each other's flushes. A file is rewritten whole
-by atomic replace until it has grown to ``FILE_BYTES``, then the next number is taken by exclusive
-create, so a file is never shared with another server, nor one of before a restart written again.
-
-What is remembered holds only as long as the directory does. Others delete directories too (a
-rollback without the service, a table that is dropped), so each flush first looks for
-``MARKERS.type``: if it is gone, what was remembered is forgotten, and read again.
+Writing is group commit without a timer: creations that arrive while a flush runs are written
+together by the next one. Tasks ask for their next marker as soon as they have the last, so a flush
+waits a fraction of the previous flush's time for the tasks which that one answered; otherwise two
+groups of tasks would form, each waiting for the other's flushes.
 
 Source: Hudi 1.2.0 ``MarkerDirState``.
 """
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Collection
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Protocol
 
 from strandline.service.marker.conflict_watch import ConflictWatch
-from strandline.service.marker.file import PREFIX, TYPE, TYPE_FILE, read_stored
-from strandline.service.marker.name import foreign_file
-from strandline.service.marker.pending_marker import Created, PendingMarker
+from strandline.service.marker.file import MarkerFiles
+from strandline.service.marker.name import check_name, foreign_file
 from timeline.clock import Clock
-from timeline.errors import AlreadyExistsError, StorageUnavailableError, TableNotFoundError
+from timeline.errors import StorageUnavailableError
 from timeline.storage.base import Storage
-from timeline.table.config import CONFIG_PATH
-from timeline.table.config_file import BACKUP_PATH
 
-logger = logging.getLogger(__name__)
-
-FILE_BYTES: Final = 64 * 1024
 GATHER_SHARE: Final = 0.25
-"""How long a flush waits for those answered before, by how long the one before took."""
+"""How long a flush waits for more markers, as a fraction of the previous flush's duration."""
 GATHER_MAX_S: Final = 0.05
 
 Start = Callable[[Callable[[], None]], object]
-"""Has something run on a thread, soon; raises ``RuntimeError`` if there is none."""
+"""Runs a function on a thread, soon; raises ``RuntimeError`` if there is none."""
+
+
+class Created(Protocol):
+    """The outcome of a creation, such as a ``concurrent.futures.Future`` that nobody cancels.
+
+    Exactly one method is called, once, from any thread.
+    """
+
+    def set_result(self, result: bool, /) -> None:
+        """Report that the marker is durable, and whether it is new."""
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        """Report why there is no marker."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A marker that waits for its flush.
+
+    Attributes:
+        name: The marker.
+        created: Gets the outcome.
+        refusable: Whether the client takes ``false`` for a conflict.
+        clustering: See ``check_name``.
+    """
+
+    name: str
+    created: Created
+    refusable: bool
+    clustering: str | None
 
 
 class MarkerDirectory:
     """The markers of one instant.
 
-    ``_lock`` guards the fields and is never held during I/O; ``_io`` is held for the whole of a
-    load, a flush and a delete, so these follow one another. ``_io`` is taken before ``_lock``.
+    ``_io`` guards the files and is held for a whole read, flush or delete. ``_lock`` guards all
+    else and is never held during I/O; it is taken after ``_io``.
 
     Attributes:
-        used_s: When it was last asked for a marker, by a monotonic clock.
+        instant: The instant.
+        used_s: When a marker was last requested, monotonic seconds.
     """
 
     def __init__(
         self,
         storage: Storage,
-        path: str,
+        instant: str,
         start: Start,
         clock: Clock,
         clusterings: Callable[[Collection[str]], Collection[str]],
+        watch: Callable[[MarkerDirectory], ConflictWatch] | None = None,
     ) -> None:
-        """Make one that has read nothing yet.
+        """Make a directory whose files haven't been read yet.
 
         Args:
-            storage: The table's.
-            path: Of the directory, under the base path.
-            start: Has the flushes run.
-            clock: To time by.
-            clusterings: Returns those of some instants whose logs this write may name, as they are
-                clusterings beside it; may ask the table's storage.
+            storage: The table's storage.
+            instant: Requested time of the write.
+            start: Runs flushes.
+            clock: Times flushes and use.
+            clusterings: Returns those of the given instants that are clusterings concurrent with
+                this write; may read storage.
+            watch: Starts to watch a directory for conflicts; ``None``: conflicts aren't detected.
         """
+        self.instant = instant
         self.used_s = clock.monotonic()
         self._clock = clock
-        self._storage = storage
-        self._path = path
-        self._instant = path.rpartition("/")[2]
+        self._files = MarkerFiles(storage, instant)
         self._clusterings = clusterings
         self._start = start
+        self._start_watch = watch
         self._lock = threading.Lock()
         self._all_came = threading.Condition(self._lock)
         self._expected = 0
         self._took_s = 0.0
         self._io = threading.Lock()
         self._watch: ConflictWatch | None = None
-        self._durable: dict[str, None] = {}
-        self._pending: list[PendingMarker] = []
+        self._pending: list[_Pending] = []
         self._flushing = False
         self._retired = False
-        self._type_ms: int | None = None
-        self._index = -1
-        self._lines: list[str] = []
-        self._bytes = 0
 
-    def submit(
-        self,
-        name: str,
-        created: Created,
-        watch: Callable[[], ConflictWatch] | None = None,
-        clustering: str | None = None,
-    ) -> bool:
-        """Queue a marker; ``created`` hears whether it is new, once it is durable.
+    def submit(self, name: str, created: Created, *, refusable: bool = False) -> bool:
+        """Queue a marker; ``created`` gets ``True`` if it is new, once it is durable.
 
         Args:
             name: The marker.
-            created: Who waits for it.
-            watch: Begins to look for conflicts, if who asks takes ``false`` for one; else ``None``.
-            clustering: The instant of a log that may be written only if that is a clustering
-                beside this write, which the flush looks up; ``None``: it may in any case.
+            created: Gets the outcome.
+            refusable: Whether the client takes ``false`` for a conflict with another write.
 
         Returns:
-            False when this object was retired meanwhile: ask for the directory again.
+            False if this object was retired in the meantime: look the directory up again.
+
+        Raises:
+            InputError: See ``check_name``.
         """
-        pending = PendingMarker(name, created, watch is not None, clustering)
+        clustering = check_name(name, self.instant)
+        refusable = refusable and self._start_watch is not None
         with self._lock:
             if self._retired:
                 return False
             self.used_s = self._clock.monotonic()
-            if watch is not None:
-                self._watch = self._watch or watch()
+            if refusable and self._start_watch is not None:
+                self._watch = self._watch or self._start_watch(self)
                 if self._watch.ask():
                     created.set_result(False)
                     return True
-            self._pending.append(pending)
+            self._pending.append(_Pending(name, created, refusable, clustering))
             if len(self._pending) == self._expected:
                 self._all_came.notify()
             start, self._flushing = not self._flushing, True
@@ -145,38 +156,33 @@ class MarkerDirectory:
     def names(self) -> tuple[str, ...]:
         """Return the durable markers, in the order of their creation."""
         with self._io:
-            self._look()
-            with self._lock:
-                return tuple(self._durable)
+            return tuple(self._files.names())
 
     def announced(self) -> tuple[str, ...]:
-        """Return the durable markers and those that wait for their flush."""
+        """Return the durable markers, then those that wait for their flush."""
         durable = self.names()
         with self._lock:
             return (*durable, *(pending.name for pending in self._pending))
 
     def exists(self) -> bool:
         """Whether the directory is on storage."""
-        found = self._storage.stat(self._path)
-        return found is not None and found.is_dir
+        return self._files.exists()
 
     def delete(self) -> bool:
-        """Delete the directory and forget its markers; return whether it was there."""
+        """Delete the directory with its markers; return whether it existed."""
         with self._io:
             try:
-                return self._storage.delete_tree(self._path)
+                return self._files.delete()
             finally:
-                # Also after a failure half-way: what is left is read again on next use.
-                self._forget()
                 self._end_watch()
 
     def retire(self) -> bool:
-        """Close this object to new markers unless some wait; return whether it is closed.
+        """Refuse further markers unless some are under way; return whether they are refused.
 
-        Nothing is lost: another object reads again what is on storage.
+        Nothing is lost: a new object for the same directory reads what is on storage.
         """
         with self._lock:
-            # Who holds ``_io`` may be deleting, which must not meet another object's flush.
+            # A holder of ``_io`` may be deleting, which another object's flush must not overlap.
             busy = self._pending or self._flushing or self._io.locked()
             retired = self._retired = self._retired or not busy
         if retired:
@@ -189,44 +195,16 @@ class MarkerDirectory:
         if watch is not None:
             watch.end()
 
-    def _forget(self) -> None:
-        with self._lock:
-            self._durable = {}
-        self._type_ms = None
-        self._index, self._lines, self._bytes = -1, [], 0
-
-    def _look(self) -> None:
-        """See to it that what is remembered is what is there; the caller holds ``_io``."""
-        type_ms = self._type_found_ms()
-        if type_ms is not None and type_ms == self._type_ms:
-            return
-        self._forget()
-        stored = read_stored(self._storage, self._path)
-        with self._lock:
-            self._durable = dict.fromkeys(stored.names)
-        self._index, self._type_ms = stored.last_index, type_ms if stored.has_type else None
-
-    def _type_found_ms(self) -> int | None:
-        """Return when the directory was begun: another service may have deleted it, and begun it.
-
-        ``None``: it isn't there.
-        """
-        found = self._storage.stat(f"{self._path}/{TYPE_FILE}")
-        return None if found is None else found.mtime_ms
-
     def _flush_all(self) -> None:
         """Flush until nothing is queued; runs on one thread at a time."""
         while True:
             with self._lock:
                 self._gather()
-                queued, self._pending = self._pending, []
-                watch = self._watch
-                if not queued:
+                batch, self._pending = self._pending, []
+                if not batch:
                     self._flushing = False
                     return
-            # Who no longer waits (its request was cancelled) needs no marker.
-            batch = [p for p in queued if p.created.set_running_or_notify_cancel()]
-            if watch is not None and watch.conflict is not None:
+            if self.has_conflict:
                 for pending in batch:
                     if pending.refusable:
                         pending.created.set_result(False)
@@ -235,58 +213,55 @@ class MarkerDirectory:
             if batch:
                 self._flush(batch)
 
-    def _admitted(self, batch: list[PendingMarker]) -> list[PendingMarker]:
-        """Return the markers that may be written; who waits for another hears why it may not."""
+    def _admitted(self, batch: list[_Pending]) -> list[_Pending]:
+        """Return the markers that may be written; report errors for the others."""
         named = {pending.clustering for pending in batch if pending.clustering is not None}
         if not named:
             return batch
-        beside: Collection[str] = ()
+        concurrent: Collection[str] = ()
         error: Exception | None = None
         try:
-            beside = self._clusterings(named)
+            concurrent = self._clusterings(named)
         except Exception as exc:  # noqa: BLE001 - handed to every waiting request
             error = exc
-        admitted: list[PendingMarker] = []
+        admitted: list[_Pending] = []
         for pending in batch:
-            if pending.clustering is None or pending.clustering in beside:
+            if pending.clustering is None or pending.clustering in concurrent:
                 admitted.append(pending)
             else:
-                refusal = error or foreign_file(pending.name, self._instant)
-                pending.created.set_exception(refusal)
+                pending.created.set_exception(error or foreign_file(pending.name, self.instant))
         return admitted
 
     def _fail_all(self, error: StorageUnavailableError) -> None:
-        """Answer all who wait with an error; the next marker tries again."""
+        """Fail all queued markers; the next one tries again."""
         with self._lock:
             failed, self._pending = self._pending, []
             self._flushing = False
         for pending in failed:
-            if pending.created.set_running_or_notify_cancel():
-                pending.created.set_exception(error)
+            pending.created.set_exception(error)
 
     def _gather(self) -> None:
-        """Wait a moment for those who were answered last; the caller holds ``_lock``."""
+        """Wait a moment for the clients answered last; the caller holds ``_lock``."""
         expected, timeout_s = self._expected, min(self._took_s * GATHER_SHARE, GATHER_MAX_S)
         if expected > 1:
             self._all_came.wait_for(lambda: len(self._pending) >= expected, timeout_s)
         self._expected = 0
 
-    def _flush(self, batch: list[PendingMarker]) -> None:
-        """Make a batch durable, then answer those who wait for it."""
+    def _flush(self, batch: list[_Pending]) -> None:
+        """Make a batch durable, then report the outcomes."""
         began_s = self._clock.monotonic()
         fresh: list[str] = []
         error: Exception | None = None
         try:
             with self._io:
-                self._look()
-                fresh = [p.name for p in batch if p.name not in self._durable]
-                fresh = list(dict.fromkeys(fresh))
+                durable = self._files.names()
+                fresh = list(dict.fromkeys(p.name for p in batch if p.name not in durable))
                 if fresh:
-                    self._write(fresh)
+                    self._files.append(fresh)
         except Exception as exc:  # noqa: BLE001 - handed to every waiting request
             error = exc
         with self._lock:
-            # Before anybody is answered: who comes back at once mustn't be counted twice.
+            # Before the answers: a client that comes back at once mustn't be counted twice.
             self._took_s = self._clock.monotonic() - began_s
             self._expected = len(batch) + len(self._pending)
         new = set(fresh)
@@ -294,44 +269,7 @@ class MarkerDirectory:
             if error is not None:
                 pending.created.set_exception(error)
             else:
-                # Who takes ``false`` for a conflict has the name by himself: he asks once more, as
-                # an answer was lost.
+                # ``false`` would mean a conflict to a refusable client. Its names are its own, so
+                # it repeats one only after an answer was lost: ``true``.
                 pending.created.set_result(pending.refusable or pending.name in new)
                 new.discard(pending.name)
-
-    def _write(self, fresh: list[str]) -> None:
-        """Write new markers behind those of the current file; the caller holds ``_io``."""
-        if self._type_ms is None:
-            self._create_type()
-        if self._bytes >= FILE_BYTES:
-            self._lines, self._bytes = [], 0
-        lines = [*self._lines, *fresh]
-        data = "".join(f"{line}\n" for line in lines).encode()
-        if self._lines:
-            self._storage.replace(f"{self._path}/{PREFIX}{self._index}", data)
-        else:
-            self._index = self._create_next(data)
-        self._lines, self._bytes = lines, len(data)
-        with self._lock:
-            self._durable.update(dict.fromkeys(fresh))
-
-    def _create_type(self) -> None:
-        """Begin the directory, in a table that is there: one that was dropped isn't made again."""
-        if all(self._storage.stat(path) is None for path in (CONFIG_PATH, BACKUP_PATH)):
-            raise TableNotFoundError(f"no table at {self._storage.base_path}")
-        try:
-            self._storage.create(f"{self._path}/{TYPE_FILE}", TYPE)
-        except AlreadyExistsError:
-            logger.debug("%s/%s was there already", self._path, TYPE_FILE)
-        self._type_ms = self._type_found_ms()
-
-    def _create_next(self, data: bytes) -> int:
-        """Create the next file that nobody has, and return its number."""
-        index = self._index + 1
-        while True:
-            try:
-                self._storage.create(f"{self._path}/{PREFIX}{index}", data)
-            except AlreadyExistsError:
-                index += 1
-            else:
-                return index

@@ -1,10 +1,10 @@
-"""Markers as they lie on storage: where, and in which files.
+"""Markers on storage: in which directory, and in which files.
 
 A writer's tasks announce each data file before they write it, so that a rollback knows what a
-write that failed may have left. Markers of one instant lie in ``<base>/.hoodie/.temp/<instant>``:
+failed write may have left. Markers of one instant are in ``<base>/.hoodie/.temp/<instant>``:
 
-* ``MARKERS.type`` says ``TIMELINE_SERVER_BASED``; it is there before any other file, and without it
-  Hudi takes the directory for one of markers that are files (``DIRECT``) and sees none of these;
+* ``MARKERS.type`` holds ``TIMELINE_SERVER_BASED``. It is created before any other file: without it
+  Hudi expects markers that are files themselves (``DIRECT``) and sees none of these.
 * ``MARKERS<n>`` hold one marker a line (``strandline.service.marker.name``), UTF-8, each line
   ended by a newline. Readers take the union of all of them.
 
@@ -15,14 +15,17 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from strandline.service.marker.name import NAME_BYTES, UNFIT
-from timeline.errors import InputError, PathNotFoundError
+from timeline.errors import AlreadyExistsError, InputError, PathNotFoundError, TableNotFoundError
 from timeline.storage.base import Storage
 from timeline.storage.read_limits import FileKind
+from timeline.table.config import CONFIG_PATH
+from timeline.table.config_file import BACKUP_PATH
 
 logger = logging.getLogger(__name__)
 
@@ -30,11 +33,13 @@ TEMP_FOLDER: Final = ".hoodie/.temp"
 TYPE_FILE: Final = "MARKERS.type"
 TYPE: Final = b"TIMELINE_SERVER_BASED"
 PREFIX: Final = "MARKERS"
+FILE_BYTES: Final = 64 * 1024
+"""Size from which a ``MARKERS<n>`` isn't written again."""
 DIRECTORY_CHARACTERS: Final = 4096 + 64
-"""Longest name of a marker directory: that of a base path, and what follows it."""
+"""Longest path of a marker directory: the longest base path, and what follows it."""
 
 NAME_OVERHEAD_BYTES: Final = 100
-"""What a name takes in memory beyond its bytes: files of very short ones take far more so."""
+"""Memory that a name takes beyond its bytes, which is most of it for very short names."""
 
 INSTANT: Final = re.compile(r"[0-9]{1,32}(?:_[0-9]{1,16})?")
 """The name of a marker directory; Hudi's metadata tables add a suffix to the time."""
@@ -50,14 +55,107 @@ class StoredMarkers:
     """What a marker directory holds.
 
     Attributes:
-        names: The markers, in the order of the files' numbers and lines, each once.
-        last_index: The greatest number of a ``MARKERS<n>``; -1 without any.
-        has_type: Whether ``MARKERS.type`` is there.
+        names: The markers without duplicates, by file number and line.
+        last_index: The greatest number of a ``MARKERS<n>``; -1 if there is none.
+        has_type: Whether ``MARKERS.type`` exists.
     """
 
     names: tuple[str, ...] = ()
     last_index: int = -1
     has_type: bool = False
+
+
+class MarkerFiles:
+    """The files of one marker directory, with a cache of their markers; not thread-safe.
+
+    The current file is rewritten by atomic replace until it holds ``FILE_BYTES``; the next number
+    is taken by exclusive create. So no file is shared with another server, and none from before a
+    restart is written again.
+
+    Others delete directories too (a rollback that doesn't use the service, a dropped table). So the
+    cache is valid for one ``MARKERS.type``, told by its modification time.
+    """
+
+    def __init__(self, storage: Storage, instant: str) -> None:
+        """Make an empty cache of the markers of an instant."""
+        self._storage = storage
+        self._path = directory_path(instant)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._names: dict[str, None] = {}
+        self._type_ms: int | None = None
+        self._index = -1
+        self._lines: list[str] = []
+        self._bytes = 0
+
+    def names(self) -> Collection[str]:
+        """Return the markers, in the order of their creation.
+
+        Cost: one stat; what ``read_stored`` costs unless the cache is valid.
+        """
+        type_ms = self._read_type_ms()
+        if type_ms is None or type_ms != self._type_ms:
+            self._forget()
+            stored = read_stored(self._storage, self._path)
+            self._names = dict.fromkeys(stored.names)
+            self._index, self._type_ms = stored.last_index, type_ms if stored.has_type else None
+        return self._names.keys()
+
+    def append(self, fresh: Collection[str]) -> None:
+        """Write markers behind those that ``names`` has just returned.
+
+        Raises:
+            TableNotFoundError: The table was dropped; it isn't made again.
+        """
+        if self._type_ms is None:
+            self._create_type()
+        if self._bytes >= FILE_BYTES:
+            self._lines, self._bytes = [], 0
+        lines = [*self._lines, *fresh]
+        data = "".join(f"{line}\n" for line in lines).encode()
+        if self._lines:
+            self._storage.replace(f"{self._path}/{PREFIX}{self._index}", data)
+        else:
+            self._index = self._create_next(data)
+        self._lines, self._bytes = lines, len(data)
+        self._names.update(dict.fromkeys(fresh))
+
+    def exists(self) -> bool:
+        """Whether the directory is on storage."""
+        found = self._storage.stat(self._path)
+        return found is not None and found.is_dir
+
+    def delete(self) -> bool:
+        """Delete the directory; return whether it existed."""
+        try:
+            return self._storage.delete_tree(self._path)
+        finally:
+            self._forget()  # also after a failure half-way: the next use reads what is left
+
+    def _read_type_ms(self) -> int | None:
+        found = self._storage.stat(f"{self._path}/{TYPE_FILE}")
+        return None if found is None else found.mtime_ms
+
+    def _create_type(self) -> None:
+        if all(self._storage.stat(path) is None for path in (CONFIG_PATH, BACKUP_PATH)):
+            raise TableNotFoundError(f"no table at {self._storage.base_path}")
+        try:
+            self._storage.create(f"{self._path}/{TYPE_FILE}", TYPE)
+        except AlreadyExistsError:
+            logger.debug("%s/%s already exists", self._path, TYPE_FILE)
+        self._type_ms = self._read_type_ms()
+
+    def _create_next(self, data: bytes) -> int:
+        """Create the next file with a free number; return the number."""
+        index = self._index + 1
+        while True:
+            try:
+                self._storage.create(f"{self._path}/{PREFIX}{index}", data)
+            except AlreadyExistsError:
+                index += 1
+            else:
+                return index
 
 
 def directory_path(instant: str) -> str:
@@ -66,13 +164,13 @@ def directory_path(instant: str) -> str:
 
 
 def read_stored(storage: Storage, path: str) -> StoredMarkers:
-    """Read a marker directory; one that isn't there is empty.
+    """Read a marker directory; one that doesn't exist is empty.
 
-    A line that is no name of a marker, being too long or with control characters, is left out: it
-    may take many times its size once it is a text, and more in an answer.
+    Lines that can't be names (too long, or with control characters) are left out: as text they may
+    take many times their size, and more in an answer.
 
     Raises:
-        CorruptMetadataError: What the files hold takes more than files of markers may.
+        CorruptMetadataError: The files hold more than ``FileKind.MARKERS`` may.
 
     Cost: one list and one read for each ``MARKERS<n>``.
     """
@@ -99,12 +197,12 @@ def read_stored(storage: Storage, path: str) -> StoredMarkers:
                 if read_bytes + len(found) * NAME_OVERHEAD_BYTES > most:
                     check(read_bytes + len(found) * NAME_OVERHEAD_BYTES)
     if left_out:
-        logger.warning("%s: %d lines are no markers' names and are left out", path, left_out)
+        logger.warning("%s: %d lines aren't marker names and are ignored", path, left_out)
     return StoredMarkers(tuple(found), max(numbers, default=-1), TYPE_FILE in sizes)
 
 
 def _marker_in(line: re.Match[bytes]) -> str | None:
-    """Return the name that a line holds; ``None``: it can't be one."""
+    """Return the name in a line; ``None`` if it can't be one."""
     if line.end() - line.start() > NAME_BYTES:
         return None  # not even copied
     text = line[0].decode("utf-8", "replace")

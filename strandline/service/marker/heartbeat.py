@@ -1,7 +1,7 @@
-"""Heartbeats of writers: whose write is still under way.
+"""Heartbeats of writers, which show whose write is still under way.
 
-A Hudi writer touches ``<base>/.hoodie/.heartbeat/<instant>`` as long as it lives, and deletes the
-file when it is done. All that counts is when the file was modified.
+A Hudi writer touches ``<base>/.hoodie/.heartbeat/<instant>`` while it lives, and deletes the file
+when it is done. Only the file's modification time counts.
 
 Source: Hudi 1.2.0 ``HoodieHeartbeatClient``, ``HoodieHeartbeatUtils``.
 """
@@ -19,18 +19,18 @@ HEARTBEAT_FOLDER: Final = ".hoodie/.heartbeat"
 def alive(
     storage: Storage, instants: Collection[str], now_ms: int, max_age_ms: float
 ) -> tuple[str, ...]:
-    """Return those instants whose writer has shown itself of late, in their order.
+    """Return the instants with a fresh heartbeat, in the given order.
 
-    A heartbeat from the future counts as long as it is no further away than an old one may be: the
-    storage's clock and ours differ, and a clock that was set back proves no life for ever.
+    A heartbeat may be as far in the future as in the past: the storage's clock and ours differ,
+    and a clock that was set back must not keep a dead writer alive for ever.
 
     Args:
-        storage: The table's.
-        instants: Their requested times.
-        now_ms: The time, milliseconds since the epoch.
-        max_age_ms: How old a heartbeat may be.
+        storage: The table's storage.
+        instants: Requested times.
+        now_ms: Milliseconds since the epoch.
+        max_age_ms: Oldest heartbeat that counts.
 
-    Cost: one list call if there are instants.
+    Cost: one list call, none without instants.
     """
     if not instants:
         return ()

@@ -8,14 +8,14 @@ MERGE   a group's next base file                                    the write's 
 APPEND  a log, before table version 8                               its base file's
 ======  ==========================================================  ==================
 
-Hudi deletes what a CREATE or MERGE marker names, and asks nothing else: at the commit, if the
-commit doesn't report the file, and in a rollback. So a marker of these kinds that names another
-write's file would destroy it, and is refused by its name alone. What APPEND names is not deleted
-unless its instant is the one that is rolled back.
+Hudi deletes the file that a CREATE or MERGE marker names without further checks: in a rollback,
+and at the commit if the commit doesn't report the file. So a marker of these kinds that names
+another write's file would destroy it, and is refused by its name alone. A file that an APPEND
+marker names is deleted only in the rollback of the file's own instant.
 
-One write names other instants: while a clustering resizes the buckets of consistent hashing, rows
-of their groups are written twice, and from version 8 on a CREATE marker announces the log that
-bears the clustering's instant. Whether there is such a clustering, only the timeline says
+A write may name another instant in one case: while a clustering resizes the buckets of consistent
+hashing, rows are written twice, and from version 8 on a CREATE marker announces the log that bears
+the clustering's instant. Only the timeline tells whether there is such a clustering
 (``strandline.service.marker.clustering``).
 
 Source: Hudi 1.2.0 and 0.15.0 ``WriteMarkers``, ``HoodieWriteHandle``, ``HoodieAppendHandle``,
@@ -32,7 +32,7 @@ from timeline.table.config import META_FOLDER
 
 NAME_BYTES: Final = 4096
 UNFIT: Final = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
-"""Control characters, and halves of surrogate pairs, which UTF-8 can't write."""
+"""Control characters, and lone surrogates, which UTF-8 can't encode."""
 
 _CREATE: Final = "CREATE"
 _APPEND: Final = "APPEND"
@@ -41,7 +41,8 @@ _SUFFIX: Final = ".marker"
 _NO_FOLDERS: Final = frozenset({"", ".", ".."})
 _LOG: Final = re.compile(r"(\.[^/]+_([0-9]{1,32}))\.log\.[0-9]+(?:_[^/]+)?")
 _BASE: Final = re.compile(r"([^./][^/]*_([0-9]{1,32}))\.[^/_]+")
-"""What ends with the instant, and the instant; a file id may have dots and underscores."""
+"""Groups: the name up to and including the instant; the instant. File ids may have dots and
+underscores."""
 
 FileGroup = tuple[str, str]
 """Partition and file id."""
@@ -50,22 +51,22 @@ FileGroup = tuple[str, str]
 def file_group_of(marker: str) -> FileGroup:
     """Return the file group of the data file that a marker announces.
 
-    The file id is what the file's name has before its first ``_``, without a log's leading dot, so
-    that a log and a base file of one group are one; Hudi cuts partition and name together.
+    The file id is the file's name up to its first ``_``, without a log's leading dot, so that logs
+    and base files of a group compare equal.
     """
     partition, _, name = marker.rpartition("/")
     return partition, name.removeprefix(".").partition("_")[0]
 
 
 def check_name(name: str, instant: str) -> str | None:
-    """Refuse what no write of ``instant`` announces; looks at nothing but the name.
+    """Check a marker's name against the instant of its write; reads no storage.
 
     Returns:
-        The instant of a log that may be created only if that is a clustering beside this write;
-        ``None``: in any case.
+        The other instant that a CREATE marker of a log names, which must be that of a concurrent
+        clustering; ``None`` if there is nothing left to check.
 
     Raises:
-        InputError: It isn't a marker's name, would lead out of the table or into its metadata, or
+        InputError: It isn't a marker's name, leads out of the table or into its metadata, or
             announces another write's file.
     """
     path, _, kind = name.rpartition(f"{_SUFFIX}.")
@@ -74,11 +75,11 @@ def check_name(name: str, instant: str) -> str | None:
     if (
         match is None
         or kind not in _KINDS
-        # Hudi takes the file's name to end at the first one.
+        # Hudi ends the file's name at the first suffix.
         or _SUFFIX in path
         or not _NO_FOLDERS.isdisjoint(path.split("/"))
         or path.startswith(f"{META_FOLDER}/")
-        or not (name.isprintable() or UNFIT.search(name) is None)  # the former is sooner
+        or not (name.isprintable() or UNFIT.search(name) is None)  # the former is faster
         or len(name.encode()) > NAME_BYTES
     ):
         raise InputError(
@@ -93,7 +94,7 @@ def check_name(name: str, instant: str) -> str | None:
 
 
 def foreign_file(name: str, instant: str) -> InputError:
-    """Return the refusal of a marker that announces another write's file."""
+    """Return the error for a marker that announces another write's file."""
     return InputError(
         f"markername is {name[:200]!r}; allowed under instant {instant}: CREATE and MERGE of files"
         f" that end with _{instant} before their extension, APPEND of any log"

@@ -391,7 +391,7 @@ def test_a_look_that_fails_refuses_nobody(caplog: pytest.LogCaptureFixture) -> N
 
     storage.fail.append(fail)
     site.look()
-    assert "no look for early conflicts: no connection" in caplog.text
+    assert "can't check for early conflicts: no connection" in caplog.text
     assert site.announce(second, OTHER)
     storage.fail.clear()
     site.look_later()

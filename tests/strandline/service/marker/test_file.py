@@ -37,7 +37,7 @@ def test_lines_that_no_marker_has_are_left_out(
     caplog.set_level(logging.WARNING)
     assert read_stored(storage, "m").names == (GOOD,)
     assert [record.getMessage() for record in caplog.records] == [
-        "m: 1 lines are no markers' names and are left out"
+        "m: 1 lines aren't marker names and are ignored"
     ]
 
 

@@ -16,9 +16,10 @@ import orjson
 import pytest
 
 from strandline.service.marker import directory as marker_directory
+from strandline.service.marker import file as marker_file
 from strandline.service.marker import registry as markers
 from strandline.service.marker.directory import MarkerDirectory
-from strandline.service.marker.file import directory_path, split_directory
+from strandline.service.marker.file import split_directory
 from strandline.service.marker.registry import MarkerService
 from tests.kit import golden
 from tests.kit.faulty_storage import Effect, Fault, FaultyStorage
@@ -182,7 +183,7 @@ def test_tasks_that_come_back_go_together(
 def test_a_full_file_is_left_alone(
     base: Path, service: MarkerService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(marker_directory, "FILE_BYTES", 100)
+    monkeypatch.setattr(marker_file, "FILE_BYTES", 100)
     for number in range(5):
         assert service.submit(directory(base), name(number)).result(20)
     written = files(base)
@@ -268,9 +269,7 @@ class NoThreads:
 
 def test_without_a_thread_the_next_marker_tries_again(base: Path) -> None:
     start = NoThreads()
-    kept = MarkerDirectory(
-        LocalStorage(str(base)), directory_path(INSTANT), start, ManualClock(0), frozenset
-    )
+    kept = MarkerDirectory(LocalStorage(str(base)), INSTANT, start, ManualClock(0), frozenset)
     first, second = Future[bool](), Future[bool]()
     kept.submit(name(1), first)
     with pytest.raises(StorageUnavailableError, match="no thread to write markers"):
