@@ -1,4 +1,4 @@
-"""The main job: real flights into a real table through the embedded timeline service.
+"""The demo: real flights, written into a Hudi table through the embedded timeline service.
 
-``python -m demo`` (or ``tox -e demo``) runs it; ``demo.__main__`` says how the parts fit together.
+Run it with ``python -m demo`` or ``tox -e demo``; ``demo.__main__`` describes its parts.
 """

@@ -1,12 +1,12 @@
-"""The main job, from the feed to the report: ``python -m demo``, or ``tox -e demo``.
+"""The demo from the feed to the report: ``python -m demo``, or ``tox -e demo``.
 
-The feed of flights lands as files; the job (``demo.job``, a process of its own) takes them into a
-Hudi table batch by batch, with the embedded timeline service on. In one batch it is killed between
-its data files and its commit; the table is read as it lies then, and the job is started again. The
-same is done once more with the service off. Both tables must equal a plain replay of the feed for
-three readers, and the service must have saved listings, or the command fails.
+The feed of flights is written to files. The job (``demo.job``, a process of its own) writes them
+into a Hudi table batch by batch, with the embedded timeline service on. In one batch the job is
+killed between its data files and its commit; the table is checked in that state, and the job is
+started again. Everything is repeated with the service off. The command fails unless three readers
+see both tables equal to a plain replay of the feed, and the service saved list calls.
 
-Exit codes: 0 when all of it holds, 1 when something doesn't, 2 for bad usage, 130 when interrupted.
+Exit codes: 0 success, 1 a check or the job failed, 2 bad usage, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ _WIDE: Final = 118
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """The feed as it landed, and what the tables must hold.
+    """The feed's files, and the rows that the tables must hold.
 
     Attributes:
-        landing: Where the batches lie.
+        landing: The batches' files.
         die_on: Number of the batch in which the job is killed.
-        before_death: The rows after the batch before.
+        before_death: The rows after the batch before ``die_on``.
         end: The rows after the last batch.
     """
 
@@ -68,10 +68,10 @@ class Feed:
 
 @dataclass(slots=True)
 class Demo:
-    """Both runs and their proofs; one thread.
+    """Both runs and their proofs; used by one thread.
 
     Attributes:
-        console: Where progress is shown.
+        console: Shows progress.
         folder: Holds the feed and the tables.
         args: The command line.
     """
@@ -82,8 +82,8 @@ class Demo:
     proofs: dict[str, tuple[Proof, ...]] = field(default_factory=dict)
 
     def report(self) -> Report:
-        """Run the feed with the service on and off, and return what there is to say about it."""
-        # Chosen once, for all jobs: one that is killed couldn't clear away a wrapped Java.
+        """Run the feed with the service on and off, and return the report."""
+        # Chosen once for all jobs: a job that is killed couldn't delete the wrapper of a Java.
         os.environ["JAVA_HOME"] = str(java_home(version("pyspark")))
         feed = land(self.folder / "feed", self.args.days)
         on, off = (self._run(feed, service=service) for service in (True, False))
@@ -113,7 +113,7 @@ class Demo:
 
 
 def land(folder: Path, days: int) -> Feed:
-    """Put the batches of the first ``days`` days down, and replay them."""
+    """Write the batches of the first ``days`` days, and replay them."""
     landing, die_on = Landing(folder), days // 2 + 1
     sent: list[Batch] = []
     for batch in batches(flights(), days):
@@ -125,7 +125,7 @@ def land(folder: Path, days: int) -> Feed:
 
 @dataclass(slots=True)
 class _Counts:
-    """What the progress bar shows beside the day; one thread."""
+    """The counts that the progress bar shows; used by one thread."""
 
     progress: Progress
     task: TaskID
@@ -135,39 +135,39 @@ class _Counts:
     calls: int = 0
 
     def add(self, batch: BatchRecord) -> None:
-        """Count a batch that is done."""
+        """Count a finished batch."""
         self.rows += batch.rows
         self.lookups += len(batch.lookups_s)
         self.calls += batch.all_calls
-        said = (
+        text = (
             f"{batch.day} [bold]{self.rows:,}[/] rows [bold]{self.lookups:,}[/] look-ups "
             f"[bold]{self.calls:,}[/] file-system calls"
         )
-        self.progress.update(self.task, completed=batch.number, said=said)
+        self.progress.update(self.task, completed=batch.number, text=text)
         console = self.progress.console
         if not console.is_terminal and batch.number % self.every == 0:
-            console.print(f"day {batch.number:>3} {said}")
+            console.print(f"day {batch.number:>3} {text}")
 
 
 @contextmanager
 def _progress(console: Console, name: str, days: int) -> Iterator[_Counts]:
-    """Show a bar; where there is no terminal, a line now and then."""
+    """Show a progress bar on a terminal, elsewhere a line per seventh of the days."""
     wide = (BarColumn(bar_width=24), TimeElapsedColumn()) if console.width >= _WIDE else ()
     progress = Progress(
         TextColumn("{task.description}"),
         *wide[:1],
         MofNCompleteColumn(),
-        TextColumn("{task.fields[said]}"),
+        TextColumn("{task.fields[text]}"),
         *wide[1:],
         console=console,
     )
     with progress:
-        task = progress.add_task(f"{name:<11}", total=days, said="starting Spark")
+        task = progress.add_task(f"{name:<11}", total=days, text="starting Spark")
         yield _Counts(progress, task, max(1, days // 7))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the demo as the command line says, and return its exit code."""
+    """Run the demo and return its exit code."""
     args = _parser().parse_args(arguments)
     console = Console()
     signal.signal(signal.SIGTERM, _interrupt)
@@ -188,7 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _folder(path: Path | None) -> Iterator[Path]:
-    """Give the folder for feed and tables: the user's, emptied of a former run, or one to pass."""
+    """Yield the folder for feed and tables: the given one, cleared, or a temporary one."""
     if path is None:
         with tempfile.TemporaryDirectory(prefix="strandline-demo-") as folder:
             yield Path(folder)
@@ -203,7 +203,7 @@ def _folder(path: Path | None) -> Iterator[Path]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m demo",
-        description="Replay the flights of 2013 into a Hudi table, prove it right, report.",
+        description="Replay the flights of 2013 into a Hudi table, check it, and report.",
     )
     parser.add_argument(
         "--days",
@@ -215,7 +215,7 @@ def _parser() -> argparse.ArgumentParser:
         "--table-version", type=int, choices=(6, 8, 9), default=9, help="of the table (default 9)"
     )
     parser.add_argument(
-        "--path", type=Path, help="keep feed, tables and logs here (default: a folder that goes)"
+        "--path", type=Path, help="keep feed, tables and logs here (default: a temporary folder)"
     )
     parser.add_argument(
         "--report",

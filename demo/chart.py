@@ -1,4 +1,4 @@
-"""The report as one picture: calls by cause, look-ups, and the time of every batch."""
+"""The report as a picture: storage calls by cause, look-ups, and the time of each batch."""
 
 from __future__ import annotations
 
@@ -74,15 +74,15 @@ def _heading(figure: Figure, report: Report) -> None:
     figure.text(0.02, 0.957, "Flights into a Hudi table", fontsize=18, weight="bold")
     figure.text(0.02, 0.928, f"{summary(report)}.", fontsize=11.5)
     cleaned = report.on.sum("files_cleaned")
-    proofs = [proof for seen in report.proofs.values() for proof in seen]
-    told = f"The cleaner removed {cleaned:,} files ({megabytes(report.on.sum('bytes_cleaned'))})."
+    proofs = [proof for of_table in report.proofs.values() for proof in of_table]
+    text = f"The cleaner removed {cleaned:,} files ({megabytes(report.on.sum('bytes_cleaned'))})."
     equal = sum(proof.holds for proof in proofs)
-    told += f" {equal} of {len(proofs)} readings equal the replay. {report.on.platform}."
-    figure.text(0.02, 0.904, told, fontsize=10, color=_QUIET)
+    text += f" {equal} of {len(proofs)} readings equal the replay. {report.on.platform}."
+    figure.text(0.02, 0.904, text, fontsize=10, color=_QUIET)
 
 
 def _calls(axes: Axes, report: Report) -> None:
-    """Draw two bars for each kind and cause."""
+    """Draw two bars for each kind and cause of call."""
     rows = [row for row in report.call_rows() if row.cause and row.on + row.off]
     places = range(len(rows))
     for shift, colour, name, values in (
@@ -102,7 +102,7 @@ def _calls(axes: Axes, report: Report) -> None:
 
 
 def _lookups(axes: Axes, report: Report) -> None:
-    """Draw which share of the look-ups took how long at most."""
+    """Draw the cumulative distribution of the look-ups' times."""
     for run, colour, name in ((report.on, ON, "on"), (report.off, OFF, "off")):
         took = [max(seconds * 1000, _LEAST) for seconds in run.lookups_s]
         if not took:
@@ -124,7 +124,7 @@ def _lookups(axes: Axes, report: Report) -> None:
 
 
 def _batches(axes: Axes, run: RunRecord, title: str) -> None:
-    """Draw a column for each batch, its phases on top of each other."""
+    """Draw a stacked column of phases for each batch."""
     days = [batch.number for batch in run.batches]
     floor = [0.0] * len(days)
     for phase, colour in PHASE_COLOURS.items():
@@ -139,10 +139,10 @@ def _batches(axes: Axes, run: RunRecord, title: str) -> None:
 
 
 def _mark(axes: Axes, day: int | None, tops: Sequence[float], days: Sequence[int]) -> None:
-    """Point at the batch that was killed and done again."""
+    """Mark the batch that was killed and repeated."""
     top = tops[days.index(day)] if day else 0.0
     axes.annotate(
-        "killed here,\nrolled back, done again",
+        "killed here,\nrolled back, repeated",
         (day or 0, top),
         xytext=(0, 24),
         textcoords="offset points",

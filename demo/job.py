@@ -1,10 +1,10 @@
-"""The job: Spark takes the batches from where they land and writes them into a Hudi table.
+"""The job: Spark reads the batches' files and writes them into a Hudi table.
 
-It is a process of its own, so that it can be killed. What it has done is told by the table alone:
-every commit carries the batch and the step that it holds, so a job that is started again reads the
-last commit and goes on after it; what was half written then is rolled back by the write client.
+It is a process of its own, so that it can be killed. Its progress is in the table alone: each
+commit's metadata names its batch and step, so a restarted job reads the last commit and continues
+after it. The write client rolls back whatever was half written.
 
-On stdout it prints one JSON line an event (``demo.record``); Spark and the rest speak on stderr.
+On stdout it prints one line of JSON per event (``demo.record``); logs go to stderr.
 
     python -m demo.job --feed FOLDER --table FOLDER --days 28 [--no-service] [--die-on DAY]
 """
@@ -20,13 +20,10 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, Final
 
 from demo.feed import FIRST_DAY, KEY, Landing
 from demo.record import BatchRecord, line
@@ -37,7 +34,7 @@ from timeline.errors import TableNotFoundError
 from timeline.instant import COMMIT
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CommitMetadata
-from timeline.storage.base import FileInfo, Storage
+from timeline.storage.local import LocalStorage
 from timeline.storage.open import open_storage
 
 if TYPE_CHECKING:
@@ -50,65 +47,30 @@ _STEP: Final = "demo.step"
 
 @dataclass(slots=True)
 class Doom:
-    """Whether the process is to die at its next commit; shared by all causes of one storage."""
+    """Whether the process dies at its next commit; shared by a storage's copies for causes."""
 
     near: bool = False
 
 
-class FatalStorage(Storage):
-    """A storage whose process is killed as it is about to complete a commit.
+class FatalStorage(LocalStorage):
+    """A storage that kills its process when that is about to complete a commit.
 
-    The data files are written by then, the commit isn't: the worst moment. Executors get the
-    storage behind it, which is harmless.
+    The data files are written by then, the commit isn't: the worst moment. Pickled, it becomes a
+    plain ``LocalStorage``, so executors are safe.
     """
 
-    def __init__(self, inner: Storage, doom: Doom) -> None:
-        self._inner = inner
+    def __init__(self, base_path: str, doom: Doom) -> None:
+        super().__init__(base_path)
         self._doom = doom
-        self.base_path = inner.base_path
-        self.calls = inner.calls
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _itself, (self._inner,)
-
-    def for_cause(self, cause: str) -> Storage:
-        return FatalStorage(self._inner.for_cause(cause), self._doom)
 
     def create(self, path: str, data: bytes = b"") -> None:
         if self._doom.near and path.endswith(f".{COMMIT}"):
             os.kill(os.getpid(), signal.SIGKILL)
-        self._inner.create(path, data)
-
-    def list(self, path: str) -> tuple[FileInfo, ...]:
-        return self._inner.list(path)
-
-    def stat(self, path: str) -> FileInfo | None:
-        return self._inner.stat(path)
-
-    def read(self, path: str, *about: object) -> bytes:
-        return self._inner.read(path, *about)
-
-    def open_input(self, path: str, *about: object) -> pa.NativeFile:
-        return self._inner.open_input(path, *about)
-
-    def create_stream(self, path: str) -> AbstractContextManager[IO[bytes]]:
-        return self._inner.create_stream(path)
-
-    def replace(self, path: str, data: bytes) -> None:
-        self._inner.replace(path, data)
-
-    def make_dir(self, path: str) -> None:
-        self._inner.make_dir(path)
-
-    def delete(self, path: str) -> bool:
-        return self._inner.delete(path)
-
-    def delete_tree(self, path: str) -> bool:
-        return self._inner.delete_tree(path)
+        super().create(path, data)
 
 
 def options(table_version: int, *, service: bool) -> dict[str, str]:
-    """Return the write client's options: Hudi's names, as a Hudi job would give them."""
+    """Return the write client's options, under Hudi's names."""
     return {
         "hoodie.table.name": "flights",
         "hoodie.write.table.version": str(table_version),
@@ -124,7 +86,7 @@ def options(table_version: int, *, service: bool) -> dict[str, str]:
 
 
 def last_step(base_path: str) -> tuple[int, str]:
-    """Return the batch and the step of the table's last commit; ``(0, "")`` without a table."""
+    """Return the batch and the step of the table's last commit; ``(0, "")`` if there is none."""
     try:
         table = TableMetaClient.open(open_storage(base_path))
     except TableNotFoundError:
@@ -132,18 +94,18 @@ def last_step(base_path: str) -> tuple[int, str]:
     commits = table.active_timeline().completed().filter(lambda instant: instant.action == COMMIT)
     if commits.last is None:
         return 0, ""
-    said = table.read(commits.last)
-    assert isinstance(said, CommitMetadata)
-    return int(said.extra_metadata[_BATCH]), said.extra_metadata[_STEP]
+    metadata = table.read(commits.last)
+    assert isinstance(metadata, CommitMetadata)
+    return int(metadata.extra_metadata[_BATCH]), metadata.extra_metadata[_STEP]
 
 
 def steps_left(landing: Landing, days: int, done: tuple[int, str]) -> list[tuple[int, list[str]]]:
-    """Return the batches that are left to do, each with its steps.
+    """Return the remaining batches, each with its remaining steps.
 
     Args:
-        landing: Where the batches lie.
+        landing: The batches' files.
         days: Number of the last batch.
-        done: As ``last_step`` returns it.
+        done: The last batch and step written, as ``last_step`` returns them.
     """
     number, step = done
     reached = (number, STEPS.index(step) if step else -1)
@@ -156,13 +118,13 @@ def steps_left(landing: Landing, days: int, done: tuple[int, str]) -> list[tuple
 
 @dataclass(slots=True)
 class Job:
-    """A run of the job; one thread.
+    """A run of the job; used by one thread.
 
     Attributes:
         spark: Reads the batches and runs the write client's tasks.
         client: Writes the table.
-        landing: Where the batches lie.
-        doom: Makes the client's storage deadly.
+        landing: The batches' files.
+        doom: Makes the client's storage kill the process.
     """
 
     spark: SparkSession
@@ -172,7 +134,7 @@ class Job:
     _service_calls: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def run_batch(self, number: int, steps: Sequence[str]) -> BatchRecord:
-        """Write one batch and return what it took."""
+        """Write one batch and return its record."""
         begin = time.perf_counter()
         results = [self._run_step(number, step) for step in steps]
         return self._record(number, results, time.perf_counter() - begin)
@@ -205,7 +167,7 @@ class Job:
         )
 
     def _calls_of_service(self) -> dict[tuple[str, str], int]:
-        """Return the storage calls of the service's process since the batch before."""
+        """Return the storage calls of the service's process since the previous batch."""
         if self.client.service is None:
             return {}
         now = service_calls(self.client.service.status())
@@ -215,7 +177,7 @@ class Job:
 
 
 def service_calls(status: Mapping[str, Any]) -> Counter[tuple[str, str]]:
-    """Return the storage calls that a service's status tells of, over all its tables."""
+    """Return the storage calls in a service's status, summed over its tables."""
     total: Counter[tuple[str, str]] = Counter()
     for table in status["tables"].values():
         for calls in table["storage_calls"]:
@@ -224,41 +186,43 @@ def service_calls(status: Mapping[str, Any]) -> Counter[tuple[str, str]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the job as the command line says."""
+    """Run the job and return its exit code."""
     args = _parser().parse_args(arguments)
     if args.tied:
         threading.Thread(target=_die_with_parent, daemon=True).start()
     base_path, doom = args.table.resolve().as_uri(), Doom()
     spark = start_session("strandline-demo", args.master)
-    storage = FatalStorage(open_storage(base_path), doom) if args.die_on else None
+    storage = FatalStorage(base_path, doom) if args.die_on else None
     settings = options(args.table_version, service=args.service)
     done = last_step(base_path)
     with WriteClient(spark, base_path, settings, storage=storage) as client:
         job = Job(spark, client, Landing(args.feed), doom)
-        _say("started", platform=_platform(spark), after=list(done))
+        _emit("started", platform=_platform(spark), after=list(done))
         for number, steps in steps_left(job.landing, args.days, done):
             doom.near = number == args.die_on
-            _say("batch", **job.run_batch(number, steps).as_json())
+            _emit("batch", **job.run_batch(number, steps).as_json())
     spark.stop()
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m demo.job", description=__doc__.split("\n")[0])
-    parser.add_argument("--feed", type=Path, required=True, help="where the batches land")
+    parser.add_argument("--feed", type=Path, required=True, help="folder of the batches")
     parser.add_argument("--table", type=Path, required=True, help="the table's base path")
     parser.add_argument("--days", type=int, default=28, help="number of the last batch")
     parser.add_argument("--table-version", type=int, default=9, help="of a new table: 6, 8 or 9")
-    parser.add_argument("--master", default="local[2]", help="where Spark runs")
-    parser.add_argument("--no-service", dest="service", action="store_false", help="let tasks list")
+    parser.add_argument("--master", default="local[2]", help="Spark's master URL")
+    parser.add_argument(
+        "--no-service", dest="service", action="store_false", help="let tasks list storage"
+    )
     parser.add_argument("--die-on", type=int, help="kill this process before that batch's commit")
     parser.add_argument("--tied", action="store_true", help="die when stdin is closed")
     return parser
 
 
 def _die_with_parent() -> None:
-    """Wait until stdin closes, which is when the parent is gone, and kill the process group."""
-    # Not through sys.stdin: at a normal end the interpreter would stumble over its lock.
+    """Wait until stdin closes, which means that the parent has ended, and kill the group."""
+    # Not through sys.stdin: at a normal end the interpreter would wait for its lock.
     while os.read(0, 1024):
         pass
     if os.getpgrp() == os.getpid():
@@ -275,7 +239,7 @@ def _platform(spark: SparkSession) -> str:
     )
 
 
-def _say(event: str, **values: Any) -> None:
+def _emit(event: str, **values: Any) -> None:
     print(line(event, values), flush=True)
 
 
@@ -285,10 +249,6 @@ def _total(parts: Iterable[Mapping[Any, Any]]) -> dict[Any, Any]:
         for key, value in part.items():
             total[key] = total.get(key, 0) + value
     return total
-
-
-def _itself(value: Any) -> Any:
-    return value
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The report as one HTML page that needs nothing else: style and drawings are in it."""
+"""The report as one self-contained HTML page, with its style and drawings inline."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _head(report: Report) -> Iterator[str]:
     yield "<h1>Flights into a Hudi table</h1>"
     yield f"<p>{escape(summary(report))}. Table version {report.table_version}, copy-on-write; "
     yield f"batch {report.on.killed_on} was killed before its commit in both runs, "
-    yield "rolled back and written again.</p>"
+    yield "rolled back and repeated.</p>"
     yield f'<p class="quiet">{escape(report.on.platform)}</p>'
     for failure in report.failures:
         yield f'<p class="bad">Failed: {escape(failure)}</p>'
@@ -74,12 +74,12 @@ def _calls(report: Report) -> Iterator[str]:
     rows = list(report.call_rows())
     most = max((max(row.on, row.off) for row in rows if row.cause), default=1) or 1
     yield '<section class="card"><h2>Storage calls, by cause</h2>'
-    yield '<p class="quiet">All processes: driver, executors and, with the service on, the '
-    yield "service's own, whose share is given apart. What the killed process had done in its last "
-    yield "batch died with it and isn't counted in either run.</p>"
+    yield '<p class="quiet">Calls of all processes: driver, executors and, with the service on, '
+    yield "the service, whose share has a column of its own. The calls of the killed process in "
+    yield "its last batch aren't counted in either run.</p>"
     yield _key([(f"--{name}", text) for name, text in _BOTH])
     yield "<table><thead><tr><th>calls</th><th>for</th><th></th>"
-    for name in ("service on", "of these its process", "service off"):
+    for name in ("service on", "of these the service", "service off"):
         yield f'<th class="number">{name}</th>'
     yield "</tr></thead><tbody>"
     for row in rows:
@@ -113,13 +113,13 @@ def _lookups(report: Report) -> Iterator[str]:
         yield f"p50 {took[0]}, p99 {took[1]}</span>"
     yield '</div><div class="pair"><div>'
     yield svg.shares([("on", report.on.lookups_s), ("off", report.off.lookups_s)])
-    yield '</div><div class="quiet"><p>A look-up is one question to the file-system view: which '
-    yield "files has this partition, which is the newest of this file group? The curves show "
-    yield "which share of them was answered within a time.</p><p>With the service, a task asks "
-    yield "over HTTP. Without it, each task lists the timeline and the partition for itself. Here "
-    yield "the table lies on a local disk, where listing a small folder costs next to nothing; on "
-    yield "an object store every listing takes tens to hundreds of milliseconds, and their number, "
-    yield "above, is what decides.</p></div></div></section>"
+    yield '</div><div class="quiet"><p>A look-up is one query of the file-system view, such as the '
+    yield "files of a partition or the newest file of a file group. The curves show the share of "
+    yield "look-ups answered within a time.</p><p>With the service, a task sends an HTTP request. "
+    yield "Without it, each task lists the timeline and the partition itself. Here the table is on "
+    yield "a local disk, where listing a small folder costs next to nothing; on an object store "
+    yield "each list call takes tens to hundreds of milliseconds, so their number, above, decides."
+    yield "</p></div></div></section>"
 
 
 def _batches(report: Report) -> Iterator[str]:
@@ -146,8 +146,8 @@ def _numbers(report: Report) -> Iterator[str]:
 
 def _proofs(report: Report) -> Iterator[str]:
     yield '<section class="card"><h2>Proof against the replay</h2>'
-    yield '<p class="quiet">Rows and values, read in three ways that share no reader, compared '
-    yield "with a plain replay of the feed.</p><table><thead><tr><th>table</th>"
+    yield '<p class="quiet">Rows and values as three independent readers see them, compared with a '
+    yield "plain replay of the feed.</p><table><thead><tr><th>table</th>"
     yield '<th class="number">rows</th>'
     for proof in next(iter(report.proofs.values()), ()):
         yield f"<th>{escape(proof.reader)}</th>"
@@ -155,8 +155,8 @@ def _proofs(report: Report) -> Iterator[str]:
     for of, proofs in report.proofs.items():
         yield f'<tr><td>{escape(of)}</td><td class="number">{proofs[0].rows:,}</td>'
         for proof in proofs:
-            style, said = ("good", "equal") if proof.holds else ("bad", "differs")
-            yield f'<td class="{style}" title="{escape(proof.difference or said)}">{said}</td>'
+            style, result = ("good", "equal") if proof.holds else ("bad", "differs")
+            yield f'<td class="{style}" title="{escape(proof.difference or result)}">{result}</td>'
         yield "</tr>"
     yield "</tbody></table></section>"
 

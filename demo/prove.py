@@ -1,10 +1,10 @@
-"""The proof: three readers that know nothing of each other see exactly what the replay says.
+"""The proof: three independent readers must see exactly the rows of the replay.
 
-* pyarrow reads the files that Strandline's view names, as ``strandline.Table.to_arrow`` does,
-* DuckDB reads the same files by itself,
-* hudi-rs (PyPI ``hudi``) is told the base path only: it reads the table as a Hudi table.
+* pyarrow reads the files that Strandline's view names (``strandline.Table.to_arrow``),
+* DuckDB reads the same files with its own Parquet reader,
+* hudi-rs (PyPI ``hudi``) gets the base path alone and reads the table as a Hudi table.
 
-Equal means: the same keys, each once, and in every column the same value or null.
+Tables are equal if they have the same keys, each once, and the same value or null in every column.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ READERS: Final[Mapping[str, Callable[[Path], pa.Table]]] = {
 
 
 def prove(base_path: Path, expected: pa.Table) -> tuple[Proof, ...]:
-    """Read a table in all three ways and compare.
+    """Read a table with all three readers and compare each with the expected rows.
 
     Args:
-        base_path: The table's.
+        base_path: The table's base path.
         expected: Rows of the feed's ``SCHEMA``, in any order.
     """
     wanted = canonical(expected)
@@ -69,13 +69,13 @@ def _proof(name: str, read: Callable[[Path], pa.Table], base_path: Path, wanted:
     try:
         rows = read(base_path)
         found, differs = len(rows), difference(wanted, rows)
-    except Exception as failure:  # noqa: BLE001 - a reader that fails is a proof that doesn't hold
+    except Exception as failure:  # noqa: BLE001 - a reader that fails disproves the table
         found, differs = 0, f"{type(failure).__name__}: {failure}"
     return Proof(name, found, differs, time.perf_counter() - begin)
 
 
 def canonical(rows: pa.Table) -> pa.Table:
-    """Return rows with the feed's columns and types, in the order of their keys.
+    """Return rows with the feed's columns and types, sorted by key.
 
     Raises:
         pa.ArrowInvalid: A value doesn't fit its column's type.
@@ -85,7 +85,7 @@ def canonical(rows: pa.Table) -> pa.Table:
 
 
 def difference(wanted: pa.Table, rows: pa.Table) -> str | None:
-    """Return the first difference between canonical rows and what a reader saw, or ``None``."""
+    """Return the first difference between canonical rows and a reader's, or ``None``."""
     missing = [name for name in SCHEMA.names if name not in rows.column_names]
     if missing:
         return f"no column {', '.join(missing)}"
@@ -111,14 +111,12 @@ def _first_key_that_differs(wanted: pa.Table, found: pa.Table) -> str | None:
         for rows in (wanted, found)
     )
     counts = f"{len(found_keys)} rows, there should be {len(wanted_keys)}"
-    for kind, here, there in (
-        ("missing", wanted_keys, found_keys),
-        ("extra", found_keys, wanted_keys),
-    ):
-        alone = sorted(set(here) - set(there))
-        if alone:
-            return f"{counts}; {len(alone)} {kind}, the first: flight {_text(alone[0])}"
-    twice = sorted(key for key, after in pairwise(found_keys) if key == after)
+    missing = sorted(set(wanted_keys) - set(found_keys))
+    extra = sorted(set(found_keys) - set(wanted_keys))
+    for kind, keys in (("missing", missing), ("extra", extra)):
+        if keys:
+            return f"{counts}; {len(keys)} {kind}, the first: flight {_text(keys[0])}"
+    twice = [key for key, following in pairwise(found_keys) if key == following]
     return f"{counts}; {len(twice)} twice, the first: flight {_text(twice[0])}"
 
 

@@ -1,8 +1,7 @@
-"""What a run of the job tells of itself: one JSON line a batch, and what they add up to.
+"""Records of a run: one per batch, one for the run, one per proof.
 
-The job prints a ``BatchRecord`` on one line; its parent collects the lines of a ``RunRecord``, and
-the report is made of two of these and of ``Proof``. So it can be made again from a file, without
-Spark.
+The job prints each ``BatchRecord`` as a line of JSON; its parent collects them in a ``RunRecord``.
+A report consists of two of these and of ``Proof``; it can be read from a file, without Spark.
 """
 
 from __future__ import annotations
@@ -16,30 +15,30 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 PHASES: Final = ("tag", "write", "commit", "sync", "clean")
-"""The parts of a batch's time that are told apart, in the order in which they come."""
+"""The phases of a batch, in order."""
 
 Calls = Mapping[tuple[str, str], int]
-"""How many storage calls there were, by (kind, cause)."""
+"""Numbers of storage calls by (kind, cause)."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchRecord:
-    """One batch: an upsert, and a delete where flights were cancelled.
+    """One batch: an upsert, and a delete if flights were cancelled.
 
     Attributes:
         number: 1 for the first day of the feed.
         day: ISO date.
         inserted, updated, deleted: Rows.
-        commits: How many commits it took.
-        files, bytes_written: Data files written, and their size.
-        seconds: Phase → seconds; phases beside ``PHASES`` may be there.
-        total_s: From the batch's first row read to its last clean, seconds.
-        lookups_s: How long each look-up of an executor or of the driver took, seconds.
+        commits: Number of commits.
+        files, bytes_written: Number and total size of the data files written.
+        seconds: Phase → seconds; may have phases beside ``PHASES``.
+        total_s: Seconds from reading the batch to the end of its last clean.
+        lookups_s: Seconds of each look-up of an executor or of the driver.
         calls: Storage calls of the driver and the executors.
         service_calls: Storage calls of the timeline service's process.
-        files_cleaned, bytes_cleaned: What the cleaner removed.
-        fallbacks: Why tasks gave up the service and listed storage themselves.
-        rolled_back: Failed writes that were rolled back first.
+        files_cleaned, bytes_cleaned: Number and total size of the files that the cleaner deleted.
+        fallbacks: The reasons for which tasks stopped using the service and listed storage.
+        rolled_back: The failed writes that were rolled back first.
     """
 
     number: int
@@ -62,31 +61,31 @@ class BatchRecord:
 
     @property
     def rows(self) -> int:
-        """Rows that were inserted, updated or deleted."""
+        """Number of rows inserted, updated or deleted."""
         return self.inserted + self.updated + self.deleted
 
     @property
     def all_calls(self) -> int:
-        """Storage calls of all processes, of every kind."""
+        """Number of storage calls of all processes, of every kind."""
         return sum(self.calls.values()) + sum(self.service_calls.values())
 
     @property
     def phase_s(self) -> dict[str, float]:
-        """Phase → seconds; ``other`` is what no phase of ``PHASES`` holds."""
+        """Phase → seconds; ``other`` is the time outside ``PHASES``."""
         phases = {phase: self.seconds.get(phase, 0.0) for phase in PHASES}
         return phases | {"other": max(0.0, self.total_s - sum(phases.values()))}
 
     def as_json(self) -> dict[str, Any]:
-        """Return JSON-able values, for ``from_json``."""
-        said = dataclasses.asdict(self)
+        """Return the record as JSON values."""
+        values = dataclasses.asdict(self)
         for name in ("calls", "service_calls"):
-            said[name] = [[kind, cause, n] for (kind, cause), n in sorted(said[name].items())]
-        return said
+            values[name] = [[kind, cause, n] for (kind, cause), n in sorted(values[name].items())]
+        return values
 
     @classmethod
-    def from_json(cls, said: Mapping[str, Any]) -> BatchRecord:
-        """Return what ``as_json`` said."""
-        values = dict(said)
+    def from_json(cls, values: Mapping[str, Any]) -> BatchRecord:
+        """Return the record of ``as_json``."""
+        values = dict(values)
         for name in ("calls", "service_calls"):
             values[name] = {(kind, cause): n for kind, cause, n in values[name]}
         for name in ("lookups_s", "fallbacks", "rolled_back"):
@@ -96,14 +95,14 @@ class BatchRecord:
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """The feed, run once from its first day to its last.
+    """One run of the whole feed.
 
     Attributes:
         service: Whether the embedded timeline service was on.
-        batches: In the order of their days.
+        batches: In order.
         killed_on: Number of the batch in which the job was killed, or ``None``.
-        platform: What it ran on, in a few words.
-        seconds: Of the whole run: Spark's starts, the kill and its repair included.
+        platform: Versions and cores, for people.
+        seconds: Of the whole run, including the starts of Spark, the kill and the repair.
     """
 
     service: bool
@@ -123,44 +122,43 @@ class RunRecord:
         return self._sum("service_calls")
 
     def calls_of(self, kind: str) -> int:
-        """Return the storage calls of one kind, whatever their cause."""
+        """Return the number of storage calls of one kind."""
         return sum(n for (of, _), n in self.calls.items() if of == kind)
 
     @property
     def lookups_s(self) -> list[float]:
-        """How long each look-up took, seconds, shortest first."""
+        """Seconds of each look-up, in ascending order."""
         return sorted(seconds for batch in self.batches for seconds in batch.lookups_s)
 
     @property
     def phase_s(self) -> dict[str, float]:
-        """Phase → seconds of all batches; ``other`` is what no phase of ``PHASES`` holds."""
+        """Phase → seconds of all batches; ``other`` is the time outside ``PHASES``."""
         phases = (*PHASES, "other")
         return {p: math.fsum(batch.phase_s[p] for batch in self.batches) for p in phases}
 
     @property
     def batches_s(self) -> float:
-        """Seconds of all batches, without Spark's starts."""
+        """Seconds of all batches, without the starts of Spark."""
         return math.fsum(batch.total_s for batch in self.batches)
 
     def sum(self, name: str) -> int:
-        """Return one of a batch's numbers, summed over the batches."""
+        """Return the sum of a batch attribute over all batches."""
         return sum(getattr(batch, name) for batch in self.batches)
 
     def sum_of_lengths(self, name: str) -> int:
-        """Return how many entries one of a batch's tuples has in all batches."""
+        """Return the total length of a batch attribute over all batches."""
         return sum(len(getattr(batch, name)) for batch in self.batches)
 
     def as_json(self) -> dict[str, Any]:
-        """Return JSON-able values, for ``from_json``."""
-        said = {name: getattr(self, name) for name in self.__slots__}
-        return said | {"batches": [batch.as_json() for batch in self.batches]}
+        """Return the record as JSON values."""
+        values = {name: getattr(self, name) for name in self.__slots__}
+        return values | {"batches": [batch.as_json() for batch in self.batches]}
 
     @classmethod
-    def from_json(cls, said: Mapping[str, Any]) -> RunRecord:
-        """Return what ``as_json`` said."""
-        return cls(
-            **dict(said) | {"batches": tuple(BatchRecord.from_json(b) for b in said["batches"])}
-        )
+    def from_json(cls, values: Mapping[str, Any]) -> RunRecord:
+        """Return the record of ``as_json``."""
+        batches = tuple(map(BatchRecord.from_json, values["batches"]))
+        return cls(**dict(values) | {"batches": batches})
 
     def _sum(self, name: str) -> Counter[tuple[str, str]]:
         total: Counter[tuple[str, str]] = Counter()
@@ -171,13 +169,13 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What one reader saw of a table.
+    """The result of one reader on a table.
 
     Attributes:
-        reader: Its name.
-        rows: How many rows it read.
-        difference: The first difference in words, or ``None``: it saw what it should.
-        seconds: How long it took.
+        reader: The reader's name.
+        rows: Number of rows read.
+        difference: The first difference from the expected rows, in words; ``None`` if equal.
+        seconds: Time taken.
     """
 
     reader: str
@@ -187,15 +185,15 @@ class Proof:
 
     @property
     def holds(self) -> bool:
-        """Whether the reader saw what it should."""
+        """Whether the reader saw the expected rows."""
         return self.difference is None
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """Return the value that ``percent`` of the values don't exceed; 0 when there are none.
+    """Return the nearest-rank percentile; 0 without values.
 
     Args:
-        ordered: Smallest first.
+        ordered: Values in ascending order.
         percent: Above 0, up to 100.
     """
     if not ordered:
@@ -204,5 +202,5 @@ def percentile(ordered: Sequence[float], percent: float) -> float:
 
 
 def line(event: str, values: Mapping[str, Any]) -> str:
-    """Return one event of the job as the line that it prints."""
+    """Return the line of JSON for one event of the job."""
     return json.dumps({"event": event, **values}, separators=(",", ":"))

@@ -1,8 +1,7 @@
-"""What the table must hold: the feed applied by hand, one key at a time.
+"""The replay: the expected rows, from applying the feed to a dictionary.
 
-This is the other side of the proof, so it shares no code with Strandline and takes no short cut: a
-dictionary from key to the newest row, into which every batch is played in its order. Days are not
-partitions here, and nothing is known of files, instants or look-ups.
+This is the reference of the proof, so it shares no code with Strandline: a dictionary from key to
+newest row, to which all batches are applied in order. It knows no partitions, files or instants.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from demo.feed import KEY, Batch
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """The end of the feed.
+    """The state after the last batch.
 
     Attributes:
-        rows: Every flight that is left, as the last batch that held it says; in no order.
-        counts: How many flights there were after each batch.
+        rows: The newest row of each flight that wasn't deleted; in no order.
+        counts: The number of flights after each batch.
     """
 
     rows: pd.DataFrame
@@ -29,9 +28,9 @@ class Replay:
 
 
 def replay(batches: Iterable[Batch]) -> Replay:
-    """Play the batches, in the order in which they come, and return what is left.
+    """Apply the batches in order and return the resulting rows.
 
-    Cost: all rows of the feed are held at once; 0.7 million for the whole year.
+    Cost: holds all rows of the feed at once; 0.7 million for the whole year.
     """
     frames: list[pd.DataFrame] = []
     newest: dict[tuple[object, ...], int] = {}
@@ -50,5 +49,5 @@ def replay(batches: Iterable[Batch]) -> Replay:
 
 
 def _keys(rows: pd.DataFrame) -> list[tuple[object, ...]]:
-    """Return the keys of these rows, in their order."""
+    """Return the rows' keys, in order."""
     return list(zip(*(rows[name].tolist() for name in KEY), strict=True))

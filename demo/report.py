@@ -1,9 +1,8 @@
 """The report: the same feed with the service on and off, side by side.
 
-``Report`` holds both runs and their proofs, and says in ``failures`` what is wrong with them. It is
-shown on the terminal here, drawn by ``demo.chart`` and put on one HTML page by ``demo.page``; all
-three say the same numbers, which come from the methods of this module. ``demo.report_files`` writes
-them, and reads the numbers again.
+``Report`` has both runs, their proofs and, in ``failures``, all that is wrong with them. This
+module prints it on the terminal, ``demo.chart`` draws it, ``demo.page`` makes an HTML page; all
+three take their numbers from here. ``demo.report_files`` writes the files.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from rich.text import Text
 from demo.record import Proof, RunRecord, percentile
 
 KINDS: Final = ("list", "stat", "read")
-"""The kinds of storage calls that the report compares; the others write."""
+"""The kinds of storage calls that the report compares: those that don't write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +28,11 @@ class CallRow:
     """Storage calls of one kind and cause in both runs.
 
     Attributes:
-        kind: Of the calls.
-        cause: What for; ``""`` for all causes of the kind.
-        on: With the service on, its own process included.
-        of_service: How many of ``on`` the service's process made.
-        off: With the service off.
+        kind: The kind of call.
+        cause: The cause; ``""`` for the total of the kind.
+        on: Calls with the service on, including those of its process.
+        of_service: The calls of the service's process among ``on``.
+        off: Calls with the service off.
     """
 
     kind: str
@@ -48,12 +47,12 @@ class Report:
     """Two runs of one feed.
 
     Attributes:
-        days: How many days of the feed.
-        table_version: Of the tables.
-        rows: How many rows the replay ends with.
-        on: With the service.
-        off: Without.
-        proofs: Of what → what the readers saw: both tables at their end, and each after the kill.
+        days: Number of days of the feed.
+        table_version: The tables' version.
+        rows: Number of rows at the end of the replay.
+        on: The run with the service.
+        off: The run without it.
+        proofs: State → results of the readers, for both tables after the kill and at the end.
     """
 
     days: int
@@ -65,7 +64,7 @@ class Report:
 
     @property
     def failures(self) -> list[str]:
-        """What doesn't hold, in sentences; nothing when the report is good."""
+        """The checks that failed, a sentence each."""
         failures = [
             f"{of}: {proof.reader} differs: {proof.difference}"
             for of, proofs in self.proofs.items()
@@ -76,7 +75,7 @@ class Report:
         if off <= on:
             failures.append(f"without the service there were {off} list calls, with it {on}")
         failures += [
-            f"batch {batch.number}: tasks gave up the service: {'; '.join(batch.fallbacks)}"
+            f"batch {batch.number}: tasks stopped using the service: {'; '.join(batch.fallbacks)}"
             for batch in self.on.batches
             if batch.fallbacks
         ]
@@ -86,7 +85,7 @@ class Report:
         return failures
 
     def call_rows(self) -> Iterator[CallRow]:
-        """Yield the calls to compare: each kind's causes, most frequent first, then its total."""
+        """Yield, for each kind, a row for each cause, most frequent first, and a total."""
         on, of_service, off = self.on.calls, self.on.service_calls, self.off.calls
         for kind in KINDS:
             keys = sorted(
@@ -99,21 +98,21 @@ class Report:
             yield CallRow(kind, "", self.on.calls_of(kind), own, self.off.calls_of(kind))
 
     def as_json(self) -> dict[str, Any]:
-        """Return JSON-able values, for ``from_json``."""
-        said = {name: getattr(self, name) for name in ("days", "table_version", "rows")}
-        proofs = {of: [dataclasses.asdict(p) for p in seen] for of, seen in self.proofs.items()}
-        return said | {"on": self.on.as_json(), "off": self.off.as_json(), "proofs": proofs}
+        """Return the report as JSON values."""
+        values = {name: getattr(self, name) for name in ("days", "table_version", "rows")}
+        proofs = {of: list(map(dataclasses.asdict, found)) for of, found in self.proofs.items()}
+        return values | {"on": self.on.as_json(), "off": self.off.as_json(), "proofs": proofs}
 
     @classmethod
-    def from_json(cls, said: Mapping[str, Any]) -> Report:
-        """Return what ``as_json`` said."""
-        runs = {name: RunRecord.from_json(said[name]) for name in ("on", "off")}
-        proofs = {of: tuple(Proof(**p) for p in seen) for of, seen in said["proofs"].items()}
-        return cls(**dict(said) | runs | {"proofs": proofs})
+    def from_json(cls, values: Mapping[str, Any]) -> Report:
+        """Return the report of ``as_json``."""
+        runs = {name: RunRecord.from_json(values[name]) for name in ("on", "off")}
+        proofs = {of: tuple(Proof(**p) for p in found) for of, found in values["proofs"].items()}
+        return cls(**dict(values) | runs | {"proofs": proofs})
 
 
 def numbers(run: RunRecord) -> list[tuple[str, str]]:
-    """Return a run's numbers beside its storage calls: a name and a text each."""
+    """Return the names and formatted values of a run's other numbers."""
     looked_up = run.lookups_s
     after_start = [batch.total_s for batch in run.batches[1:]] or [run.batches_s]
     return [
@@ -135,12 +134,12 @@ def numbers(run: RunRecord) -> list[tuple[str, str]]:
 
 
 def phase_means(run: RunRecord) -> dict[str, float]:
-    """Return phase → seconds per batch, on average."""
+    """Return phase → mean seconds per batch."""
     return {phase: s / max(1, len(run.batches)) for phase, s in run.phase_s.items()}
 
 
 def milliseconds(seconds: float) -> str:
-    """Return a duration in milliseconds, with three digits that count."""
+    """Return a duration in milliseconds, with three significant digits."""
     value = seconds * 1000
     return f"{value:,.0f} ms" if value >= 100 else f"{value:.3g} ms"
 
@@ -206,11 +205,11 @@ def _proofs_table(report: Report) -> Table:
     readers = [proof.reader for proof in next(iter(report.proofs.values()), ())]
     table = _table("Proof against the replay", "table", "rows", *readers)
     for of, proofs in report.proofs.items():
-        said = [
+        results = [
             Text("equal", "green") if proof.holds else Text("differs", "bold red")
             for proof in proofs
         ]
-        table.add_row(of, f"{proofs[0].rows:,}", *said)
+        table.add_row(of, f"{proofs[0].rows:,}", *results)
     return table
 
 

@@ -1,4 +1,4 @@
-"""The files of a report: the page and the picture to look at, ``metrics.json`` to read again."""
+"""The files of a report: an HTML page, a picture, and ``metrics.json`` with all numbers."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ def write(report: Report, folder: Path) -> list[Path]:
 
 
 def read(folder: Path) -> Report:
-    """Return the report that ``write`` wrote into ``folder``."""
+    """Read the report that ``write`` wrote into ``folder``."""
     return Report.from_json(json.loads((folder / "metrics.json").read_text("utf-8")))

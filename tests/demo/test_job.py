@@ -11,7 +11,6 @@ import pytest
 
 from demo.feed import Landing
 from demo.job import Doom, FatalStorage, last_step, options, service_calls, steps_left
-from timeline.storage.local import LocalStorage
 
 
 @pytest.fixture
@@ -58,10 +57,9 @@ def test_the_calls_of_the_service_are_summed_over_its_tables():
 DEADLY = """
 import sys
 from demo.job import Doom, FatalStorage
-from timeline.storage.local import LocalStorage
 
 doom = Doom()
-storage = FatalStorage(LocalStorage(sys.argv[1]), doom).for_cause("commit")
+storage = FatalStorage(sys.argv[1], doom).for_cause("commit")
 storage.create("1_2.commit")
 doom.near = True
 storage.create("3.commit.requested")
@@ -76,7 +74,7 @@ def test_near_its_doom_the_process_dies_before_the_commit_and_only_then(tmp_path
 
 
 def test_executors_get_the_harmless_storage(tmp_path):
-    storage = FatalStorage(LocalStorage(str(tmp_path)), Doom(near=True))
+    storage = FatalStorage(str(tmp_path), Doom(near=True))
     arrived = pickle.loads(pickle.dumps(storage))
     arrived.create("3_4.commit")
     assert not isinstance(arrived, FatalStorage)

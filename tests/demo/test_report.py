@@ -61,7 +61,7 @@ def test_tasks_that_gave_up_the_service_are_a_failure(report):
     first, *others = report.on.batches
     batches = (replace(first, fallbacks=("connection refused",)), *others)
     bad = replace(report, on=replace(report.on, batches=batches))
-    assert bad.failures == ["batch 1: tasks gave up the service: connection refused"]
+    assert bad.failures == ["batch 1: tasks stopped using the service: connection refused"]
 
 
 def test_a_killed_write_that_was_not_rolled_back_is_a_failure(report):
