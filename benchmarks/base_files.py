@@ -13,16 +13,18 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
+from strandline.records.avro_schema import arrow_to_avro
 from strandline.records.base_file import (
     BaseFileSettings,
     BaseFileWriter,
     iter_base_file,
-    write_base_file,
 )
 from strandline.records.bloom import BloomFilter
-from strandline.records.schema import PARTITION_PATH, RECORD_KEY, arrow_to_avro
+from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.write.key_generator import COMPLEX, KeyGenerator
-from strandline.write.merge import Merger, MergeRules, deduplicate, merge
+from strandline.write.merge import Merger, MergeRules
+from strandline.write.ordering import deduplicate
+from tests.kit.base_files import merge, write_base_file
 from timeline.storage.local import LocalStorage
 
 ROWS = 1_000_000
@@ -85,8 +87,8 @@ def main() -> None:
     keyed = keyed.append_column(PARTITION_PATH, pa.array(["p=1"] * ROWS))
     measured("deduplicate, nothing to drop", lambda: deduplicate(keyed, ["ts"]))
     rules = MergeRules(table.schema, ("ts",), True, "20250101000000000", 0, "f.parquet")
-    measured("stamp new rows", lambda: merge(None, keyed, rules))
-    file = merge(None, keyed, rules).table
+    measured("stamp new rows", lambda: Merger(keyed, rules).finish())
+    file = Merger(keyed, rules).finish()
     chosen = np.sort(np.random.default_rng(2).choice(ROWS, UPDATES, replace=False))
     updates = keyed.take(pa.array(chosen))
     measured("merge updates", lambda: merge(file, updates, rules))

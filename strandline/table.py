@@ -12,9 +12,11 @@ import pyarrow as pa
 
 from fsview.model.file_group import FileSlice
 from fsview.view_manager import open_view
+from strandline.records.avro_schema import avro_to_arrow
 from strandline.records.base_file import read_base_file
 from strandline.records.commit_history import CommitHistory
-from strandline.records.schema import avro_to_arrow, conform, with_meta_fields
+from strandline.records.meta_fields import with_meta_fields
+from strandline.records.schema import conform
 from timeline.errors import InputError, UnsupportedTableError
 from timeline.instant import WRITE_ACTIONS, Instant
 from timeline.meta_client import TableMetaClient

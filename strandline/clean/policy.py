@@ -1,9 +1,8 @@
-"""What the cleaner keeps, and the settings that say so.
+"""The cleaner's retention policy and its settings.
 
-``KEEP_LATEST_COMMITS`` keeps, of every file group, what a reader of any of the last ``n``
-completed write instants needs: the slices that began in that window, and the one before it, which
-the oldest of those readers reads. So does the number of commits, not of file versions, bound the
-history.
+``KEEP_LATEST_COMMITS`` keeps the file slices that a reader at any of the last ``n`` completed write
+instants needs: in every file group those that began in that window, and the last one before it. The
+number of commits, not of file versions, bounds the history.
 
 Source: Hudi 1.2.0 ``CleanerUtils.getEarliestCommitToRetain``, ``HoodieCleanConfig``.
 """
@@ -12,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from strandline.settings.setting import Setting, Settings
+from strandline.settings.setting import Setting, Settings, declared
 from timeline.instant import CLEAN, Instant
 from timeline.timeline import Timeline
 
@@ -29,70 +28,62 @@ AUTOMATIC: Final = Setting(
 POLICY: Final = Setting(
     "hoodie.clean.policy",
     KEEP_LATEST_COMMITS,
-    "What the cleaner keeps. Of Hudi's policies this release has KEEP_LATEST_COMMITS.",
+    "Retention policy; this release has one of Hudi's.",
     "client",
     allowed=(KEEP_LATEST_COMMITS,),
 )
 OLD_POLICY: Final = Setting(
     "hoodie.cleaner.policy",
     KEEP_LATEST_COMMITS,
-    "The name that hoodie.clean.policy had before Hudi 1.0.",
+    "Name of hoodie.clean.policy before Hudi 1.0.",
     "client",
     allowed=(KEEP_LATEST_COMMITS,),
 )
 RETAINED: Final = Setting(
     "hoodie.clean.commits.retained",
     10,
-    "How many completed write instants readers can still read at.",
+    "Number of completed write instants that stay readable.",
     "client",
     minimum=1,
 )
 OLD_RETAINED: Final = Setting(
     "hoodie.cleaner.commits.retained",
     10,
-    "The name that hoodie.clean.commits.retained had before Hudi 1.0.",
+    "Name of hoodie.clean.commits.retained before Hudi 1.0.",
     "client",
     minimum=1,
 )
 MAX_COMMITS: Final = Setting(
     "hoodie.clean.trigger.max.commits",
     1,
-    "How many write instants must have completed since the last clean before the next is planned.",
+    "Number of write instants that must complete after a clean before the next one is planned.",
     "client",
     minimum=1,
 )
 PARALLELISM: Final = Setting(
     "hoodie.clean.parallelism",
     8,
-    "Files deleted at a time. Hudi's default is 200 tasks of the cluster; ours are the driver's"
-    " threads.",
+    "Number of files deleted at a time, by threads of the driver. Hudi's default is 200 tasks of"
+    " the cluster.",
     "client",
     unit="threads",
     minimum=1,
     maximum=256,
 )
 
-CLEAN_SETTINGS: Final[tuple[Setting[Any], ...]] = (
-    AUTOMATIC,
-    POLICY,
-    OLD_POLICY,
-    RETAINED,
-    OLD_RETAINED,
-    MAX_COMMITS,
-    PARALLELISM,
-)
-"""What the cleaner can be told."""
+CLEAN_SETTINGS: Final = declared(globals())
+"""All settings of this module."""
 
 
 @dataclass(frozen=True, slots=True)
 class CleanSettings:
-    """The cleaner's settings as values.
+    """Values of the cleaner's settings.
 
     Attributes:
         automatic: Whether each write is followed by a clean.
-        retained: Completed write instants to keep readable, at least 1.
-        max_commits: Write instants to wait for between two cleans, at least 1.
-        parallelism: Files deleted at a time.
+        retained: Number of completed write instants that stay readable, at least 1.
+        max_commits: Number of write instants between two cleans, at least 1.
+        parallelism: Number of files deleted at a time.
     """
 
     automatic: bool = True
@@ -102,10 +93,10 @@ class CleanSettings:
 
     @classmethod
     def parse(cls, options: Mapping[str, object]) -> CleanSettings:
-        """Read a writer's options; those of others are ignored, new names go before old ones.
+        """Parse the cleaner's options; other options are ignored, new names override old ones.
 
         Raises:
-            ConfigError: A value isn't allowed, or it asks for a policy that this release hasn't.
+            ConfigError: A value isn't allowed.
         """
         settings = Settings.parse(options, CLEAN_SETTINGS)
         retained = RETAINED if settings.is_set(RETAINED) else OLD_RETAINED
@@ -118,17 +109,17 @@ class CleanSettings:
 
 
 def earliest_to_retain(timeline: Timeline, retained: int) -> Instant | None:
-    """Return the oldest instant at which readers must still be able to read.
+    """Return the earliest instant to retain: the oldest one that must stay readable.
 
-    It is the ``retained``-th newest completed write instant, but never one after a write instant
-    that is pending: what that one reads, or is going to replace, must stay too.
+    It is the ``retained``-th newest completed write instant, but never later than a pending write
+    instant, because the files which that one reads or is about to replace must stay, too.
 
     Args:
         timeline: The active timeline, instants of any state.
-        retained: How many completed write instants to keep, at least 1.
+        retained: Number of completed write instants to keep, at least 1.
 
     Returns:
-        A completed write instant; ``None`` when there is nothing to clean yet.
+        A completed write instant; ``None`` if there is nothing to clean yet.
     """
     writes = timeline.write_timeline()
     completed = writes.completed()
@@ -142,7 +133,7 @@ def earliest_to_retain(timeline: Timeline, retained: int) -> Instant | None:
 
 
 def is_due(timeline: Timeline, max_commits: int) -> bool:
-    """Whether enough write instants completed since the last clean was planned."""
+    """Whether at least ``max_commits`` write instants completed since the last clean."""
     last = timeline.filter(lambda instant: instant.action == CLEAN).completed().last
     since = "" if last is None else last.requested_time
     writes = timeline.write_timeline().completed()

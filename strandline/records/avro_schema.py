@@ -1,9 +1,9 @@
-"""A table's columns as Avro spells them, from Arrow and back.
+"""Converts a table's schema between Arrow and Avro.
 
-Hudi keeps a table's schema as Avro text: in each commit's ``extraMetadata.schema`` (without the
-meta columns) and in each base file's footer (with them). Spark's own rules say which Avro a column
-becomes, down to the names of nested records and of the ``fixed`` behind a decimal, so that a schema
-written here and one written by Hudi on Spark are the same text:
+Hudi stores a table's schema as Avro JSON: in each commit's ``extraMetadata.schema`` (without the
+meta columns) and in each base file's footer (with them). The conversion follows Spark's rules, down
+to the names of nested records and of a decimal's ``fixed``, so the text equals the one that Hudi
+writes on Spark:
 
 ========================  =================================================================
 Arrow                     Avro
@@ -23,8 +23,8 @@ map with string keys      map
 struct                    record
 ========================  =================================================================
 
-A nullable column is the union ``["null", T]`` with default null. Reading takes more: either order
-of the union, decimals on ``bytes``, milliseconds, types named before and used again.
+A nullable column is the union ``["null", T]`` with default null. Reading also accepts the union in
+the other order, decimals on ``bytes``, milliseconds, and references to named types.
 
 Source: Hudi 1.2.0 ``SchemaConverters.toAvroType``, ``AvroSchemaUtils.getAvroRecordQualifiedName``.
 """
@@ -47,7 +47,7 @@ _META_AVRO: Final = [
 
 
 def avro_with_meta_fields(avro_schema: str) -> str:
-    """Return a table's Avro schema with the meta columns in front; as it is when it has them."""
+    """Return a table's Avro schema with the meta columns prepended, unless it has them."""
     record = json.loads(avro_schema)
     if not any(field["name"] == RECORD_KEY for field in record["fields"]):
         record["fields"] = [*_META_AVRO, *record["fields"]]
@@ -59,11 +59,11 @@ def arrow_to_avro(schema: pa.Schema, table_name: str) -> str:
 
     Args:
         schema: The table's columns; meta columns are left out.
-        table_name: Names the record: ``hoodie.<table>.<table>_record``, with ``__`` for each
+        table_name: Gives the record's name ``hoodie.<table>.<table>_record``, with ``__`` for each
             character that Avro doesn't allow.
 
     Raises:
-        InputError: A column's type has no Avro form here, or its name isn't an Avro name.
+        InputError: A column's type isn't in the module's table, or its name isn't an Avro name.
     """
     safe = re.sub(r"[^A-Za-z0-9_]", "__", re.sub(r"^[^A-Za-z_]", "__", table_name))
     name, namespace = f"{safe}_record", f"hoodie.{safe}"
@@ -72,11 +72,11 @@ def arrow_to_avro(schema: pa.Schema, table_name: str) -> str:
 
 
 def avro_to_arrow(avro_schema: str) -> pa.Schema:
-    """Return the Arrow schema for Avro text written here or by Hudi.
+    """Return the Arrow schema of Avro JSON written here or by Hudi.
 
     Raises:
-        UnsupportedTableError: A column has a type that can't be written back as it was: an enum, a
-            plain fixed, a union of several types, a time of day, a record within itself.
+        UnsupportedTableError: A column's type can't be written back unchanged: an enum, a plain
+            fixed, a union of several types, a time of day, a recursive record.
     """
     record = json.loads(avro_schema)
     struct = _AvroReader().type_of(record, record.get("name", ""), "")
@@ -88,10 +88,10 @@ def _dump(record: dict[str, Any]) -> str:
 
 
 def _avro_field(field: pa.Field, column: str, namespace: str) -> dict[str, Any]:
-    """Spell one field of a record; ``column`` is its whole dotted name, for messages."""
+    """Return one field of a record; ``column`` is its full dotted name, for messages."""
     if not _AVRO_NAME.fullmatch(field.name):
         raise InputError(
-            f"column {column!r} can't be written: its name is not an Avro name",
+            f"column {column!r} can't be written: its name isn't an Avro name",
             hint="letters, digits and _ only, not beginning with a digit",
         )
     avro = _avro_type(field.type, column, field.name, namespace)
@@ -101,7 +101,7 @@ def _avro_field(field: pa.Field, column: str, namespace: str) -> dict[str, Any]:
 
 
 def _avro_type(kind: pa.DataType, column: str, name: str, namespace: str) -> Any:
-    """Spell a type; ``name`` and ``namespace`` are what a record or fixed in it is called."""
+    """Return a type; ``name`` and ``namespace`` are given to a record or fixed in it."""
     plain = _plain_avro(kind)
     if plain is not None:
         return plain
@@ -125,19 +125,19 @@ def _avro_type(kind: pa.DataType, column: str, name: str, namespace: str) -> Any
         fields = [_avro_field(f, f"{column}.{f.name}", f"{namespace}.{name}") for f in kind]
         return {"type": "record", "name": name, "namespace": namespace, "fields": fields}
     raise InputError(
-        f"column {column!r} has the type {kind}, which a table can't hold",
+        f"column {column!r} has the type {kind}, which can't be stored",
         hint=_type_hint(kind),
     )
 
 
 def _avro_item(field: pa.Field, column: str, name: str, namespace: str) -> Any:
-    """Spell a list's element or a map's value."""
+    """Return the type of a list's element or a map's value."""
     avro = _avro_type(field.type, column, name, namespace)
     return ["null", avro] if field.nullable else avro
 
 
 def _plain_avro(kind: pa.DataType) -> Any:
-    """Spell a type without parts or names; ``None`` when it isn't one."""
+    """Return a type that has no parts and no name; ``None`` for other types."""
     if pa.types.is_timestamp(kind) and kind.unit == "us":
         logical = "timestamp-micros" if kind.tz else "local-timestamp-micros"
         return {"type": "long", "logicalType": logical}
@@ -162,7 +162,7 @@ def _is_string(kind: pa.DataType) -> bool:
 
 
 def _decimal_bytes(precision: int) -> int:
-    """Return the fewest bytes whose signed range holds every number of so many digits."""
+    """Return the fewest bytes whose signed range holds all numbers of ``precision`` digits."""
     largest: int = 10**precision - 1
     return (largest.bit_length() + 8) // 8
 
@@ -199,13 +199,13 @@ _NO_ARROW: Final = ("time-millis", "time-micros", "duration")
 
 
 class _AvroReader:
-    """Reads one Avro schema; holds the types that it has named so far."""
+    """Converts one Avro schema to Arrow; holds the named types found so far."""
 
     def __init__(self) -> None:
         self._named: dict[str, pa.DataType | None] = {}
 
     def type_of(self, avro: Any, column: str, namespace: str) -> pa.DataType:
-        """Return the Arrow type of a schema that is no union with null."""
+        """Return the Arrow type of a schema that isn't a union with null."""
         if isinstance(avro, str):
             return self._reference(avro, column, namespace)
         if isinstance(avro, list):
@@ -228,7 +228,7 @@ class _AvroReader:
         return _ARROW_LOGICAL.get((kind, logical)) or self._reference(kind, column, namespace)
 
     def _field(self, name: str, avro: Any, column: str, namespace: str) -> pa.Field:
-        """Return a field; a union with null makes it nullable."""
+        """Return a field, nullable if its type is a union with null."""
         if isinstance(avro, list) and "null" in avro:
             rest = [branch for branch in avro if branch != "null"]
             inner = rest[0] if len(rest) == 1 else rest
@@ -239,7 +239,7 @@ class _AvroReader:
         name = avro["name"]
         namespace = name.rpartition(".")[0] or avro.get("namespace", enclosing)
         full = f"{namespace}.{name.rpartition('.')[2]}"
-        self._named[full] = None  # open: meeting it again inside itself is a recursion
+        self._named[full] = None  # until it is complete, so that a recursive use is refused
         if avro["type"] == "record":
             kind = pa.struct([self._record_field(f, column, namespace) for f in avro["fields"]])
         elif avro["type"] == "fixed" and avro.get("logicalType") == "decimal":
@@ -267,4 +267,4 @@ class _AvroReader:
         return pa.decimal128(precision, scale)
 
     def _unsupported(self, column: str, what: str) -> UnsupportedTableError:
-        return UnsupportedTableError(f"the table's schema has {what} at {column!r}, not supported")
+        return UnsupportedTableError(f"the table's schema has {what} at {column!r}: not supported")

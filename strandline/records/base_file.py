@@ -1,16 +1,16 @@
-"""A base file: Parquet with the meta columns in front and, in its footer, what Java looks for.
+"""Reads and writes base files: Parquet with the meta columns first and Hudi's footer keys.
 
 Footer keys: ``parquet.avro.schema`` (with the meta columns), ``writer.model.name``, the Bloom
-filter of the record keys and its type, and the least and greatest key (absent when there is no
-row). Without the filter a Java upsert by Bloom index fails on the file; reading needs none of them.
+filter of the record keys and its type, and the least and greatest key (absent in a file without
+rows). Hudi's Bloom index fails on a file without the filter; plain readers need none of them.
 
 Timestamps are 64-bit microseconds, decimals fixed-length, lists in the three-level form; Arrow's
-own schema isn't stored. Hudi 1.2.0's own reader of base files gives back every type that
-``avro_schema`` lists, nested ones too, with one exception that is parquet-avro's (before 1.14,
-"Can't redefine: element"): a list of structs in which lies another list of structs or of decimals.
+own schema isn't stored. Hudi 1.2.0 reads back every type that ``avro_schema`` lists, nested ones
+included, except a list of structs that contain a list of structs or decimals: parquet-avro before
+1.14 fails on it with "Can't redefine: element".
 
-Dictionaries are used for strings that repeat, found out from the first rows: for the rest they cost
-more time than they save space under compression. gzip runs at level 1: level 6, Java's, takes three
+String columns are dictionary-encoded only if their values repeat in the first rows; otherwise
+dictionaries cost more time than they save space. gzip runs at level 1: Java's level 6 takes three
 times as long for files 5 % smaller.
 
 Source: Hudi 1.2.0 ``HoodieBloomFilterWriteSupport``, ``HoodieAvroWriteSupport``.
@@ -27,22 +27,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from strandline.records.avro_schema import avro_with_meta_fields
 from strandline.records.bloom import BloomFilter
-from strandline.records.schema import (
+from strandline.records.meta_fields import (
     COMMIT_TIME,
     FILE_NAME,
     META_FIELDS,
     PARTITION_PATH,
     RECORD_KEY,
-    avro_with_meta_fields,
 )
-from timeline.errors import ConfigError, TableError
+from timeline.errors import TableError
 from timeline.storage.base import Storage
 
 AVRO_SCHEMA_KEY: Final = "parquet.avro.schema"
 MODEL_KEY: Final = "writer.model.name"
 BLOOM_KEY: Final = "org.apache.hudi.bloomfilter"
-OLD_BLOOM_KEY: Final = "com.uber.hoodie.bloomfilter"
 BLOOM_TYPE_KEY: Final = "hoodie_bloom_filter_type_code"
 MIN_KEY: Final = "hoodie_min_record_key"
 MAX_KEY: Final = "hoodie_max_record_key"
@@ -54,44 +53,34 @@ _ARROW_NAMES: Final = {"uncompressed": "none", "lz4_raw": "lz4"}
 _JAVA_BLOOM_ENTRIES: Final = 60_000
 _BEYOND_U_FFFF: Final = r"[\x{10000}-\x{10FFFF}]"
 _SAMPLED_ROWS: Final = 10_000
+_PIECE_ROWS: Final = 131_072
 _CONSTANT: Final = pa.dictionary(pa.int32(), pa.string())
-"""Columns with one value all over a file are handed over as a dictionary of one."""
+"""Type of columns that have one value in the whole file."""
 
 
 @dataclass(frozen=True, slots=True)
 class BaseFileSettings:
-    """How base files are written.
+    """Settings of written base files.
 
     Attributes:
         compression: ``hoodie.parquet.compression.codec``, one of ``CODECS``.
-        compression_level: The codec's; ``None`` is 1 for gzip and the codec's own default for the
-            rest.
-        row_group_bytes: ``hoodie.parquet.block.size``: Arrow bytes in memory that one row group
-            holds.
-        bloom_entries: ``hoodie.index.bloom.num_entries``; ``None`` sizes the filter to the file's
-            rows, up to Java's default of 60,000 (whose filter alone takes 431 kB of every footer).
+        row_group_bytes: ``hoodie.parquet.block.size``: in-memory Arrow bytes of one row group.
+        bloom_entries: ``hoodie.index.bloom.num_entries``; ``None`` sizes the filter for the file's
+            rows, up to Java's default of 60,000 (whose filter takes 431 kB of every footer).
         bloom_error_rate: ``hoodie.index.bloom.fpp``.
         bloom_max_entries: ``hoodie.bloom.index.filter.dynamic.max.entries``.
         bloom_type: ``hoodie.bloom.index.filter.type``: ``DYNAMIC_V0`` or ``SIMPLE``.
     """
 
     compression: str = "gzip"
-    compression_level: int | None = None
     row_group_bytes: int = 120 * 1024 * 1024
     bloom_entries: int | None = None
     bloom_error_rate: float = 1e-9
     bloom_max_entries: int = 100_000
     bloom_type: str = "DYNAMIC_V0"
 
-    def __post_init__(self) -> None:
-        if self.compression.lower() not in CODECS:
-            raise ConfigError(
-                f"hoodie.parquet.compression.codec={self.compression} is not one of "
-                + ", ".join(CODECS)
-            )
-
     def bloom_filter(self, rows: int) -> BloomFilter:
-        """Return an empty filter for a file of so many rows."""
+        """Return an empty filter for a file of ``rows`` rows."""
         entries = self.bloom_entries or max(1, min(rows, _JAVA_BLOOM_ENTRIES))
         dynamic = self.bloom_type != "SIMPLE"
         return BloomFilter(entries, self.bloom_error_rate, self.bloom_max_entries, dynamic=dynamic)
@@ -99,26 +88,26 @@ class BaseFileSettings:
 
 @dataclass(frozen=True, slots=True)
 class FileWritten:
-    """What a finished file holds: its size in bytes, its rows."""
+    """Size in bytes and number of rows of a finished file."""
 
     size: int
     rows: int
 
 
 class _ParquetWriter(pq.ParquetWriter):  # type: ignore[misc]  # pyarrow has no types
-    """A writer that, dropped after a failure, doesn't try to end its file."""
+    """A writer that doesn't finish its file when it is garbage-collected after a failure."""
 
     def __del__(self) -> None:
-        """Leave the file as it is: its stream is closed and its path deleted by then."""
+        """Do nothing: the stream is closed and the path deleted by now."""
 
 
 class BaseFileWriter:
-    """Writes one base file, table by table; used by one thread.
+    """Writes one base file from a sequence of tables; used by one thread.
 
     Args:
-        stream: Where the bytes go; left open.
+        stream: Destination; left open.
         avro_schema: The table's Avro schema, with or without meta columns.
-        settings: How to write.
+        settings: Settings of the file; the defaults if ``None``.
     """
 
     def __init__(
@@ -134,7 +123,7 @@ class BaseFileWriter:
         self._rows = 0
 
     def write(self, table: pa.Table) -> None:
-        """Append rows: the meta columns first, then the table's; the same schema each time."""
+        """Append rows with the meta columns first; every call must have the same schema."""
         self._waiting.append(table)
         self._waiting_bytes += table.nbytes
         self._keys.extend(table.column(RECORD_KEY).chunks)
@@ -143,14 +132,14 @@ class BaseFileWriter:
             self._flush()
 
     def close(self) -> FileWritten:
-        """Write the rest and the footer, and return what the file holds.
+        """Write the remaining rows and the footer.
 
         Raises:
-            ValueError: Nothing was ever written, not even a table without rows.
+            ValueError: ``write`` was never called; a file needs a schema even without rows.
         """
         self._flush()
         if self._writer is None:
-            raise ValueError("a base file needs a table, if one without rows")
+            raise ValueError("a base file needs a table, even one without rows")
         self._writer.add_key_value_metadata(self._footer())
         self._writer.close()
         return FileWritten(self._stream.tell(), self._rows)
@@ -166,13 +155,12 @@ class BaseFileWriter:
         self._writer.write_table(table, row_group_size=max(1024, rows))
 
     def _open(self, table: pa.Table) -> pq.ParquetWriter:
-        codec = self._settings.compression.lower()
-        level = self._settings.compression_level
+        codec = self._settings.compression
         return _ParquetWriter(
             self._stream,
             table.schema,
             compression=_ARROW_NAMES.get(codec, codec),
-            compression_level=1 if codec == "gzip" and level is None else level,
+            compression_level=1 if codec == "gzip" else None,
             use_dictionary=_repeating(table),
             store_schema=False,
         )
@@ -192,68 +180,40 @@ class BaseFileWriter:
         return footer
 
 
-def write_base_file(
-    storage: Storage,
-    path: str,
-    table: pa.Table,
-    avro_schema: str,
-    settings: BaseFileSettings | None = None,
-) -> FileWritten:
-    """Write a whole base file to a new path of the storage; durable when it returns.
-
-    Args:
-        storage: The table's.
-        path: Relative to the base path.
-        table: The rows with their meta columns; none is fine.
-        avro_schema: The table's Avro schema, with or without meta columns.
-        settings: How to write.
-
-    Raises:
-        AlreadyExistsError: The path is taken.
-    """
-    with storage.create_stream(path) as stream:
-        writer = BaseFileWriter(stream, avro_schema, settings)
-        writer.write(table)
-        return writer.close()
-
-
 def read_base_file(storage: Storage, path: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """Read a base file of anybody's.
+    """Read a base file of any writer.
 
     Args:
-        storage: The table's.
-        path: Relative to the base path.
-        columns: Names to read, in this order; ``None`` for all.
+        storage: The table's storage.
+        path: Path under the base path.
+        columns: Columns to read, in this order; ``None`` for all.
 
     Raises:
         PathNotFoundError: There is no such file.
-        TableError: It isn't a readable Parquet file, or lacks a column asked for.
+        TableError: The file isn't readable Parquet, or lacks a requested column.
     """
     with _opened(storage, path) as file:
         return file.read(columns=_checked(file, columns, path))
 
 
-def iter_base_file(
-    storage: Storage, path: str, columns: Sequence[str] | None = None, *, batch_rows: int = 131_072
-) -> Iterator[pa.Table]:
-    """Read a base file piece by piece, in its order; otherwise as ``read_base_file``."""
+def iter_base_file(storage: Storage, path: str) -> Iterator[pa.Table]:
+    """Yield a base file's rows in pieces, in file order; errors as in ``read_base_file``."""
     with _opened(storage, path) as file:
-        checked = _checked(file, columns, path)
-        for batch in file.iter_batches(batch_size=batch_rows, columns=checked):
+        for batch in file.iter_batches(batch_size=_PIECE_ROWS):
             yield pa.Table.from_batches([batch])
 
 
 def read_record_keys(
     storage: Storage, path: str, wanted: tuple[str, str]
 ) -> pa.ChunkedArray | None:
-    """Return a file's record keys, or ``None`` when its footer says that none is ``wanted``.
+    """Return a file's record keys; ``None`` if its key range doesn't overlap ``wanted``.
 
     Args:
-        storage: The table's.
-        path: Relative to the base path.
-        wanted: The least and the greatest key looked for, as of ``key_range``.
+        storage: The table's storage.
+        path: Path under the base path.
+        wanted: Least and greatest key searched for, from ``key_range``.
 
-    Cost: one open; the footer, and of the rest the one column.
+    Cost: one open; reads the footer and at most the key column.
     """
     with _opened(storage, path) as file:
         footer = file.metadata.metadata or {}
@@ -266,7 +226,7 @@ def read_record_keys(
 
 
 def read_footer(storage: Storage, path: str) -> dict[str, str]:
-    """Return the footer's key-value pairs; errors as of ``read_base_file``."""
+    """Return the footer's key-value pairs; errors as in ``read_base_file``."""
     with _opened(storage, path) as file:
         pairs = file.metadata.metadata or {}
         return {key.decode(): value.decode() for key, value in pairs.items()}
@@ -276,7 +236,7 @@ def read_footer(storage: Storage, path: str) -> dict[str, str]:
 def _opened(storage: Storage, path: str) -> Iterator[pq.ParquetFile]:
     with storage.open_input(path) as source:
         try:
-            # Old Spark writers store timestamps as 96 bits; they come out as all the others.
+            # Old Spark writers store 96-bit timestamps; read them as microseconds like the rest.
             yield pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
         except (pa.ArrowInvalid, OSError) as exc:
             raise TableError(f"{path} under {storage.base_path} can't be read: {exc}") from exc
@@ -292,7 +252,7 @@ def _checked(file: pq.ParquetFile, columns: Sequence[str] | None, path: str) -> 
 
 
 def _with_constants(table: pa.Table) -> pa.Table:
-    """Make dictionaries of the columns with one value, which are then encoded at once."""
+    """Dictionary-encode the columns that have one value, so Parquet needn't encode each row."""
     for name in (PARTITION_PATH, FILE_NAME):
         at = table.schema.get_field_index(name)
         column = table.column(at)
@@ -302,7 +262,7 @@ def _with_constants(table: pa.Table) -> pa.Table:
 
 
 def _repeating(table: pa.Table) -> list[str]:
-    """Return the Parquet paths of the string columns whose first rows repeat themselves."""
+    """Return the names of string columns whose values repeat in the first rows."""
     repeating = [COMMIT_TIME, PARTITION_PATH, FILE_NAME]
     sample = table.slice(0, _SAMPLED_ROWS)
     for field, column in zip(sample.schema, sample.columns, strict=True):
@@ -315,9 +275,9 @@ def _repeating(table: pa.Table) -> list[str]:
 
 
 def key_range(keys: pa.ChunkedArray) -> tuple[str, str]:
-    """Return the least and the greatest key in Java's order of strings, by UTF-16 units."""
-    # Bytes of UTF-8 give the same order unless a key has a character beyond U+FFFF: its surrogates
-    # lie below U+E000 to U+FFFF, its bytes above them.
+    """Return the least and greatest key in the order of Java strings, by UTF-16 code units."""
+    # UTF-8 bytes sort the same way unless a key has a character above U+FFFF: its surrogates sort
+    # below U+E000 to U+FFFF, its UTF-8 bytes above them.
     ascii_only = pc.sum(pc.binary_length(keys)) == pc.sum(pc.utf8_length(keys))
     if ascii_only or not pc.any(pc.match_substring_regex(keys, _BEYOND_U_FFFF)).as_py():
         ends = pc.min_max(keys).as_py()

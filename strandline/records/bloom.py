@@ -1,20 +1,20 @@
-"""The Bloom filter of record keys in a base file's footer, byte for byte as Java makes it.
+"""The Bloom filter of record keys in a base file's footer, byte for byte as in Java.
 
-A filter for ``n`` keys at the error rate ``p`` has ``m = ceil(n * -ln p / ln² 2)`` bits and
-``k = ceil(ln 2 * m / n)`` hashes. The hashes of a key are a chain: each is Murmur2 (32 bits,
-Hadoop's variant) over the key's UTF-8 with the hash before as its seed, the first seed being 0; the
-bit is ``|h % m|`` with Java's remainder.
+A filter for ``n`` keys at the false-positive rate ``p`` has ``m = ceil(n * -ln p / ln² 2)`` bits
+and ``k = ceil(ln 2 * m / n)`` hashes. A key's hashes form a chain: each is Murmur2 (32 bits,
+Hadoop's variant) of the key's UTF-8, seeded with the previous hash, the first with 0; the bit is
+``|h % m|`` with Java's remainder.
 
 * ``SIMPLE``: int -1, int k, byte 1, int m, then the bits, lowest first in each byte.
 * ``DYNAMIC_V0``: the same header, then int n, int keys in the last row, int rows, and each row as a
   ``SIMPLE`` image. Keys go into the last row until it holds n; then a row is added while
-  ``rows * n < max``; from there on keys are dealt to the rows in turn.
+  ``rows * n < max``; after that keys are distributed over the rows round-robin.
 
-All ints are big endian; the footer has the image in base64.
+All ints are big-endian; the footer holds the image in base64.
 
-A chained hash can't be split over keys of one file, but it can be run for many keys at once: keys
-of one length are one matrix of 4-byte blocks, whose mixing doesn't depend on the seed and is done
-once for the whole chain.
+The chain of one key is sequential, so it is vectorised over keys: keys of equal length form a
+matrix of 4-byte blocks, and the mixing of a block, which doesn't depend on the seed, is done once
+for the whole chain.
 
 Source: Hudi 1.2.0 ``SimpleBloomFilter``, ``InternalDynamicBloomFilter``, ``MurmurHash``.
 """
@@ -40,7 +40,7 @@ Bits = npt.NDArray[np.bool_]
 
 _M: Final = np.uint32(0x5BD1E995)
 _KEYS_AT_ONCE: Final = 16_384
-"""Keys hashed together: their blocks and hashes stay in a core's second-level cache."""
+"""Number of keys hashed together, so that their blocks and hashes fit into the L2 cache."""
 _HEADER: Final = struct.Struct(">iibi")
 _DYNAMIC_HEADER: Final = struct.Struct(">iii")
 _MURMUR: Final = 1
@@ -48,7 +48,7 @@ _MURMUR: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """What all rows of a filter share: bits, hashes a key."""
+    """Bits of a row, and hashes of a key."""
 
     bits: int
     hashes: int
@@ -64,13 +64,13 @@ class _Shape:
 
 
 class BloomFilter:
-    """A growing set of record keys that may say yes too often, never no wrongly.
+    """A Bloom filter that is built by adding record keys.
 
     Args:
-        num_entries: Keys that one row is sized for.
-        error_rate: Wanted share of wrong yes answers, between 0 and 1.
-        max_entries: Keys after which a dynamic filter grows no more rows.
-        dynamic: Whether the filter grows rows (``DYNAMIC_V0``) or is one row (``SIMPLE``).
+        num_entries: Number of keys that one row is sized for.
+        error_rate: False-positive rate of a row, between 0 and 1.
+        max_entries: Number of keys after which a dynamic filter adds no more rows.
+        dynamic: Whether the filter adds rows (``DYNAMIC_V0``) or has one (``SIMPLE``).
     """
 
     def __init__(
@@ -92,38 +92,24 @@ class BloomFilter:
 
     @property
     def type_code(self) -> str:
-        """``SIMPLE`` or ``DYNAMIC_V0``, as the footer names it."""
+        """The footer's name of the type: ``SIMPLE`` or ``DYNAMIC_V0``."""
         return DYNAMIC if self._dynamic else SIMPLE
 
     def add_all(self, keys: pa.StringArray | pa.ChunkedArray) -> None:
-        """Add keys in their order (it decides the rows of a dynamic filter).
+        """Add keys; their order decides which row of a dynamic filter each goes to.
 
         Raises:
             ValueError: A key is null or empty.
 
         Cost: about 0.4 µs a key of 20 bytes at 30 hashes.
         """
-        for chunk in _chunks(keys):
+        for chunk in keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]:
             taken = 0
             while taken < len(chunk):
                 taken += self._add_some(chunk.slice(taken))
 
-    def might_contain(self, keys: pa.StringArray | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-        """Return for each key whether it may have been added; never ``False`` for one that was."""
-        found = []
-        for chunk in _chunks(keys):
-            hits = np.zeros(len(chunk), np.bool_)
-            for positions, hashes in _bits_of(chunk, self._shape):
-                in_row = [np.ones(len(positions), np.bool_) for _ in self._rows]
-                for bit in hashes:
-                    for row, hit in zip(self._rows, in_row, strict=True):
-                        hit &= row[bit]
-                hits[positions] = np.logical_or.reduce(in_row)
-            found.append(hits)
-        return np.concatenate(found) if found else np.zeros(0, np.bool_)
-
     def to_base64(self) -> str:
-        """Return the footer's text."""
+        """Return the filter as stored in the footer."""
         header = self._shape.header()
         rows = [np.packbits(row, bitorder="little").tobytes() for row in self._rows]
         if not self._dynamic:
@@ -132,44 +118,11 @@ class BloomFilter:
         image = header + sizes + b"".join(header + row for row in rows)
         return base64.b64encode(image).decode("ascii")
 
-    @classmethod
-    def parse(cls, text: str, type_code: str = SIMPLE) -> BloomFilter:
-        """Read a footer's filter, for look-ups only.
-
-        Raises:
-            ValueError: The text is no filter of this type.
-        """
-        try:
-            return cls._from_image(base64.b64decode(text, validate=True), type_code)
-        except struct.error as exc:
-            raise ValueError(f"a {type_code} Bloom filter is cut off") from exc
-
-    @classmethod
-    def _from_image(cls, image: bytes, type_code: str) -> BloomFilter:
-        version, hashes, hash_type, bits = _HEADER.unpack_from(image)
-        if version != -1 or hash_type != _MURMUR or type_code not in (SIMPLE, DYNAMIC):
-            raise ValueError(f"unknown Bloom filter: {type_code} {version=} {hash_type=}")
-        bloom = cls(1, dynamic=type_code == DYNAMIC)
-        bloom._shape = _Shape(bits, hashes)
-        at, rows = _HEADER.size, 1
-        if type_code == DYNAMIC:
-            bloom._num_entries, bloom._in_last_row, rows = _DYNAMIC_HEADER.unpack_from(image, at)
-            bloom._max_entries = bloom._num_entries * rows
-            at += _DYNAMIC_HEADER.size + _HEADER.size
-        size = (bits + 7) // 8
-        if len(image) < at + (rows - 1) * (size + _HEADER.size) + size:
-            raise ValueError(f"a {type_code} Bloom filter is cut off: {len(image)} bytes")
-        bloom._rows = []
-        for start in range(at, at + rows * (size + _HEADER.size), size + _HEADER.size):
-            packed = np.frombuffer(image, np.uint8, size, start)
-            bloom._rows.append(np.unpackbits(packed, count=bits, bitorder="little").view(np.bool_))
-        return bloom
-
     def _new_row(self) -> Bits:
         return np.zeros(self._shape.bits, np.bool_)
 
     def _add_some(self, keys: pa.StringArray) -> int:
-        """Add as many leading keys as go by one rule into one row (or in turn); return how many."""
+        """Add the leading keys that go to one row, or all if round-robin; return their number."""
         if not self._dynamic:
             self._set(self._rows[0], keys)
             return len(keys)
@@ -178,8 +131,7 @@ class BloomFilter:
             return len(keys)
         if self._in_last_row >= self._num_entries:
             if len(self._rows) * self._num_entries >= self._max_entries:
-                # Java gives the key that finds the filter full to the first row, then deals from it
-                # on.
+                # Java puts the first key of a full filter into row 0, then starts at row 0 again.
                 self._full = True
                 self._set(self._rows[0], keys.slice(0, 1))
                 self._in_last_row += 1
@@ -205,14 +157,10 @@ class BloomFilter:
                 row[bit] = True
 
 
-def _chunks(keys: pa.StringArray | pa.ChunkedArray) -> list[pa.StringArray]:
-    return keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]
-
-
 def _bits_of(
     keys: pa.StringArray, shape: _Shape
 ) -> Iterator[tuple[npt.NDArray[np.int64], Iterator[U32]]]:
-    """Yield groups of keys: their positions, and one array of bit numbers for each hash."""
+    """Yield groups of keys of equal length: their positions, and an array of bits for each hash."""
     if not len(keys):
         return
     data, starts, lengths = _key_bytes(keys)
@@ -228,7 +176,7 @@ def _bits_of(
 def _key_bytes(
     keys: pa.StringArray,
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the buffer of all keys, and where each begins and how long it is."""
+    """Return the keys' shared buffer, and the start and length of each key."""
     if keys.null_count:
         raise ValueError(f"{keys.null_count} record keys are null")
     keys = keys.cast(pa.string())
@@ -244,7 +192,7 @@ def _key_bytes(
 def _chain(
     data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], length: int, shape: _Shape
 ) -> Iterator[U32]:
-    """Yield the bit number of each key for one hash after the other; keys are of one length."""
+    """Yield, for one hash after the other, the bit of each key; the keys have equal length."""
     blocks, tail = _mixed(data, starts, length)
     bits = np.uint32(shape.bits)
     hashed = np.zeros(len(starts), np.uint32)
@@ -266,7 +214,7 @@ def _chain(
 
 
 def _bit(hashed: U32, bits: np.uint32) -> U32:
-    """Return ``|h % bits|`` of the signed hash, by a division that numpy does in vectors."""
+    """Return ``|h % bits|`` of the signed hash; numpy vectorises division, but not remainder."""
     positive = np.abs(hashed.view(np.int32)).view(np.uint32)  # |-2³¹| wraps to itself, 2³¹ unsigned
     return positive - positive // bits * bits
 
@@ -274,9 +222,9 @@ def _bit(hashed: U32, bits: np.uint32) -> U32:
 def _mixed(
     data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], length: int
 ) -> tuple[list[U32], U32 | None]:
-    """Return what does not depend on the seed: the mixed 4-byte blocks, and any tail.
+    """Return the parts that don't depend on the seed: the mixed 4-byte blocks, and any tail.
 
-    The tail's bytes are signed in Java, and counted from the key's end.
+    Java treats the tail's bytes as signed and takes them from the key's end.
     """
     matrix = data[starts[:, None] + np.arange(length)]
     whole = length // 4 * 4

@@ -1,4 +1,4 @@
-"""The columns that Hudi puts in front of a table's own, and the caller's delete flag."""
+"""Names of Hudi's meta columns, which precede a table's own, and of the delete flag."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ PARTITION_PATH: Final = "_hoodie_partition_path"
 FILE_NAME: Final = "_hoodie_file_name"
 
 META_FIELDS: Final = (COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME)
-"""The columns that every base file begins with, in their order; all strings."""
+"""The first columns of every base file, in order; all strings."""
 
 IS_DELETED: Final = "_hoodie_is_deleted"
-"""A boolean column of the caller's: a row in which it is true deletes its key."""
+"""Boolean column of the caller's rows: a row in which it is true deletes its key."""
 
 
 def with_meta_fields(schema: pa.Schema) -> pa.Schema:

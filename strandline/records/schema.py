@@ -1,10 +1,9 @@
-"""A table's columns: what a write may bring, and how rows are brought into their form.
+"""Checks the columns of a write against the table's schema, and casts rows to that schema.
 
-A write brings the table's columns by name, in any order. Types are the table's or safely narrower
-ones (``int`` for ``long``, ``float`` for ``double``, the string types for each other); whatever
-would change a value or the table's schema is refused by name before anything is written.
-``_hoodie_is_deleted`` is optional: a table need not have it for a write to bring it, nor the other
-way round.
+Columns are matched by name, in any order. Their types are the table's or safely narrower (``int``
+for ``long``, ``float`` for ``double``, string types for each other). Anything that would change a
+value or the table's schema is refused before anything is written. ``_hoodie_is_deleted`` is
+optional in both the table and the write.
 """
 
 from __future__ import annotations
@@ -14,37 +13,8 @@ from typing import Final, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.records.avro_schema import arrow_to_avro, avro_to_arrow, avro_with_meta_fields
-from strandline.records.meta_fields import (
-    COMMIT_SEQNO,
-    COMMIT_TIME,
-    FILE_NAME,
-    IS_DELETED,
-    META_FIELDS,
-    PARTITION_PATH,
-    RECORD_KEY,
-    with_meta_fields,
-    without_meta_fields,
-)
+from strandline.records.meta_fields import IS_DELETED, without_meta_fields
 from timeline.errors import InputError
-
-__all__ = [
-    "COMMIT_SEQNO",
-    "COMMIT_TIME",
-    "FILE_NAME",
-    "IS_DELETED",
-    "META_FIELDS",
-    "PARTITION_PATH",
-    "RECORD_KEY",
-    "arrow_to_avro",
-    "avro_to_arrow",
-    "avro_with_meta_fields",
-    "check_against_table",
-    "column_of",
-    "conform",
-    "with_meta_fields",
-    "without_meta_fields",
-]
 
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
@@ -54,37 +24,34 @@ _BINARIES: Final = (pa.binary(), pa.large_binary())
 _STRINGS: Final = (pa.string(), pa.large_string())
 
 
-def check_against_table(
-    incoming: pa.Schema, table_schema: pa.Schema, *, delete: bool = False
-) -> pa.Schema:
-    """Return the schema that a write's rows must be brought into by ``conform``.
+def check_against_table(incoming: pa.Schema, table_schema: pa.Schema) -> pa.Schema:
+    """Return the schema that ``conform`` must cast a write's rows to.
 
     Args:
-        incoming: What the caller brings; meta columns in it are passed over.
-        table_schema: The table's own columns, as ``avro_to_arrow`` gives them.
-        delete: The rows only name what to delete. Columns that they lack are then filled with
-            nulls.
+        incoming: Schema of the caller's rows; meta columns in it are ignored.
+        table_schema: The table's own columns, as ``avro_to_arrow`` returns them.
 
     Returns:
-        The table's columns in the table's order and types, then ``_hoodie_is_deleted`` where only
-        the write has it.
+        The table's columns in the table's order and types, then ``_hoodie_is_deleted`` if only the
+        write has it.
 
     Raises:
-        InputError: A column is missing, unknown to the table, or of a type that doesn't fit.
+        InputError: A column is missing, unknown to the table, duplicated, or of a type that doesn't
+            fit.
     """
     given = {field.name: field for field in without_meta_fields(incoming)}
     if len(given) < len(without_meta_fields(incoming)):
         names = without_meta_fields(incoming).names
         twice = sorted({name for name in names if names.count(name) > 1})
-        raise InputError(f"the columns {twice} come twice")
+        raise InputError(f"duplicate columns {twice}")
     target = []
     for field in table_schema:
-        mine = given.pop(field.name, None)
-        if mine is None:
-            target.append(_absent(field, incoming, delete=delete))
-        elif not _fits(mine.type, field.type):
+        incoming_field = given.pop(field.name, None)
+        if incoming_field is None:
+            target.append(_absent(field, incoming))
+        elif not _fits(incoming_field.type, field.type):
             raise InputError(
-                f"column {field.name!r} is {mine.type}, in the table it is {field.type}",
+                f"column {field.name!r} is {incoming_field.type}; in the table it is {field.type}",
                 hint="only int to long, float to double and string types are converted",
             )
         else:
@@ -93,26 +60,25 @@ def check_against_table(
     if flag is not None:
         target.append(pa.field(IS_DELETED, pa.bool_()))
     if flag is not None and flag.type != pa.bool_():
-        raise InputError(f"column {IS_DELETED!r} is {flag.type}, it must be bool")
+        raise InputError(f"column {IS_DELETED!r} is {flag.type}; allowed: bool")
     if given:
         raise InputError(f"the table has no columns {sorted(given)}; it has {table_schema.names}")
     return pa.schema(target)
 
 
 def conform(rows: Rows, schema: pa.Schema) -> Rows:
-    """Bring rows into exactly these columns, types and order.
+    """Cast rows to exactly the columns, types and order of ``schema``.
 
     Args:
-        rows: Whose schema ``check_against_table`` accepted, or rows of a base file that an older
-            schema of the table wrote.
-        schema: What to bring them into. Nullable columns that the rows lack become nulls, columns
-            of theirs that it lacks are left out.
+        rows: Rows that ``check_against_table`` accepted, or rows of a base file written with an
+            older schema of the table.
+        schema: Target schema. Its nullable columns that the rows lack become nulls; columns of the
+            rows that it lacks are dropped.
 
     Raises:
-        InputError: A value has no place in its column: a null where the table has none, or a
-            number, date or decimal that its type can't hold.
+        InputError: A non-nullable column is missing or has nulls, or a value doesn't fit its type.
 
-    Cost: no copy for columns that are as they should be.
+    Cost: columns that already have the right type aren't copied.
     """
     if rows.schema.equals(schema):
         return rows
@@ -121,13 +87,13 @@ def conform(rows: Rows, schema: pa.Schema) -> Rows:
 
 
 def column_of(rows: Rows, name: str) -> pa.Array | pa.ChunkedArray:
-    """Return a column by its name; a dotted name reaches into structs, as in Hudi's options.
+    """Return a column by name; a dotted name addresses a field of a struct, as in Hudi's options.
 
     Raises:
-        InputError: There is no such column, or there are several.
+        InputError: There is no such column, or more than one.
     """
     if rows.schema.names.count(name) > 1:
-        raise InputError(f"the columns [{name!r}] come twice")
+        raise InputError(f"duplicate columns [{name!r}]")
     if name in rows.schema.names:
         return rows.column(name)
     head, *rest = name.split(".")
@@ -138,7 +104,7 @@ def column_of(rows: Rows, name: str) -> pa.Array | pa.ChunkedArray:
             break
         column = pc.struct_field(column, part)
     if column is None:
-        raise InputError(f"there is no column {name!r}; there are {rows.schema.names}")
+        raise InputError(f"there is no column {name!r} among {rows.schema.names}")
     return column
 
 
@@ -146,36 +112,35 @@ def _struct_names(kind: pa.DataType) -> list[str]:
     return [field.name for field in kind] if pa.types.is_struct(kind) else []
 
 
-def _absent(field: pa.Field, incoming: pa.Schema, *, delete: bool) -> pa.Field:
-    """Return the field for a column that a write lacks, or refuse."""
-    if delete or field.name == IS_DELETED:
+def _absent(field: pa.Field, incoming: pa.Schema) -> pa.Field:
+    """Return the target field for a column that the write lacks, or raise ``InputError``."""
+    if field.name == IS_DELETED:
         return field.with_nullable(True)
     close = [name for name in incoming.names if name.lower() == field.name.lower()]
     raise InputError(
         f"column {field.name!r} ({field.type}) of the table is missing from the rows",
-        hint=f"names are matched by case: {close[0]!r} is there" if close else None,
+        hint=f"names are case-sensitive; the rows have {close[0]!r}" if close else None,
     )
 
 
-def _fits(mine: pa.DataType, table: pa.DataType) -> bool:
-    """Say whether every value of one type is a value of the table's."""
-    if mine == table:
+def _fits(kind: pa.DataType, table: pa.DataType) -> bool:
+    """Whether every value of type ``kind`` is a value of the table's type."""
+    if kind == table:
         return True
     for family in (_INTEGERS, _FLOATS):
-        if mine in family and table in family:
-            return family.index(mine) <= family.index(table)
-    if any(mine in family and table in family for family in (_STRINGS, _BINARIES)):
+        if kind in family and table in family:
+            return family.index(kind) <= family.index(table)
+    if any(kind in family and table in family for family in (_STRINGS, _BINARIES)):
         return True
-    if pa.types.is_timestamp(mine) and pa.types.is_timestamp(table):
-        return mine.unit == table.unit and bool(mine.tz) == bool(table.tz)
-    if _is_list(mine) and _is_list(table):
-        return _fits(mine.value_type, table.value_type)
-    if pa.types.is_map(mine) and pa.types.is_map(table):
-        return _fits(mine.key_type, table.key_type) and _fits(mine.item_type, table.item_type)
-    if pa.types.is_struct(mine) and pa.types.is_struct(table):
-        theirs = {field.name: field for field in table}
-        return [f.name for f in mine] == list(theirs) and all(
-            _fits(f.type, theirs[f.name].type) for f in mine
+    if pa.types.is_timestamp(kind) and pa.types.is_timestamp(table):
+        return kind.unit == table.unit and bool(kind.tz) == bool(table.tz)
+    if _is_list(kind) and _is_list(table):
+        return _fits(kind.value_type, table.value_type)
+    if pa.types.is_map(kind) and pa.types.is_map(table):
+        return _fits(kind.key_type, table.key_type) and _fits(kind.item_type, table.item_type)
+    if pa.types.is_struct(kind) and pa.types.is_struct(table):
+        return [f.name for f in kind] == [f.name for f in table] and all(
+            _fits(f.type, other.type) for f, other in zip(kind, table, strict=True)
         )
     return False
 
@@ -185,19 +150,21 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _conformed(rows: pa.Table | pa.RecordBatch, field: pa.Field) -> pa.Array | pa.ChunkedArray:
-    """Return the column for one field of the target."""
+    """Return one column, cast to its target field."""
     if field.name not in rows.schema.names:
         if not field.nullable:
-            raise InputError(f"column {field.name!r} is missing and may not be null")
+            raise InputError(
+                f"column {field.name!r} is missing, but the table allows no nulls in it"
+            )
         return pa.nulls(rows.num_rows, field.type)
     column = rows.column(field.name)
     if column.null_count and not field.nullable:
         raise InputError(
-            f"column {field.name!r} has {column.null_count} nulls, the table allows none in it"
+            f"column {field.name!r} has {column.null_count} nulls; the table allows none in it"
         )
     if column.type == field.type:
         return column
     try:
         return column.cast(field.type)
     except pa.ArrowInvalid as exc:
-        raise InputError(f"column {field.name!r} does not fit {field.type}: {exc}") from exc
+        raise InputError(f"column {field.name!r} doesn't fit {field.type}: {exc}") from exc

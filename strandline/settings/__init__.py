@@ -1,5 +1,5 @@
-"""All settings of the service and its command: what each may be, and where its value comes from.
+"""The settings of the service and its command: their allowed values, and where values come from.
 
-A setting enters as one row, and as a flag if ``strandline serve`` has one. Nobody below reads the
-environment.
+A new setting is one row, plus a flag if ``strandline serve`` takes it. What doesn't belong here is
+the code that acts on a setting. Packages below this one never read the environment.
 """

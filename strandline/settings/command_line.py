@@ -1,7 +1,7 @@
-"""What ``strandline serve`` can be told: its own settings, and the flag of each that it has.
+"""Flags of ``strandline serve``, and the settings that only this command has.
 
-Each setting is a row of ``strandline.settings.service`` or of ``SERVE_SETTINGS`` here. ``FLAGS`` is
-all of them; where their values come from is ``strandline.settings.sources``.
+A flag sets one or more settings of this module, ``strandline.settings.service`` or
+``strandline.settings.read_limits``. ``strandline.settings.sources`` collects their values.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from strandline.settings import read_limits as read_settings
 from strandline.settings import service as config
-from strandline.settings.setting import Setting, refusal
+from strandline.settings.setting import Setting, as_text, declared, refusal
 from strandline.settings.view_store import TYPES
 
 ROOTS: Final = Setting(
@@ -36,7 +36,7 @@ PORT: Final = Setting(
 TOKEN_FILE: Final = Setting(
     "strandline.serve.token.file",
     "",
-    "File with the bearer token that every request must carry.",
+    "File with the bearer token that requests must carry.",
     "service",
     secret=False,
 )
@@ -77,33 +77,23 @@ CONFIG: Final = Setting(
     "service",
 )
 
-SERVE_SETTINGS: Final[tuple[Setting[Any], ...]] = (
-    ROOTS,
-    HOST,
-    PORT,
-    TOKEN_FILE,
-    NO_TOKEN,
-    STORAGE_OPTIONS,
-    LOG_LEVEL,
-    LOG_FORMAT,
-    CONFIG,
-)
-"""What only ``strandline serve`` can be told."""
+SERVE_SETTINGS: Final = declared(globals())
+"""The settings that only ``strandline serve`` has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """How a setting is spelled on the command line.
+    """A flag of the command line and the settings that it sets.
 
     Attributes:
         name: Such as ``--port``.
-        settings: What it sets; more than one if they are to the flag what it is for.
-        metavar: What stands for the value in the help; empty: the flag has none and means true.
-        words: What the flag calls the setting's values, if other than these.
-        factor: The flag's unit, in that of the setting.
-        unit: What the flag's unit is called, where it isn't the setting's.
-        repeated: Whether the setting is a list; text of it has commas between.
-        about: Takes the place of the setting's ``doc``.
+        settings: The settings that get the flag's value.
+        metavar: Placeholder of the value in the help; empty for a flag without a value.
+        words: The flag's value → the setting's value, where they differ.
+        factor: Size of the flag's unit in the setting's unit.
+        unit: Name of the flag's unit, where it isn't the setting's.
+        repeated: Whether the setting is a list, separated by commas, and the flag may be repeated.
+        about: Help text, in place of the setting's ``doc``.
     """
 
     name: str
@@ -117,41 +107,41 @@ class Flag:
 
     @property
     def key(self) -> str:
-        """The name as a word of Python."""
+        """The name as a Python identifier."""
         return self.name.lstrip("-").replace("-", "_")
 
     @property
     def doc(self) -> str:
-        """What it is for."""
+        """Help text."""
         return self.about or self.settings[0].doc
 
     @property
     def default(self) -> str:
-        """The default as one would write it with the flag; empty: none."""
+        """The default as the flag's value; empty if there is none."""
         default = self.settings[0].default
         if self.words:
             return next(word for word, value in self.words.items() if value == default)
         if isinstance(default, bool):
-            return str(default).lower() if self.metavar else ""
+            return as_text(default) if self.metavar else ""
         return str(default // self.factor if self.factor > 1 else default)
 
-    def text(self, said: str) -> str:
-        """Return the setting's text for what was said with the flag.
+    def text(self, given: str) -> str:
+        """Return the setting's text for a value given with the flag.
 
         Raises:
-            ConfigError: It is no word of this flag, or no number.
+            ConfigError: The value isn't one of ``words``, or not a positive integer.
         """
         if self.words:
-            if said.lower() not in self.words:
+            if given.lower() not in self.words:
                 allowed = ", ".join(self.words)
-                raise refusal(self.name, repr(said), f"; allowed: {allowed}")
-            return self.words[said.lower()]
+                raise refusal(self.name, repr(given), f"; allowed: {allowed}")
+            return self.words[given.lower()]
         if self.factor > 1:
-            if not re.fullmatch("[0-9]{1,12}", said) or int(said) < 1:
+            if not re.fullmatch("[0-9]{1,12}", given) or int(given) < 1:
                 why = f"; allowed: integer in {self.unit}, 1 or more"
-                raise refusal(self.name, repr(said), why)
-            return str(int(said) * self.factor)
-        return said
+                raise refusal(self.name, repr(given), why)
+            return str(int(given) * self.factor)
+        return given
 
 
 FLAGS: Final[tuple[Flag, ...]] = (
@@ -161,8 +151,7 @@ FLAGS: Final[tuple[Flag, ...]] = (
         (ROOTS,),
         "PATH",
         repeated=True,
-        about="A table's base path, or a directory of tables, that may be served. Repeat for"
-        " several.",
+        about="Base path of a table, or directory of tables, to serve. Repeat for several.",
     ),
     Flag("--host", (HOST,), "ADDRESS"),
     Flag("--port", (PORT,), "NUMBER"),
@@ -231,4 +220,4 @@ FLAGS: Final[tuple[Flag, ...]] = (
     Flag("--log-level", (LOG_LEVEL,), "[DEBUG|INFO|WARNING|ERROR]"),
     Flag("--log-format", (LOG_FORMAT,), "[text|json]"),
 )
-"""Every setting of ``serve``: whoever adds one adds its flag, and it has all three spellings."""
+"""Every setting of ``serve``; one with a flag can be set by variable and file, too."""

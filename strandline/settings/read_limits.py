@@ -1,4 +1,4 @@
-"""The settings of how much of a table's metadata is read: by the service, and by the writer."""
+"""Settings that bound how much of a table's metadata the service and the writer read."""
 
 from __future__ import annotations
 
@@ -44,8 +44,9 @@ READ_SETTINGS: Final = (
     MARKERS_BYTES,
     METADATA_TABLE_BYTES,
 )
+"""In the order of the fields of ``ReadLimits``."""
 
 
 def read_limits(settings: Settings) -> ReadLimits:
-    """Return what the settings say."""
+    """Return the limits that the settings give."""
     return ReadLimits(*map(settings.get, READ_SETTINGS))

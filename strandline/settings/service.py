@@ -1,22 +1,20 @@
-"""The settings: what each is called, what it may be, its default, and whom it concerns.
+"""Settings of the service and its clients.
 
-A setting is one ``Setting`` in one table. Names that Hudi has are Hudi's (``hoodie.*``), with
-Hudi's defaults unless ``doc`` says why not; what only Strandline has begins with ``strandline.``.
-How options become values is in ``strandline.settings.setting``.
+Settings that Hudi has keep Hudi's name (``hoodie.*``) and default; where the default differs,
+``doc`` says why. Settings that only Strandline has begin with ``strandline.``.
 
-``scope`` says who reads a setting: the *service* (one value for all its tables), a *table*, the
-*client* that writes (the driver), or its *executors*. ``SERVICE_SETTINGS`` is the service's part
-of the table; the writer adds entries of the same kind (``strandline.write.settings``).
+``scope`` names the reader of a setting: the *service* (one value for all its tables), a *table*,
+the writing *client* in the driver, or its *executors*.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from fsview.store.stores import BUDGET_BYTES
 from fsview.table_view import RETAINED_SNAPSHOTS as KEPT_SNAPSHOTS
 from strandline.settings.read_limits import READ_SETTINGS
-from strandline.settings.setting import Setting
+from strandline.settings.setting import Setting, declared
 
 EMBED: Final = Setting(
     "hoodie.embed.timeline.server",
@@ -28,7 +26,7 @@ EMBED: Final = Setting(
 EMBED_PORT: Final = Setting(
     "hoodie.embed.timeline.server.port",
     0,
-    "Port of the embedded service; 0 takes a free one.",
+    "Port of the embedded service; 0 picks a free one.",
     "service",
     minimum=0,
     maximum=65535,
@@ -142,7 +140,7 @@ REQUEST_LINE_BYTES: Final = Setting(
 HEADER_BYTES: Final = Setting(
     "strandline.service.header.max.bytes",
     64 << 10,
-    "Most bytes of a request's headers together; more are answered with 431.",
+    "Maximum total size of a request's headers; more is answered with 431.",
     "service",
     unit="bytes",
     minimum=1024,
@@ -150,7 +148,7 @@ HEADER_BYTES: Final = Setting(
 HEADER_COUNT: Final = Setting(
     "strandline.service.header.max.count",
     100,
-    "Most headers of a request; more are answered with 431.",
+    "Maximum number of headers of a request; more is answered with 431.",
     "service",
     minimum=16,
 )
@@ -267,7 +265,7 @@ HEARTBEAT_INTERVAL: Final = Setting(
 HEARTBEAT_MISSES: Final = Setting(
     "hoodie.client.heartbeat.tolerable.misses",
     2,
-    "Heartbeats that a writer may miss.",
+    "Number of heartbeats that a writer may miss.",
     "service",
     minimum=1,
 )
@@ -282,45 +280,9 @@ REMOTE_TIMEOUT: Final = Setting(
 BACKUP_VIEW: Final = Setting(
     "hoodie.filesystem.remote.backup.view.enable",
     True,
-    "Whether executors list the partition themselves when the service can't be reached.",
+    "Whether executors list partitions themselves when the service can't be reached.",
     "executor",
 )
 
-SERVICE_SETTINGS: Final[tuple[Setting[Any], ...]] = (
-    EMBED,
-    EMBED_PORT,
-    EMBED_HOST,
-    EMBED_REUSE,
-    EMBED_THREADS,
-    EMBED_GZIP,
-    STORAGE_TYPE,
-    SPILL_DIR,
-    ROCKSDB_DIR,
-    MEMORY_BYTES,
-    RETAINED_SNAPSHOTS,
-    CHECK_INTERVAL,
-    STOP_GRACE,
-    KEEP_ALIVE,
-    REQUEST_LINE_BYTES,
-    HEADER_BYTES,
-    HEADER_COUNT,
-    BODY_BYTES,
-    *READ_SETTINGS,
-    REQUEST_TIMEOUT,
-    WRITE_TIMEOUT,
-    MAX_CONNECTIONS,
-    MAX_PIPELINED,
-    ADMIT_NETWORKS,
-    TLS_CERTIFICATE,
-    TLS_KEY,
-    TLS_CA,
-    EARLY_CONFLICTS,
-    EARLY_COMMIT_CONFLICTS,
-    EARLY_CONFLICTS_DELAY,
-    EARLY_CONFLICTS_PERIOD,
-    HEARTBEAT_INTERVAL,
-    HEARTBEAT_MISSES,
-    REMOTE_TIMEOUT,
-    BACKUP_VIEW,
-)
-"""What the service, and its clients as far as the service is concerned, can be told."""
+SERVICE_SETTINGS: Final = (*declared(globals()), *READ_SETTINGS)
+"""All settings of this module, and the limits on what is read of a table."""

@@ -1,15 +1,15 @@
-"""What a setting is: a row of a table, and options that were read by it.
+"""``Setting``, one row of a table of settings, and ``Settings``, the values parsed from options.
 
-Options reach us as text, as Spark, properties files, variables and flags give them;
-``Settings.parse`` turns them into values once, at the door, and nothing below looks at raw options
-or into the environment. The rows are in ``strandline.settings.service``,
-``strandline.write.settings`` and ``strandline.settings.command_line``.
+Options arrive as text from Spark, properties files, environment variables and flags.
+``Settings.parse`` converts them once, at the edge; code below sees typed values only. The rows are
+in ``strandline.settings.service``, ``strandline.settings.command_line``,
+``strandline.write.settings`` and ``strandline.clean.policy``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, TypeVar, cast
 
@@ -29,25 +29,25 @@ _TYPE_NAMES: Final[Mapping[type[object], str]] = {
     str: "text",
 }
 REFUSAL_CHARACTERS: Final = 250
-"""Longest text about a setting that is refused, which belongs on one line of a terminal or log."""
+"""Maximum length of an error message about a setting, to fit one line of a terminal or log."""
 _CUT: Final = "..."
 _SECRET_WORDS: Final = ("token", "secret", "password", "credential", "access.key")
 
 
 @dataclass(frozen=True, slots=True)
 class Setting(Generic[T]):
-    """One row of the table.
+    """One row of a table of settings.
 
     Attributes:
-        name: The option's full name.
-        default: Its value when the option is absent; its type is the setting's type.
-        doc: One sentence for the reader of the documentation.
-        scope: Who reads it.
-        unit: Of a number; empty for a plain count or for text.
-        allowed: The values that a text may have; compared without regard to case. Empty: any.
-        minimum: The least value that a number may have.
-        maximum: The greatest.
-        secret: Whether its value must not be shown; ``None``: when the name sounds like it.
+        name: Full name of the option.
+        default: Value when the option is absent; its type is the setting's type.
+        doc: One sentence for docs/reference.md.
+        scope: The component that reads it.
+        unit: Unit of a number; empty for a plain count or text.
+        allowed: Allowed values as text, compared case-insensitively. Empty: any value.
+        minimum: Lower bound of a number, inclusive.
+        maximum: Upper bound of a number, inclusive.
+        secret: Whether the value must not be shown; ``None`` decides by the name.
     """
 
     name: str
@@ -62,55 +62,51 @@ class Setting(Generic[T]):
 
     @property
     def type_name(self) -> str:
-        """The type as the documentation calls it."""
+        """Name of the type, for documentation and messages."""
         return _TYPE_NAMES[type(self.default)]
 
     @property
     def is_secret(self) -> bool:
-        """Whether its value must not be shown."""
+        """Whether the value must not be shown."""
         return _is_secret(self.name) if self.secret is None else self.secret
 
     def parse(self, text: str, called: str = "") -> T:
-        """Return the value that ``text`` stands for.
+        """Return the value that ``text`` means.
 
         Args:
-            text: As it was given.
-            called: What whoever gave it calls the setting (a flag, a variable); else its name.
+            text: The option's text.
+            called: Name to use in messages, such as a flag or an environment variable; defaults to
+                the setting's name.
 
         Raises:
-            ConfigError: It isn't a value of this setting; the message names the setting, the value
-                and what is allowed.
+            ConfigError: The value isn't allowed; the message names the setting, the value and what
+                is allowed.
         """
         try:
-            value = _convert(text.strip(), type(self.default))
+            value = self._allowed_value(_convert(text.strip(), type(self.default)))
         except ValueError:
-            raise self._refusal(text, called) from None
-        if isinstance(value, str):
-            value = self._one_of(value, called)
-        elif not self._in_range(value):
-            raise self._refusal(text, called)
+            shown = "***" if self.is_secret else repr(text)
+            allowed = f"; allowed: {self.describe_allowed()}"
+            raise refusal(called or self.name, shown, allowed) from None
         return cast("T", value)
 
-    def _in_range(self, value: float) -> bool:
-        """Whether a number lies between the bounds; NaN doesn't."""
-        least = -math.inf if self.minimum is None else self.minimum
-        greatest = math.inf if self.maximum is None else self.maximum
-        return least <= value <= greatest
-
-    def _one_of(self, value: str, called: str) -> str:
-        if not self.allowed:
-            return value
-        for name in self.allowed:
-            if name.lower() == value.lower():
-                return name
-        raise self._refusal(value, called)
-
-    def _refusal(self, text: str, called: str) -> ConfigError:
-        shown = "***" if self.is_secret else repr(text)
-        return refusal(called or self.name, shown, f"; allowed: {self.describe_allowed()}")
+    def _allowed_value(self, value: bool | int | float | str) -> bool | int | float | str:
+        """Return the value, text as ``allowed`` spells it, or raise ``ValueError``."""
+        if self.allowed:
+            spellings = {spelling.lower(): spelling for spelling in self.allowed}
+            spelling = spellings.get(as_text(value).lower())
+            if spelling is None:
+                raise ValueError(value)
+            return spelling if isinstance(value, str) else value
+        if not isinstance(value, str):
+            least = -math.inf if self.minimum is None else self.minimum
+            greatest = math.inf if self.maximum is None else self.maximum
+            if not least <= value <= greatest:  # NaN fails this, too
+                raise ValueError(value)
+        return value
 
     def describe_allowed(self) -> str:
-        """Return in words what the setting may be."""
+        """Return the allowed values in words."""
         if self.allowed:
             return ", ".join(self.allowed)
         if isinstance(self.default, bool):
@@ -124,7 +120,7 @@ class Setting(Generic[T]):
 
 
 def _convert(text: str, kind: type[object]) -> bool | int | float | str:
-    """Return ``text`` as a value of ``kind``, or raise ``ValueError``."""
+    """Return ``text`` converted to ``kind``, or raise ``ValueError``."""
     if kind is bool:
         lowered = text.lower()
         if lowered not in _TRUE | _FALSE:
@@ -135,10 +131,15 @@ def _convert(text: str, kind: type[object]) -> bool | int | float | str:
     return float(text) if kind is float else text
 
 
-def shortened(text: str, characters: int = REFUSAL_CHARACTERS) -> str:
-    """Return a text of at most so many characters, cut in its middle if it is longer.
+def declared(namespace: Mapping[str, object]) -> tuple[Setting[Any], ...]:
+    """Return the settings that a module declares, in order; ``namespace`` is its ``globals()``."""
+    return tuple(value for value in namespace.values() if isinstance(value, Setting))
 
-    The ends say what it is about and what is wrong: a flag and a reason, a file and a name in it.
+
+def shortened(text: str, characters: int = REFUSAL_CHARACTERS) -> str:
+    """Return the text, with its middle cut out if it exceeds ``characters``.
+
+    Both ends are kept because they carry the subject and the reason of a message.
     """
     if len(text) <= characters:
         return text
@@ -147,12 +148,12 @@ def shortened(text: str, characters: int = REFUSAL_CHARACTERS) -> str:
 
 
 def refusal(called: str, shown: str, why: str) -> ConfigError:
-    """Return the refusal of a setting, in ``REFUSAL_CHARACTERS``.
+    """Return the error for a setting's value, at most ``REFUSAL_CHARACTERS`` long.
 
     Args:
-        called: What whoever gave it calls the setting; cut if it leaves no room for the value.
-        shown: The value, as it may be shown; cut if the rest leaves less room.
-        why: What follows; never cut.
+        called: Name of the setting as the user gave it; shortened to leave room for the value.
+        shown: The value, secrets masked; shortened to fit.
+        why: End of the message; never shortened.
     """
     room = REFUSAL_CHARACTERS - len(" is ") - len(why)
     value = shortened(shown, max(room - len(called), min(len(shown), room // 2)))
@@ -160,12 +161,12 @@ def refusal(called: str, shown: str, why: str) -> ConfigError:
 
 
 def as_text(value: object) -> str:
-    """Return a value as one would write it."""
+    """Return a value as a user would write it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def masked(name: str, value: object) -> str:
-    """Return a value as it may be shown, going by its name: the text, or stars."""
+    """Return the value as text, or ``***`` if the name suggests a secret."""
     return "***" if _is_secret(name) else str(value)
 
 
@@ -174,10 +175,11 @@ def _is_secret(name: str) -> bool:
 
 
 class Settings:
-    """Options that were read once: typed values by setting, and what no setting claims.
+    """Typed values of parsed options.
 
     Attributes:
-        other: Options that aren't in the table, as they came; Spark jobs bring many for others.
+        other: Options that no setting of the table matches, as text. Spark jobs pass many that are
+            meant for other libraries.
     """
 
     def __init__(self, values: Mapping[str, object], other: Mapping[str, str]) -> None:
@@ -186,11 +188,11 @@ class Settings:
 
     @classmethod
     def parse(cls, options: Mapping[str, object], table: Iterable[Setting[Any]]) -> Settings:
-        """Read the options that ``table`` knows.
+        """Parse the options that match a setting of ``table``.
 
         Args:
-            options: Name to text; a value that isn't text is taken as ``str(value)``.
-            table: Settings to look for.
+            options: Name → value; values other than text are converted by ``str``.
+            table: Known settings.
 
         Raises:
             ConfigError: A value isn't allowed.
@@ -207,23 +209,17 @@ class Settings:
         return cls(values, other)
 
     def get(self, setting: Setting[T]) -> T:
-        """Return the value of ``setting``: the option's, or the default."""
+        """Return the value of ``setting``, or its default."""
         return cast("T", self._values.get(setting.name, setting.default))
 
     def is_set(self, setting: Setting[T]) -> bool:
-        """Whether the options named this setting."""
+        """Whether the options contained this setting."""
         return setting.name in self._values
 
-    def redacted(self) -> Iterator[tuple[str, str]]:
-        """Yield what was set, by name, with secrets starred out; for logs and status pages."""
-        for name in sorted({**self._values, **self.other}):
-            value = self._values.get(name, self.other.get(name))
-            yield name, masked(name, value)
-
     def shown(self, table: Iterable[Setting[Any]]) -> dict[str, dict[str, str]]:
-        """Return the settings of a table by name: the value, and whether an option gave it.
+        """Return name → ``value`` and ``from`` (``option`` or ``default``) for a table of settings.
 
-        Secrets are starred out, so that it may be logged and shown on status pages.
+        Secrets are masked, so the result may be logged and shown on status pages.
         """
         return {
             setting.name: {

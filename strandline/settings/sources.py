@@ -1,14 +1,14 @@
-"""Where the settings of ``strandline serve`` come from: a flag, a variable, a file.
+"""Sources of the settings of ``strandline serve``: flags, environment variables, a file.
 
-A setting has up to three spellings:
+A setting can be given as:
 
-* its flag, as ``strandline.settings.command_line.FLAGS`` has it;
-* a variable of the environment: ``STRANDLINE_`` and the name in capitals with ``_`` for ``.``, less
-  a leading ``strandline.``: ``STRANDLINE_SERVE_PORT``, ``STRANDLINE_HOODIE_FILESYSTEM_VIEW_TYPE``;
-* its name, in the file that ``--config`` names: Java's properties text, in UTF-8.
+* its flag, a row of ``strandline.settings.command_line.FLAGS``;
+* an environment variable: ``STRANDLINE_`` and the name without a leading ``strandline.``, in upper
+  case with ``_`` for ``.``: ``STRANDLINE_SERVE_PORT``, ``STRANDLINE_HOODIE_FILESYSTEM_VIEW_TYPE``;
+* its name in the file that ``--config`` gives: Java properties in UTF-8.
 
-A flag goes before a variable, a variable before the file, the file before the default. All are
-read, and what isn't known or allowed is refused wherever it stands, also where it is overruled.
+Flags override variables, variables override the file, the file overrides defaults. All sources are
+read and checked: an unknown setting or a bad value is refused even where it is overridden.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LISTS: Final = {setting.name for flag in FLAGS if flag.repeated for setting in 
 
 
 def variable(setting: Setting[Any]) -> str:
-    """Return the name that a setting has in the environment."""
+    """Return the name of a setting's environment variable."""
     return _PREFIX + setting.name.removeprefix("strandline.").replace(".", "_").upper()
 
 
@@ -43,12 +43,12 @@ _LINK: Final = re.compile(
     r"STRANDLINE_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?"
     r"|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
-"""What Kubernetes puts into every container for a Service of this name."""
+"""Variables that Kubernetes adds to every container for a Service named ``strandline``."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
-    """One setting as somebody gave it."""
+class _Given:
+    """A setting as one source gives it; ``key`` is its name there, for messages."""
 
     setting: Setting[Any]
     key: str
@@ -57,12 +57,12 @@ class _Said:
 
 
 class ServeSettings:
-    """What ``serve`` was told: values, and where each came from."""
+    """Settings of ``serve``: their values, and the source of each."""
 
-    def __init__(self, said: Mapping[str, _Said]) -> None:
-        self._said = said
+    def __init__(self, given: Mapping[str, _Given]) -> None:
+        self._given = given
         self.values = Settings.parse(
-            {name: ",".join(one.parts) for name, one in said.items()}, _SETTINGS.values()
+            {name: ",".join(one.parts) for name, one in given.items()}, _SETTINGS.values()
         )
 
     @classmethod
@@ -72,74 +72,72 @@ class ServeSettings:
         """Read all sources.
 
         Args:
-            flags: By ``Flag.key``, those that were given.
-            environment: Of the process.
+            flags: ``Flag.key`` → value, or values if repeated; only flags that were given.
+            environment: The process's environment variables.
 
         Raises:
-            ConfigError: A setting isn't known or its value not allowed; or the file can't be read.
+            ConfigError: A setting is unknown, a value isn't allowed, or the file can't be read.
         """
         above = (*_of_environment(environment), *_of_flags(flags))
         named = [one for one in above if one.setting is CONFIG]
         from_file = tuple(_of_file(named[-1])) if named else ()
-        said: dict[str, _Said] = {}
+        given: dict[str, _Given] = {}
         for one in (*from_file, *above):
             for part in one.parts:
                 one.setting.parse(part, one.key)
                 if "\0" in part:
                     raise refusal(one.key, "text with a NUL", "; allowed: text without one")
-            said[one.setting.name] = one
-        return cls(said)
+            given[one.setting.name] = one
+        return cls(given)
 
     def get(self, setting: Setting[T]) -> T:
         """Return the value of a setting."""
         return self.values.get(setting)
 
     def many(self, setting: Setting[str]) -> tuple[str, ...]:
-        """Return the parts of a setting that is a list."""
-        said = self._said.get(setting.name)
-        return () if said is None else said.parts
+        """Return the elements of a list setting."""
+        given = self._given.get(setting.name)
+        return () if given is None else given.parts
 
     def source(self, setting: Setting[Any]) -> Source:
-        """Return where a setting's value is from."""
-        said = self._said.get(setting.name)
-        return "default" if said is None else said.source
+        """Return the source of a setting's value."""
+        given = self._given.get(setting.name)
+        return "default" if given is None else given.source
 
     def key(self, setting: Setting[Any]) -> str:
-        """Return what whoever gave a setting calls it; its name when nobody did."""
-        said = self._said.get(setting.name)
-        return setting.name if said is None else said.key
+        """Return a setting's name in the source of its value, for messages."""
+        given = self._given.get(setting.name)
+        return setting.name if given is None else given.key
 
     def redacted(self) -> dict[str, dict[str, str]]:
-        """Return every setting by name, with its value and where that is from; secrets as stars."""
-        shown_ones = self.values.shown(_SETTINGS.values())
-        return {
-            name: {**row, "from": self.source(_SETTINGS[name])} for name, row in shown_ones.items()
-        }
+        """Return name → ``value`` and ``from`` for every setting, with secrets masked."""
+        shown = self.values.shown(_SETTINGS.values())
+        return {name: {**row, "from": self.source(_SETTINGS[name])} for name, row in shown.items()}
 
 
-def _of_flags(flags: Mapping[str, str | tuple[str, ...]]) -> Iterator[_Said]:
+def _of_flags(flags: Mapping[str, str | tuple[str, ...]]) -> Iterator[_Given]:
     for flag in FLAGS:
         if flag.key not in flags:
             continue
         given = flags[flag.key]
         parts = (given,) if isinstance(given, str) else given
         for setting in flag.settings:
-            yield _Said(setting, flag.name, "flag", tuple(map(flag.text, parts)))
+            yield _Given(setting, flag.name, "flag", tuple(map(flag.text, parts)))
 
 
-def _of_environment(environment: Mapping[str, str]) -> Iterator[_Said]:
+def _of_environment(environment: Mapping[str, str]) -> Iterator[_Given]:
     in_kubernetes = "KUBERNETES_SERVICE_HOST" in environment
     for name, text in environment.items():
         if not name.startswith(_PREFIX):
             continue
         setting = _BY_VARIABLE.get(name)
         if setting is not None:
-            yield _Said(setting, name, "environment", _parts(setting, text))
+            yield _Given(setting, name, "environment", _parts(setting, text))
         elif not (in_kubernetes and _LINK.fullmatch(name)):
             raise _unknown(f"the variable {name}", name, text, tuple(_BY_VARIABLE))
 
 
-def _of_file(config: _Said) -> Iterator[_Said]:
+def _of_file(config: _Given) -> Iterator[_Given]:
     path = Path(",".join(config.parts))
     try:
         options = parse_properties(path.read_bytes().decode("utf-8-sig"))
@@ -152,7 +150,7 @@ def _of_file(config: _Said) -> Iterator[_Said]:
         setting = known.get(name)
         if setting is None:
             raise _unknown(f"{path}: {name}", name, text, tuple(known))
-        yield _Said(setting, f"{path}: {name}", "file", _parts(setting, text))
+        yield _Given(setting, f"{path}: {name}", "file", _parts(setting, text))
 
 
 def _parts(setting: Setting[Any], text: str) -> tuple[str, ...]:

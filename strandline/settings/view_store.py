@@ -1,7 +1,7 @@
-"""Which store the settings mean: its kind, its directory, its budget.
+"""The views' store according to the settings: its kind, directory and memory budget.
 
-Two vocabularies name a kind: Hudi's ``hoodie.filesystem.view.type`` and the word of ``--storage``
-and of ``TimelineService(storage=…)``. Both come from ``fsview.store.stores.KINDS``, here alone.
+A kind has two names: the value of Hudi's ``hoodie.filesystem.view.type``, and the word used by
+``--storage`` and ``TimelineService(storage=…)``. Both come from ``fsview.store.stores.KINDS``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STORE_SETTINGS: Final[tuple[Setting[Any], ...]] = (
 )
 
 TYPES: Final[Mapping[str, str]] = {word: store.kind for word, store in KINDS.items()}
-"""The word for a kind → what Hudi calls it."""
+"""Word → Hudi's name of the same kind of store."""
 
 _WORDS: Final[Mapping[str, str]] = {kind: word for word, kind in TYPES.items()}
 
@@ -33,16 +33,16 @@ def store_options(
     directory: str | None = None,
     rocksdb_default: str | None = None,
 ) -> StoreOptions:
-    """Return what the settings say of the store, unless the caller says it.
+    """Return the options of the views' store.
 
     Args:
-        values: The settings. Hudi's remote kinds mean memory, as to its embedded server.
-        storage: The word for the kind, in place of the setting.
-        directory: Where its files lie, in place of the settings.
-        rocksdb_default: Where RocksDB's files lie if nothing says it.
+        values: The settings. Hudi's remote types mean memory, as in its embedded server.
+        storage: Word for the kind; overrides the settings.
+        directory: Directory of the store's files; overrides the settings.
+        rocksdb_default: RocksDB's directory if neither names one.
 
     Raises:
-        ConfigError: There is no such kind, or it can't be there.
+        ConfigError: The kind doesn't exist, or can't use that directory.
     """
     kind = _WORDS.get(values.get(STORAGE_TYPE), "memory") if storage is None else storage.lower()
     directories = {

@@ -1,1 +1,5 @@
-"""Strandline's write package."""
+"""The writer of copy-on-write tables: insert, upsert, bulk-insert, delete, rollback.
+
+A write is a few transforms of rows that tasks of an engine run, and decisions that the driver makes
+between them. Only ``spark`` imports pyspark. How rows are stored belongs to ``strandline.records``.
+"""

@@ -1,10 +1,9 @@
-"""Which file group every row of a write goes to: a pure decision from counts.
+"""Assigns the rows of a write to file groups; pure functions of counts.
 
 An update goes to the group that holds its key. Inserts first fill the *small* files of their
 partition up to the maximum size, then open new groups; how many rows fit is estimated from the
-record size that earlier commits showed. Which insert goes to which of these groups is decided in
-the tasks by a hash of the record key over the groups' shares, so that a task that runs twice
-decides the same.
+record size of earlier commits. Tasks choose the group of each insert by a hash of its record key
+over the groups' shares, so that a repeated task chooses the same.
 
 Source: Hudi 1.2.0 ``UpsertPartitioner``, ``AverageRecordSizeEstimator``.
 """
@@ -20,7 +19,7 @@ from itertools import accumulate
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """The newest base file of a group as the tag tasks report it. ``size`` in bytes."""
+    """The newest base file of a group, as the tag tasks report it; ``size`` in bytes."""
 
     file_id: str
     name: str
@@ -29,7 +28,7 @@ class StoredFile:
 
 @dataclass(frozen=True, slots=True)
 class UpdateGroup:
-    """Rows that belong to one stored file."""
+    """Number of rows that update one stored file."""
 
     partition: str
     file_id: str
@@ -39,12 +38,12 @@ class UpdateGroup:
 
 @dataclass(frozen=True, slots=True)
 class Sizing:
-    """How big files should get; sizes in bytes.
+    """Sizes that decide where inserts go, in bytes.
 
     Attributes:
         max_file_bytes: ``hoodie.parquet.max.file.size``.
-        small_file_bytes: ``hoodie.parquet.small.file.limit``; 0 never adds to stored files.
-        record_bytes: What one record takes in a file, estimated.
+        small_file_bytes: ``hoodie.parquet.small.file.limit``; with 0 stored files get no inserts.
+        record_bytes: Estimated size of a record in a file.
     """
 
     max_file_bytes: int
@@ -52,16 +51,16 @@ class Sizing:
     record_bytes: int
 
     def room(self, size: int) -> int:
-        """Return how many records still fit into a file of ``size`` bytes."""
+        """Return the number of records that still fit into a file of ``size`` bytes."""
         return max((self.max_file_bytes - size) // self.record_bytes, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """One file group that the write touches: one new base file.
+    """A file group that the write adds one base file to.
 
     Attributes:
-        base_file: Name of the base file that the new one supersedes; ``None`` for a new group.
+        base_file: Name of the base file that the new one replaces; ``None`` for a new group.
     """
 
     number: int
@@ -72,10 +71,10 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class InsertShares:
-    """Over which buckets the inserts of one partition spread.
+    """The buckets of one partition's inserts, and each one's share.
 
     Attributes:
-        numbers: Of the buckets.
+        numbers: Numbers of the buckets.
         bounds: Upper bound of each bucket's share of [0, 1), ascending; the last is 1.
     """
 
@@ -83,7 +82,7 @@ class InsertShares:
     bounds: tuple[float, ...]
 
     def pick(self, key: str) -> int:
-        """Return the bucket for a new record."""
+        """Return the bucket of a new record by its key's hash."""
         if len(self.numbers) == 1:
             return self.numbers[0]
         at = bisect_right(self.bounds, zlib.crc32(key.encode()) / 2**32)
@@ -92,7 +91,7 @@ class InsertShares:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The decision: buckets by number, and how rows find theirs."""
+    """Buckets by number; bucket by (partition, file id) of updates, by partition of inserts."""
 
     buckets: tuple[Bucket, ...] = ()
     updates: Mapping[tuple[str, str], int] = field(default_factory=dict)
@@ -100,7 +99,7 @@ class Assignment:
 
 
 class _Builder:
-    """Buckets as they are opened, numbered in that order."""
+    """Opens buckets and numbers them in that order."""
 
     def __init__(self, new_file_id: Callable[[], str]) -> None:
         self.buckets: list[Bucket] = []
@@ -108,7 +107,7 @@ class _Builder:
         self._new_file_id = new_file_id
 
     def stored(self, partition: str, file_id: str, base_file: str) -> int:
-        """Return the bucket of a stored group, opened if it isn't yet."""
+        """Return the bucket of a stored group, opening it on first use."""
         known = self.updates.get((partition, file_id))
         if known is not None:
             return known
@@ -116,7 +115,7 @@ class _Builder:
         return self._open(partition, file_id, base_file)
 
     def new(self, partition: str) -> int:
-        """Open a bucket for a new group."""
+        """Open the bucket of a new group."""
         return self._open(partition, self._new_file_id(), None)
 
     def _open(self, partition: str, file_id: str, base_file: str | None) -> int:
@@ -131,13 +130,13 @@ def assign(
     sizing: Sizing,
     new_file_id: Callable[[], str],
 ) -> Assignment:
-    """Decide the buckets of a write.
+    """Assign the rows of a write to buckets.
 
     Args:
         updates: Groups that have rows to update.
         inserts: Partition → number of new records.
-        stored: Partition → files that may take more records (none under a pending clustering).
-        sizing: How big files should get.
+        stored: Partition → files that may take inserts (none under a pending clustering).
+        sizing: Sizes of files and records.
         new_file_id: Makes the id of a new group.
     """
     build = _Builder(new_file_id)
@@ -154,7 +153,7 @@ def assign(
 def _share(
     build: _Builder, partition: str, rows: int, stored: Iterable[StoredFile], sizing: Sizing
 ) -> InsertShares:
-    """Spread one partition's inserts: small files first, then as many new groups as it takes."""
+    """Distribute one partition's inserts: first to small files, then evenly to new groups."""
     taken: list[tuple[int, int]] = []
     left = rows
     for file in sorted(stored, key=lambda file: (file.size, file.file_id)):
@@ -164,7 +163,7 @@ def _share(
             left -= fits
     groups = -(-left // max(sizing.room(0), 1))
     for number in range(groups):
-        # As even as whole records go: the first groups take one more.
+        # The first groups take one record more if the number isn't divisible.
         taken.append((build.new(partition), left // groups + (number < left % groups)))
     bounds = tuple(total / rows for total in accumulate(count for _, count in taken))
     return InsertShares(tuple(number for number, _ in taken), bounds)
@@ -173,13 +172,13 @@ def _share(
 def average_record_bytes(
     commits: Iterable[tuple[int, int]], *, default: int, threshold_bytes: float
 ) -> int:
-    """Estimate what one record takes.
+    """Return the estimated size of a record, from the newest commit that is large enough.
 
     Args:
         commits: (bytes written, records written) of completed commits, newest first.
-        default: Answer when no commit tells.
-        threshold_bytes: Commits that wrote no more than this don't tell: footers and filters
-            outweigh the records in small files.
+        default: Result if no commit is large enough.
+        threshold_bytes: Bytes that a commit must exceed to count, because in small files footers
+            and Bloom filters outweigh the records.
 
     Source: Hudi 1.2.0 ``AverageRecordSizeEstimator``.
     """

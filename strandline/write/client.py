@@ -16,19 +16,12 @@ from strandline.records.commit_history import CommitHistory
 from strandline.settings.read_limits import read_limits
 from strandline.write.embedded import EmbeddedService
 from strandline.write.engine import EngineContext
-from strandline.write.job import (
-    BULK_INSERT,
-    DELETE,
-    INSERT,
-    UPSERT,
-    Times,
-    WriteContext,
-    WriteJob,
-)
+from strandline.write.job import BULK_INSERT, DELETE, INSERT, UPSERT, WriteContext, WriteJob
+from strandline.write.options import parse_options
 from strandline.write.result import WriteResult
 from strandline.write.rollback import Rollbacks
-from strandline.write.settings import parse_options
 from strandline.write.target import Target, open_target
+from strandline.write.transaction import InstantTimes
 from timeline.clock import Clock, SystemClock
 from timeline.storage.base import Storage
 from timeline.storage.open import open_storage
@@ -38,20 +31,19 @@ if TYPE_CHECKING:
 
 
 class WriteClient:
-    """Writes one table. One writer a table at a time; a client is used by one thread.
+    """Writes one table; used by one thread. A table may have one writer at a time.
 
     Args:
         spark_or_engine: A ``pyspark.sql.SparkSession``, or an ``EngineContext`` such as
             ``LocalEngine()``.
-        base_path: The table's: a path or a URL.
+        base_path: The table's base path, a path or a URL.
         options: ``hoodie.*`` options; ``strandline.write.settings`` lists them.
-        storage: The table's storage, in place of the one that ``base_path`` asks for; must pickle.
-        storage_options: For fsspec.
-        clock: Where instants' times come from.
+        storage: Storage to use instead of the one that ``base_path`` implies; must pickle.
+        storage_options: Options of fsspec.
+        clock: Source of instants' times.
 
     Raises:
-        ConfigError: An option has a value that isn't allowed, or the session is one of Spark
-            Connect.
+        ConfigError: An option's value isn't allowed, or the session is a Spark Connect session.
     """
 
     def __init__(
@@ -76,7 +68,7 @@ class WriteClient:
             settings=settings,
             clean_settings=CleanSettings.parse(options),
             clock=clock,
-            times=Times(clock),
+            times=InstantTimes(clock),
             history=CommitHistory(),
             embedded=embedded,
         )
@@ -84,52 +76,48 @@ class WriteClient:
     def upsert(
         self, data: object, *, extra_metadata: Mapping[str, str] | None = None
     ) -> WriteResult:
-        """Write rows over the stored rows of their keys; rows with new keys are inserted.
+        """Update the stored rows with the same keys; insert rows with new keys.
 
         Args:
-            data: A DataFrame, or what the engine takes.
-            extra_metadata: What the commit is to carry, such as how far a feed was read.
+            data: A DataFrame, or another type that the engine takes.
+            extra_metadata: Text to store in the commit, such as an offset in a feed.
 
         Raises:
             InputError: Rows or columns can't be written; nothing was written.
-            ConfigError: ``extra_metadata`` holds ``schema``, which is the table's.
-            TableError: The table can't be written, or something in it can't be read.
-            StorageError: The file system failed; the next write undoes what was written.
+            ConfigError: ``extra_metadata`` has the key ``schema``, which is reserved.
+            TableError: The table can't be written, or a file of it can't be read.
+            StorageError: The storage failed; the next write rolls this one back.
         """
         return WriteJob(self._context, UPSERT, extra_metadata).run(data)
 
     def insert(
         self, data: object, *, extra_metadata: Mapping[str, str] | None = None
     ) -> WriteResult:
-        """Add rows without a look at stored keys, filling up small files; else as ``upsert``."""
+        """Add rows without comparing keys, to small files first; otherwise as ``upsert``."""
         return WriteJob(self._context, INSERT, extra_metadata).run(data)
 
     def bulk_insert(
         self, data: object, *, extra_metadata: Mapping[str, str] | None = None
     ) -> WriteResult:
-        """Add rows in new file groups only; errors as of ``upsert``."""
+        """Add rows in new file groups, without comparing keys; otherwise as ``upsert``."""
         return WriteJob(self._context, BULK_INSERT, extra_metadata).run(data)
 
     def delete(
         self, data: object, *, extra_metadata: Mapping[str, str] | None = None
     ) -> WriteResult:
-        """Delete the stored rows of these keys.
+        """Delete the stored rows with the same keys.
 
         Args:
-            data: Rows with at least the key and partition columns; the others don't matter.
-            extra_metadata: As of ``upsert``.
+            data: Rows with at least the key and partition columns; other columns are ignored.
+            extra_metadata: As in ``upsert``.
 
         Raises:
-            TableNotFoundError: There is no table; other errors as of ``upsert``.
+            TableNotFoundError: There is no table; other errors as in ``upsert``.
         """
         return WriteJob(self._context, DELETE, extra_metadata).run(data)
 
     def clean(self) -> CleanResult | None:
-        """Delete files that no reader of the retained commits needs.
-
-        Returns:
-            What was deleted; ``None`` when there was nothing to do.
-        """
+        """Delete files that no reader of the retained commits needs; ``None`` if there are none."""
         context = self._context
         target = self._target()
         times = context.times.of(target.config.timezone)
@@ -138,19 +126,20 @@ class WriteClient:
         return Cleaner(target.meta, view, times, settings, memory).run()
 
     def rollback(self, instant: str) -> str:
-        """Undo the newest completed commit, as if it had never been.
+        """Roll back the newest completed commit.
 
-        Failed writes are undone first, and a rollback that died is finished.
+        Failed writes are rolled back and unfinished rollbacks finished first.
 
         Args:
-            instant: Its requested time.
+            instant: Requested time of the commit.
 
         Returns:
             Requested time of the rollback.
 
         Raises:
             InstantNotFoundError: There is no such instant.
-            IllegalTransitionError: It isn't the newest write, or not a commit, or saved.
+            IllegalTransitionError: The instant isn't a commit, isn't the newest write, or is
+                protected by a savepoint.
         """
         context = self._context
         target = self._target()
@@ -164,12 +153,12 @@ class WriteClient:
 
     @property
     def service(self) -> TimelineService | None:
-        """The running timeline service; ``None`` when ``hoodie.embed.timeline.server`` is false."""
+        """The timeline service; ``None`` if it is disabled or can't be started."""
         self._context.embedded.replace_ended()
         return self._context.embedded.service
 
     def close(self) -> None:
-        """Let go of the service; it ends with the last client that uses it."""
+        """Release the service, which stops when its last client releases it."""
         self._context.embedded.close()
 
     def __enter__(self) -> WriteClient:
@@ -190,15 +179,15 @@ class WriteClient:
 
 
 def _absolute(base_path: str) -> str:
-    """Return a base path that means the same in processes that work in other directories."""
+    """Return a base path that doesn't depend on the process's working directory."""
     is_path = bool(base_path) and "://" not in base_path and not base_path.startswith("file:")
     return os.path.abspath(base_path) if is_path else base_path
 
 
 def _engine_of(spark_or_engine: object) -> EngineContext[Any]:
-    """Return the engine, or one on the Spark session."""
+    """Return the engine, or a ``SparkEngine`` on the Spark session."""
     if isinstance(spark_or_engine, EngineContext):
         return spark_or_engine
-    from strandline.write.spark import SparkEngine  # noqa: PLC0415 - pyspark only where it is used
+    from strandline.write.spark import SparkEngine  # noqa: PLC0415 - needs pyspark
 
     return SparkEngine(spark_or_engine)

@@ -1,42 +1,43 @@
-"""The columns that tasks put beside the caller's rows, and rows that carry notes to the driver.
+"""Columns that tasks add to the caller's rows, and rows that carry notes to the driver.
 
-Rows travel through three forms, all in the table's own types:
+Rows pass through three forms, each with the table's columns, record key and partition path:
 
-* *keyed*: the table's columns, record key, partition path, and what is wrong with the row;
-* *tagged*: the table's columns, record key, partition path, the stored file that holds the key;
-* *assigned*: the table's columns, record key, partition path, the number of the row's bucket.
+* *keyed*: plus the row's problem, if it can't be written;
+* *tagged*: plus the stored file that holds the row's key;
+* *assigned*: plus the number of the row's bucket.
 
-A transform has one output, so what tagging learns besides (which files a partition has, what its
-look-ups took) travels among the tagged rows, as rows with a *note* and nothing else.
+A transform has one output, so what tagging finds out besides (a partition's files, the cost of
+look-ups) is put among the tagged rows, as rows with nothing but a *note*.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from strandline.records.schema import PARTITION_PATH, RECORD_KEY
+from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from timeline.storage.base import Storage
 
 PROBLEM: Final = "_strandline_problem"
-"""Why a keyed row can't be written; null for a good one."""
+"""Why a keyed row can't be written; null for a good row."""
 FILE_ID: Final = "_strandline_file_id"
-"""The file group that holds a tagged row's key; null for an insert."""
+"""File group that holds a tagged row's key; null for an insert."""
 BASE_FILE: Final = "_strandline_base_file"
-"""Name of that group's newest base file."""
+"""Name of the group's newest base file."""
 NOTE: Final = "_strandline_note"
-"""JSON for the driver; null in rows of the caller's."""
+"""JSON for the driver; null in the caller's rows."""
 BUCKET: Final = "_strandline_bucket"
 
 _KEYS: Final = (pa.field(RECORD_KEY, pa.string()), pa.field(PARTITION_PATH, pa.string()))
 
 
 def keyed_schema(columns: pa.Schema) -> pa.Schema:
-    """Return the schema of keyed rows; every column may be null, as notes and bad rows need it."""
+    """Return the schema of keyed rows; all columns are nullable, for bad rows and notes."""
     return pa.schema([*_nullable(columns), *_KEYS, pa.field(PROBLEM, pa.string())])
 
 
@@ -52,13 +53,13 @@ def assigned_schema(columns: pa.Schema) -> pa.Schema:
 
 
 def gather(batches: Iterator[pa.RecordBatch]) -> pa.Table | None:
-    """Return a task's rows as one table; ``None`` for a task without rows."""
+    """Return a task's rows as one table; ``None`` if there are none."""
     filled = [batch for batch in batches if batch.num_rows]
     return pa.Table.from_batches(filled) if filled else None
 
 
 def parts(rows: pa.Table, column: str) -> Iterator[tuple[Any, pa.Table]]:
-    """Yield the rows of each value of a column, values ascending, rows in their order."""
+    """Yield (value, rows with it) for each value of a column, ascending; rows keep their order."""
     coded = rows.column(column).combine_chunks().dictionary_encode()
     values = coded.dictionary.to_pylist()
     if len(values) == 1:
@@ -74,43 +75,37 @@ def parts(rows: pa.Table, column: str) -> Iterator[tuple[Any, pa.Table]]:
 
 
 def note_rows(schema: pa.Schema, notes: Iterable[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
-    """Yield rows that hold only notes."""
+    """Yield rows that have only a note."""
     texts = [json.dumps(note) for note in notes]
     if texts:
         yield fill(schema, len(texts), {NOTE: pa.array(texts, pa.string())})
 
 
 def fill(schema: pa.Schema, rows: int, columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
-    """Return a batch with some columns given and the others null."""
-    arrays = [columns.get(field.name, None) for field in schema]
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.nulls(rows, field.type) if array is None else array
-            for field, array in zip(schema, arrays, strict=True)
-        ],
-        schema=schema,
-    )
+    """Return a batch of the given columns, with the other columns null."""
+    arrays = [
+        columns[field.name] if field.name in columns else pa.nulls(rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 class CallsMade:
-    """The storage calls between two moments of one task, as a note can hold them."""
+    """Counts the storage calls of a task since this object was made."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._before = storage.calls.snapshot()
 
     def so_far(self) -> list[list[Any]]:
-        """Return ``[kind, cause, number]`` of the calls since this object was made."""
-        return [
-            [kind, cause, number - self._before.get((kind, cause), 0)]
-            for (kind, cause), number in self._storage.calls.snapshot().items()
-            if number > self._before.get((kind, cause), 0)
-        ]
+        """Return ``[kind, cause, number]`` of each kind of call, to be put into a note."""
+        made = Counter(self._storage.calls.snapshot()) - Counter(self._before)
+        return [[kind, cause, number] for (kind, cause), number in made.items()]
 
 
-def read_calls(calls: Iterable[Iterable[Any]]) -> dict[tuple[str, str], int]:
-    """Return what ``CallsMade.so_far`` gave, as ``StorageCalls.merge`` takes it."""
-    return {(str(kind), str(cause)): int(number) for kind, cause, number in calls}
+def read_calls(calls: Iterable[Sequence[Any]]) -> dict[tuple[str, str], int]:
+    """Return the result of ``CallsMade.so_far`` by (kind, cause)."""
+    return {(kind, cause): number for kind, cause, number in calls}
 
 
 def _nullable(columns: pa.Schema) -> list[pa.Field]:

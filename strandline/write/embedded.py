@@ -1,7 +1,7 @@
-"""The write client's own end of the timeline service: start it, point tasks at it, do without it.
+"""The write client's side of the timeline service: starts it and tells tasks where it is.
 
-The service is there to spare listings, never to make a write possible: one that can't be started or
-reached costs a warning, and tasks (and the driver) list what they need.
+The service only saves listings; no write depends on it. If it can't be started or reached, a
+warning is logged, and tasks and the driver list storage themselves.
 
 Source: Hudi 1.2.0 ``EmbeddedTimelineService``, ``EmbeddedTimelineServerHelper``.
 """
@@ -31,13 +31,13 @@ class EmbeddedService:
     """The service of one write client; used by one thread.
 
     Args:
-        settings: The client's.
-        storage: The table's.
-        storage_options: For the service, to open the table itself.
+        settings: The client's settings.
+        storage: The table's storage.
+        storage_options: Options with which the service opens the table itself.
         host: Address at which executors reach the driver.
 
     Attributes:
-        report: What the driver's own look-ups took.
+        report: The driver's own look-ups.
     """
 
     def __init__(
@@ -53,11 +53,11 @@ class EmbeddedService:
 
     @property
     def service(self) -> TimelineService | None:
-        """The service, started now if it never was; ``None``: it is off or won't start."""
+        """The service, started on first use; ``None`` if it is disabled or can't be started."""
         if not self._settings.get(config.EMBED):
             return None
         if self._service is None:
-            # Flask is imported only where a service is started.
+            # Imports Flask, so only when a service is started.
             from strandline.service.process.timeline_service import (  # noqa: PLC0415
                 TimelineService,
             )
@@ -71,29 +71,29 @@ class EmbeddedService:
                 )
             except (StrandlineError, OSError) as error:
                 logger.warning(
-                    "the timeline service can't be started, so tasks list for themselves: %s", error
+                    "the timeline service can't be started, so tasks list storage: %s", error
                 )
         return self._service
 
     def replace_ended(self) -> None:
-        """Let go of a service that has ended; the next question starts another.
+        """Drop a service that has ended, so that the next use starts another.
 
-        Not in the middle of a write: its tasks know one address, and do without.
+        Must not be called during a write: its tasks know one address, and list if it is gone.
         """
         if self._service is not None and not self._service.is_running:
-            logger.info("the timeline service ended; another will be started")
-            self._let_go()
+            logger.info("the timeline service ended; starting another at its next use")
+            self.close()
 
     def location(self, timeline: Timeline) -> ViewLocation:
-        """Return where tasks find the view at a timeline that this client has read."""
+        """Return where tasks find the view pinned to a timeline that this client has read."""
         pinned = timeline.client_timeline()
         last = "" if pinned.last is None else pinned.last.requested_time
         return self._location(last, pinned.hash)
 
     def synced_view(self) -> FileSystemView:
-        """Return the driver's view, moved to the newest instant; the service follows with it.
+        """Return the driver's view, synced to the newest instant together with the service's.
 
-        The view is kept: one that lists for itself is not built anew for each write.
+        The view is kept between writes, so that a view that lists storage isn't rebuilt.
         """
         if self._view is None:
             self._view = self._location("", NEWEST).open(self.report)
@@ -101,8 +101,13 @@ class EmbeddedService:
         return self._view
 
     def close(self) -> None:
-        """Let go of the view and the service; the service ends with its last user."""
-        self._let_go()
+        """Close the view and release the service, which stops with its last user."""
+        view, self._view = self._view, None
+        if view is not None:
+            view.close()
+        service, self._service = self._service, None
+        if service is not None:
+            service.release()
 
     def _location(self, last_instant: str, timeline_hash: str) -> ViewLocation:
         service = self.service
@@ -118,11 +123,3 @@ class EmbeddedService:
             storage=self._storage,
             ca_file=None if service is None else service.ca_file,
         )
-
-    def _let_go(self) -> None:
-        view, self._view = self._view, None
-        if view is not None:
-            view.close()
-        service, self._service = self._service, None
-        if service is not None:
-            service.release()

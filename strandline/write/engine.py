@@ -1,12 +1,13 @@
-"""``EngineContext``: where a write's tasks run; ``LocalEngine`` runs them in this process.
+"""``EngineContext`` runs a write's tasks; ``LocalEngine`` runs them in this process.
 
-A write is a few *transforms* of rows: a task is a callable that takes an iterator of Arrow record
-batches and gives one back, and may run several times (retries) or in another process. Tasks
-therefore are frozen dataclasses at module level, which pickle, and hold no engine, session or
-client. What the driver needs to know comes back as rows, too.
+A write is a few *transforms* of rows. A task is a callable from an iterator of Arrow record batches
+to another, and may run several times (retries) or in another process. Tasks are therefore
+module-level frozen dataclasses, which pickle, and hold no engine, session or client. What the
+driver needs to know comes back as rows, too.
 
-Implemented by ``LocalEngine`` (Arrow tables; fault injection runs here) and
-``strandline.write.spark.SparkEngine``. Source of the seam: Hudi 1.2.0 ``HoodieEngineContext``.
+Implemented by ``LocalEngine`` (Arrow tables) and ``strandline.write.spark.SparkEngine``.
+
+Source: Hudi 1.2.0 ``HoodieEngineContext``.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ import pyarrow as pa
 from timeline.errors import ConfigError, InputError, StrandlineError
 
 D = TypeVar("D")
-"""What an engine holds rows in."""
+"""Type in which an engine holds rows."""
 
 Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True, slots=True)
 class TaskAttempt:
-    """Which run of which task this is; no two runs of one write have all three numbers equal."""
+    """Identifies one run of a task; unique within a write."""
 
     partition: int
     stage: int
@@ -40,7 +41,7 @@ class TaskAttempt:
 
     @property
     def write_token(self) -> str:
-        """The middle part of a base file's name: Hudi's ``<partition>-<stage>-<attempt>``."""
+        """Write token of base file names, ``<partition>-<stage>-<attempt>`` as in Hudi."""
         return f"{self.partition}-{self.stage}-{self.attempt}"
 
 
@@ -48,9 +49,9 @@ class EngineContext(ABC, Generic[D]):
     """Runs a write's tasks.
 
     Attributes:
-        in_process: Whether tasks run in the driver's process, on its own objects; if not, what they
-            count has to be brought back and added.
-        driver_host: The address at which executors reach a server of the driver.
+        in_process: Whether tasks run in the driver's process, on its own objects; otherwise their
+            counters must be brought back and added.
+        driver_host: Address at which executors reach a server of the driver.
     """
 
     in_process: bool
@@ -58,10 +59,10 @@ class EngineContext(ABC, Generic[D]):
 
     @abstractmethod
     def adopt(self, data: object) -> D:
-        """Take the caller's rows.
+        """Return the caller's rows in the engine's type.
 
         Raises:
-            InputError: They are of a type that this engine can't take.
+            InputError: The engine doesn't support the rows' type.
         """
 
     @abstractmethod
@@ -74,23 +75,24 @@ class EngineContext(ABC, Generic[D]):
 
         Args:
             data: The rows.
-            task: Runs once or more for each part of them.
-            schema: What it yields.
-            by: Rows equal in this column meet in one task; ``None`` leaves rows where they are.
+            task: Run at least once for each part of the rows.
+            schema: Schema of the batches that the task yields.
+            by: Column to partition by, so that rows equal in it are in one task; ``None`` keeps
+                the rows' partitions.
         """
 
     @abstractmethod
     def persist(self, data: D) -> AbstractContextManager[D]:
-        """Keep rows while the block runs, so that what uses them twice computes them once."""
+        """Keep rows while the block runs, so that they are computed once though used twice."""
 
     @abstractmethod
     def collect(self, data: D) -> pa.Table:
-        """Run what is outstanding and bring the rows to the driver."""
+        """Run pending transforms and return the rows to the driver."""
 
     @staticmethod
     @abstractmethod
     def attempt() -> TaskAttempt:
-        """Say, inside a task, which attempt it is. A static method, so that tasks can carry it."""
+        """Return the running attempt, inside a task. Static, so that tasks can carry it."""
 
 
 _RUNNING: ContextVar[TaskAttempt] = ContextVar("strandline_local_task")
@@ -99,15 +101,15 @@ _ATTEMPTS: Final = itertools.count()
 
 
 class LocalEngine(EngineContext[pa.Table]):
-    """Runs tasks one after the other in this process, on Arrow tables.
+    """Runs tasks sequentially in this process, on Arrow tables.
 
-    Takes ``pyarrow.Table``, ``pyarrow.RecordBatch`` and ``pandas.DataFrame``. Rows are dealt to
-    ``tasks`` tasks as a cluster would; a task that fails with a retryable error is run again as a
-    new attempt.
+    Takes ``pyarrow.Table``, ``pyarrow.RecordBatch`` and ``pandas.DataFrame``. Rows are divided
+    among ``tasks`` tasks as on a cluster; a task that fails with a retryable error is run again as
+    a new attempt.
 
     Attributes:
         tasks: Number of tasks of a transform.
-        task_retries: How often a failed task is run again, as ``spark.task.maxFailures`` less one.
+        task_retries: Maximum number of retries of a task, ``spark.task.maxFailures`` minus one.
     """
 
     in_process = True
@@ -115,12 +117,12 @@ class LocalEngine(EngineContext[pa.Table]):
 
     def __init__(self, tasks: int = 2, task_retries: int = 0) -> None:
         if tasks < 1:
-            raise ConfigError(f"tasks = {tasks}: a local engine needs at least 1")
+            raise ConfigError(f"tasks is {tasks}; allowed: 1 or more")
         self.tasks = tasks
         self.task_retries = task_retries
 
     def adopt(self, data: object) -> pa.Table:
-        """Take an Arrow table, a record batch or a pandas frame."""
+        """Return an Arrow table, a record batch or a pandas frame as an Arrow table."""
         if isinstance(data, pa.Table):
             return data
         if isinstance(data, pa.RecordBatch):
@@ -129,8 +131,8 @@ class LocalEngine(EngineContext[pa.Table]):
         if kind.__name__ == "DataFrame" and kind.__module__.split(".")[0] == "pandas":
             return pa.Table.from_pandas(data, preserve_index=False).replace_schema_metadata()
         raise InputError(
-            f"rows of type {kind.__module__}.{kind.__qualname__} aren't for the local engine",
-            hint="hand over a pyarrow.Table, a pyarrow.RecordBatch or a pandas.DataFrame",
+            f"rows are of type {kind.__module__}.{kind.__qualname__}; allowed on the local engine:"
+            " pyarrow.Table, pyarrow.RecordBatch, pandas.DataFrame"
         )
 
     def schema(self, data: pa.Table) -> pa.Schema:
@@ -140,7 +142,7 @@ class LocalEngine(EngineContext[pa.Table]):
     def transform(
         self, data: pa.Table, task: Task, schema: pa.Schema, *, by: str | None = None
     ) -> pa.Table:
-        """Run ``task`` at once, over ``tasks`` parts of the table."""
+        """Run ``task`` immediately, over ``tasks`` parts of the table."""
         parts = _split_evenly(data, self.tasks) if by is None else _split_by(data, by, self.tasks)
         stage = next(_STAGES)
         batches = [
@@ -151,7 +153,7 @@ class LocalEngine(EngineContext[pa.Table]):
         return pa.Table.from_batches(batches, schema=schema)
 
     def persist(self, data: pa.Table) -> AbstractContextManager[pa.Table]:
-        """Do nothing: a table is computed already."""
+        """Do nothing: the table is already computed."""
         return nullcontext(data)
 
     def collect(self, data: pa.Table) -> pa.Table:
@@ -160,7 +162,7 @@ class LocalEngine(EngineContext[pa.Table]):
 
     @staticmethod
     def attempt() -> TaskAttempt:
-        """Return the attempt that runs in this context."""
+        """Return the attempt running in this context."""
         return _RUNNING.get()
 
     def _run(self, task: Task, part: pa.Table, number: int, stage: int) -> list[Any]:
@@ -177,13 +179,13 @@ class LocalEngine(EngineContext[pa.Table]):
 
 
 def _split_evenly(data: pa.Table, parts: int) -> list[pa.Table]:
-    """Cut a table into ``parts`` runs of rows."""
+    """Split a table into ``parts`` slices of nearly equal length."""
     step = -(-data.num_rows // parts)
     return [data.slice(number * step, step) for number in range(parts)]
 
 
 def _split_by(data: pa.Table, column: str, parts: int) -> list[pa.Table]:
-    """Deal a table's rows to ``parts`` tables by the hash of a column's text."""
+    """Split a table's rows into ``parts`` tables by the hash of a column's text."""
     coded = data[column].combine_chunks().dictionary_encode()
     part_of = pa.array(
         [zlib.crc32(str(value).encode()) % parts for value in coded.dictionary.to_pylist()],

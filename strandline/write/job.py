@@ -1,10 +1,11 @@
-"""``WriteJob``: one write from the caller's rows to the synced service, step by step.
+"""``WriteJob``: the steps of one write, from the caller's rows to the synced service.
 
-    check table and rows → make the table if new → undo failed writes → request the instant, read
-    the timeline → tag → assign buckets → inflight → write → complete → drop markers → sync → clean
+    check table and rows → create the table if new → roll back failed writes → request the instant,
+    read the timeline → tag → assign buckets → inflight → write files → complete → delete markers →
+    sync → clean
 
 Nothing is written before the rows are checked. A failure before the instant completes leaves it
-pending, for the next write to roll back. After it the write *has* happened: what fails then is
+pending, and the next write rolls it back. After that the write has happened: later failures are
 logged, not raised.
 
 Source: Hudi 1.2.0 ``SparkRDDWriteClient``, ``BaseCommitActionExecutor``.
@@ -14,34 +15,34 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
 
-from executor_proxy.report import LookupReport
 from fsview.sync.plan_reader import pending_clustering
 from strandline.clean.policy import CleanSettings
 from strandline.clean.run import Cleaner, CleanMemory, CleanResult
 from strandline.records.commit_history import CommitHistory
-from strandline.records.schema import PARTITION_PATH
+from strandline.records.meta_fields import PARTITION_PATH
 from strandline.settings.setting import Settings
 from strandline.write import keyed, tag
-from strandline.write import settings as options
 from strandline.write.bucket import Assignment, Sizing, UpdateGroup, assign
 from strandline.write.columns import BUCKET, assigned_schema, keyed_schema, tagged_schema
 from strandline.write.embedded import EmbeddedService
 from strandline.write.engine import EngineContext
-from strandline.write.keyed import KeyProfile, KeyProfileTask, KeyTask
+from strandline.write.keyed import KeyProfileTask, KeyTask
 from strandline.write.markers import delete_markers, delete_unreported
-from strandline.write.result import WriteResult
+from strandline.write.options import base_file_settings
+from strandline.write.result import WriteAccount, WriteResult
 from strandline.write.rollback import Rollbacks
+from strandline.write.settings import COMBINE_INSERT
 from strandline.write.tag import TagProfile, TagProfileTask, TagTask
 from strandline.write.target import Target, open_target
 from strandline.write.task import STATUS_SCHEMA, AssignTask, WriteReport, WriteTask
-from strandline.write.transaction import Transaction
+from strandline.write.transaction import InstantTimes, Transaction
 from timeline.clock import Clock, TimeGenerator
 from timeline.errors import ConfigError, InputError, StrandlineError, UnsupportedTableError
 from timeline.storage.base import Storage
@@ -53,33 +54,17 @@ UPSERT: Final = "UPSERT"
 BULK_INSERT: Final = "BULK_INSERT"
 DELETE: Final = "DELETE"
 
-PARTS: Final = ("tag", "write", "commit", "sync", "clean", "rollback")
-
-
-class Times:
-    """The generator of instants' times for the zone that a table turns out to have."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._generators: dict[str, TimeGenerator] = {}
-
-    def of(self, zone: str) -> TimeGenerator:
-        """Return the generator for a zone; the same one each time."""
-        if zone not in self._generators:
-            self._generators[zone] = TimeGenerator(self._clock, zone)
-        return self._generators[zone]
-
 
 @dataclass(frozen=True)
 class WriteContext:
-    """What a client's writes have in common."""
+    """What all writes of a client share."""
 
     engine: EngineContext[Any]
     storage: Storage
     settings: Settings
     clean_settings: CleanSettings
     clock: Clock
-    times: Times
+    times: InstantTimes
     history: CommitHistory
     embedded: EmbeddedService
     clean_memory: CleanMemory = field(default_factory=CleanMemory)
@@ -87,7 +72,7 @@ class WriteContext:
 
 @dataclass(frozen=True, slots=True)
 class _Tagged:
-    """Tagged rows and what the driver decided about them."""
+    """Tagged rows and their assignment to buckets."""
 
     rows: Any
     assignment: Assignment
@@ -97,13 +82,13 @@ class WriteJob:
     """One write; run once.
 
     Args:
-        context: The client's.
-        operation: One of the four names above, which are Hudi's.
-        extra_metadata: What the commit is to carry beside the schema.
+        context: The client's context.
+        operation: ``INSERT``, ``UPSERT``, ``BULK_INSERT`` or ``DELETE``, Hudi's names.
+        extra_metadata: Text to store in the commit next to the schema.
 
     Raises:
-        ConfigError: ``extra_metadata`` holds ``schema``, which is the table's.
-        InputError: ``extra_metadata`` holds something that is no text.
+        ConfigError: ``extra_metadata`` has the key ``schema``, which is reserved.
+        InputError: ``extra_metadata`` has a key or value that isn't text.
     """
 
     def __init__(
@@ -121,14 +106,15 @@ class WriteJob:
         for name, value in self._extra_metadata.items():
             if not all(isinstance(text, str) for text in (name, value)):
                 raise InputError(f"extra_metadata holds {name!r}: {value!r}; allowed: text")
-        self._seconds = dict.fromkeys(PARTS, 0.0)
-        self._report = LookupReport()
-        self._executor_calls: list[Mapping[tuple[str, str], int]] = []
-        self._driver_calls = context.storage.calls.snapshot()
-        self._driver_fallbacks = len(context.embedded.report.fallbacks)
+        self._account = WriteAccount(
+            context.clock,
+            context.storage.calls,
+            context.embedded.report,
+            in_process=context.engine.in_process,
+        )
 
     def run(self, data: object) -> WriteResult:
-        """Do the write; see the module for the order of things."""
+        """Run the steps of the module's docstring."""
         context, engine = self._context, self._engine
         context.embedded.replace_ended()
         rows = engine.adopt(data)
@@ -141,37 +127,41 @@ class WriteJob:
         if create:
             target, columns = target.columns_of(incoming)
         task = KeyTask(columns, target.generator, ordering)
-        with self._timed("tag"):
+        with self._account.timed("tag"):
             made = engine.transform(rows, task, keyed_schema(columns))
         with engine.persist(made) as keyed_rows:
-            with self._timed("tag"):
+            with self._account.timed("tag"):
                 profile = engine.transform(keyed_rows, KeyProfileTask(), keyed.PROFILE_SCHEMA)
-                partitions = KeyProfile.read(engine.collect(profile)).rows
+                partitions = keyed.rows_by_partition(engine.collect(profile))
             return self._write(target.created(), columns, keyed_rows, partitions)
 
     def _write(
         self, target: Target, columns: pa.Schema, rows: Any, partitions: Mapping[str, int]
     ) -> WriteResult:
-        """Do the write of rows that can be written."""
+        """Write rows that passed the checks."""
         context = self._context
         times = context.times.of(target.config.timezone)
         sizing = target.sizing(context.settings, context.history)
-        with self._timed("rollback"):
+        with self._account.timed("rollback"):
             rolled_back = Rollbacks(target.meta, times, context.clock).repair(target.timeline)
-        with self._timed("commit"):
+        with self._account.timed("commit"):
             transaction = Transaction(target.meta, times, target.timeline)
         with self._tagged(target, columns, rows, partitions, sizing, transaction) as tagged:
-            with self._timed("commit"):
+            with self._account.timed("commit"):
                 transaction.start()
-            with self._timed("write"):
+            with self._account.timed("write"):
                 report = self._write_files(target, columns, tagged, transaction.time)
-        self._executor_calls.append(report.calls)
-        with self._timed("commit"):
+        self._account.add(report.calls)
+        with self._account.timed("commit"):
             self._complete(target, transaction, report)
-        cleaned = self._follow_up(target, times)
-        return self._result(transaction.time, report, cleaned, rolled_back)
-
-    # Steps before the files.
+        cleaned = self._sync_and_clean(target, times)
+        return self._account.result(
+            transaction.time,
+            self._operation,
+            report,
+            cleaned,
+            tuple(rolled_back),
+        )
 
     @contextmanager
     def _tagged(
@@ -183,36 +173,35 @@ class WriteJob:
         sizing: Sizing,
         transaction: Transaction,
     ) -> Iterator[_Tagged]:
-        """Tag the rows, keep them while the block runs, and assign their buckets."""
+        """Tag the rows, persist them while the block runs, and assign their buckets."""
         task = self._tag_task(target, columns, sizing, transaction)
         if task is None or not partitions:
             assignment = assign((), partitions, {}, sizing, _new_file_id)
             yield _Tagged(rows, assignment)
             return
         engine = self._engine
-        with self._timed("tag"):
+        with self._account.timed("tag"):
             tagged = engine.transform(rows, task, tagged_schema(columns), by=PARTITION_PATH)
         with engine.persist(tagged) as tagged:
-            with self._timed("tag"):
+            with self._account.timed("tag"):
                 counts = engine.transform(tagged, TagProfileTask(), tag.PROFILE_SCHEMA)
                 profile = TagProfile.read(engine.collect(counts))
-            self._report.merge(profile.report)
-            self._executor_calls.append(profile.calls)
+            self._account.add(profile.calls, profile.report)
             yield _Tagged(tagged, self._assign(target, profile, sizing, transaction))
 
     def _tag_task(
         self, target: Target, columns: pa.Schema, sizing: Sizing, transaction: Transaction
     ) -> TagTask | None:
-        """Return the task that tags the rows; ``None`` when all of them open new file groups."""
+        """Return the task that tags the rows; ``None`` if all rows open new file groups."""
         inserting = self._operation in (INSERT, BULK_INSERT)
-        combine = not inserting or self._context.settings.get(options.COMBINE_INSERT)
-        looks = not inserting or (self._operation == INSERT and sizing.small_file_bytes > 0)
-        if not combine and not looks:
+        combine = not inserting or self._context.settings.get(COMBINE_INSERT)
+        needs_files = not inserting or (self._operation == INSERT and sizing.small_file_bytes > 0)
+        if not combine and not needs_files:
             return None
         return TagTask(
             schema=columns,
             storage=self._context.storage,
-            location=self._context.embedded.location(transaction.timeline) if looks else None,
+            location=self._context.embedded.location(transaction.timeline) if needs_files else None,
             match=not inserting,
             combine=combine,
             ordering_fields=() if self._operation == DELETE else target.config.ordering_fields,
@@ -222,7 +211,7 @@ class WriteJob:
     def _assign(
         self, target: Target, profile: TagProfile, sizing: Sizing, transaction: Transaction
     ) -> Assignment:
-        """Decide the buckets; keep away from groups that a clustering is about to replace."""
+        """Assign buckets; groups of a pending clustering get no inserts, updates to them fail."""
         clustered = pending_clustering(target.meta, transaction.timeline)
         for group in profile.updates:
             _refuse_clustered(group, clustered)
@@ -231,8 +220,6 @@ class WriteJob:
             for partition, files in profile.stored.items()
         }
         return assign(profile.updates, profile.inserts, stored, sizing, _new_file_id)
-
-    # The files, and after.
 
     def _write_files(
         self, target: Target, columns: pa.Schema, tagged: _Tagged, instant: str
@@ -253,19 +240,20 @@ class WriteJob:
             delete=self._operation == DELETE,
             append=self._operation in (INSERT, BULK_INSERT),
             extension=target.config.base_file_extension,
-            settings=options.base_file_settings(self._context.settings),
+            settings=base_file_settings(self._context.settings),
             attempt=engine.attempt,
         )
         statuses = engine.transform(assigned, task, STATUS_SCHEMA, by=BUCKET)
         return WriteReport.read(engine.collect(statuses))
 
     def _complete(self, target: Target, transaction: Transaction, report: WriteReport) -> None:
-        """Complete the instant: the one step that readers see."""
+        """Complete the instant, which makes the write visible to readers."""
         markers = self._context.storage.for_cause("marker")
         reported = frozenset(stat.path for stat in report.stats if stat.path)
-        strays = delete_unreported(markers, transaction.time, reported) if report.stats else ()
-        if strays:
-            logger.info("deleted %d files of repeated task attempts", len(strays))
+        if report.stats:
+            deleted = delete_unreported(markers, transaction.time, reported)
+            if deleted:
+                logger.info("deleted %d files of repeated task attempts", len(deleted))
         metadata = transaction.complete(
             self._operation, report.stats, target.avro_schema or "", self._extra_metadata
         )
@@ -273,88 +261,37 @@ class WriteJob:
         with self._survived("deleting its markers"):
             delete_markers(markers, transaction.time)
 
-    def _follow_up(self, target: Target, times: TimeGenerator) -> CleanResult | None:
-        """Tell the service, then clean."""
+    def _sync_and_clean(self, target: Target, times: TimeGenerator) -> CleanResult | None:
+        """Sync the service with the commit, then clean if that is automatic."""
         context = self._context
         cleaned: CleanResult | None = None
         automatic = context.clean_settings.automatic
         if context.embedded.service is None and not automatic:
             return None
         with self._survived("syncing and cleaning"):
-            with self._timed("sync"):
+            with self._account.timed("sync"):
                 view = context.embedded.synced_view()
             if automatic:
-                with self._timed("clean"):
+                with self._account.timed("clean"):
                     settings, memory = context.clean_settings, context.clean_memory
                     cleaned = Cleaner(target.meta, view, times, settings, memory).run()
         return cleaned
 
     @contextmanager
     def _survived(self, what: str) -> Iterator[None]:
-        """Log an error that came after the commit, which stands."""
+        """Log an error instead of raising it, because the commit is complete."""
         try:
             yield
         except StrandlineError as error:
-            logger.warning("the commit is complete, but %s failed: %s", what, error)
-
-    def _result(
-        self,
-        instant: str,
-        report: WriteReport,
-        cleaned: CleanResult | None,
-        rolled_back: Iterable[str],
-    ) -> WriteResult:
-        own = self._context.embedded.report
-        fallbacks = (*self._report.fallbacks, *own.fallbacks[self._driver_fallbacks :])
-        if fallbacks:
-            logger.warning(
-                "%d views of this write listed storage instead of asking the timeline service: %s",
-                len(fallbacks),
-                fallbacks[0],
-            )
-        return WriteResult(
-            instant=instant,
-            operation=self._operation,
-            rows_inserted=report.counts.inserts,
-            rows_updated=report.counts.updates,
-            rows_deleted=report.counts.deletes,
-            files=len(report.stats),
-            bytes_written=sum(stat.file_size_in_bytes for stat in report.stats),
-            seconds=dict(self._seconds),
-            lookup_seconds=self._report.lookup_seconds,
-            fallbacks=fallbacks,
-            storage_calls=self._storage_calls(),
-            clean=cleaned,
-            rolled_back=tuple(rolled_back),
-        )
-
-    def _storage_calls(self) -> dict[tuple[str, str], int]:
-        """Return the calls of the driver during this write, and of the executors."""
-        now = self._context.storage.calls.snapshot()
-        total = {key: n - self._driver_calls.get(key, 0) for key, n in now.items()}
-        # Tasks that ran in this process were counted by the driver's own storage.
-        elsewhere = [] if self._engine.in_process else self._executor_calls
-        for calls in (*elsewhere, self._report.storage_calls()):
-            for key, number in calls.items():
-                total[key] = total.get(key, 0) + number
-        return {key: number for key, number in sorted(total.items()) if number}
-
-    @contextmanager
-    def _timed(self, part: str) -> Iterator[None]:
-        started = self._context.clock.monotonic()
-        try:
-            yield
-        finally:
-            self._seconds[part] += self._context.clock.monotonic() - started
+            logger.warning("the commit completed, but %s failed: %s", what, error)
 
 
 def _refuse_clustered(group: UpdateGroup, clustered: Mapping[tuple[str, str], Any]) -> None:
     instant = clustered.get((group.partition, group.file_id))
     if instant is not None:
         raise UnsupportedTableError(
-            f"file group {group.file_id} of partition {group.partition!r} is in the pending"
-            f" clustering {instant.requested_time}, and {group.rows} rows of this write belong"
-            " to it",
+            f"{group.rows} rows of this write update file group {group.file_id} of partition"
+            f" {group.partition!r}, which is in the pending clustering {instant.requested_time}",
             hint="let the clustering finish, or roll it back",
         )
 

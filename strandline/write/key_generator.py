@@ -1,16 +1,16 @@
-"""Record keys and partition paths, made of the caller's columns as Hudi's key generators make them.
+"""Makes record keys and partition paths from columns as Hudi's key generators do.
 
-* ``SIMPLE``: key = the one key column's value; path = the one partition column's value.
+* ``SIMPLE``: key = value of the one key column; path = value of the one partition column.
 * ``COMPLEX``: key = ``column:value`` of each key column, joined by commas, with ``__null__`` and
-  ``__empty__`` for what they say; path = the partition columns' values joined by slashes.
-* ``NON_PARTITION``: the path is empty; the key is plain for one column and as in ``COMPLEX`` for
-  several.
+  ``__empty__`` for null and empty values; path = values of the partition columns joined by slashes.
+* ``NON_PARTITION``: the path is empty; the key is the plain value of one column, or as in
+  ``COMPLEX`` for several.
 
-A null or empty partition value is ``__HIVE_DEFAULT_PARTITION__``. Hive style puts ``column=``
-before each value; URL encoding (of the value only) replaces what Hive can't have in a directory's
-name. Values become text as in Java: ``true``, decimal digits, ``yyyy-mm-dd``,
-``BigDecimal.toString``; a timestamp is the raw number of microseconds since the epoch. Floats are
-refused: their text differs between languages.
+A null or empty partition value becomes ``__HIVE_DEFAULT_PARTITION__``. Hive style puts ``column=``
+before each value; URL encoding escapes, in the value only, the characters that Hive doesn't allow
+in directory names. Values become text as in Java: ``true``, decimal digits, ``yyyy-mm-dd``,
+``BigDecimal.toString``; a timestamp is the number of microseconds since the epoch. Floats are
+refused because their text differs between languages.
 
 Source: Hudi 1.2.0 ``KeyGenUtils``, ``SimpleAvroKeyGenerator``, ``ComplexAvroKeyGenerator``,
 ``NonpartitionedAvroKeyGenerator``, ``PartitionPathEncodeUtils``.
@@ -19,7 +19,6 @@ Source: Hudi 1.2.0 ``KeyGenUtils``, ``SimpleAvroKeyGenerator``, ``ComplexAvroKey
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -27,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.records.schema import column_of
+from strandline.write.ordering import one_chunk
 from timeline.errors import ConfigError, InputError
 
 SIMPLE: Final = "SIMPLE"
@@ -40,14 +40,7 @@ EMPTY_KEY_PART: Final = "__empty__"
 
 _ESCAPED: Final = re.compile(r'[\x00-\x1f"#%\'*/:=?\\{\[\]^\x7f]')
 _KEYS_NAMED_FROM: Final = 9
-"""First table version in which a single COMPLEX key column always comes with its name."""
-
-
-def infer_type(record_key_fields: Sequence[str], partition_fields: Sequence[str]) -> str:
-    """Return the type that Hudi picks when no key generator is configured."""
-    if not partition_fields:
-        return NON_PARTITION
-    return SIMPLE if len(record_key_fields) == len(partition_fields) == 1 else COMPLEX
+"""First table version in which a single COMPLEX key column is always written with its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +48,14 @@ class KeyGenerator:
     """Makes keys and paths for whole batches.
 
     Attributes:
-        record_key_fields: Key columns; a dotted name reaches into structs.
-        partition_fields: Partition columns; empty when the table has no partitions.
-        type: One of ``SIMPLE``, ``COMPLEX``, ``NON_PARTITION``.
-        hive_style: Whether a segment of the path is ``column=value``.
-        url_encode: Whether values are encoded in paths.
+        record_key_fields: Key columns, at least one; a dotted name addresses a field of a struct.
+        partition_fields: Partition columns; empty for a table without partitions.
+        type: One of ``TYPES``.
+        hive_style: Whether segments of paths are ``column=value``.
+        url_encode: Whether values in paths are percent-encoded.
         table_version: Decides how a single key column under ``COMPLEX`` is written.
-        name_single_key: Below version 9: whether that key is ``column:value``, as most releases
-            have it, or the plain value, as 0.14.1 to 1.0.2 did. ``matching`` tells it from a stored
-            key.
+        name_single_key: Below version 9, whether that key is ``column:value``, as in most releases,
+            or the plain value, as in 0.14.1 to 1.0.2; ``matching`` finds out from a stored key.
     """
 
     record_key_fields: tuple[str, ...]
@@ -75,10 +67,6 @@ class KeyGenerator:
     name_single_key: bool = True
 
     def __post_init__(self) -> None:
-        if self.type not in TYPES:
-            raise ConfigError(f"key generator type {self.type!r} is not one of {', '.join(TYPES)}")
-        if not self.record_key_fields:
-            raise ConfigError("hoodie.datasource.write.recordkey.field is empty; name a column")
         counts = (len(self.record_key_fields), len(self.partition_fields))
         if self.type == SIMPLE and counts != (1, 1):
             raise ConfigError(
@@ -90,40 +78,44 @@ class KeyGenerator:
             )
 
     def matching(self, stored_key: str) -> KeyGenerator:
-        """Return this generator in the form that a key of the table shows."""
+        """Return this generator with the form of a key stored in the table."""
         named = stored_key.startswith(f"{self.record_key_fields[0]}:")
         return replace(self, name_single_key=named)
 
     def record_keys(self, batch: pa.RecordBatch | pa.Table) -> pa.StringArray:
-        """Return each row's record key.
+        """Return each row's record key; rows ``without_key`` must have been left out.
 
         Raises:
-            InputError: Rows have a null or empty key (the message says how many), a key column is
-                missing, or its type can't be a key.
+            InputError: A key column is missing, or its type can't be a key.
 
-        Cost: vectorised; about 10 to 60 ns a row and column.
+        Cost: vectorised; about 10 to 60 ns for each row and column.
         """
         parts = [
             _text(column_of(batch, name), name, "key column") for name in self.record_key_fields
         ]
         if self._is_plain():
-            _refuse_null_or_empty(parts[0], self.record_key_fields)
             return parts[0]
-        _refuse_all_null_or_empty(parts, self.record_key_fields)
         named: list[pa.Array | str] = []
         for i, (name, part) in enumerate(zip(self.record_key_fields, parts, strict=True)):
             named.append(f"{',' if i else ''}{name}:")
             named.append(_with_placeholders(part))
         return pc.binary_join_element_wise(*named, "")
 
+    def without_key(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        """Return for each row whether all its key columns are null or empty."""
+        found = _null_or_empty(column_of(batch, self.record_key_fields[0]))
+        for name in self.record_key_fields[1:]:
+            found = pc.and_(found, _null_or_empty(column_of(batch, name)))
+        return found
+
     def partition_paths(self, batch: pa.RecordBatch | pa.Table) -> pa.StringArray:
-        """Return each row's partition path, relative to the base path; ``""`` without partitions.
+        """Return each row's partition path under the base path; ``""`` without partitions.
 
         Raises:
             InputError: A partition column is missing, its type can't name a partition, or a value
                 would lead out of the table's directory or into its metadata.
 
-        Cost: one Python step for each distinct value, the rest vectorised.
+        Cost: one Python step for each distinct value; the rest is vectorised.
         """
         if not self.partition_fields:
             return pa.repeat(pa.scalar("", pa.string()), batch.num_rows)
@@ -133,14 +125,14 @@ class KeyGenerator:
         return pc.binary_join_element_wise(*segments, "/")
 
     def _is_plain(self) -> bool:
-        """Whether a key is the value alone, without its column's name."""
+        """Whether a key is a value without its column's name."""
         if len(self.record_key_fields) > 1:
             return False
         named = self.table_version >= _KEYS_NAMED_FROM or self.name_single_key
         return self.type != COMPLEX or not named
 
     def _segments(self, column: pa.Array | pa.ChunkedArray, name: str) -> pa.StringArray:
-        """Return the path's part for one column: few distinct values, so each is made once."""
+        """Return the path segments of one column, each distinct value's made once."""
         encoded = _text(column, name, "partition column").dictionary_encode(null_encoding="encode")
         made = [self._segment(value, name) for value in encoded.dictionary.to_pylist()]
         return pa.array(made, pa.string()).take(encoded.indices)
@@ -154,20 +146,15 @@ class KeyGenerator:
         parts = segment.split("/")
         if "\x00" in segment or any(part in ("", ".", "..", ".hoodie") for part in parts):
             raise InputError(
-                f"partition column {name!r} has the value {value!r}, which names no directory",
+                f"partition column {name!r} has the value {value!r}, which can't name a directory",
                 hint="hoodie.datasource.write.partitionpath.urlencode=true encodes slashes",
             )
         return segment
 
 
 def _text(column: pa.Array | pa.ChunkedArray, name: str, role: str) -> pa.StringArray:
-    """Return a column's values as the text that Java's ``toString`` gives; nulls stay."""
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-        if isinstance(
-            column, pa.ChunkedArray
-        ):  # pyarrow before 18 keeps several for no rows or 2 GB
-            column = pa.concat_arrays(column.chunks)
+    """Return a column's values as Java's ``toString`` gives them; nulls stay null."""
+    column = one_chunk(column)
     kind = column.type
     if pa.types.is_dictionary(kind):
         return _text(column.cast(kind.value_type), name, role)
@@ -176,16 +163,16 @@ def _text(column: pa.Array | pa.ChunkedArray, name: str, role: str) -> pa.String
     elif not _has_one_text(kind):
         raise InputError(
             f"{role} {name!r} has the type {kind}",
-            hint="strings, booleans, integers, dates, decimals and timestamps can be used",
+            hint="allowed: strings, booleans, signed integers, dates, decimals, timestamps in us",
         )
     text = column.cast(pa.string())
-    if pa.types.is_decimal128(kind):  # older pyarrow has "1.E-10" where Java has "1E-10"
+    if pa.types.is_decimal128(kind):  # older pyarrow writes "1.E-10" where Java writes "1E-10"
         text = pc.replace_substring(text, ".E", "E")
     return text
 
 
 def _has_one_text(kind: pa.DataType) -> bool:
-    """Whether values of this type have the same text in Java and here."""
+    """Whether Arrow and Java give values of this type the same text."""
     is_kind = pa.types
     return bool(
         is_kind.is_string(kind)
@@ -197,30 +184,16 @@ def _has_one_text(kind: pa.DataType) -> bool:
     )
 
 
-def _empty(part: pa.StringArray) -> pa.BooleanArray:
-    """Say of each value whether it is null or empty."""
-    return pc.fill_null(pc.equal(pc.binary_length(part), 0), True)
-
-
-def _refuse_null_or_empty(part: pa.StringArray, names: tuple[str, ...]) -> None:
-    bad = pc.sum(_empty(part)).as_py() or 0
-    if bad:
-        raise InputError(f"key column {names[0]!r} is null or empty in {bad} of {len(part)} rows")
-
-
-def _refuse_all_null_or_empty(parts: list[pa.StringArray], names: tuple[str, ...]) -> None:
-    bad = _empty(parts[0])
-    for part in parts[1:]:
-        bad = pc.and_(bad, _empty(part))
-    count = pc.sum(bad).as_py() or 0
-    if count:
-        raise InputError(
-            f"key columns {list(names)} are all null or empty in {count} of {len(bad)} rows"
-        )
+def _null_or_empty(column: pa.Array) -> pa.BooleanArray:
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        return pc.fill_null(pc.equal(pc.binary_length(column), 0), True)
+    return pc.is_null(column)
 
 
 def _with_placeholders(part: pa.StringArray) -> pa.StringArray:
-    if not (part.null_count or pc.any(_empty(part)).as_py()):
+    if not pc.any(_null_or_empty(part)).as_py():
         return part
     filled = pc.if_else(pc.equal(pc.binary_length(part), 0), EMPTY_KEY_PART, part)
     return pc.fill_null(filled, NULL_KEY_PART)

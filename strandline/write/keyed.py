@@ -1,20 +1,22 @@
-"""The first task of a write: bring rows into the table's form and give them key and partition path.
+"""The first task of a write: cast rows to the table's schema, add record key and partition path.
 
-It also finds the rows that can't be written. They are counted, not raised for, so that the driver
-can name the column and the number of all rows before anything is written.
+The task also finds rows that can't be written. It counts them instead of raising, so that the
+driver can report the column and the total before anything is written.
 
-Source: Hudi 1.2.0 ``HoodieCreateRecordUtils``; the check of all rows before a write is ours.
+Source: Hudi 1.2.0 ``HoodieCreateRecordUtils``; Hudi doesn't check all rows before a write.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.records.schema import IS_DELETED, PARTITION_PATH, RECORD_KEY, column_of, conform
+from strandline.records.meta_fields import IS_DELETED, PARTITION_PATH, RECORD_KEY
+from strandline.records.schema import column_of, conform
 from strandline.write.columns import PROBLEM, fill, keyed_schema
 from strandline.write.key_generator import KeyGenerator
 from timeline.errors import InputError
@@ -27,12 +29,12 @@ PROFILE_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class KeyTask:
-    """Turns the caller's rows into keyed ones.
+    """Turns the caller's rows into keyed rows.
 
     Attributes:
-        schema: The columns that rows are brought into.
+        schema: Columns to cast the rows to.
         generator: Makes keys and paths.
-        ordering_fields: Columns that must not be null; empty where nothing is compared.
+        ordering_fields: Ordering columns, which must not be null; empty if rows aren't ordered.
     """
 
     schema: pa.Schema
@@ -40,7 +42,7 @@ class KeyTask:
     ordering_fields: tuple[str, ...] = ()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield keyed rows; a bad one has its problem and nothing else."""
+        """Yield keyed rows; a bad row has only its problem."""
         form = keyed_schema(self.schema)
         for batch in batches:
             if not batch.num_rows:
@@ -61,21 +63,18 @@ class KeyTask:
         return fill(form, batch.num_rows, columns)
 
     def _problems(self, batch: pa.RecordBatch) -> pa.Array:
-        """Say of each row what is wrong with it; null for nothing."""
+        """Return the problem of each row; null for a good row."""
         fields = self.generator.record_key_fields
         if len(fields) == 1:
             text = f"key column {fields[0]!r} is null or empty"
         else:
             text = f"key columns {list(fields)} are all null or empty"
-        bad = _null_or_empty(column_of(batch, fields[0]))
-        for name in fields[1:]:
-            bad = pc.and_(bad, _null_or_empty(column_of(batch, name)))
-        nothing = pa.scalar(None, pa.string())
-        problems = pc.if_else(bad, text, nothing)
+        none = pa.scalar(None, pa.string())
+        problems = pc.if_else(self.generator.without_key(batch), text, none)
         for name in self.ordering_fields:
             missing = pc.and_(pc.is_null(column_of(batch, name)), pc.invert(_deletes(batch)))
             text = f"ordering column {name!r} is null"
-            problems = pc.coalesce(problems, pc.if_else(missing, text, nothing))
+            problems = pc.coalesce(problems, pc.if_else(missing, text, none))
         return problems
 
 
@@ -84,7 +83,7 @@ class KeyProfileTask:
     """Counts keyed rows by partition and problem."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield one row of ``PROFILE_SCHEMA`` for each partition or problem of the task."""
+        """Yield a row of ``PROFILE_SCHEMA`` for each partition or problem of the task."""
         by = [PARTITION_PATH, PROBLEM]
         found = [batch.select(by) for batch in batches if batch.num_rows]
         if not found:
@@ -95,61 +94,43 @@ class KeyProfileTask:
             yield fill(PROFILE_SCHEMA, batch.num_rows, {**named, ROWS: batch.column("count_all")})
 
 
-@dataclass(frozen=True, slots=True)
-class KeyProfile:
-    """What all rows of a write are like.
+def rows_by_partition(counts: pa.Table) -> dict[str, int]:
+    """Return partition path → number of rows, from all rows of ``KeyProfileTask``.
 
-    Attributes:
-        rows: Partition path → number of rows.
+    Raises:
+        InputError: There are rows that can't be written; the message names columns and counts.
     """
-
-    rows: Mapping[str, int] = field(default_factory=dict)
-
-    @classmethod
-    def read(cls, counts: pa.Table) -> KeyProfile:
-        """Add up what the tasks counted.
-
-        Raises:
-            InputError: There are rows that can't be written; the message names columns and counts.
-        """
-        rows: dict[str, int] = {}
-        problems: dict[str, int] = {}
-        for row in counts.to_pylist():
-            into, key = (
-                (rows, row[PARTITION_PATH]) if row[PROBLEM] is None else (problems, row[PROBLEM])
-            )
-            into[key] = into.get(key, 0) + row[ROWS]
-        if problems:
-            total = sum(rows.values()) + sum(problems.values())
-            told = "; ".join(f"{text} in {count}" for text, count in sorted(problems.items()))
-            raise InputError(f"{told} of {total} rows; nothing was written")
-        return cls(rows)
+    rows: Counter[str] = Counter()
+    problems: Counter[str] = Counter()
+    for row in counts.to_pylist():
+        if row[PROBLEM] is None:
+            rows[row[PARTITION_PATH]] += row[ROWS]
+        else:
+            problems[row[PROBLEM]] += row[ROWS]
+    if problems:
+        total = rows.total() + problems.total()
+        found = "; ".join(f"{text} in {count}" for text, count in sorted(problems.items()))
+        raise InputError(f"{found} of {total} rows; nothing was written")
+    return dict(rows)
 
 
 def check_columns(
     schema: pa.Schema, generator: KeyGenerator, ordering_fields: tuple[str, ...]
 ) -> None:
-    """Check in the driver that the columns a write depends on are there and can serve.
+    """Check in the driver that the columns that a write depends on exist and have usable types.
 
     Raises:
-        InputError: One is missing, or of a type that can't be a key; the message names it.
+        InputError: A column is missing, or its type can't be a key; the message names it.
     """
-    nothing = schema.empty_table()
-    generator.record_keys(nothing)
-    generator.partition_paths(nothing)
+    no_rows = schema.empty_table()
+    generator.record_keys(no_rows)
+    generator.partition_paths(no_rows)
     for name in ordering_fields:
-        column_of(nothing, name)
-
-
-def _null_or_empty(column: pa.Array) -> pa.Array:
-    kind = column.type
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return pc.fill_null(pc.equal(pc.binary_length(column), 0), True)
-    return pc.is_null(column)
+        column_of(no_rows, name)
 
 
 def _deletes(batch: pa.RecordBatch) -> pa.Array:
-    """Say of each row whether it deletes: such a row needs no ordering value."""
+    """Return for each row whether it is a delete, which needs no ordering value."""
     if IS_DELETED not in batch.schema.names:
         return pa.repeat(pa.scalar(False), batch.num_rows)
     return pc.fill_null(batch.column(IS_DELETED), False)

@@ -1,13 +1,13 @@
-"""Markers: which files a write may have made, told before it makes them.
+"""Markers, which record the data files that a write may have created before it creates them.
 
 A marker is an empty file, ``.hoodie/.temp/<instant>/<path of the data
-file>.marker.<CREATE|MERGE>``, made before its data file. Two readers depend on them: the commit
-deletes files that have a marker but were not reported (attempts of tasks that were repeated), and
-the rollback of a failed write deletes every marked file. So a file without a marker would stay for
-ever — and once its instant is archived, count as committed.
+file>.marker.<CREATE|MERGE>``, created before its data file. The commit deletes files that have a
+marker but weren't reported (by repeated task attempts), and the rollback of a failed write deletes
+all marked files. A file without a marker would never be deleted, and would count as committed once
+its instant is archived.
 
-Markers that Hudi's timeline server kept are lines of the files ``MARKERS0``, ``MARKERS1``, ... and
-``MARKERS.type``; they are read, not written.
+Hudi's timeline server keeps markers as lines of the files ``MARKERS0``, ``MARKERS1``, ... next to
+``MARKERS.type``; these are read here, but not written.
 
 Source: Hudi 1.2.0 ``DirectWriteMarkers``, ``MarkerUtils``, ``TimelineServerBasedWriteMarkers``.
 """
@@ -29,31 +29,31 @@ MERGE: Final = "MERGE"
 """The data file is a new version of a stored one."""
 
 _MARKER: Final = re.compile(r"(.+)\.marker\.(?:CREATE|MERGE|APPEND)")
-"""Of a path, whole: Hadoop's ``.NAME.crc`` beside a marker is none."""
+"""Must match the whole path: Hadoop's ``.NAME.crc`` next to a marker isn't one."""
 _SERVER_FILE: Final = re.compile(r"MARKERS(\d+|\.type)")
 
 
 def marker_folder(instant: str) -> str:
-    """Return the path of an instant's markers."""
+    """Return the folder of an instant's markers."""
     return f"{TEMP_FOLDER}/{instant}"
 
 
 def create_marker(storage: Storage, instant: str, path: str, kind: str) -> None:
-    """Say that the file at ``path`` (under the base path) is about to be made."""
+    """Create the marker of the data file at ``path`` (under the base path)."""
     try:
         storage.create(f"{marker_folder(instant)}/{path}.marker.{kind}")
     except AlreadyExistsError:
-        # The name holds the task attempt: only a call repeated after a lost answer gets here.
+        # The name contains the task attempt, so this is a call repeated after a lost answer.
         return
 
 
 def marked_files(storage: Storage, instant: str) -> tuple[str, ...] | None:
-    """Return the paths (under the base path) of the files that an instant may have made, in order.
+    """Return the sorted paths (under the base path) of data files that an instant may have created.
 
-    ``None`` says that there is no marker folder at all, so that nothing is known.
+    ``None`` means that there is no marker folder, so nothing is known.
 
-    Cost: a list call for every folder below the instant's, a read for every server's file; one stat
-    where nothing is found.
+    Cost: a list call for each folder below the instant's, a read for each ``MARKERS`` file; one
+    stat if nothing is found.
     """
     folder = marker_folder(instant)
     found = set(_marked(storage, folder, ""))
@@ -63,7 +63,7 @@ def marked_files(storage: Storage, instant: str) -> tuple[str, ...] | None:
 
 
 def delete_markers(storage: Storage, instant: str) -> None:
-    """Delete an instant's markers; nothing happens where there are none."""
+    """Delete an instant's markers, if any."""
     storage.delete_tree(marker_folder(instant))
 
 
@@ -75,29 +75,26 @@ def instants_with_markers(storage: Storage) -> tuple[str, ...]:
 
 
 def delete_unreported(storage: Storage, instant: str, reported: Collection[str]) -> tuple[str, ...]:
-    """Delete files that have a marker of this instant and aren't ``reported``; return their paths.
+    """Delete files with a marker of this instant that aren't ``reported``; return their paths.
 
-    They are of task attempts whose results Spark did not take.
+    They come from task attempts whose results Spark discarded.
     """
-    strays = [path for path in marked_files(storage, instant) or () if path not in reported]
-    for path in strays:
+    marked = marked_files(storage, instant) or ()
+    unreported = tuple(path for path in marked if path not in reported)
+    for path in unreported:
         storage.delete(path)
-    return tuple(strays)
+    return unreported
 
 
 def _marked(storage: Storage, folder: str, below: str) -> Iterator[str]:
-    """Yield the data files that the markers in one folder, and in those below it, stand for."""
+    """Yield the data files of the markers in a folder and those below it."""
     for info in storage.list(folder):
         path = f"{below}/{info.name}" if below else info.name
         if info.is_dir:
             yield from _marked(storage, f"{folder}/{info.name}", path)
         elif _SERVER_FILE.fullmatch(info.name):
-            lines = (
-                storage.read(f"{folder}/{info.name}", FileKind.MARKERS, info.size)
-                .decode()
-                .splitlines()
-            )
-            matches = (_MARKER.fullmatch(line.strip()) for line in lines)
+            text = storage.read(f"{folder}/{info.name}", FileKind.MARKERS, info.size).decode()
+            matches = (_MARKER.fullmatch(line.strip()) for line in text.splitlines())
             yield from (match[1] for match in matches if match)
         elif match := _MARKER.fullmatch(path):
             yield match[1]

@@ -1,33 +1,45 @@
-"""``WriteResult``: what a write did, what it took, and whom it had to ask."""
+"""``WriteResult``: what a write did and what it cost; ``WriteAccount`` collects it on the way."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Final
 
+from executor_proxy.report import LookupReport
 from strandline.clean.run import CleanResult
+from strandline.write.task import WriteReport
+from timeline.clock import Clock
+from timeline.storage.base import StorageCalls
+
+logger = logging.getLogger(__name__)
+
+_STEPS: Final = ("tag", "write", "commit", "sync", "clean", "rollback")
 
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """The account of one write.
+    """Result of one write.
 
     Attributes:
         instant: Requested time of the commit.
         operation: ``UPSERT``, ``INSERT``, ``BULK_INSERT`` or ``DELETE``.
-        rows_inserted: Rows whose key the table didn't have.
+        rows_inserted: Rows added.
         rows_updated: Stored rows replaced.
         rows_deleted: Stored rows removed.
-        files: Base files written.
-        bytes_written: Their size.
-        seconds: Time by part: ``tag`` (keys, look-ups), ``write``, ``commit``, ``sync``, ``clean``,
+        files: Number of base files written.
+        bytes_written: Total size of those files.
+        seconds: Time by step: ``tag`` (keys, look-ups), ``write``, ``commit``, ``sync``, ``clean``,
             ``rollback``.
-        lookup_seconds: Of each look-up that tasks made.
-        fallbacks: Why tasks, or the driver, did without the service; empty when they didn't.
-        storage_calls: Of driver and executors, by (kind, cause). The service's own are in its
-            status.
-        clean: What the clean after the commit did; ``None`` when there was nothing to clean.
-        rolled_back: Failed writes that were undone before this one.
+        lookup_seconds: Duration of each look-up by tasks.
+        fallbacks: Why views of tasks or the driver fell back from the service to listing storage.
+        storage_calls: Calls by driver and executors, by (kind, cause); the service's own calls are
+            in its status.
+        clean: Result of the clean after the commit; ``None`` if nothing was cleaned.
+        rolled_back: Requested times of failed writes that were rolled back first.
     """
 
     instant: str
@@ -43,3 +55,87 @@ class WriteResult:
     storage_calls: Mapping[tuple[str, str], int] = field(default_factory=dict)
     clean: CleanResult | None = None
     rolled_back: tuple[str, ...] = ()
+
+
+class WriteAccount:
+    """Time, look-ups and storage calls of one write as they add up; used by one thread.
+
+    Args:
+        clock: Measures the steps.
+        driver_calls: Counts the driver's storage calls; only those from now on are reported.
+        driver_report: The driver's own look-ups; likewise.
+        in_process: Whether tasks run in the driver's process, on its counted storage.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        driver_calls: StorageCalls,
+        driver_report: LookupReport,
+        *,
+        in_process: bool,
+    ) -> None:
+        self._clock = clock
+        self._driver_calls = driver_calls
+        self._driver_report = driver_report
+        self._calls_before = driver_calls.snapshot()
+        self._in_process = in_process
+        self._fallbacks_before = len(driver_report.fallbacks)
+        self._seconds = dict.fromkeys(_STEPS, 0.0)
+        self._report = LookupReport()
+        self._task_calls: Counter[tuple[str, str]] = Counter()
+
+    @contextmanager
+    def timed(self, step: str) -> Iterator[None]:
+        """Add the duration of the block to a step's."""
+        started = self._clock.monotonic()
+        try:
+            yield
+        finally:
+            self._seconds[step] += self._clock.monotonic() - started
+
+    def add(self, calls: Mapping[tuple[str, str], int], report: LookupReport | None = None) -> None:
+        """Add the storage calls and look-ups of tasks."""
+        if not self._in_process:  # else the driver's storage counted them
+            self._task_calls.update(calls)
+        if report is not None:
+            self._report.merge(report)
+
+    def result(
+        self,
+        instant: str,
+        operation: str,
+        report: WriteReport,
+        clean: CleanResult | None,
+        rolled_back: tuple[str, ...],
+    ) -> WriteResult:
+        """Return the write's result; log a warning if views fell back to listing storage."""
+        fallbacks = (
+            *self._report.fallbacks,
+            *self._driver_report.fallbacks[self._fallbacks_before :],
+        )
+        if fallbacks:
+            logger.warning(
+                "%d views of this write listed storage instead of asking the timeline service: %s",
+                len(fallbacks),
+                fallbacks[0],
+            )
+        calls = Counter(self._driver_calls.snapshot())
+        calls.subtract(self._calls_before)
+        calls.update(self._report.storage_calls())
+        calls.update(self._task_calls)
+        return WriteResult(
+            instant=instant,
+            operation=operation,
+            rows_inserted=report.counts.inserts,
+            rows_updated=report.counts.updates,
+            rows_deleted=report.counts.deletes,
+            files=len(report.stats),
+            bytes_written=sum(stat.file_size_in_bytes for stat in report.stats),
+            seconds=dict(self._seconds),
+            lookup_seconds=self._report.lookup_seconds,
+            fallbacks=fallbacks,
+            storage_calls={key: number for key, number in sorted(calls.items()) if number},
+            clean=clean,
+            rolled_back=rolled_back,
+        )

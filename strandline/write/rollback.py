@@ -1,14 +1,14 @@
-"""Rollback: undo a write that never completed, or the newest one that did.
+"""Rolls back writes that never completed, or the newest completed commit.
 
-A rollback is an instant of its own: its plan (requested) names every file to delete, then it is
-inflight, the files go, the undone instant's own files go (completed first, then inflight, then
-requested), the rollback completes, the markers go. A crash at any step leaves either the undone
-instant pending or the rollback pending with its plan, and doing the rest again is harmless: what is
-gone already counts as deleted.
+A rollback is an instant of its own. Its plan (requested) names every file to delete. Then it goes
+inflight, the files are deleted, the target instant's own files are deleted (completed first, then
+inflight, then requested), the rollback completes, and the markers are deleted. A crash at any step
+leaves the target pending, or the rollback pending with its plan; repeating the remaining steps is
+safe, because a missing file counts as deleted.
 
-Which files a pending write made is known from its markers. An inflight instant without a marker
-folder made files that nobody announced (an older writer, or one whose scratch folder was wiped), so
-every partition is listed for files of that instant.
+Markers tell which files a pending write created. An inflight instant without a marker folder comes
+from an older writer, or its temporary folder was wiped; then all partitions are listed for files of
+the instant.
 
 Source: Hudi 1.2.0 ``BaseRollbackActionExecutor``, ``MarkerBasedRollbackStrategy``,
 ``ListingBasedRollbackStrategy``.
@@ -41,7 +41,6 @@ from timeline.instant import (
     WRITE_ACTIONS,
     Instant,
     State,
-    completed_action,
 )
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import (
@@ -63,9 +62,9 @@ class Rollbacks:
     """Rolls back instants of one table.
 
     Args:
-        meta: The table's.
-        times: Where the rollbacks' times come from.
-        clock: What tells how long one took.
+        meta: The table's meta client.
+        times: Generator of the rollbacks' times.
+        clock: Measures a rollback's duration.
     """
 
     def __init__(self, meta: TableMetaClient, times: TimeGenerator, clock: Clock) -> None:
@@ -76,16 +75,16 @@ class Rollbacks:
         self._root = TableId.of(meta.storage.base_path).path.rstrip("/")
 
     def repair(self, timeline: Timeline) -> dict[str, str]:
-        """Undo what failed writes left behind.
+        """Finish pending rollbacks, roll back failed writes and delete leftover markers.
 
         Args:
             timeline: The active timeline, just read.
 
         Returns:
-            Requested time of each write that was rolled back → of its rollback; oldest first.
+            Requested time of each write rolled back → requested time of its rollback, ascending.
 
         Raises:
-            CorruptMetadataError: A plan can't be read; nothing has been changed then.
+            CorruptMetadataError: A plan can't be read; nothing was changed.
         """
         unfinished = [i for i in timeline.pending() if i.action == ROLLBACK]
         plans = [(rollback, self._plan_of(rollback)) for rollback in unfinished]
@@ -103,17 +102,17 @@ class Rollbacks:
         return dict(sorted(undone.items()))
 
     def roll_back_completed(self, requested_time: str, timeline: Timeline) -> str:
-        """Undo the newest completed commit.
+        """Roll back the newest completed commit.
 
         Args:
-            requested_time: Of the commit.
+            requested_time: Requested time of the commit.
             timeline: The active timeline, just read, without pending writes.
 
         Returns:
-            The rollback's own time.
+            Requested time of the rollback.
 
         Raises:
-            InstantNotFoundError: There is no such commit.
+            InstantNotFoundError: There is no such instant.
             IllegalTransitionError: It can't be rolled back; the message says why.
         """
         target = timeline.find(requested_time)
@@ -123,23 +122,18 @@ class Rollbacks:
                 f" {self._storage.base_path}"
             )
         _refuse_unless_newest(target, timeline)
-        metadata = self._meta.read(target)
-        assert isinstance(metadata, CommitMetadata)
-        paths = [
-            stat.path
-            for stats in metadata.partition_to_write_stats.values()
-            for stat in stats
-            if stat.path
-        ]
-        return self._roll_back(target, self._plan_for(target, paths), after=timeline)
-
-    # Planning.
+        plan = self._plan_for(target, self._reported(target))
+        return self._roll_back(target, plan, after=timeline)
 
     def _is_failed_write(self, instant: Instant) -> bool:
-        """Whether a pending instant is a write that nobody will go on with."""
+        """Whether a pending instant is a write that no writer will continue."""
         if instant.action == COMMIT:
             return True
-        return instant.action == REPLACE_COMMIT and not is_clustering(self._meta, instant)
+        if instant.action != REPLACE_COMMIT:
+            return False
+        plan = self._meta.read_plan(instant)
+        assert isinstance(plan, RequestedReplaceMetadata)
+        return plan.operation_type != "CLUSTER" and plan.clustering_plan is None
 
     def _plan_of(self, rollback: Instant) -> RollbackPlan:
         plan = self._meta.read_plan(rollback)
@@ -165,15 +159,13 @@ class Rollbacks:
         return RollbackPlan(InstantInfo(instant.requested_time, instant.action), requests)
 
     def _list_files(self, instant: str) -> list[str]:
-        """Find an instant's base files in all partitions; for one that left no marker folder."""
+        """Return the paths of an instant's base files, found by listing all partitions."""
         extensions = base_extensions(self._meta.config)
         found = []
         for partition, listing in discover_partitions(self._storage):
             files = data_files(partition, listing, extensions)
             found += [f.path for f in files if isinstance(f, BaseFile) and f.instant == instant]
         return found
-
-    # Doing.
 
     def _roll_back(self, target: Instant, plan: RollbackPlan, *, after: Timeline) -> str:
         time = self._times.next(newest_time(self._meta, after))
@@ -182,24 +174,24 @@ class Rollbacks:
         return rollback.requested_time
 
     def _finish(self, rollback: Instant, plan: RollbackPlan, timeline: Timeline) -> str | None:
-        """Do the rest of an unfinished rollback; return the time of what it undoes."""
-        if plan.instant_to_rollback is None:
-            # An empty plan, of a writer that died while it made it: nothing was undone yet.
+        """Finish a pending rollback; return the requested time of its target."""
+        info = plan.instant_to_rollback
+        if info is None:
+            # The writer died before it wrote the plan, so nothing was rolled back yet.
             self._delete_instant(rollback)
             return None
-        undone = plan.instant_to_rollback
-        # It may be gone already, or still be completed: then the crash came before the first step.
-        gone = Instant(undone.commit_time, undone.action, State.INFLIGHT)
-        target = timeline.find(undone.commit_time, undone.action) or gone
+        # The target may be deleted already, or still be completed after an early crash.
+        deleted = Instant(info.commit_time, info.action, State.INFLIGHT)
+        target = timeline.find(info.commit_time, info.action) or deleted
         self._execute(rollback, plan, target)
-        return undone.commit_time
+        return info.commit_time
 
     def _execute(self, rollback: Instant, plan: RollbackPlan, target: Instant) -> None:
         started_ms = self._clock.now_ms()
         if rollback.state is State.REQUESTED:
             rollback = self._meta.transition_to_inflight(rollback)
         if target.is_completed:
-            # First: from here on no reader takes the files for committed.
+            # Must come first, so that no reader takes deleted files for committed.
             self._meta.delete_instant_file(target)
         for request in plan.rollback_requests:
             for path in request.files_to_be_deleted:
@@ -216,16 +208,16 @@ class Rollbacks:
         )
 
     def _delete_instant(self, instant: Instant) -> None:
-        """Delete an instant's pending files; inflight first, so that no state is ever skipped."""
+        """Delete an instant's pending files, inflight first, so that no state is ever missing."""
         for state in (State.INFLIGHT, State.REQUESTED):
             self._meta.delete_instant_file(replace(instant, state=state, completion_time=None))
 
     def _relative(self, path: str) -> str:
-        """Return a plan's path under the base path."""
+        """Return a path of a plan relative to the base path."""
         full = TableId.of(path).path
         if not full.startswith(self._root + "/"):
             raise CorruptMetadataError(
-                f"a rollback plan of {self._storage.base_path} names {path}, outside of the table"
+                f"a rollback plan of {self._storage.base_path} names {path}, outside the table"
             )
         return full[len(self._root) + 1 :]
 
@@ -246,13 +238,11 @@ class Rollbacks:
             instants_rollback=(plan.instant_to_rollback,),
         )
 
-    # Leftovers.
-
     def _sweep(self, timeline: Timeline, undone: Collection[str]) -> None:
-        """Delete marker folders whose instants are over.
+        """Delete marker folders of instants that aren't pending.
 
-        A crash between completion and the end of a write leaves one; so does a task that outlived
-        its write, together with a file that nobody reported.
+        They remain after a crash between a commit's completion and the deletion of its markers, or
+        when a task outlives its write; that one also leaves a file that wasn't reported.
         """
         first = timeline.instants[0].requested_time if len(timeline) else ""
         for time in instants_with_markers(self._storage):
@@ -264,7 +254,7 @@ class Rollbacks:
             delete_markers(self._storage, time)
 
     def _reported(self, instant: Instant | None) -> frozenset[str]:
-        """Return the paths that a completed write reported; none for an instant that isn't one."""
+        """Return the paths of a completed write's files; empty for other instants."""
         if instant is None or not instant.is_completed or instant.action not in WRITE_ACTIONS:
             return frozenset()
         metadata = self._meta.read(instant)
@@ -273,27 +263,20 @@ class Rollbacks:
         return frozenset(stat.path for stat in stats if stat.path)
 
 
-def is_clustering(meta: TableMetaClient, instant: Instant) -> bool:
-    """Whether a pending replacecommit is a clustering, as its plan says. Cost: one read."""
-    plan = meta.read_plan(instant)
-    assert isinstance(plan, RequestedReplaceMetadata)
-    return plan.operation_type == "CLUSTER" or plan.clustering_plan is not None
-
-
 def _refuse_unless_newest(target: Instant, timeline: Timeline) -> None:
-    """Refuse to roll back what others may have built on."""
+    """Refuse to roll back an instant that isn't the newest commit, or is protected."""
     name = f"{target.action} {target.requested_time}"
-    if completed_action(target.action) != COMMIT or target.action != COMMIT:
+    if target.action != COMMIT:
         raise IllegalTransitionError(f"{name} can't be rolled back; only a commit can")
     if not target.is_completed:
         raise IllegalTransitionError(
             f"{name} is {target.state.value}; the next write rolls it back"
         )
     if any(i.action == SAVEPOINT and i.requested_time == target.requested_time for i in timeline):
-        raise IllegalTransitionError(f"{name} is saved by a savepoint; delete the savepoint first")
+        raise IllegalTransitionError(f"{name} has a savepoint; delete the savepoint first")
     later = [i for i in timeline.write_timeline() if i.requested_time > target.requested_time]
     if later:
         raise IllegalTransitionError(
             f"{name} isn't the newest write: {later[-1].action} {later[-1].requested_time} is",
-            hint="roll back the newest first",
+            hint="roll back newer writes first",
         )

@@ -1,8 +1,8 @@
-"""``SparkEngine``: a write's tasks on PySpark, 3.5 and 4.x. The only module that imports pyspark.
+"""``SparkEngine`` runs a write's tasks on PySpark 3.5 and 4.x; the only module importing pyspark.
 
-A transform is one ``mapInArrow``, after a ``repartition`` by a column when rows have to meet. Spark
-Connect is refused by name: its session has no SparkContext in this process, so executors could
-neither be given the service's address by a closure nor be told apart from the user's own server.
+A transform is one ``mapInArrow``, after a ``repartition`` if rows are partitioned by a column.
+Spark Connect isn't supported: its session has no SparkContext in this process, so executors can't
+get the service's address in a closure.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CONNECT: Final = "pyspark.sql.connect"
 _ZONED: Final = (
     {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
 )
-"""PySpark 4.x wants to be told the zone that 3.5 always takes."""
+"""PySpark 4.x takes the time zone as an argument; 3.5 always uses UTC."""
 
 
 class SparkEngine(EngineContext[DataFrame]):
@@ -39,36 +39,35 @@ class SparkEngine(EngineContext[DataFrame]):
         refuse_connect(session)
         if not isinstance(session, SparkSession):
             raise ConfigError(
-                f"a {_name(session)} can't run a write; allowed: a pyspark.sql.SparkSession or an"
+                f"the session is a {_name(session)}; allowed: a pyspark.sql.SparkSession or an"
                 " EngineContext"
             )
         self._session = session
         self.driver_host = _driver_host(session)
 
     def adopt(self, data: object) -> DataFrame:
-        """Take a DataFrame of a classic session."""
+        """Return the DataFrame; it must be one of a classic session."""
         refuse_connect(data)
         if not isinstance(data, DataFrame):
             raise InputError(
-                f"rows of type {_name(data)} can't be written by Spark",
-                hint="hand over a pyspark.sql.DataFrame",
+                f"rows are of type {_name(data)}; allowed on Spark: pyspark.sql.DataFrame"
             )
         return data
 
     def schema(self, data: DataFrame) -> pa.Schema:
-        """Return the schema as Arrow has it; timestamps are in UTC."""
+        """Return the Arrow schema; timestamps are in UTC."""
         return to_arrow_schema(data.schema, **_ZONED)
 
     def transform(
         self, data: DataFrame, task: Task, schema: pa.Schema, *, by: str | None = None
     ) -> DataFrame:
-        """Plan ``task`` on top of ``data``; nothing runs yet."""
+        """Add ``task`` to the plan of ``data``; nothing runs yet."""
         placed = data if by is None else data.repartition(by)
         return placed.mapInArrow(task, from_arrow_schema(schema, prefer_timestamp_ntz=True))
 
     @contextmanager
     def persist(self, data: DataFrame) -> Iterator[DataFrame]:
-        """Cache rows in memory, or on executors' disks, while the block runs."""
+        """Cache rows in executors' memory, or on their disks, while the block runs."""
         data.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             yield data
@@ -76,7 +75,7 @@ class SparkEngine(EngineContext[DataFrame]):
             data.unpersist()
 
     def collect(self, data: DataFrame) -> pa.Table:
-        """Run the job; meant for the few rows that tasks report, not for the user's."""
+        """Run the job and return its rows; meant for tasks' reports, not for the user's rows."""
         try:
             rows = data.collect()
         except PySparkException as failure:
@@ -87,7 +86,7 @@ class SparkEngine(EngineContext[DataFrame]):
 
     @staticmethod
     def attempt() -> TaskAttempt:
-        """Return what Spark says of the running task; attempt ids are unique in an application."""
+        """Return the running task's attempt; Spark's attempt ids are unique in an application."""
         context = TaskContext.get()
         if context is None:
             raise RuntimeError("SparkEngine.attempt() was called outside a Spark task")
@@ -102,7 +101,7 @@ def refuse_connect(value: object) -> None:
     """Refuse sessions and DataFrames of Spark Connect.
 
     Raises:
-        ConfigError: ``value`` is one; the message names its class.
+        ConfigError: ``value`` belongs to Spark Connect; the message names its class.
     """
     kinds = [f"{kind.__module__}.{kind.__qualname__}" for kind in type(value).__mro__]
     if any(kind.startswith(_CONNECT + ".") for kind in kinds):
@@ -113,10 +112,10 @@ def refuse_connect(value: object) -> None:
 
 
 def own_error(failure: Exception) -> StrandlineError | None:
-    """Return the Strandline error that made a task fail, found in Spark's account of it.
+    """Return the Strandline error that made a task fail; ``None`` if it was another error.
 
-    An exception of a Python worker reaches the driver as text: its traceback, whose last line is
-    ``timeline.errors.<class>: <message>``. ``None`` when no error of ours is in it.
+    An exception of a Python worker reaches the driver as the text of its traceback, whose last line
+    is ``timeline.errors.<class>: <message>``.
     """
     found = re.findall(r"^timeline\.errors\.(\w+): (.*)$", str(failure), re.MULTILINE)
     if not found:
@@ -128,7 +127,7 @@ def own_error(failure: Exception) -> StrandlineError | None:
 
 
 def _driver_host(session: SparkSession) -> str:
-    """Return where executors reach the driver: this machine, unless Spark runs elsewhere."""
+    """Return the address at which executors reach the driver."""
     context = session.sparkContext
     if str(context.master).startswith("local"):
         return "127.0.0.1"

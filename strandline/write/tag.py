@@ -1,9 +1,9 @@
-"""The second task of a write: find the stored file that holds each row's key.
+"""The second task of a write: tag each row with the stored file that holds its key.
 
-All rows of a partition meet in one task. It asks the view once for the partition's newest base
-files, reads the key column of those whose range of keys (footer) meets the rows', and says of each
-row which file holds its key, if any. A key that several files hold is a row for each of them. Where
-the write wants it, rows with one key are combined first.
+All rows of a partition are in one task. It asks the view once for the partition's newest base
+files, reads the key column of those whose key range (in the footer) overlaps the rows', and tags
+each row with the file that holds its key, if any. A key in several files yields a row for each.
+Rows with one key are combined first if the write requires it.
 
 Source: Hudi 1.2.0 ``HoodieSimpleIndex``, ``HoodieIndexUtils.getLatestBaseFilesForPartition``.
 """
@@ -11,7 +11,8 @@ Source: Hudi 1.2.0 ``HoodieSimpleIndex``, ``HoodieIndexUtils.getLatestBaseFilesF
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +25,7 @@ from executor_proxy.locate import ViewLocation
 from executor_proxy.report import LookupReport
 from fsview.model.file_group import BaseFile
 from strandline.records.base_file import key_range, read_record_keys
-from strandline.records.schema import IS_DELETED, PARTITION_PATH, RECORD_KEY
+from strandline.records.meta_fields import IS_DELETED, PARTITION_PATH, RECORD_KEY
 from strandline.write.bucket import StoredFile, UpdateGroup
 from strandline.write.columns import (
     BASE_FILE,
@@ -38,7 +39,7 @@ from strandline.write.columns import (
     read_calls,
     tagged_schema,
 )
-from strandline.write.merge import deduplicate
+from strandline.write.ordering import deduplicate
 from timeline.storage.base import Storage
 
 ROWS = "rows"
@@ -56,16 +57,16 @@ _GROUP = [PARTITION_PATH, FILE_ID, BASE_FILE]
 
 @dataclass(frozen=True, slots=True)
 class TagTask:
-    """Turns keyed rows into tagged ones.
+    """Turns keyed rows into tagged rows.
 
     Attributes:
         schema: The columns of the rows.
-        storage: The table's.
-        location: Where the view is that knows the partition's files; ``None`` when no file matters.
-        match: Whether keys are looked for; else every row is an insert.
-        combine: Whether of rows with one key only the newest goes on.
-        ordering_fields: What "newest" goes by.
-        only_stored: Whether rows whose key isn't stored are dropped, as deletes are.
+        storage: The table's storage.
+        location: Where to find the view; ``None`` if the partition's files aren't needed.
+        match: Whether keys are looked up; otherwise every row is an insert.
+        combine: Whether only the newest of rows with one key is kept.
+        ordering_fields: Ordering columns that decide which row is the newest.
+        only_stored: Whether rows whose key isn't stored are dropped, as for deletes.
     """
 
     schema: pa.Schema
@@ -77,7 +78,7 @@ class TagTask:
     only_stored: bool = False
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield tagged rows and, last, notes."""
+        """Yield tagged rows, then notes."""
         rows = gather(batches)
         if rows is None:
             return
@@ -127,10 +128,10 @@ class TagTask:
 
 @dataclass(frozen=True, slots=True)
 class TagProfileTask:
-    """Counts tagged rows by the file that holds them, and hands on the notes."""
+    """Counts tagged rows by the file that holds them, and passes on the notes."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield rows of ``PROFILE_SCHEMA``: one for each file, one for each note."""
+        """Yield a row of ``PROFILE_SCHEMA`` for each file and each note."""
         columns = [*_GROUP, NOTE]
         rows = gather(batch.select(columns) for batch in batches)
         if rows is None:
@@ -147,47 +148,43 @@ class TagProfileTask:
 
 @dataclass(frozen=True, slots=True)
 class TagProfile:
-    """What the driver needs to assign buckets.
+    """Result of tagging, from which the driver assigns buckets.
 
     Attributes:
         updates: Groups that hold keys of the write.
-        inserts: Partition → rows whose key isn't stored.
+        inserts: Partition → number of rows whose key isn't stored.
         stored: Partition → its newest base files.
-        report: The look-ups of all tasks.
-        calls: The tasks' own storage calls by (kind, cause).
+        report: Look-ups of all tasks.
+        calls: The tasks' storage calls by (kind, cause).
     """
 
     updates: tuple[UpdateGroup, ...]
-    inserts: dict[str, int]
-    stored: dict[str, tuple[StoredFile, ...]]
+    inserts: Mapping[str, int]
+    stored: Mapping[str, tuple[StoredFile, ...]]
     report: LookupReport
-    calls: dict[tuple[str, str], int]
+    calls: Mapping[tuple[str, str], int]
 
     @classmethod
     def read(cls, counts: pa.Table) -> TagProfile:
-        """Add up what the tasks counted."""
-        updates: dict[tuple[str, str, str], int] = {}
-        profile = cls((), {}, {}, LookupReport(), {})
+        """Return the sum of all rows of ``TagProfileTask``."""
+        updates: Counter[tuple[str, str, str]] = Counter()
+        inserts: Counter[str] = Counter()
+        calls: Counter[tuple[str, str]] = Counter()
+        stored: dict[str, tuple[StoredFile, ...]] = {}
+        report = LookupReport()
         for row in counts.to_pylist():
-            if row[NOTE] is not None:
-                profile._note(row[NOTE])
+            note = json.loads(row[NOTE] or "{}")
+            if "files" in note:
+                stored[note["partition"]] = tuple(StoredFile(*file) for file in note["files"])
+            elif note:
+                report.merge(note["report"])
+                calls.update(read_calls(note["calls"]))
             elif row[FILE_ID] is None:
-                into, key = profile.inserts, row[PARTITION_PATH]
-                into[key] = into.get(key, 0) + row[ROWS]
+                inserts[row[PARTITION_PATH]] += row[ROWS]
             else:
-                group = (row[PARTITION_PATH], row[FILE_ID], row[BASE_FILE])
-                updates[group] = updates.get(group, 0) + row[ROWS]
+                updates[row[PARTITION_PATH], row[FILE_ID], row[BASE_FILE]] += row[ROWS]
         groups = tuple(UpdateGroup(*group, rows) for group, rows in sorted(updates.items()))
-        return cls(groups, profile.inserts, profile.stored, profile.report, profile.calls)
-
-    def _note(self, text: str) -> None:
-        note = json.loads(text)
-        if "files" in note:
-            self.stored[note["partition"]] = tuple(StoredFile(*file) for file in note["files"])
-            return
-        self.report.merge(note["report"])
-        for key, number in read_calls(note["calls"]).items():
-            self.calls[key] = self.calls.get(key, 0) + number
+        return cls(groups, inserts, stored, report, calls)
 
 
 def _files_note(partition: str, files: tuple[BaseFile, ...]) -> dict[str, Any]:
@@ -195,7 +192,7 @@ def _files_note(partition: str, files: tuple[BaseFile, ...]) -> dict[str, Any]:
 
 
 def _with_file(rows: pa.Table, file: BaseFile | None, form: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield rows in the tagged form."""
+    """Yield rows in the tagged form; ``file`` is ``None`` for inserts."""
     for batch in rows.combine_chunks().to_batches():
         columns = {name: batch.column(name) for name in form.names if name in batch.schema.names}
         if file is not None:

@@ -1,10 +1,9 @@
-"""The last tasks of a write: give every row its bucket, then write each bucket's base file.
+"""The last tasks of a write: assign each row its bucket, then write each bucket's base file.
 
-All rows of a bucket meet in one task. The task leaves a marker, writes the partition's metadata
-file if the partition is new, merges the rows into the stored base file and writes the new one; what
-it did goes back to the driver as one status row a file. A task that runs twice leaves files of two
-attempts, told apart by the write token in their names; the commit keeps the one whose status it
-got.
+All rows of a bucket are in one task. For each bucket it creates a marker, writes the partition's
+metadata file if the partition is new, merges the rows into the stored base file, writes the new
+file and returns a status row to the driver. The files of a repeated task differ in the write token
+of their names; the commit keeps those whose status it received.
 
 Source: Hudi 1.2.0 ``BaseSparkCommitActionExecutor``, ``HoodieMergeHandle``, ``HoodieCreateHandle``.
 """
@@ -13,6 +12,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -28,7 +28,7 @@ from strandline.records.base_file import (
     FileWritten,
     iter_base_file,
 )
-from strandline.records.schema import PARTITION_PATH, RECORD_KEY
+from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.write.bucket import Assignment, Bucket
 from strandline.write.columns import (
     BUCKET,
@@ -55,18 +55,18 @@ STATUS_SCHEMA = pa.schema([(STATUS, pa.string())])
 
 @dataclass(frozen=True, slots=True)
 class AssignTask:
-    """Turns tagged (or keyed) rows into assigned ones.
+    """Turns tagged (or keyed) rows into assigned rows.
 
     Attributes:
         schema: The columns of the rows.
-        assignment: The driver's decision.
+        assignment: The driver's assignment.
     """
 
     schema: pa.Schema
     assignment: Assignment
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows with the number of their bucket; notes end here."""
+        """Yield the rows with the number of their bucket, without notes."""
         form = assigned_schema(self.schema)
         for batch in batches:
             rows = batch
@@ -105,21 +105,21 @@ class AssignTask:
 
 @dataclass(frozen=True, slots=True)
 class WriteTask:
-    """Writes the base files of the buckets that meet in a task.
+    """Writes the base files of a task's buckets.
 
     Attributes:
-        storage: The table's.
-        buckets: By number.
+        storage: The table's storage.
+        buckets: The write's buckets by number.
         schema: The table's own columns.
         avro_schema: The same as Avro JSON, for the files' footers.
         instant: Requested time of the write.
-        ordering_fields: Decide between a stored row and an incoming one, where ``event_time``.
-        event_time: Whether the ordering columns decide; else the incoming row wins.
+        ordering_fields: Ordering columns.
+        event_time: Whether the ordering columns decide; otherwise the incoming row wins.
         delete: Whether all rows are deletes.
-        append: Whether rows are added without a look at stored keys.
-        extension: Of base files, with its dot.
-        settings: How base files are written.
-        attempt: Says which attempt of the task runs.
+        append: Whether rows are added without comparing keys.
+        extension: Extension of base files, with the dot.
+        settings: Settings of base files.
+        attempt: Returns the running attempt of the task.
     """
 
     storage: Storage
@@ -136,7 +136,7 @@ class WriteTask:
     attempt: Callable[[], TaskAttempt]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield one status row for each file, and one for the task."""
+        """Yield a status row for each file, and one for the task's storage calls."""
         rows = gather(batches)
         if rows is None:
             return
@@ -154,7 +154,7 @@ class WriteTask:
         yield _status({"calls": calls.so_far()})
 
     def _make_partition(self, partition: str) -> None:
-        """Write the partition's metadata file; without it Hudi's readers see no rows there."""
+        """Write the partition's metadata file; without it Hudi's readers see no rows in it."""
         storage = self.storage.for_cause("table")
         if storage.stat(_below(partition, PARTITION_FILE)) is None:
             write_partition_metadata(storage, partition, self.instant)
@@ -162,7 +162,7 @@ class WriteTask:
     def _write(
         self, bucket: Bucket, rows: pa.Table, attempt: TaskAttempt, seqno: int
     ) -> tuple[WriteStat, MergeCounts, int]:
-        """Write one bucket's file."""
+        """Write one bucket's file; return its statistics, counts and the next sequence number."""
         name = base_file_name(bucket.file_id, attempt.write_token, self.instant, self.extension)
         path = _below(bucket.partition, name)
         create_marker(
@@ -193,7 +193,7 @@ class WriteTask:
         )
 
     def _merge(self, bucket: Bucket, path: str, merger: Merger) -> FileWritten:
-        """Stream the stored file, if there is one, through the merge into the new one."""
+        """Stream the stored file, if any, through the merge into the new file."""
         storage = self.storage.for_cause("write")
         with storage.create_stream(path) as stream:
             writer = BaseFileWriter(stream, self.avro_schema, self.settings)
@@ -206,11 +206,11 @@ class WriteTask:
 
 @dataclass(frozen=True, slots=True)
 class WriteReport:
-    """What the write tasks did, as the driver reads it.
+    """Sum of the write tasks' status rows.
 
     Attributes:
-        stats: One for each file.
-        counts: Rows by what became of them, over all files.
+        stats: Statistics of each file, in order of paths.
+        counts: Numbers of rows by outcome, over all files.
         calls: The tasks' storage calls by (kind, cause).
     """
 
@@ -220,18 +220,16 @@ class WriteReport:
 
     @classmethod
     def read(cls, statuses: pa.Table) -> WriteReport:
-        """Add up the status rows."""
+        """Return the sum of status rows."""
         stats: list[WriteStat] = []
-        totals: dict[str, int] = {}
-        calls: dict[tuple[str, str], int] = {}
+        totals: Counter[str] = Counter()
+        calls: Counter[tuple[str, str]] = Counter()
         for text in statuses.column(STATUS).to_pylist():
             status = json.loads(text)
             if "stat" in status:
                 stats.append(WriteStat(**status["stat"]))
-            for name, number in status.get("counts", {}).items():
-                totals[name] = totals.get(name, 0) + number
-            for key, number in read_calls(status.get("calls", ())).items():
-                calls[key] = calls.get(key, 0) + number
+            totals.update(status.get("counts", {}))
+            calls.update(read_calls(status.get("calls", ())))
         ordered = sorted(stats, key=lambda stat: stat.path or "")
         return cls(tuple(ordered), MergeCounts(**totals), calls)
 
@@ -247,7 +245,7 @@ def _below(partition: str, name: str) -> str:
 def _stat(
     bucket: Bucket, path: str, written: FileWritten, counts: MergeCounts, taken_ms: int
 ) -> WriteStat:
-    """Return the statistics that the commit holds of one file."""
+    """Return the commit's statistics of one file."""
     previous = parse_base_name(bucket.base_file) if bucket.base_file else None
     return WriteStat(
         file_id=bucket.file_id,

@@ -1,9 +1,9 @@
-"""``Transaction``: the life of one commit's instant, and the timeline of its look-ups.
+"""``Transaction``: one commit's instant, and the timeline that its look-ups are pinned to.
 
-The order is what makes a write safe. The instant is requested first, so that nothing with an
-earlier time can begin unseen; *then* the timeline is read to which every look-up of the write is
-pinned. Data files are made only while the instant is inflight. The completed file is the commit
-point: one exclusive create, after every data file is durable.
+The order of steps makes a write safe. The instant is requested first, so that no instant with an
+earlier time can begin unseen; then the timeline is read to which all look-ups of the write are
+pinned. Data files are created only while the instant is inflight. The completed file is the commit
+point: one exclusive create, after all data files are durable.
 
 Source: Hudi 1.2.0 ``BaseHoodieWriteClient``, ``CommitUtils``.
 """
@@ -13,26 +13,40 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from strandline.write.markers import marker_folder
-from timeline.clock import TimeGenerator
+from timeline.clock import Clock, TimeGenerator
 from timeline.instant import COMMIT, State
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CommitMetadata, WriteStat
 from timeline.timeline import Timeline
 
 
+class InstantTimes:
+    """Generators of instants' times, one for each time zone of a table."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._generators: dict[str, TimeGenerator] = {}
+
+    def of(self, zone: str) -> TimeGenerator:
+        """Return the generator of a zone, the same one each time."""
+        if zone not in self._generators:
+            self._generators[zone] = TimeGenerator(self._clock, zone)
+        return self._generators[zone]
+
+
 class Transaction:
     """One commit, from requested to completed; used by one thread.
 
     Attributes:
-        instant: In the state it has reached.
+        instant: The instant in its current state.
         timeline: The active timeline, read after the instant was requested.
     """
 
     def __init__(self, meta: TableMetaClient, times: TimeGenerator, before: Timeline) -> None:
-        """Request the instant, later than anything on the timeline ``before``.
+        """Request an instant later than everything on the timeline ``before``.
 
         Raises:
-            ConcurrentWriteError: Another writer took the time.
+            ConcurrentWriteError: Another writer requested the same time.
         """
         self._meta = meta
         self._times = times
@@ -42,12 +56,12 @@ class Transaction:
 
     @property
     def time(self) -> str:
-        """The requested time."""
+        """The instant's requested time."""
         return self.instant.requested_time
 
     def start(self) -> None:
-        """Go inflight: from here on there may be data files."""
-        # The folder tells a rollback that markers are kept, even when none was made yet.
+        """Move to inflight, after which data files may exist."""
+        # An empty folder tells a rollback that this write uses markers and has created no file.
         self._meta.storage.make_dir(marker_folder(self.time))
         self.instant = self._meta.transition_to_inflight(self.instant)
 
@@ -58,13 +72,13 @@ class Transaction:
         avro_schema: str,
         extra_metadata: Mapping[str, str] | None = None,
     ) -> CommitMetadata:
-        """Make what was written visible; return what the commit says.
+        """Complete the instant, which makes its files visible; return the commit's metadata.
 
         Args:
             operation: Hudi's ``WriteOperationType``.
-            stats: One for each file.
-            avro_schema: The table's, without the meta columns.
-            extra_metadata: What the commit carries beside it.
+            stats: Statistics of each file.
+            avro_schema: The table's schema without the meta columns.
+            extra_metadata: Text to store next to the schema.
         """
         assert self.instant.state is State.INFLIGHT
         by_partition: dict[str, list[WriteStat]] = {}
@@ -80,9 +94,9 @@ class Transaction:
 
 
 def newest_time(meta: TableMetaClient, timeline: Timeline) -> str:
-    """Return the newest time that a timeline holds, empty for an empty one.
+    """Return the newest time of a timeline; ``""`` for an empty one.
 
-    In layout 1 completion times are modification times and bind nobody.
+    Layout 1 takes completion times from files' modification times, so they don't count there.
     """
     times = [instant.requested_time for instant in timeline]
     if meta.config.layout_version > 1:

@@ -23,7 +23,8 @@ from strandline.service.process.parts import Parts
 from strandline.settings.command_line import SERVE_SETTINGS
 from strandline.settings.service import SERVICE_SETTINGS
 from strandline.settings.setting import Setting
-from strandline.write.settings import ALIASES, WRITE_SETTINGS
+from strandline.write.options import ALIASES
+from strandline.write.settings import WRITE_SETTINGS
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference.md"
 HEAD = """\

@@ -9,11 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from strandline.records.base_file import read_footer, write_base_file
+from strandline.records.avro_schema import arrow_to_avro
+from strandline.records.base_file import read_footer
 from strandline.records.bloom import BloomFilter
-from strandline.records.schema import PARTITION_PATH, RECORD_KEY, arrow_to_avro
-from strandline.write.merge import MergeRules, merge
+from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
+from strandline.write.merge import Merger, MergeRules
 from tests.kit.all_types import ALL_TYPES, FULL_ROW
+from tests.kit.base_files import write_base_file
 from tests.oracle.hudi import Hudi
 from timeline.storage.local import LocalStorage
 
@@ -37,7 +39,7 @@ def base_file(tmp_path: Path) -> Path:
     keyed = table.append_column(RECORD_KEY, table["id"])
     keyed = keyed.append_column(PARTITION_PATH, pa.array(["", ""]))
     rules = MergeRules(ALL_TYPES, (), False, "20250101000000000", 0, "f.parquet")
-    file = merge(None, keyed, rules).table
+    file = Merger(keyed, rules).finish()
     write_base_file(LocalStorage(str(tmp_path)), "f.parquet", file, arrow_to_avro(ALL_TYPES, "t"))
     return tmp_path / "f.parquet"
 

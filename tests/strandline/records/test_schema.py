@@ -9,17 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strandline.records.schema import (
-    META_FIELDS,
-    arrow_to_avro,
-    avro_to_arrow,
-    avro_with_meta_fields,
-    check_against_table,
-    column_of,
-    conform,
-    with_meta_fields,
-    without_meta_fields,
-)
+from strandline.records.avro_schema import arrow_to_avro, avro_to_arrow, avro_with_meta_fields
+from strandline.records.meta_fields import META_FIELDS, with_meta_fields, without_meta_fields
+from strandline.records.schema import check_against_table, column_of, conform
 from timeline.errors import InputError, UnsupportedTableError
 
 TABLE = pa.schema(
@@ -218,11 +210,11 @@ def test_columns_come_in_any_order_and_narrower():
     ("changes", "message"),
     [
         ({"n": None}, "column 'n' (int64) of the table is missing"),
-        ({"n": None, "N": pa.int64()}, "'N' is there"),
+        ({"n": None, "N": pa.int64()}, "the rows have 'N'"),
         ({"more": pa.int64()}, "no columns ['more']"),
-        ({"n": pa.float64()}, "column 'n' is double, in the table it is int64"),
+        ({"n": pa.float64()}, "column 'n' is double; in the table it is int64"),
         ({"at": pa.timestamp("us")}, "column 'at' is timestamp[us]"),
-        ({"_hoodie_is_deleted": pa.int8()}, "it must be bool"),
+        ({"_hoodie_is_deleted": pa.int8()}, "is int8; allowed: bool"),
     ],
     ids=lambda value: None if isinstance(value, str) else str(value),
 )
@@ -234,20 +226,13 @@ def test_what_does_not_fit_is_refused_by_name(changes, message):
 
 
 def test_a_column_that_comes_twice_is_refused():
-    with pytest.raises(InputError, match=r"\['n'\] come twice"):
+    with pytest.raises(InputError, match=r"duplicate columns \['n'\]"):
         check_against_table(pa.schema([*TABLE, TABLE.field("n")]), TABLE)
 
 
 def test_a_narrower_table_column_is_not_filled_with_wider_values():
-    with pytest.raises(InputError, match="column 'n' is int64, in the table it is int32"):
+    with pytest.raises(InputError, match="column 'n' is int64; in the table it is int32"):
         check_against_table(pa.schema([("n", pa.int64())]), pa.schema([("n", pa.int32())]))
-
-
-def test_a_delete_needs_only_its_keys():
-    target = check_against_table(pa.schema([("x", pa.float64())]), TABLE, delete=True)
-    assert target.names == TABLE.names
-    rows = conform(pa.table({"x": [1.0]}), target)
-    assert rows.to_pylist() == [{"id": None, "n": None, "x": 1.0, "at": None}]
 
 
 def test_the_delete_flag_is_optional_on_both_sides():
@@ -282,7 +267,7 @@ def test_nulls_where_the_table_has_none_are_refused():
 
 def test_a_value_that_its_column_cannot_hold_is_refused():
     rows = pa.table({"n": [2**40]})
-    with pytest.raises(InputError, match="column 'n' does not fit int32"):
+    with pytest.raises(InputError, match="column 'n' doesn't fit int32"):
         conform(rows, pa.schema([("n", pa.int32())]))
 
 

@@ -88,7 +88,7 @@ def test_a_failure_that_would_come_again_is_not_tried_again():
 
 
 def test_an_engine_needs_a_task():
-    with pytest.raises(ConfigError, match="tasks = 0"):
+    with pytest.raises(ConfigError, match="tasks is 0"):
         LocalEngine(0)
 
 

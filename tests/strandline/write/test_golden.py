@@ -3,7 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from strandline.records.schema import arrow_to_avro, avro_to_arrow, check_against_table, conform
+from strandline.records.avro_schema import arrow_to_avro, avro_to_arrow
+from strandline.records.schema import check_against_table, conform
 from strandline.write.key_generator import KeyGenerator
 from tests.kit import golden
 from timeline.meta_client import TableMetaClient

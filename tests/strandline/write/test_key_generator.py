@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strandline.write.key_generator import COMPLEX, NON_PARTITION, SIMPLE, KeyGenerator, infer_type
+from strandline.write.key_generator import COMPLEX, NON_PARTITION, SIMPLE, KeyGenerator
 from timeline.errors import ConfigError, InputError
 
 ESCAPED = {*map(chr, range(32)), *"\"#%'*/:=?\\{[]^", "\x7f"}
@@ -18,7 +18,10 @@ ESCAPED = {*map(chr, range(32)), *"\"#%'*/:=?\\{[]^", "\x7f"}
 def generator(keys="id", partitions="p", kind=None, **more):
     keys = tuple(keys.split(","))
     partitions = tuple(partitions.split(",")) if partitions else ()
-    return KeyGenerator(keys, partitions, kind or infer_type(keys, partitions), **more)
+    if kind is None:
+        both_one = len(keys) == len(partitions) == 1
+        kind = NON_PARTITION if not partitions else SIMPLE if both_one else COMPLEX
+    return KeyGenerator(keys, partitions, kind, **more)
 
 
 def rows(**columns):
@@ -42,20 +45,6 @@ def naive_segment(field, value, hive, encode):
     return f"{field}={value}" if hive else value
 
 
-@pytest.mark.parametrize(
-    ("keys", "partitions", "kind"),
-    [
-        (["id"], ["p"], SIMPLE),
-        (["id"], [], NON_PARTITION),
-        (["id", "q"], [], NON_PARTITION),
-        (["id", "q"], ["p"], COMPLEX),
-        (["id"], ["p", "q"], COMPLEX),
-    ],
-)
-def test_the_type_is_inferred_as_hudi_does(keys, partitions, kind):
-    assert infer_type(keys, partitions) == kind
-
-
 VALUES = st.none() | st.text(max_size=4)
 
 
@@ -66,11 +55,9 @@ def test_complex_keys_follow_the_rule(pairs):
                  b=pa.array([b for _, b in pairs], pa.string()))  # fmt: skip
     want = [naive_key("ab", pair, named=True) for pair in pairs]
     keys = generator("a,b", "p")
-    if None in want:
-        with pytest.raises(InputError, match=rf"in {want.count(None)} of {len(want)} rows"):
-            keys.record_keys(batch)
-    else:
-        assert keys.record_keys(batch).to_pylist() == want
+    assert keys.without_key(batch).to_pylist() == [key is None for key in want]
+    made = keys.record_keys(batch).to_pylist()
+    assert [got for got, key in zip(made, want, strict=True) if key] == [k for k in want if k]
 
 
 @settings(max_examples=150, deadline=None)
@@ -169,10 +156,12 @@ def test_types_without_one_text_are_refused(array):
         generator().partition_paths(batch)
 
 
-def test_null_and_empty_keys_are_counted():
-    batch = rows(id=pa.array(["a", None, "", "b"]))
-    with pytest.raises(InputError, match="'id' is null or empty in 2 of 4 rows"):
-        generator().record_keys(batch)
+def test_null_and_empty_keys_are_found():
+    texts = pa.array(["a", None, "", "b"])
+    batch = rows(id=texts, n=pa.array([1, None, 2, 3]), coded=texts.dictionary_encode())
+    for column in ("id", "coded"):
+        assert generator(column).without_key(batch).to_pylist() == [False, True, True, False]
+    assert generator("n").without_key(batch).to_pylist() == [False, True, False, False]
     assert generator("id", "p,q").record_keys(rows(id=["a"], q=["b"])).to_pylist() == ["id:a"]
 
 
@@ -198,15 +187,9 @@ def test_no_rows_give_no_keys():
 @pytest.mark.parametrize(
     ("keys", "partitions", "kind"),
     [
-        ("id", "p", "TIMESTAMP"), ("id", "p,q", SIMPLE), ("id", "", COMPLEX),
-        ("id", "p", NON_PARTITION),
+        ("id", "p,q", SIMPLE), ("id", "", COMPLEX), ("id", "p", NON_PARTITION),
     ],
 )  # fmt: skip
 def test_generators_that_cannot_be_are_refused(keys, partitions, kind):
     with pytest.raises(ConfigError, match=f"key generator type '?{kind}"):
         generator(keys, partitions, kind)
-
-
-def test_no_key_column_is_refused():
-    with pytest.raises(ConfigError, match=r"recordkey\.field is empty"):
-        KeyGenerator((), ("p",), COMPLEX)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.records.schema import META_FIELDS
+from strandline.records.meta_fields import META_FIELDS
 from strandline.table import Table
 from strandline.write.client import WriteClient
 from strandline.write.engine import LocalEngine

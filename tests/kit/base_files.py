@@ -1,0 +1,31 @@
+"""Base files in one step: a merge of whole tables, and a file of one table."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from strandline.records.base_file import BaseFileSettings, BaseFileWriter, FileWritten
+from strandline.write.merge import MergeCounts, Merger, MergeRules
+from timeline.storage.base import Storage
+
+
+def merge(
+    existing: pa.Table, incoming: pa.Table, rules: MergeRules
+) -> tuple[pa.Table, MergeCounts]:
+    """Merge rows into all rows of a base file; return the new file's, and the counts."""
+    merger = Merger(incoming, rules)
+    return pa.concat_tables([merger.apply(existing), merger.finish()]), merger.counts
+
+
+def write_base_file(
+    storage: Storage,
+    path: str,
+    table: pa.Table,
+    avro_schema: str,
+    settings: BaseFileSettings | None = None,
+) -> FileWritten:
+    """Write rows with their meta columns to a new path."""
+    with storage.create_stream(path) as stream:
+        writer = BaseFileWriter(stream, avro_schema, settings)
+        writer.write(table)
+        return writer.close()
