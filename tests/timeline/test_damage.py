@@ -20,11 +20,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.kit import golden
+from tests.kit.avro_container import container, record_schema
 from tests.kit.memory_storage import MemoryStorage
 from timeline.archive.archived_timeline import HistoryArchive
 from timeline.archive.log_archive import LogArchive
-from timeline.encoding import avro
-from timeline.encoding import avro_binary as _avro
+from timeline.encoding import avro, avro_binary
 from timeline.errors import CorruptMetadataError, StorageUnavailableError, StrandlineError
 from timeline.instant import CLUSTERING, COMPACTION, REPLACE_COMMIT, Instant, State
 from timeline.meta_client import TableMetaClient
@@ -32,7 +32,6 @@ from timeline.metadata import codec
 from timeline.metadata.instant_metadata import CommitMetadata
 from timeline.storage.base import Storage
 from timeline.table.config import CONFIG_PATH, TableConfig
-from timeline.table.partition_metadata import FILE_NAME, read_partition_metadata
 
 SCENARIOS = ("replace_cow_v6", "rollback_mor_v6_h0150", "mor_basic_v8", "savepoint_cow_v9")
 HISTORY = ".hoodie/timeline/history"
@@ -120,51 +119,31 @@ def test_a_file_of_another_kind_is_refused(action: str, state: str) -> None:
             codec.decode(kind, data)
 
 
-def container(schema: object, count: int, block: bytes) -> bytes:
-    """Return an Avro file of one block that says it holds ``count`` records."""
-    out = bytearray(avro.MAGIC)
-    header = {"avro.schema": json.dumps(schema).encode(), "avro.codec": b"null"}
-    _avro.writer_of({"type": "map", "values": "bytes"})(out, header)
-    sync = b"s" * 16
-    out += sync
-    _avro.put_long(out, count)
-    _avro.put_long(out, len(block))
-    return bytes(out + block + sync)
-
-
-def record(*fields: tuple[str, object]) -> dict[str, object]:
-    named = [{"name": name, "type": kind} for name, kind in fields]
-    return {"type": "record", "name": "HoodieCleanMetadata", "fields": named}
-
-
 def long(value: int) -> bytes:
     out = bytearray()
-    _avro.put_long(out, value)
+    avro_binary.put_long(out, value)
     return bytes(out)
 
 
-ITSELF = record(("next", "HoodieCleanMetadata"))
-CHAIN = record(("next", ["null", "HoodieCleanMetadata"]))
-NULLS = record(("x", {"type": "array", "items": "null"}))
-EMPTIES = record(("x", {"type": "array", "items": {"type": "record", "name": "E", "fields": []}}))
-TEXT = record(("x", "string"))
+CLEAN = "HoodieCleanMetadata"
+ITSELF = record_schema(CLEAN, next=CLEAN)
+CHAIN = record_schema(CLEAN, next=["null", CLEAN])
+TEXT = record_schema(CLEAN, x="string")
 LONG = 1 << 40
 
 HOSTILE = {
-    "a record of itself": container(ITSELF, 1, b"x"),
-    "a chain of records": container(CHAIN, 1, b"\x02" * 300_000 + b"\x00"),
-    "an array of nulls": container(NULLS, 1, long(LONG) + b"\x00"),
-    "an array of empty records": container(EMPTIES, 1, long(LONG) + b"\x00"),
-    "records without bytes": container(record(), LONG, b""),
-    "more records than bytes": container(TEXT, LONG, b"\x00"),
-    "a negative number of records": container(TEXT, -1, b"\x00"),
-    "a long text": container(TEXT, 1, long(LONG) + b"abc"),
-    "a text of negative length": container(TEXT, 1, long(-5) + b"abc"),
+    "a record of itself": container(ITSELF, b"x"),
+    "a chain of records": container(CHAIN, b"\x02" * 300_000 + b"\x00"),
+    "records without bytes": container(record_schema(CLEAN), (LONG, b"")),
+    "more records than bytes": container(TEXT, (LONG, b"\x00")),
+    "a negative number of records": container(TEXT, (-1, b"\x00")),
+    "a long text": container(TEXT, long(LONG) + b"abc"),
+    "a text of negative length": container(TEXT, long(-5) + b"abc"),
     "a long number": avro.MAGIC + b"\xff" * 1_000_000,
-    "a large block": container(TEXT, 1, b"\x02a")[:-20] + long(LONG) + b"abc",
-    "no record": container("string", 1, b"\x02a"),
-    "a schema that is deep": container(json.loads("[" * 500 + "]" * 500), 1, b"\x00"),
-    "a schema that is no schema": container({"name": 5}, 1, b"\x00"),
+    "a large block": container(TEXT, b"\x02a")[:-20] + long(LONG) + b"abc",
+    "no record": container("string", b"\x02a"),
+    "a schema that is deep": container(json.loads("[" * 500 + "]" * 500), b"\x00"),
+    "a schema that is no schema": container({"name": 5}, b"\x00"),
     "deep JSON": b"[" * 200_000,
 }
 
@@ -189,7 +168,7 @@ def test_what_could_fill_the_memory_is_refused(
 
 
 def test_a_record_that_may_hold_itself_is_read_in_plain_python() -> None:
-    data = container(CHAIN, 1, b"\x02\x02\x00")
+    data = container(CHAIN, b"\x02\x02\x00")
     assert avro.read_container(data) == {"next": {"next": {"next": None}}}
 
 
@@ -308,14 +287,6 @@ def test_a_folder_outside_the_table_is_refused(key: str, value: str) -> None:
     storage.files[CONFIG_PATH] = (config.to_bytes(), 0)
     with pytest.raises(CorruptMetadataError, match=r"hoodie\.properties names a folder"):
         TableMetaClient.open(storage).active_timeline()
-
-
-@pytest.mark.parametrize("data", [b"", b"\x00" * 9, b"commitTime=1\npartitionDepth=x\n", b"{}"])
-def test_damaged_partition_metadata_is_named(data: bytes) -> None:
-    storage = MemoryStorage()
-    storage.files[f"a/{FILE_NAME}"] = (data, 0)
-    with pytest.raises(CorruptMetadataError, match=f"/memory/t/a/{FILE_NAME}"):
-        read_partition_metadata(storage, "a")
 
 
 def history(scenario: str = "archival_mor_v9") -> MemoryStorage:

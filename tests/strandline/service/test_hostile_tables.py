@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.avro_container import container, doubling
 from tests.kit.live_service import HttpClient
 from tests.kit.serve_process import ServeProcess
 from tests.kit.small_table import SmallTable
-from tests.timeline.encoding.test_avro_binary import container, doubling
 from timeline.storage.local import LocalStorage
 from timeline.timeline import Timeline
 

@@ -19,7 +19,7 @@ from timeline.archive.archived_timeline import (
 from timeline.archive.log_archive import LogArchive
 from timeline.encoding import log_block as blocks
 from timeline.encoding.avro import write_record
-from timeline.errors import CorruptMetadataError, InstantNotFoundError, UnsupportedTableError
+from timeline.errors import CorruptMetadataError, InstantNotFoundError
 from timeline.instant import Instant, State
 from timeline.metadata.codec import encode
 from timeline.metadata.instant_metadata import CleanerPlan, CleanMetadata, CommitMetadata
@@ -328,20 +328,6 @@ def test_of_a_log_no_more_is_held_than_it_is() -> None:
     assert len(archive.timeline) == len(records)
     assert held < 2 * sum(map(len, records))
     assert archive.read(archive.timeline.instants[7]) == CommitMetadata()
-
-
-@pytest.mark.parametrize("flip", [0x01, 0x80])
-def test_a_flipped_byte_of_a_log_reads_or_is_named(storage: LocalStorage, flip: int) -> None:
-    data = next(iter(golden_logs().values()))
-    path = ".hoodie/history/.commits_.archive.1_1-0-1"
-    for at in range(0, len(data), 797):
-        storage.replace(path, data[:at] + bytes([data[at] ^ flip]) + data[at + 1 :])
-        try:
-            archive = LogArchive(storage, ".hoodie/history")
-            for instant in archive.timeline:
-                archive.read(instant)
-        except (CorruptMetadataError, UnsupportedTableError):
-            continue
 
 
 def test_plans_of_version_6(logs: LocalStorage) -> None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.kit.avro_container import container, doubling, record_schema
 from timeline.encoding import avro
 from timeline.encoding import avro_binary as _avro
 from timeline.encoding import avro_bounds as _avro_bounds
@@ -245,22 +246,6 @@ def test_numbers_are_ieee() -> None:
     assert avro.write_record(schema, {"x": 0.1}, plain=True) == struct.pack("<d", 0.1)
 
 
-def record_schema(name: str, **fields: object) -> dict:
-    return {
-        "type": "record",
-        "name": name,
-        "fields": [{"name": key, "type": kind} for key, kind in fields.items()],
-    }
-
-
-def doubling(levels: int) -> dict:
-    """Return the schema of a record that holds two of a record that holds two ... of nothing."""
-    schema = record_schema("R0")
-    for n in range(1, levels + 1):
-        schema = record_schema(f"R{n}", a=schema, b=f"R{n - 1}")
-    return schema
-
-
 EMPTY = record_schema("Empty")
 NULLS = record_schema("Nulls", flag="boolean", **{f"n{n}": "null" for n in range(100)})
 UNBOUNDED = {
@@ -373,17 +358,3 @@ def test_a_container_of_other_than_one_record_is_refused_before_it_is_decoded(
     wanted = {"T": ["n"]} if way == "some fields" else None
     with pytest.raises(ValueError, match=r"where one belongs|a record of 0 bytes"):
         avro.read_container(undecodable, plain=way == "plain", wanted=wanted)
-
-
-def container(schema: dict, *blocks: bytes | tuple[int, bytes]) -> bytes:
-    """Return a container of blocks: of one record each, or of so many as it is said."""
-    out = bytearray(avro.MAGIC)
-    header = {"avro.schema": json.dumps(schema).encode(), "avro.codec": b"null"}
-    _avro.writer_of({"type": "map", "values": "bytes"})(out, header)
-    out += bytes(16)
-    for block in blocks:
-        count, data = (1, block) if isinstance(block, bytes) else block
-        _avro.put_long(out, count)
-        _avro.put_long(out, len(data))
-        out += data + bytes(16)
-    return bytes(out)

@@ -219,21 +219,6 @@ def test_json_of_another_shape_is_corrupt(text: str) -> None:
         decode(CommitMetadata, text.encode(), source="t/.hoodie/1.commit")
 
 
-@pytest.mark.parametrize("version", [6, 9])
-def test_every_cut_of_commit_metadata_is_corrupt(version: int) -> None:
-    data = encode(COMMIT, version)
-    for cut in range(1, len(data)):
-        with pytest.raises(CorruptMetadataError, match=f"file .{cut} bytes"):
-            decode(CommitMetadata, data[:cut], source="file")
-
-
-@given(st.binary(min_size=1, max_size=300))
-def test_any_bytes_are_read_or_corrupt(data: bytes) -> None:
-    for kind in (CommitMetadata, CleanMetadata):
-        with pytest.raises(CorruptMetadataError):
-            decode(kind, b"\xff" + data)
-
-
 def test_an_avro_file_of_another_kind_is_corrupt() -> None:
     data = encode(metadata.SavepointMetadata(savepointed_by="me"), 9)
     for kind in (CleanMetadata, CommitMetadata):  # no field in common: nothing would be said
