@@ -168,7 +168,7 @@ def test_a_writer_that_dies_anywhere_leaves_a_whole_state(
         left = TableMetaClient(storage, client.config)
         for instant in left.active_timeline():
             assert left.read(instant) in (CommitMetadata(), COMMIT)
-        assert (client.read(instant) == COMMIT) == instant.is_completed
+            assert (left.read(instant) == COMMIT) == instant.is_completed
 
 
 def test_a_file_that_is_gone_is_named(client: TableMetaClient) -> None:
