@@ -155,6 +155,7 @@ def test_of_a_table_written_anew_nothing_counts_as_loaded() -> None:
     view.sync()
     assert metrics.get("reloads", cause="table-replaced") == 1
     assert view.loaded_partitions() == []
+    assert names(LocalView.newest(view), "a") == truth(other, "a")
 
 
 def test_a_long_way_to_catch_up_makes_the_snapshots_that_are_kept() -> None:

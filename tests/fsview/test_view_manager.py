@@ -364,14 +364,6 @@ def test_a_relative_base_path_is_refused(
         views.view(base_path)
 
 
-@pytest.mark.parametrize("name", ["n" * 300, "/".join("n" * 1800)])
-def test_no_table_can_be_at_a_name_that_is_too_long(lake: Path, name: str) -> None:
-    with pytest.raises(TableNotFoundError):
-        ViewManager([str(lake)]).view(f"{lake}/{name}")
-    with pytest.raises(TableNotFoundError):
-        ViewManager([str(lake)]).view(f"{lake}/t/.hoodie/hoodie.properties")
-
-
 def test_a_partition_outside_the_roots_is_refused(lake: Path) -> None:
     (lake / "t" / "link").symlink_to(lake.parent / "outside" / "t" / "2024-01-01")
     (lake / "t" / "inner").symlink_to(lake / "t" / "2024-01-01")

@@ -107,28 +107,6 @@ def test_a_last_instant_of_any_length_is_not_said_back(client: AppClient, base: 
     assert body.startswith(b"Last known instant from client was " + b"1" * 64 + b"... but server")
 
 
-def test_a_table_is_not_looked_for_in_the_working_directory(
-    client: AppClient, base: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(base.parent)
-    for spelled in ("t", "./t", "file:t"):
-        status, body = client.ask("GET", LATEST, {"basepath": spelled})
-        assert status == 400
-        assert b"is relative" in body
-
-
-def test_a_partition_that_a_link_leads_out_to_is_refused(client: AppClient, base: Path) -> None:
-    outside = base.parent.parent / "outside"
-    outside.mkdir(exist_ok=True)
-    (base / "link").symlink_to(outside)
-    try:
-        status, body = client.ask("GET", LATEST, params(base, partition="link"))
-        assert status == 403
-        assert b"outside the roots" in body
-    finally:
-        (base / "link").unlink()
-
-
 @pytest.mark.parametrize("accept", ["", "application/json"])
 def test_a_refusal_names_neither_roots_nor_where_links_lead(tmp_path: Path, accept: str) -> None:
     """Who asks may not be meant to know; the error's text, for the log, has them."""

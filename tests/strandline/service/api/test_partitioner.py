@@ -10,7 +10,6 @@ import pytest
 from strandline.service.api.partitioner import BucketRange, RemotePartitioner, count_of
 from strandline.service.api.writer_routes import PARTITION_INDEX
 from strandline.service.process.parts import Parts
-from tests.kit import golden
 from tests.kit.live_service import AppClient, parts_of
 from timeline.errors import InputError
 
@@ -20,19 +19,6 @@ def parts() -> Iterator[Parts]:
     parts = parts_of("/lake")
     yield parts
     parts.close()
-
-
-def test_the_recorded_conversation(parts: Parts) -> None:
-    client = AppClient(parts)
-    recorded = golden.server_recording("markers_1.2.0").exchanges
-    asked = [exchange for exchange in recorded if exchange.path == PARTITION_INDEX]
-    assert len(asked) == 7
-    for exchange in asked:
-        status, body = client.ask(exchange.method, exchange.path, exchange.params)
-        if exchange.status == 500:  # no parameters: the caller's fault, not the server's
-            assert (status, body) == (400, b"the parameter 'numbuckets' is missing")
-        else:
-            assert (status, int(body)) == (exchange.status, exchange.body)
 
 
 def test_a_path_has_a_beginning_for_each_pair_of_numbers() -> None:

@@ -8,11 +8,10 @@ import shutil
 import threading
 import tracemalloc
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 
-import orjson
 import pytest
 
 from strandline.service.marker import directory as marker_directory
@@ -21,7 +20,6 @@ from strandline.service.marker import registry as markers
 from strandline.service.marker.directory import MarkerDirectory
 from strandline.service.marker.file import split_directory
 from strandline.service.marker.registry import MarkerService
-from tests.kit import golden
 from tests.kit.faulty_storage import Effect, Fault, FaultyStorage
 from tests.kit.live_service import HttpClient, serving
 from tests.kit.manual_clock import ManualClock
@@ -618,72 +616,6 @@ def test_a_log_of_a_clustering_that_completed_before_the_write_is_committed(
     else:
         with pytest.raises(InputError, match=f"allowed under instant {INSTANT}"):
             answer.result(20)
-
-
-FOREIGN = b"allowed under instant 20261121091111111: CREATE and MERGE of files that end with"
-REFUSED: Mapping[str, bytes] = {
-    "create without name": b"the parameter 'markername' is missing",
-    "create in it": FOREIGN,
-    "duplicate of one on disk": FOREIGN,
-}
-"""Phase of a recorded creation that Hudi's server takes → a part of our refusal.
-
-The last two announce files of 20261121090000000 under another instant, which no writer does; who
-had that rolled back would have them deleted.
-"""
-
-
-@pytest.mark.parametrize("release", ["1.2.0", "0.15.0"])
-def test_the_recorded_conversation(tmp_path: Path, release: str) -> None:
-    """What Hudi's server answered, but for its faults: ``REFUSED``, and commas in files."""
-    base = golden.build("cow_basic_v9", 1, tmp_path / "t")
-    recorded = golden.server_recording(f"markers_{release}", base=str(base)).exchanges
-    temp = base / ".hoodie" / ".temp"
-    found_on_disk = "".join(f"{m}\n" for m in answer(recorded, "dir found on disk", "all"))
-    for instant, file, text in (
-        ("20261121091111111", "MARKERS.type", "TIMELINE_SERVER_BASED"),
-        ("20261121091111111", "MARKERS7", found_on_disk),
-        ("20261121092222222", "p/f.parquet.marker.CREATE", ""),
-    ):
-        path = temp / instant / file
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    with serving(str(tmp_path)) as server, HttpClient(server.port) as client:
-        for exchange in recorded:
-            if exchange.path.startswith("/v1/hoodie/partitioner"):
-                continue
-            status, body = client.ask(exchange.method, exchange.path, exchange.params)
-            if exchange.phase in REFUSED:
-                assert (status, REFUSED[exchange.phase] in body) == (400, True), body
-                continue
-            assert status == exchange.status, exchange
-            if status == 200:
-                assert meant(orjson.loads(body)) == meant(exchange.body), exchange
-            check_tree(temp, exchange)
-
-
-def answer(recorded: tuple[golden.Exchange, ...], phase: str, path: str) -> list[str]:
-    return next(e.body for e in recorded if e.phase == phase and e.path.endswith(f"/{path}"))
-
-
-def meant(body: object) -> object:
-    return sorted(filter(None, body)) if isinstance(body, list) else body
-
-
-def check_tree(temp: Path, exchange: golden.Exchange) -> None:
-    """Compare the markers on disk, in whatever files, with those that Java left."""
-    recorded = exchange.raw.get("tree_after")
-    if recorded is None:
-        return
-    folder = temp / exchange.params["markerdirpath"].rpartition("/")[2]
-    here = {p.name: p.read_text() for p in folder.iterdir()} if folder.exists() else {}
-    if any(line.count(".marker.") > 1 for line in lines(recorded)):
-        return  # Java has joined what it found on disk without newlines
-    assert lines(here) == lines(recorded), exchange
-
-
-def lines(tree: dict[str, str]) -> list[str]:
-    return sorted(line for text in tree.values() for line in text.split("\n") if line)
 
 
 def test_the_query_of_a_creation_is_only_as_long_as_its_names(base: Path) -> None:
