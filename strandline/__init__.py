@@ -1,7 +1,7 @@
 """Strandline: a timeline service and a PySpark writer for tables in Apache Hudi's format.
 
-The three classes come when they are first asked for: importing ``strandline`` loads neither
-Flask nor pyspark, so that executors can import its tasks.
+The classes are imported on first access: importing ``strandline`` loads neither Flask nor
+pyspark, so that executors can import its tasks.
 """
 
 from __future__ import annotations

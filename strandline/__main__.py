@@ -1,7 +1,7 @@
-"""The command line: ``strandline`` and its verbs.
+"""The command line, ``strandline``.
 
-Verbs are thin calls to the public API. Exit codes: 0 done, 1 the operation failed, 2 bad usage.
-Messages go to stderr.
+Commands are thin calls of the public API. Exit codes: 0 success, 1 failure, 2 bad usage. Messages
+go to stderr.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _version() -> str:
 
 
 class _OneLine(click.Group):
-    """A group that refuses in one line: what is wrong, without how it is used."""
+    """A group of commands whose usage errors are one line, without the usage text."""
 
     def make_context(
         self,
@@ -33,21 +33,21 @@ class _OneLine(click.Group):
         parent: click.Context | None = None,
         **extra: Any,
     ) -> click.Context:
-        """Read the words before the verb."""
-        if not args:  # which is answered with the help
+        """Parse the arguments before the command."""
+        if not args:  # click shows the help
             return super().make_context(info_name, args, parent, **extra)
         with _one_line():
             return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run a verb."""
+        """Run a command."""
         with _one_line():
             return super().invoke(ctx)
 
 
 @contextmanager
 def _one_line() -> Iterator[None]:
-    """Take from a refusal what click would show before it."""
+    """Reduce usage errors of the block to their message on one line."""
     try:
         yield
     except click.UsageError as error:

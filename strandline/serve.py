@@ -1,7 +1,7 @@
-"""``strandline serve``: a service of its own, for Hudi's writers and ours.
+"""``strandline serve``, a standalone service for Hudi's writers and Strandline's.
 
-Every bad setting is refused before anything is bound, in one line, with exit code 2; a port that is
-taken, or a store that can't be used, with exit code 1.
+A bad setting is refused in one line before anything is bound, with exit code 2; a port in use or an
+unusable store, with exit code 1.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Command = TypeVar("Command", bound=click.Command)
 
 
 class SettingOption(click.Option):
-    """A flag of the table; its text is read with all other sources of settings, not by click."""
+    """A row of ``FLAGS``; its text is parsed with the other sources of settings, not by click."""
 
     def __init__(self, flag: Flag) -> None:
         self.flag = flag
@@ -88,24 +88,24 @@ def serve(child: bool, **given: Any) -> None:
         return
     share_heap()
     try:
-        told = ServeSettings.read(_given(given), os.environ)
-        parts_options = _parts_options(told)
-        options = ServerOptions.of(told.values, told.get(HOST), told.get(PORT))
+        settings = ServeSettings.read(_given(given), os.environ)
+        parts_options = _parts_options(settings)
+        options = ServerOptions.of(settings.values, settings.get(HOST), settings.get(PORT))
         server_context(options.tls_certificate, options.tls_key)
-        # From here on there may be something to log: a store that is set aside, for example.
-        formatter = log_to(sys.stderr, told.get(LOG_LEVEL), told.get(LOG_FORMAT))
+        # Set up before the parts, whose store may log.
+        formatter = log_to(sys.stderr, settings.get(LOG_LEVEL), settings.get(LOG_FORMAT))
         parts = Parts(parts_options)
     except ConfigError as exc:
         raise click.UsageError(_in_a_line(exc)) from exc
     except StoreError as exc:
         raise click.ClickException(_in_a_line(exc)) from exc
-    _run(told, parts, options, formatter)
+    _run(settings, parts, options, formatter)
 
 
 def _run(
-    told: ServeSettings, parts: Parts, options: ServerOptions, formatter: logging.Formatter
+    settings: ServeSettings, parts: Parts, options: ServerOptions, formatter: logging.Formatter
 ) -> None:
-    """Serve until a signal; doesn't return."""
+    """Serve until SIGTERM or SIGINT, then end the process."""
     collect_garbage_seldom()
     allow_open_files(options.limits.connections)
     try:
@@ -116,24 +116,24 @@ def _run(
         signal.signal(number, lambda *_: server.stop())
 
     def announce() -> None:
-        said = f"serving {', '.join(told.many(ROOTS))} on {server.url} to {parts.admission}"
-        json_line = told.get(LOG_FORMAT) == "json"
-        click.echo(event(formatter, __name__, said) if json_line else escaped(said), err=True)
+        text = f"serving {', '.join(settings.many(ROOTS))} on {server.url} to {parts.admission}"
+        json_line = settings.get(LOG_FORMAT) == "json"
+        click.echo(event(formatter, __name__, text) if json_line else escaped(text), err=True)
 
     server.run(announce)
     logger.info("stopped")
     sys.stderr.flush()
-    # A request stuck in storage has a thread that the interpreter would wait for.
+    # A normal exit would wait for the threads of requests stuck in storage.
     os._exit(0)
 
 
 def _in_a_line(error: StrandlineError) -> str:
-    """Return what is refused as one line, cut in its middle if a path or a host makes it long."""
+    """Return an error's message as one line, shortened if a path or a host makes it long."""
     return shortened(escaped(str(error)))
 
 
 def _given(given: Mapping[str, Any]) -> dict[str, str | tuple[str, ...]]:
-    """Return the flags that were given, a flag without a value as ``true``."""
+    """Return the given flags; one without a value is ``true``."""
     return {
         key: "true" if value is True else value
         for key, value in given.items()
@@ -141,21 +141,21 @@ def _given(given: Mapping[str, Any]) -> dict[str, str | tuple[str, ...]]:
     }
 
 
-def _parts_options(told: ServeSettings) -> PartsOptions:
-    roots = _checked_roots(told)
+def _parts_options(settings: ServeSettings) -> PartsOptions:
+    roots = _checked_roots(settings)
     return PartsOptions.of(
-        told.values,
+        settings.values,
         roots,
-        _token(told),
-        storage_options=_storage_options(told),
-        store=_store(told),
-        shown=told.redacted(),
+        _token(settings),
+        storage_options=_storage_options(settings),
+        store=_store(settings),
+        shown=settings.redacted(),
     )
 
 
-def _checked_roots(told: ServeSettings) -> tuple[str, ...]:
-    """Refuse roots that can't be meant, or read."""
-    roots, key = told.many(ROOTS), told.key(ROOTS)
+def _checked_roots(settings: ServeSettings) -> tuple[str, ...]:
+    """Return the roots; refuse ones that are empty, missing or unsupported."""
+    roots, key = settings.many(ROOTS), settings.key(ROOTS)
     if not roots:
         raise ConfigError("give at least one --root")
     for root in roots:
@@ -164,15 +164,15 @@ def _checked_roots(told: ServeSettings) -> tuple[str, ...]:
         table_id = TableId.of(root)
         if table_id.family != "file":
             require_driver(root, key)
-        elif not os.path.isdir(table_id.path):  # a name too long is none, too
+        elif not os.path.isdir(table_id.path):  # false for a name that is too long, too
             raise ConfigError(f"{key} {root}: no such directory")
     return roots
 
 
-def _token(told: ServeSettings) -> str | None:
-    """Return the token that was asked for; there must be a decision."""
-    path, networks = told.get(TOKEN_FILE), told.get(ADMIT_NETWORKS)
-    if told.get(NO_TOKEN) == bool(path or networks):
+def _token(settings: ServeSettings) -> str | None:
+    """Return the token; the settings must choose between a token and none."""
+    path, networks = settings.get(TOKEN_FILE), settings.get(ADMIT_NETWORKS)
+    if settings.get(NO_TOKEN) == bool(path or networks):
         raise ConfigError(
             "give either --token-file FILE or --no-token; or --no-token-from NETWORK, with or"
             " without a token for all others"
@@ -180,18 +180,18 @@ def _token(told: ServeSettings) -> str | None:
     try:
         parse_networks(networks)
     except ConfigError as exc:
-        raise ConfigError(f"{told.key(ADMIT_NETWORKS)}: {exc}") from exc
+        raise ConfigError(f"{settings.key(ADMIT_NETWORKS)}: {exc}") from exc
     return read_token_file(path) if path else None
 
 
-def _store(told: ServeSettings) -> StoreOptions:
-    """Return where views are kept; a directory is refused where no files are, not ignored."""
-    directory = told.get(SPILL_DIR) if told.source(SPILL_DIR) == "flag" else ""
-    return store_options(told.values, directory=directory or None)
+def _store(settings: ServeSettings) -> StoreOptions:
+    """Return the views' store; a directory given as a flag is refused for a store in memory."""
+    directory = settings.get(SPILL_DIR) if settings.source(SPILL_DIR) == "flag" else ""
+    return store_options(settings.values, directory=directory or None)
 
 
-def _storage_options(told: ServeSettings) -> dict[str, Any] | None:
-    text = told.get(STORAGE_OPTIONS)
+def _storage_options(settings: ServeSettings) -> dict[str, Any] | None:
+    text = settings.get(STORAGE_OPTIONS)
     if not text:
         return None
     try:
@@ -200,6 +200,6 @@ def _storage_options(told: ServeSettings) -> dict[str, Any] | None:
         options = None
     if not isinstance(options, dict):
         raise ConfigError(
-            f"{told.key(STORAGE_OPTIONS)} is ***; allowed: a JSON object of fsspec's options"
+            f"{settings.key(STORAGE_OPTIONS)} is ***; allowed: a JSON object of fsspec's options"
         )
     return options

@@ -1,6 +1,6 @@
-"""``Table``: a table as a reader sees it, as Arrow tables: its rows, its files, its history.
+"""``Table`` reads a table's rows, files and history into Arrow tables.
 
-Each call looks at the table as it is then. Nothing is cached but the properties.
+Each call reads the current state; only the table's properties are cached.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ class Table:
 
     Args:
         base_path: A path or a URL.
-        storage_options: For fsspec.
+        storage_options: Options of fsspec.
 
     Raises:
         TableNotFoundError: There is no table.
-        CorruptMetadataError: Its properties can't be read.
-        UnsupportedTableError: It is of a version that can't be read.
+        CorruptMetadataError: The table's properties can't be read.
+        UnsupportedTableError: The table's version isn't supported.
     """
 
     def __init__(self, base_path: str, storage_options: Mapping[str, Any] | None = None) -> None:
@@ -82,13 +82,13 @@ class Table:
 
     @property
     def config(self) -> TableConfig:
-        """The table's properties, as they were when this object was made."""
+        """The table's properties at the time this object was created."""
         return self._meta.config
 
     def history(self) -> pa.Table:
-        """Return every instant, archived ones first, as ``HISTORY_SCHEMA`` has them.
+        """Return all instants, archived ones first, with the columns of ``HISTORY_SCHEMA``.
 
-        What an action doesn't count is null, and so is all of a pending instant.
+        Counts that an action doesn't have are null, and so are all counts of a pending instant.
 
         Cost: a list, a read for each instant, and the archive.
         """
@@ -105,11 +105,12 @@ class Table:
         return pa.Table.from_pylist(rows, schema=HISTORY_SCHEMA)
 
     def files(self, partition: str | None = None) -> pa.Table:
-        """Return each file group's newest committed slice, as ``FILES_SCHEMA`` has them.
+        """Return each file group's newest committed slice, with the columns of ``FILES_SCHEMA``.
+
+        ``path`` and ``log_paths`` are under the base path; ``path`` is null for a slice of logs.
 
         Args:
-            partition: Path of one partition; ``None`` for all. ``path`` and ``log_paths`` are under
-                the base path, ``path`` is null for a slice of logs only.
+            partition: Path of one partition; ``None`` for all.
 
         Cost: a list for each partition, and for each directory above them.
         """
@@ -130,13 +131,13 @@ class Table:
         """Return the newest committed rows, meta columns first.
 
         Args:
-            columns: Names to read, in this order; ``None`` for all.
+            columns: Columns to read, in this order; ``None`` for all.
 
         Raises:
-            UnsupportedTableError: There are log files to merge, which this release doesn't.
+            UnsupportedTableError: There are log files, which this release can't merge.
             InputError: There is no such column.
 
-        Cost: reads every base file of the newest slices into memory.
+        Cost: reads all base files of the newest slices into memory.
         """
         slices = [found for found in self._slices(None) if not found.is_empty]
         for found in slices:
@@ -149,7 +150,7 @@ class Table:
         if columns is not None:
             unknown = [name for name in columns if name not in schema.names]
             if unknown:
-                raise InputError(f"there are no columns {unknown}; there are {schema.names}")
+                raise InputError(f"the table has no columns {unknown}; it has {schema.names}")
             schema = pa.schema([schema.field(name) for name in columns])
         parts = [
             conform(read_base_file(self._storage, found.base_file.path, columns), schema)
@@ -159,7 +160,7 @@ class Table:
         return pa.concat_tables(parts) if parts else schema.empty_table()
 
     def _slices(self, partition: str | None) -> Iterator[FileSlice]:
-        """Yield newest slices, partition by partition."""
+        """Yield the newest slices, partition by partition."""
         view = open_view(self._storage)
         try:
             if partition is not None:
@@ -172,7 +173,7 @@ class Table:
             view.close()
 
     def _schema(self, slices: Sequence[FileSlice]) -> pa.Schema:
-        """Return the table's schema with the meta columns: the newest commit's."""
+        """Return the schema with the meta columns: of the newest commit, or else base file."""
         timeline = self._meta.active_timeline()
         avro_schema = CommitHistory().avro_schema(self._meta, timeline)
         if avro_schema is not None:

@@ -1,31 +1,31 @@
-"""Which files a clean deletes: pure functions of the timeline, its metadata and the view's groups.
+"""Plans which files a clean deletes; pure functions of the timeline, its metadata and the view.
 
-The invariant, for an earliest instant to retain ``E``:
+Invariant, for the earliest instant to retain ``E``:
 
     a reader at any timeline that ends at ``E`` or later finds every file that its view names.
 
-Such a reader asks each group for its newest slice at or before its own last instant, which is
-``E`` or later; so of the slices that began before ``E`` only the newest can be asked for, and the
-older ones go. ("Before" is by requested time, as Hudi has it: of two writes at once a reader may
-have seen the later one completed and the earlier one not.) A group that was replaced before ``E``
-isn't asked for at all, and goes whole. Files that a savepoint names, slices that a pending
-compaction is going to read, and whatever isn't committed stay.
+Such a reader asks each file group for its newest slice at or before its own last instant, which is
+``E`` or later. So of the slices that began before ``E`` only the newest can be asked for; the older
+ones are deleted. ("Before" is by requested time, as in Hudi: a reader may have seen the later of
+two concurrent writes completed before the earlier one.) A group replaced before ``E`` can't be
+asked for and is deleted as a whole. Files named by a savepoint, slices that a pending compaction
+will read, and uncommitted files are kept.
 
-A group has something to delete only if, since the last clean looked, a slice began in it before
-``E`` on top of an older one, or it was replaced before ``E``. Both stand in the metadata of the
-write instants between the last clean's ``E`` and the new one, so only the partitions that these
-name are looked at, and of those not the ones that merely got new groups.
+A group has something to delete only if, since the last plan, a slice began in it before ``E`` on
+top of an older one, or it was replaced before ``E``. Both are recorded in the metadata of the write
+instants between the last clean's ``E`` and the new one. So only partitions named by these are
+examined, and not those that only got new groups.
 
-Source: Hudi 1.2.0 ``CleanPlanner``. It differs on purpose: partitions with new groups only are not
-looked at; after a savepoint is deleted all partitions are, not only those written by its commit;
-files that a clean failed to delete are planned again; and a partition left empty keeps its
-directory, because a writer may be about to write there.
+Source: Hudi 1.2.0 ``CleanPlanner``, with intended differences: partitions that only got new groups
+aren't examined; after a savepoint is deleted all partitions are, not only those written by its
+commit; files that a clean failed to delete are planned again; an empty partition keeps its
+directory, because a writer may be about to write to it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from fsview.model.file_group import CompactionOperation, FileGroup, FileSlice
@@ -44,7 +44,7 @@ from timeline.metadata.instant_metadata import (
 from timeline.timeline import Timeline
 
 SAVEPOINTED: Final = "savepointed_timestamps"
-"""Key of a clean's extra metadata: the savepoints that it spared, separated by commas."""
+"""Key in a clean's extra metadata: times of the savepoints at that time, separated by commas."""
 
 _COMPACTIONS: Final = frozenset({"COMPACT", "LOG_COMPACT"})
 
@@ -53,11 +53,11 @@ FROM_THE_START: Final = ""
 
 @dataclass(frozen=True, slots=True)
 class Savepoints:
-    """What the table's savepoints protect.
+    """The table's savepoints and the files that they protect.
 
     Attributes:
-        times: Requested times, in order.
-        files: (partition, file name).
+        times: Requested times, ascending.
+        files: (partition, file name) pairs.
     """
 
     times: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ class Savepoints:
 
     @classmethod
     def of(cls, metadata: Mapping[str, SavepointMetadata]) -> Savepoints:
-        """Return the sum of savepoints: requested time → metadata."""
+        """Return the union of savepoints, given as requested time → metadata."""
         files = frozenset(
             (partition, name)
             for savepoint in metadata.values()
@@ -77,11 +77,11 @@ class Savepoints:
 
 @dataclass(frozen=True, slots=True)
 class PartitionGroups:
-    """The groups of one partition, as the view answers.
+    """File groups of one partition, from the view.
 
     Attributes:
-        groups: Those not replaced.
-        replaced: Those replaced before the earliest instant to retain.
+        groups: Groups that aren't replaced.
+        replaced: Groups replaced before the earliest instant to retain.
     """
 
     groups: tuple[FileGroup, ...]
@@ -90,11 +90,11 @@ class PartitionGroups:
 
 @dataclass(frozen=True, slots=True)
 class PlannedClean:
-    """A plan and what it is going to free.
+    """A plan, and how much it deletes.
 
     Attributes:
-        plan: As it goes into the requested instant.
-        files: How many it deletes.
+        plan: Content of the requested instant.
+        files: Number of files to delete.
         bytes: Their size, as far as the view knows.
     """
 
@@ -103,48 +103,35 @@ class PlannedClean:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Doomed:
-    """Files to be deleted in one partition: name → size."""
-
-    sizes: dict[str, int] = field(default_factory=dict)
-
-    def add(self, found: FileSlice) -> None:
-        if found.base_file is not None:
-            self.sizes[found.base_file.name] = found.base_file.size
-        self.sizes.update((log.name, log.size) for log in found.log_files)
-
-
-def look_since(timeline: Timeline, last_clean: CleanMetadata | None, saved: Iterable[str]) -> str:
-    """Return the requested time from which on write instants may have made something deletable.
+def plan_since(timeline: Timeline, last_clean: CleanMetadata | None, saved: Iterable[str]) -> str:
+    """Return the requested time of the first write instant to examine.
 
     Args:
         timeline: The active timeline.
-        last_clean: What the last completed clean says.
-        saved: Requested times of the savepoints there are now.
+        last_clean: Metadata of the last completed clean.
+        saved: Requested times of the current savepoints.
 
     Returns:
-        17 digits, or ``FROM_THE_START`` when everything has to be looked at.
+        17 digits, or ``FROM_THE_START`` if all partitions must be examined.
     """
     if last_clean is None or not last_clean.earliest_commit_to_retain:
         return FROM_THE_START
-    spared = last_clean.extra_metadata.get(SAVEPOINTED, "").split(",")
-    if {time for time in spared if time} - set(saved):
-        return FROM_THE_START  # what a savepoint protected may have become deletable anywhere
-    start = _kept(timeline).first_non_savepoint_time
+    saved_then = last_clean.extra_metadata.get(SAVEPOINTED, "").split(",")
+    if {time for time in saved_then if time} - set(saved):
+        return FROM_THE_START  # a deleted savepoint may have protected files in any partition
+    start = _writes_and_savepoints(timeline).first_non_savepoint_time
     since = last_clean.earliest_commit_to_retain
     if start is None or since < start:
         return FROM_THE_START  # some of the instants since then are archived
     return since
 
 
-def _kept(timeline: Timeline) -> Timeline:
-    """Return the instants that say where the timeline begins: writes, and their savepoints."""
+def _writes_and_savepoints(timeline: Timeline) -> Timeline:
     return timeline.filter(lambda i: i.action in WRITE_ACTIONS or i.action == SAVEPOINT)
 
 
 def instants_between(timeline: Timeline, since: str, earliest: Instant) -> tuple[Instant, ...]:
-    """Return the completed write instants requested from ``since`` on and before ``earliest``."""
+    """Return the completed write instants requested in [``since``, ``earliest``)."""
     return tuple(
         instant
         for instant in timeline.write_timeline().completed()
@@ -153,11 +140,11 @@ def instants_between(timeline: Timeline, since: str, earliest: Instant) -> tuple
 
 
 def partitions_named(commits: Iterable[CommitMetadata]) -> set[str]:
-    """Return where these instants put a slice on top of an older one, or replaced a group."""
+    """Return the partitions where commits added a slice to an existing group, or replaced one."""
     named: set[str] = set()
     for commit in commits:
         named.update(commit.partition_to_replace_file_ids)
-        # A compaction calls the base file that it makes of logs alone a new one.
+        # A compaction of logs without a base file reports its file as that of a new group.
         compacted = commit.compacted or commit.operation_type in _COMPACTIONS
         for partition, stats in commit.partition_to_write_stats.items():
             if compacted or any(stat.prev_commit != NULL_COMMIT for stat in stats):
@@ -182,22 +169,22 @@ def deletable_slices(
     is_committed: Callable[[str], bool],
     needed_from: str | None = None,
 ) -> tuple[FileSlice, ...]:
-    """Return the slices of a group that isn't replaced which no reader at ``earliest`` can ask for.
+    """Return the slices of a group, not replaced, that no reader at ``earliest`` can ask for.
 
     Args:
-        group: All its slices, newest first.
+        group: The group with all its slices, newest first.
         earliest: Requested time of the earliest instant to retain.
-        is_committed: Whether the instant of a requested time is.
-        needed_from: Base instant of the slice that a pending compaction is going to read.
+        is_committed: Whether the instant of a requested time is committed.
+        needed_from: Base instant of the slice that a pending compaction will read.
     """
     committed = [found for found in group.slices if is_committed(found.base_instant)]
-    asked_for = next((found for found in committed if found.base_instant < earliest), None)
-    if asked_for is None:
+    kept = next((found for found in committed if found.base_instant < earliest), None)
+    if kept is None:
         return ()
     return tuple(
         found
         for found in committed
-        if found.base_instant < asked_for.base_instant
+        if found.base_instant < kept.base_instant
         and (needed_from is None or found.base_instant < needed_from)
     )
 
@@ -212,29 +199,28 @@ def plan_clean(
     savepoints: Savepoints,
     compactions: Iterable[CompactionOperation] = (),
 ) -> PlannedClean | None:
-    """Return what to delete in these partitions.
+    """Return the plan of a clean of these partitions.
 
     Args:
         timeline: The active timeline, instants of any state.
         earliest: The earliest instant to retain.
-        partitions: Where to look.
-        groups_of: Asks the view for the groups of a partition. What the view doesn't know stays, so
-            it should know the completed instants before ``earliest``.
-        base_path: The table's; paths in the plan begin with it.
-        savepoints: Whose files stay.
-        compactions: The pending ones and the pending log compactions.
+        partitions: Partitions to examine.
+        groups_of: Returns the view's groups of a partition. The view must know the completed
+            instants before ``earliest``; files that it doesn't know are kept.
+        base_path: The table's base path, the prefix of paths in the plan.
+        savepoints: Savepoints whose files are kept.
+        compactions: Pending compactions and log compactions.
 
     Returns:
         The plan; ``None`` if there is nothing to delete.
     """
-    # With the savepoints in it, a commit that one of them keeps doesn't pass for the timeline's
-    # start.
-    is_committed = _kept(timeline).completed().contains_or_before_start
+    # Savepoints are included, so that a saved older commit doesn't become the timeline's start.
+    is_committed = _writes_and_savepoints(timeline).completed().contains_or_before_start
     needed = {(op.partition, op.file_id): op.base_instant for op in compactions}
-    doomed: dict[str, _Doomed] = {}
+    sizes: dict[str, dict[str, int]] = {}
     for partition in sorted(set(partitions)):
         found = groups_of(partition)
-        old = [
+        deletable = [
             old
             for group in found.groups
             for old in deletable_slices(
@@ -244,45 +230,45 @@ def plan_clean(
                 needed.get((group.partition, group.file_id)),
             )
         ]
-        old += _slices_of_replaced(found.replaced, is_committed)
-        here = _Doomed()
-        for each in old:
-            if not _is_saved(each, partition, savepoints):
-                here.add(each)
-        if here.sizes:
-            doomed[partition] = here
-    if not doomed:
+        deletable += [
+            old
+            for group in found.replaced
+            for old in group.slices
+            if is_committed(old.base_instant)
+        ]
+        files: dict[str, int] = {}
+        for slice_files in map(_file_sizes, deletable):
+            # A slice is read whole, so a savepoint of one of its files keeps all of them.
+            if not any((partition, name) in savepoints.files for name in slice_files):
+                files |= slice_files
+        if files:
+            sizes[partition] = files
+    if not sizes:
         return None
     return PlannedClean(
-        _cleaner_plan(timeline, earliest, doomed, base_path, savepoints),
-        sum(len(here.sizes) for here in doomed.values()),
-        sum(sum(here.sizes.values()) for here in doomed.values()),
+        _cleaner_plan(timeline, earliest, sizes, base_path, savepoints),
+        sum(map(len, sizes.values())),
+        sum(sum(files.values()) for files in sizes.values()),
     )
 
 
-def _slices_of_replaced(
-    groups: Iterable[FileGroup], is_committed: Callable[[str], bool]
-) -> list[FileSlice]:
-    return [found for group in groups for found in group.slices if is_committed(found.base_instant)]
-
-
-def _is_saved(found: FileSlice, partition: str, savepoints: Savepoints) -> bool:
-    """Whether a savepoint names a file of the slice; then all of it stays, as it is read whole."""
-    names = [log.name for log in found.log_files]
+def _file_sizes(found: FileSlice) -> dict[str, int]:
+    """Return name → size of a slice's files."""
+    sizes = {log.name: log.size for log in found.log_files}
     if found.base_file is not None:
-        names.append(found.base_file.name)
-    return any((partition, name) in savepoints.files for name in names)
+        sizes[found.base_file.name] = found.base_file.size
+    return sizes
 
 
 def _cleaner_plan(
     timeline: Timeline,
     earliest: Instant,
-    doomed: Mapping[str, _Doomed],
+    names: Mapping[str, Iterable[str]],
     base_path: str,
     savepoints: Savepoints,
 ) -> CleanerPlan:
-    """Put the files into the form that goes on the timeline."""
-    # Hudi finishes a plan with the paths as they stand, so a local one must say that it is.
+    """Return the requested instant's content; ``names`` are the files to delete by partition."""
+    # Hudi uses the paths unchanged when it finishes a plan, so local paths need their scheme.
     below = PathForms.of(base_path).text
     last = timeline.write_timeline().completed().last
     return CleanerPlan(
@@ -294,9 +280,9 @@ def _cleaner_plan(
         file_paths_to_be_deleted_per_partition={
             partition: tuple(
                 CleanFileInfo(f"{below}/{partition}/{name}" if partition else f"{below}/{name}")
-                for name in sorted(here.sizes)
+                for name in sorted(files)
             )
-            for partition, here in doomed.items()
+            for partition, files in names.items()
         },
         extra_metadata={SAVEPOINTED: ",".join(savepoints.times)} if savepoints.times else {},
     )

@@ -11,10 +11,10 @@ from strandline.clean.plan import (
     Savepoints,
     deletable_slices,
     instants_between,
-    look_since,
     partitions_left_over,
     partitions_named,
     plan_clean,
+    plan_since,
 )
 from timeline.instant import Instant, State
 from timeline.metadata.instant_metadata import (
@@ -265,13 +265,13 @@ def test_only_instants_that_left_the_window_since_are_read():
         ),
     ],
 )
-def test_look_since(last_clean, saved, since):
-    assert look_since(commits("2", "3", "4"), last_clean, saved) == since
+def test_plan_since(last_clean, saved, since):
+    assert plan_since(commits("2", "3", "4"), last_clean, saved) == since
 
 
 def test_an_instant_kept_by_a_savepoint_does_not_hide_that_others_are_archived():
     timeline = Timeline.of([*commits("2", "8"), Instant("2", "savepoint", State.COMPLETED)])
-    assert look_since(timeline, CleanMetadata(earliest_commit_to_retain="3"), ("2",)) == ""
+    assert plan_since(timeline, CleanMetadata(earliest_commit_to_retain="3"), ("2",)) == ""
 
 
 def test_partitions_where_deleting_failed_are_looked_at_again():

@@ -1,0 +1,94 @@
+"""Deletes the files that a clean's plan names.
+
+Only the last part of a path in a plan counts: the table may have been moved since, and nothing
+outside it may be deleted. A file that is already missing counts as deleted; one that can't be
+deleted is reported as failed.
+"""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+
+from timeline.errors import StorageError, UnsupportedTableError
+from timeline.metadata.instant_metadata import CleanerPlan, CleanPartitionMetadata
+from timeline.storage.base import Storage
+from timeline.table.partition_metadata import FILE_NAME as PARTITION_FILE
+
+logger = logging.getLogger(__name__)
+
+
+def delete_planned(
+    storage: Storage, plan: CleanerPlan, parallelism: int
+) -> dict[str, CleanPartitionMetadata]:
+    """Delete the files of a plan, and the empty partitions that it names.
+
+    Args:
+        storage: The table's storage.
+        plan: The plan on the timeline.
+        parallelism: Number of files deleted at a time.
+
+    Returns:
+        Partition → the files deleted and those that failed.
+
+    Raises:
+        UnsupportedTableError: The plan names source files of a bootstrapped table.
+    """
+    planned = _names_by_partition(plan)
+    files = [(partition, name) for partition, names in planned.items() for name in names]
+    is_deleted = dict(zip(files, _delete_all(storage, files, parallelism), strict=True))
+    return {
+        partition: CleanPartitionMetadata(
+            partition,
+            plan.policy,
+            names,
+            tuple(name for name in names if is_deleted[partition, name]),
+            tuple(name for name in names if not is_deleted[partition, name]),
+            partition in plan.partitions_to_be_deleted and _drop_partition(storage, partition),
+        )
+        for partition, names in planned.items()
+    }
+
+
+def _names_by_partition(plan: CleanerPlan) -> dict[str, tuple[str, ...]]:
+    """Return the names of files to delete; version 1 plans have names, version 2 plans paths."""
+    found: dict[str, dict[str, None]] = {}
+    for partition, names in plan.files_to_be_deleted_per_partition.items():
+        for name in names:
+            found.setdefault(partition, {})[name.rpartition("/")[2]] = None
+    for partition, files in plan.file_paths_to_be_deleted_per_partition.items():
+        for file in files:
+            if file.is_bootstrap_base_file:
+                raise UnsupportedTableError(
+                    f"a pending clean would delete {file.file_path!r}, a bootstrap source file;"
+                    " allowed: files of the table",
+                    hint="let Hudi finish it",
+                )
+            found.setdefault(partition, {})[file.file_path.rpartition("/")[2]] = None
+    return {partition: tuple(names) for partition, names in sorted(found.items())}
+
+
+def _delete_all(storage: Storage, files: list[tuple[str, str]], parallelism: int) -> list[bool]:
+    """Delete (partition, name) files; return for each whether it no longer exists."""
+    threads = min(parallelism, len(files))
+    if threads <= 1:
+        return [_delete(storage, *file) for file in files]
+    with ThreadPoolExecutor(threads, thread_name_prefix="strandline-clean") as pool:
+        return list(pool.map(lambda file: _delete(storage, *file), files))
+
+
+def _delete(storage: Storage, partition: str, name: str) -> bool:
+    try:
+        storage.delete(f"{partition}/{name}" if partition else name)
+    except StorageError as exc:
+        logger.warning("can't delete a file, the next clean will retry: %s", exc)
+        return False
+    return True
+
+
+def _drop_partition(storage: Storage, partition: str) -> bool:
+    """Delete a partition's directory, as Hudi's plans may ask, if it has no files left."""
+    if not partition:
+        return False
+    left = [file for file in storage.list(partition) if PARTITION_FILE not in file.name]
+    return not left and storage.delete_tree(partition)
