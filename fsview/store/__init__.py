@@ -1,5 +1,5 @@
-"""Where a table's packed chunks lie: in memory, spilled to a file, or in RocksDB.
+"""Stores of a table's packed chunks: in memory, spilled to a file, or in RocksDB.
 
-A store keeps blobs by handle and rows by name, within a budget. It never knows what they mean: no
-timeline, no file and no query enters here.
+A store keeps blobs by handle and rows by name, within a budget. What these mean is not known here:
+nothing in this room knows of timelines, data files or queries.
 """

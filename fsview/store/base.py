@@ -1,12 +1,11 @@
-"""``Store``: keeps the packed chunks of one table, and the rows that say what they make up.
+"""``Store``: the packed chunks of one table, and the rows that describe what they make up.
 
-All semantics are above the store: it holds *blobs* by handle, and *rows* by name, and moves from
-one state to the next in one step. It never looks into either, so every store is held to the same
-suite, and another kind is a small class.
+A store holds immutable *blobs* by handle and *rows* by name, and changes both in atomic commits. It
+looks into neither, so all stores pass the same test suite, and another kind is a small class.
 
-A blob lives as long as somebody refers to its ``StoredChunk``. As that may end anywhere, even in
-the middle of a call of the store, ending it only notes the handle; the space is given back by the
-next ``commit`` or ``collect``.
+A blob lives as long as its ``StoredChunk`` is referenced. The last reference may end in any thread
+and within a call of the store itself, so ending it only queues the handle; the next ``commit`` or
+``collect`` frees the space.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from typing import Any, ClassVar, NewType
 
 Handle = NewType("Handle", int)
 Rows = Mapping[str, bytes | None]
-"""Name → content; ``None`` takes the row away."""
+"""Name → content; ``None`` deletes the row."""
 
 
 class StoredChunk:
-    """A blob in a store, which keeps it as long as this object lives."""
+    """A reference to a blob, which the store keeps as long as this object lives."""
 
     __slots__ = ("_store", "handle", "size")
 
@@ -35,7 +34,7 @@ class StoredChunk:
         """Return the bytes.
 
         Raises:
-            StoreError: They can't be read back.
+            StoreError: The store can't read them back.
         """
         return self._store.get(self.handle)
 
@@ -44,19 +43,19 @@ class StoredChunk:
 
 
 class Store(ABC):
-    """The blobs and rows of one table; safe to use from several threads.
+    """The blobs and rows of one table; thread-safe.
 
     Guarantees:
 
-    * ``commit`` is atomic: after a crash ``rows`` returns those of before or of after, and every
-      blob that was committed with or before them is there;
-    * a blob never changes; a handle is never used again, not even by a later process;
-    * what was committed is readable before ``commit`` returns.
+    * ``commit`` is atomic: after a crash ``rows`` returns the rows from before or after it, and
+      every blob that was committed with or before them is there;
+    * a blob never changes, and a handle is never used again, not even by a later process;
+    * committed blobs and rows are readable before ``commit`` returns.
 
     Attributes:
-        kind: What settings call it.
-        lasts: Whether rows and blobs outlive the process. Rows given to another are dropped.
-        forgotten: Handles that nobody refers to any more; appended to by any thread at any time.
+        kind: Hudi's name of the kind, as in ``hoodie.filesystem.view.type``.
+        lasts: Whether rows and blobs outlive the process. A store that doesn't last keeps no rows.
+        forgotten: Handles without references, to be freed; any thread appends to it at any time.
     """
 
     kind: ClassVar[str]
@@ -66,23 +65,23 @@ class Store(ABC):
         self.forgotten: deque[Handle] = deque()
 
     def chunk(self, handle: Handle, size: int) -> StoredChunk:
-        """Return the chunk of a handle that a row named; make one for each handle only."""
+        """Return the chunk of a handle found in a row; to be called once for each handle."""
         return StoredChunk(self, handle, size)
 
-    @abstractmethod
     def rows(self) -> Mapping[str, bytes]:
         """Return the rows as last committed; none in a new store.
 
         Raises:
             StoreError: They can't be read.
         """
+        return {}
 
     @abstractmethod
     def get(self, handle: Handle) -> bytes:
         """Return a blob.
 
         Raises:
-            StoreError: It can't be read back, or isn't there.
+            StoreError: It can't be read back, or doesn't exist.
         """
 
     @abstractmethod
@@ -91,42 +90,45 @@ class Store(ABC):
         blobs: Sequence[bytes],
         rows: Callable[[Sequence[Handle]], Rows] = lambda handles: {},
     ) -> list[StoredChunk]:
-        """Keep new blobs and change rows, all or nothing; give back what was forgotten.
+        """Add blobs and change rows, all or nothing; free the forgotten blobs.
 
         Args:
-            blobs: What to keep.
-            rows: Makes the changed rows from the handles of ``blobs``, in their order. What it
-                raises leaves the store as it was. Not called by a store that doesn't last.
+            blobs: The new blobs.
+            rows: Makes the changed rows from the handles of ``blobs``, in their order; an exception
+                from it leaves the store unchanged. Not called by a store that doesn't last.
 
         Returns:
-            A chunk for each blob.
+            A chunk for each blob, in order.
 
         Raises:
-            StoreError: Nothing was kept: the disk is full, for example.
+            StoreError: Nothing was kept, for example because the disk is full.
         """
 
     @abstractmethod
     def collect(self) -> None:
-        """Give back the space of what was forgotten; what that meets is logged, not raised."""
+        """Free the forgotten blobs; errors are logged, not raised."""
 
-    @abstractmethod
-    def clear(self) -> None:
-        """Take away all rows; blobs stay as long as their chunks live.
+    def clear(self) -> None:  # noqa: B027 - a store that doesn't last keeps no rows
+        """Delete all rows; blobs stay as long as their chunks live.
 
         Raises:
-            StoreError: The rows are still there.
+            StoreError: No row was deleted.
         """
 
-    def sweep(self, live: Collection[Handle]) -> None:  # noqa: B027 - who doesn't last has none
-        """Take away the blobs of earlier processes that aren't among these handles.
+    def sweep(self, live: Collection[Handle]) -> None:  # noqa: B027 - as above
+        """Delete the blobs of earlier processes except those with these handles.
 
-        A crash leaves behind what only its snapshots needed. Blobs of this process stay.
+        They are left when a process crashes while its snapshots need blobs that no row names.
+        Blobs of this process stay.
+
+        Raises:
+            StoreError: Some are left.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Give back everything; a second call does nothing. Chunks can't be read any more."""
+        """Free everything; chunks can't be read afterwards. A second call does nothing."""
 
     @abstractmethod
     def status(self) -> dict[str, Any]:
-        """Return figures, fit for JSON: ``kind``, ``blobs``, ``bytes``, ``resident_bytes``."""
+        """Return JSON values: ``kind``, ``blobs``, ``bytes``, ``resident_bytes``."""

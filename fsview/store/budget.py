@@ -1,8 +1,8 @@
-"""``Budget``: how much memory a service may hold, and who gives up what when it is exceeded.
+"""``Budget``: the limit of a service's memory, and the order in which memory is freed beyond it.
 
-What is held is counted in accounts. They give in the order in which they were made: what is
-cheapest to make again comes first. An account's ``used`` is what its owner said, not what the
-process takes; owners count the overhead of their objects too.
+Memory is counted in accounts, which evict in the order in which they were opened: what is cheapest
+to make again comes first. An account counts what its owner reports, including the overhead of
+objects, not what the process really uses.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import Any
 from timeline.errors import ConfigError
 
 Evict = Callable[[int], int]
-"""Frees at least so many bytes, if it can; tells its account of them, and returns how many."""
+"""Frees at least so many bytes if possible, reports them to its account, and returns how many."""
 
 
 class Account:
     """Bytes held for one purpose.
 
     Attributes:
-        name: What status calls it.
-        evict: Gives up some of what is held; ``None`` where nothing can be. Whoever holds the
-            bytes may set it after the account was made.
-        used: How many bytes are held now.
+        name: Name in the status.
+        evict: Frees some of the bytes; ``None`` if that is impossible. The owner of the bytes may
+            set it after the account was opened.
+        used: Bytes held now.
 
-    Its lock guards ``used`` and what it is the sum of.
+    The lock guards ``used`` and its summands.
     """
 
     __slots__ = ("_added", "_lock", "_shares", "evict", "name", "used")
@@ -41,13 +41,13 @@ class Account:
         self._lock = threading.Lock()
 
     def add(self, size: int) -> None:
-        """Count ``size`` more bytes, or fewer when it is negative; never evicts."""
+        """Add ``size``, which may be negative, to the bytes; never evicts."""
         with self._lock:
             self._added += size
             self._sum_up()
 
     def set_share(self, share: Share, size: int) -> None:
-        """Take it that a holder has so many bytes now; never evicts."""
+        """Set the bytes of one holder; never evicts."""
         with self._lock:
             if size:
                 self._shares[share] = size
@@ -56,16 +56,16 @@ class Account:
             self._sum_up()
 
     def _sum_up(self) -> None:
-        # All anew: what an interrupt leaves half done is right with the next call.
+        # A full sum: the next call repairs what an interrupted one left half done.
         self.used = self._added + sum(self._shares.values())
 
     def share_of(self, share: Share) -> int:
-        """Return how many bytes a holder has."""
+        """Return the bytes of one holder."""
         return self._shares.get(share, 0)
 
 
 class Share:
-    """What one holder has of an account; its holder's lock guards whether it is closed."""
+    """One holder's bytes in an account; the holder's lock guards whether it is closed."""
 
     __slots__ = ("_account", "_budget", "_closed")
 
@@ -76,33 +76,33 @@ class Share:
 
     @classmethod
     def unbounded(cls) -> Share:
-        """Return a share of a budget of its own, which is never exceeded."""
+        """Return a share of a new budget without limit."""
         budget = Budget(sys.maxsize)
         return cls(budget, budget.account("all"))
 
     def hold(self, size: int) -> None:
-        """Take it that so many bytes are held now; never evicts. Nothing, once it is closed."""
+        """Set the number of bytes held, 0 once closed; never evicts."""
         self._account.set_share(self, 0 if self._closed else size)
 
     @property
     def held(self) -> int:
-        """How many bytes it holds now."""
+        """Bytes held now."""
         return self._account.share_of(self)
 
     def close(self) -> None:
-        """Give all of it back for good."""
+        """Give back all bytes for good."""
         self._closed = True
         self.hold(0)
 
     def make_room(self) -> None:
-        """See ``Budget.make_room``."""
+        """Call ``Budget.make_room``."""
         self._budget.make_room()
 
 
 class Budget:
     """A limit for the bytes of all accounts together.
 
-    The lock is held by the one thread that makes room; what it calls may wait for storage.
+    The lock is held by the one thread that evicts, which may wait for storage meanwhile.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -113,7 +113,7 @@ class Budget:
         self._evicting = threading.Lock()
 
     def account(self, name: str, evict: Evict | None = None) -> Account:
-        """Open an account; it gives after those that were opened before."""
+        """Open an account; it evicts after those that were opened before."""
         if any(account.name == name for account in self._accounts):
             raise ConfigError(f"the budget has an account {name!r} already")
         account = Account(name, evict)
@@ -126,17 +126,17 @@ class Budget:
         return sum(account.used for account in self._accounts)
 
     def share(self, account: Account) -> Share:
-        """Return a new holder's share of an account, which is nothing yet."""
+        """Return a new holder's share of an account, with no bytes."""
         return Share(self, account)
 
     def make_room(self, *, wait: bool = False) -> None:
-        """Evict until the limit is kept, or nobody gives any more.
+        """Evict until the limit is met or no account frees any more.
 
-        Call it after growth, with no lock held that an account's ``evict`` takes.
+        To be called after growth, without any lock that an account's ``evict`` takes.
 
         Args:
-            wait: Stay until it is done when another thread is at it. Otherwise this one goes on:
-                that thread looks again before it stops, so nothing is left over.
+            wait: Whether to wait while another thread evicts. If not, this call returns at once:
+                the other thread checks again before it stops, so no excess is left.
         """
         while self.used > self.limit_bytes and self._evicting.acquire(blocking=wait):
             try:
@@ -147,7 +147,7 @@ class Budget:
                 return
 
     def _evict(self) -> int:
-        """Ask the accounts one after the other; return how many bytes they gave."""
+        """Have the accounts evict in order; return the bytes that they freed."""
         given = 0
         for account in self._accounts:
             excess = self.used - self.limit_bytes
@@ -158,7 +158,7 @@ class Budget:
         return given
 
     def status(self) -> dict[str, Any]:
-        """Return figures, fit for JSON."""
+        """Return JSON values."""
         return {
             "limit_bytes": self.limit_bytes,
             "used_bytes": self.used,

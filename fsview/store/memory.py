@@ -1,9 +1,9 @@
-"""``MemoryStore``: chunks stay where they are, in the memory of the process."""
+"""``MemoryStore``: chunks in the memory of the process."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, ClassVar
 
@@ -12,24 +12,23 @@ from fsview.store.budget import Account, Budget
 from timeline.errors import StoreError
 
 BLOB_OVERHEAD_BYTES = 215
-"""Bytes that a blob takes beside its content: its object, its chunk, its places in tables."""
+"""Memory of a blob beside its content: its object, its chunk, its entries in tables."""
 
 
 class MemoryStore(Store):
-    """A mapping of handles to bytes; of rows it keeps nothing.
+    """A mapping from handle to bytes, without rows.
 
-    Its lock guards changes of the mapping. Reading takes no lock: a look-up in a ``dict`` is one
-    step to other threads.
+    The lock guards changes of the mapping. Reads take none, as a look-up in a ``dict`` is atomic.
     """
 
     kind: ClassVar[str] = "MEMORY"
 
     def __init__(self, records: Account | None = None, budget: Budget | None = None) -> None:
-        """Hold nothing yet.
+        """Make an empty store.
 
         Args:
-            records: What blobs are counted in.
-            budget: Of which others give way when it is exceeded; blobs can't.
+            records: The account in which blobs are counted.
+            budget: Its budget, in which other accounts evict; blobs in memory can't be evicted.
         """
         super().__init__()
         self._records = records
@@ -39,10 +38,6 @@ class MemoryStore(Store):
         self._size = 0
         self._handles = count(1)
         self._closed = False
-
-    def rows(self) -> Mapping[str, bytes]:
-        """See ``Store``; there are none."""
-        return {}
 
     def get(self, handle: Handle) -> bytes:
         """See ``Store``."""
@@ -56,7 +51,7 @@ class MemoryStore(Store):
         blobs: Sequence[bytes],
         rows: Callable[[Sequence[Handle]], Rows] = lambda handles: {},
     ) -> list[StoredChunk]:
-        """See ``Store``; never asks for the rows."""
+        """See ``Store``; never calls ``rows``."""
         del rows
         with self._lock:
             self._drain()
@@ -74,9 +69,6 @@ class MemoryStore(Store):
         with self._lock:
             self._drain()
 
-    def clear(self) -> None:
-        """See ``Store``; there are no rows."""
-
     def close(self) -> None:
         """See ``Store``."""
         with self._lock:
@@ -92,7 +84,7 @@ class MemoryStore(Store):
         return {"kind": self.kind, "blobs": blobs, "bytes": size, "resident_bytes": size}
 
     def _drain(self) -> None:
-        """Take away what was forgotten up to now; with the lock held."""
+        """Drop the forgotten blobs; with the lock held."""
         gone: list[bytes] = []
         while self.forgotten:
             blob = self._blobs.pop(self.forgotten.popleft(), None)
@@ -101,7 +93,7 @@ class MemoryStore(Store):
         self._grow(gone, -1)
 
     def _grow(self, blobs: Sequence[bytes], sign: int) -> None:
-        """Count blobs that have come or gone; with the lock held."""
+        """Count blobs that were added (1) or dropped (-1); with the lock held."""
         size = sum(map(len, blobs))
         self._size += sign * size
         if self._records is not None:

@@ -12,7 +12,8 @@ from fsview.store.base import Store
 from fsview.store.budget import Budget
 from fsview.store.memory import MemoryStore
 from fsview.store.rocksdb.store import RocksStore, RocksStores
-from fsview.store.spill.store import SpillableStore, SpillArea
+from fsview.store.spill.area import SpillArea
+from fsview.store.spill.store import SpillableStore
 from timeline.errors import ConfigError, StoreError
 from timeline.storage.table_id import TableId
 
@@ -21,12 +22,12 @@ KINDS: Final[Mapping[str, type[Store]]] = {
     "spillable": SpillableStore,
     "rocksdb": RocksStore,
 }
-"""What settings call a kind of store → the kind; Hudi's name of it is its ``kind``."""
+"""Name in settings → class; Hudi's name is the class's ``kind``."""
 
 BUDGET_BYTES: Final = 512 << 20
 _PAGE: Final = 4096
-_CACHED: Final = 4
-"""The part of the budget that RocksDB may take for its cache and its writes: one in so many."""
+_CACHE_SHARE: Final = 4
+"""RocksDB's cache and write buffers get a quarter of the budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +36,9 @@ class StoreOptions:
 
     Attributes:
         kind: One of ``KINDS``.
-        directory: For files; ``None``: where the system has temporary files, which RocksDB's
-            can't be.
-        budget_bytes: What a service may hold in memory: answers, old snapshots, packed files.
+        directory: Directory for files; ``None`` is the system's directory for temporary files,
+            which RocksDB can't use.
+        budget_bytes: Most memory of a service: answers, old snapshots, packed files.
     """
 
     kind: str = "memory"
@@ -57,16 +58,16 @@ class Stores:
     """Opens the stores of one service.
 
     Attributes:
-        budget: Of the whole service. Its accounts give in this order: ``answers``, ``retained``
-            (snapshots for clients that are behind), ``records`` (packed files).
-        lasts: Whether what is kept lies on disk and outlives the process.
+        budget: Budget of the whole service. Its accounts evict in this order: ``answers``,
+            ``retained`` (snapshots for clients that are behind), ``records`` (packed files).
+        lasts: Whether the stores outlive the process.
     """
 
     def __init__(self, options: StoreOptions | None = None) -> None:
-        """Make what the stores share; opens no table.
+        """Set up what the stores share, and open none.
 
         Raises:
-            ConfigError: The kind needs what isn't installed.
+            ConfigError: The kind needs a package that isn't installed.
             StoreError: The directory can't be used.
         """
         self._options = options = options or StoreOptions()
@@ -83,7 +84,7 @@ class Stores:
             self._area = SpillArea(directory, self._records, self.budget)
         if options.kind == "rocksdb" and directory is not None:
             _make(directory)
-            cached = options.budget_bytes // _CACHED
+            cached = options.budget_bytes // _CACHE_SHARE
             self._records.add(cached)
             self._rocks = RocksStores(directory, cached)
 
@@ -91,8 +92,8 @@ class Stores:
         """Return the store of a table.
 
         Raises:
-            StoreLockedError: Another process has it open.
-            StoreError: It can't be opened.
+            StoreLockedError: Another process has the store open.
+            StoreError: The store can't be opened.
         """
         if self._area is not None:
             return SpillableStore(self._area)
@@ -101,11 +102,10 @@ class Stores:
         return MemoryStore(self._records, self.budget)
 
     def check(self) -> None:
-        """Find out whether the stores are open, and what they keep in files can be written.
+        """Check that the stores are open, and that files can be written if they need any.
 
         Raises:
-            StoreError: They are closed, or their directory takes no file: it is gone, not ours, or
-                full.
+            StoreError: The stores are closed, or no file can be written in their directory.
         """
         if self._closed:
             raise StoreError("the stores are closed")
@@ -120,7 +120,7 @@ class Stores:
             raise StoreError(f"no file can be written in {place}: {exc.strerror}") from exc
 
     def close(self) -> None:
-        """Give back what the stores share; close the stores before."""
+        """Free what the stores share; the stores must be closed before."""
         self._closed = True
         if self._area is not None:
             self._area.close()
@@ -128,7 +128,7 @@ class Stores:
             self._rocks.close()
 
     def status(self) -> dict[str, Any]:
-        """Return figures, fit for JSON."""
+        """Return JSON values."""
         area = {} if self._area is None else {"file": self._area.status()}
         return {"kind": self._options.kind, "budget": self.budget.status(), **area}
 

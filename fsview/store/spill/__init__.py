@@ -1,5 +1,5 @@
-"""Chunks in memory as far as the budget goes, the others in one file without a name.
+"""Chunks in memory as far as the budget allows, the others in one unlinked file.
 
-What decides which blob lies where belongs here, and the file's space. Nothing here outlives the
-process.
+The room decides which blobs are in memory and manages the file's space. Nothing in it outlives the
+process, and no row is kept.
 """

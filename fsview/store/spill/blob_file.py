@@ -1,7 +1,7 @@
-"""``SpillFile``: a file without a name, for blobs that memory has no room for.
+"""``SpillFile``: an unlinked temporary file for blobs that memory has no room for.
 
-It dies with the process: the name is taken away as soon as the file is open. File systems that
-can't do so (NFS keeps such a file under another name in its directory) lose it when it is closed.
+Its name is removed as soon as it is open, so it disappears with the process. On file systems that
+can't do so (NFS keeps an open file under another name) it is removed when it is closed.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ _NAME: Final = "blobs"
 
 
 class BlobFile(Protocol):
-    """A file that is read and written anywhere, by several threads at a time.
+    """A file that several threads read and write at any offset.
 
     Attributes:
-        path: What messages call it.
+        path: Its path in messages.
     """
 
     path: str
 
     def read(self, offset: int, size: int) -> bytes:
-        """Return so many bytes from there on, fewer if the file ends before.
+        """Return ``size`` bytes from ``offset``, fewer if the file ends before.
 
         Raises:
             OSError: The disk failed.
@@ -42,7 +42,7 @@ class BlobFile(Protocol):
         """
 
     def truncate(self, size: int) -> None:
-        """Cut off what lies behind so many bytes.
+        """Cut the file to ``size`` bytes.
 
         Raises:
             OSError: The disk failed.
@@ -52,7 +52,7 @@ class BlobFile(Protocol):
 class SpillFile:
     """A file in a directory of its own; see ``BlobFile``.
 
-    It is closed when nobody refers to it any more, so never under a thread that reads.
+    It is closed when its last reference ends, so never while a thread reads.
     """
 
     def __init__(
@@ -61,11 +61,12 @@ class SpillFile:
         """Make the file.
 
         Args:
-            directory: Where; made if it isn't there. ``None``: where the system has such files.
-            remove: What takes away the directory with the file in it, and returns whether it could.
+            directory: Parent directory, made if need be; ``None`` is the system's for temporary
+                files.
+            remove: Removes the directory with the file in it, and returns whether it could.
 
         Raises:
-            StoreError: It can't be made.
+            StoreError: The file can't be made.
         """
         remove = remove or _remove
         try:
@@ -94,7 +95,7 @@ class SpillFile:
         """See ``BlobFile``."""
         written = os.pwrite(self._descriptor, blob, offset)
         while written < len(blob):
-            # A disk about to be full takes a part; the next call says why it takes no more.
+            # A nearly full disk writes a part; the next call raises the reason.
             written += os.pwrite(self._descriptor, memoryview(blob)[written:], offset + written)
 
     def truncate(self, size: int) -> None:
@@ -103,7 +104,7 @@ class SpillFile:
 
 
 def _remove(own: str) -> bool:
-    """Take away the file's name and directory; return whether both are gone."""
+    """Remove the file's name and directory; return whether both are gone."""
     try:
         os.unlink(os.path.join(own, _NAME))
         os.rmdir(own)
@@ -113,7 +114,7 @@ def _remove(own: str) -> bool:
 
 
 def _close(descriptor: int, left: str | None, remove: Callable[[str], bool], pid: int) -> None:
-    """Close the file; the process that made it removes what is left of it."""
+    """Close the file; in the process that made it, remove what is left of it."""
     os.close(descriptor)
     if left is not None and os.getpid() == pid:
         remove(left)

@@ -1,7 +1,7 @@
-"""``BlobSpace``: blobs in one file, each with a checksum, where there is room.
+"""``BlobSpace``: blobs in one file, each with a checksum, in space that is reused.
 
-A blob's *place* is one number: where it starts, how long it is, and its CRC-32. As three numbers it
-would take three times the memory, and there is one for each blob that is in no other memory.
+A blob's *place* is one integer: offset, size and CRC-32. As three integers it would take three
+times the memory, for every blob that has been spilled.
 """
 
 from __future__ import annotations
@@ -29,35 +29,35 @@ def _place(offset: int, blob: bytes) -> Place:
 
 
 def _extent(place: Place) -> tuple[int, int]:
-    """Return where a blob starts and how long it is."""
+    """Return offset and size of a blob."""
     return place >> _CRC_BITS + _SIZE_BITS, size_of(place)
 
 
 def size_of(place: Place) -> int:
-    """Return how many bytes a blob has."""
+    """Return the size of a blob."""
     return place >> _CRC_BITS & (1 << _SIZE_BITS) - 1
 
 
 class BlobSpace:
-    """The file and what of it is taken; safe to use from several threads.
+    """The file and its used extents; thread-safe.
 
-    ``_io`` is held while the file is written or cut: what is about to be written must not be cut
-    off. ``_lock`` guards the extents, and is taken second. Reading takes neither: the extent of a
-    blob that somebody may read isn't given to another.
+    ``_io`` is held while the file is written or cut, so that no cut removes what is being written.
+    ``_lock`` guards the extents, and is taken second. Reads take neither: the extent of a blob that
+    may be read isn't given to another.
     """
 
     def __init__(self, file: BlobFile) -> None:
         self._file = file
         self._extents = Extents()
-        self._length = 0  # of the file, at most
+        self._length = 0  # upper bound of the file's
         self._io = threading.Lock()
         self._lock = threading.Lock()
 
     def write(self, blob: bytes) -> Place:
-        """Put a blob where there is room.
+        """Write a blob where there is room.
 
         Raises:
-            OSError: It can't be written; the file is as before.
+            OSError: It can't be written; the space is free again.
         """
         with self._io:
             with self._lock:
@@ -76,7 +76,7 @@ class BlobSpace:
         """Return the blob of a place.
 
         Raises:
-            StoreError: It can't be read, or isn't what was written; names file and offset.
+            StoreError: It can't be read or its checksum differs; names file and offset.
         """
         offset, size = _extent(place)
         where = f"{size} bytes at offset {offset} of {self._file.path}"
@@ -85,29 +85,29 @@ class BlobSpace:
         except OSError as exc:
             raise StoreError(f"can't read {where}: {exc}") from exc
         if len(blob) < size:
-            raise StoreError(f"can't read {where}: it ends after {len(blob)} of them")
+            raise StoreError(f"can't read {where}: the file ends after {len(blob)} of them")
         if _place(offset, blob) != place:
-            raise StoreError(f"{where} aren't those that were written: the checksum is another")
+            raise StoreError(f"{where} are damaged: the checksum differs")
         return blob
 
     def give(self, places: Iterable[Place]) -> None:
-        """Let others have the room of these blobs."""
+        """Free the space of blobs."""
         with self._lock:
             self._extents.give(map(_extent, places))
 
     def shrink(self) -> None:
-        """Cut off the end of the file that no blob takes."""
+        """Cut the file behind its last blob."""
         if self._length > self._extents.end:
             with self._io:
                 self._cut()
 
     def status(self) -> dict[str, Any]:
-        """Return figures, fit for JSON."""
+        """Return JSON values."""
         with self._lock:
             return {"file_bytes": self._length, "free_bytes": self._extents.free_bytes}
 
     def _cut(self) -> None:
-        """Do so, with ``_io`` held."""
+        """Cut the file behind its last blob, with ``_io`` held."""
         with self._lock:
             end = self._extents.end
         if self._length <= end:

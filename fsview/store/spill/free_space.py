@@ -1,11 +1,11 @@
-"""``Extents``: which parts of a file are taken, and where the next blob goes; pure.
+"""``Extents``: the used and free parts of one file: best-fit allocation without I/O.
 
-An extent is a start and a length in bytes. Lengths are rounded up to whole units, so that parts
-fit again what is about as large. What is free lies between extents as *holes*; no two holes touch,
-and none touches the end: the file needs to be no longer than ``end``.
+An extent is a start and a length in bytes. Lengths are rounded up to whole units, so that freed
+extents fit blobs of about the same size. Free space between extents are *holes*; no two holes
+touch, and none touches the end, so the file needs to be no longer than ``end``.
 
-The smallest hole that fits is taken, the first of those in the file; the file grows only when none
-fits.
+An allocation takes the smallest hole that fits, the first such in the file; the file grows only if
+none fits.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 
 UNIT_BYTES: Final = 64
 
-_FEW: Final = 16  # up to so many are put in one by one, at the price of a move in three lists each
+_FEW: Final = 16  # up to so many extents are freed one by one: each shifts three lists
 
 
 def _rounded(size: int) -> int:
@@ -24,24 +24,24 @@ def _rounded(size: int) -> int:
 
 
 class Extents:
-    """The taken and free parts of one file; its owner guards it by a lock.
+    """The used and free parts of one file; not thread-safe.
 
     Attributes:
-        end: Where the last extent ends.
-        free_bytes: How much lies in holes.
+        end: End of the last extent.
+        free_bytes: Bytes of all holes.
     """
 
     def __init__(self) -> None:
         self.end = 0
         self.free_bytes = 0
-        self._starts: list[int] = []  # of the holes, rising
-        self._sizes: list[int] = []  # of the same
-        self._by_size: list[tuple[int, int]] = []  # (size, start) of the same, rising
+        self._starts: list[int] = []  # of the holes, sorted
+        self._sizes: list[int] = []  # of the same holes
+        self._by_size: list[tuple[int, int]] = []  # (size, start) of the holes, sorted
 
     def take(self, size: int) -> int:
-        """Return where an extent for ``size`` bytes starts; nothing is taken for none.
+        """Allocate an extent of ``size`` bytes and return its start; 0 bytes allocate nothing.
 
-        Cost: two look-ups by halving, and a move in three lists of as many holes as there are.
+        Cost: two bisections, and a shift of three lists with an entry for each hole.
         """
         size = _rounded(size)
         if not size:
@@ -62,9 +62,9 @@ class Extents:
         return start
 
     def give(self, extents: Iterable[tuple[int, int]]) -> None:
-        """Free extents: (start, length) as it was asked for.
+        """Free extents, given as (start, the size that was allocated).
 
-        Cost: in proportion to the holes when there are many extents, else as ``take`` for each.
+        Cost: as ``take`` for each if they are few, else proportional to the number of holes.
         """
         given = [(start, _rounded(size)) for start, size in extents if size]
         if len(given) <= _FEW:
@@ -75,11 +75,11 @@ class Extents:
         self._cut()
 
     def holes(self) -> Iterator[tuple[int, int]]:
-        """Yield start and size of each hole, as they lie in the file."""
+        """Yield (start, size) of each hole, in file order."""
         return zip(self._starts, self._sizes, strict=True)
 
     def _put(self, start: int, size: int) -> None:
-        """Add a hole, joined with its neighbours."""
+        """Add a hole, merged with its neighbours."""
         self.free_bytes += size
         at = bisect_left(self._starts, start)
         if at < len(self._starts) and start + size == self._starts[at]:
@@ -99,7 +99,7 @@ class Extents:
         return size
 
     def _merge(self, given: list[tuple[int, int]]) -> None:
-        """Add many holes at once: all lists are made anew."""
+        """Add many holes at once by rebuilding all lists."""
         self._starts, self._sizes, holes = [], [], sorted([*self.holes(), *given])
         for start, size in holes:
             if self._starts and self._starts[-1] + self._sizes[-1] == start:
@@ -111,7 +111,7 @@ class Extents:
         self.free_bytes += sum(size for _, size in given)
 
     def _cut(self) -> None:
-        """Let the last extent be the end; as holes are joined there is one behind it at most."""
+        """Move the end before a hole that touches it; there is one at most, as holes are merged."""
         if self._starts and self._starts[-1] + self._sizes[-1] == self.end:
             self.end = self._starts[-1]
             self.free_bytes -= self._remove(len(self._starts) - 1)

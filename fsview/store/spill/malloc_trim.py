@@ -1,9 +1,8 @@
-"""The C library's heap: what was freed goes back to the system, and threads share one heap.
+"""Control of glibc's heap: returning freed memory to the system, and one heap for all threads.
 
-The library keeps freed blocks for the next ones of their kind. When the memory is wanted for other
-things, the process would hold both: what was freed, and what came in its stead. The same holds of
-the heaps that it gives to threads: none takes what another has freed. Other libraries than GNU's do
-as they do.
+glibc keeps freed blocks for allocations of the same kind, so a process whose memory moves to other
+uses would hold both. Likewise it gives threads heaps of their own, which don't reuse each other's
+freed blocks. With other C libraries these functions do nothing.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ _ARENA_MAX: Final = -8  # M_ARENA_MAX of malloc.h
 
 
 class HeapTrim:
-    """Trims the heap whenever what is held has shrunk by one step, or so much has gone and come.
+    """Trims the heap when the held bytes have shrunk by a step, or when many were replaced.
 
-    The lock guards what was the case last time.
+    The lock guards the figures of the last call.
     """
 
     def __init__(
@@ -33,7 +32,7 @@ class HeapTrim:
         self._lock = threading.Lock()
 
     def held(self, size: int, gone: int) -> None:
-        """Take note of how many bytes are held now, and how many have gone so far."""
+        """Report the bytes held now and those evicted in total, and trim the heap if due."""
         with self._lock:
             due = size < self._most - self._step_bytes or gone - self._gone > self._turnover_bytes
             self._most = size if due else max(self._most, size)
@@ -43,20 +42,20 @@ class HeapTrim:
 
 
 def trim_heap() -> bool:
-    """Give what was freed back to the system; return whether anything was."""
+    """Return freed memory to the system; return whether any was."""
     return _call("malloc_trim", 0)
 
 
 def share_heap() -> bool:
-    """Let all threads that start from now on share the first heap; return whether they will.
+    """Let all threads started from now on share the first heap; return whether they will.
 
-    For processes whose threads hand memory on to each other, as a service's pool does.
+    For processes whose threads pass memory to each other, as a service's pool does.
     """
     return _call("mallopt", _ARENA_MAX, 1)
 
 
 def _call(name: str, *arguments: int) -> bool:
-    """Call a function of the C library, if it has it; return whether it says that it did."""
+    """Call a function of the C library if it exists; return whether its result isn't 0."""
     try:
         function = getattr(ctypes.CDLL(None), name)
     except (AttributeError, OSError, TypeError):  # another library, or another system

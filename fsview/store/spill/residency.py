@@ -1,7 +1,7 @@
-"""``SpillIndex``: which blobs there are, which of them are in memory, and where the others are.
+"""``SpillIndex``: all blobs of a spill area in LRU order, and their places in the file; no I/O.
 
 A blob is in one of three states: *resident* (in memory, perhaps with a copy in the file), *leaving*
-(no longer resident, being written), or in the file only. Nothing here reads or writes the file.
+(being written to the file), or in the file only.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from fsview.store.spill.blob_space import Place, size_of
 from timeline.errors import StoreError
 
 BLOB_OVERHEAD_BYTES: Final = 225
-"""Memory that any blob takes: its chunk, its handle, its place in the file."""
+"""Memory of every blob: its chunk, its handle, its place in the file."""
 
 _RESIDENT_OVERHEAD_BYTES: Final = 130
-_SLACK: Final = 4  # this part of its size is gaps in the heap, once many have gone and come
+_SLACK: Final = 4  # fragmentation costs a quarter of a blob's size once many were replaced
 
 NUMBER_BITS: Final = 36
-"""Bits of a handle that say which blob it is; those above say of which store."""
+"""Low bits of a handle, which number the blob; the bits above number the store."""
 
-_BATCH: Final = 1000  # handles that are forgotten without letting go of the lock
+_BATCH: Final = 1000  # handles forgotten in one hold of the lock
 
 
 def resident_cost(size: int) -> int:
-    """Return the memory that a blob of this size takes while it is resident."""
+    """Return the memory of a blob of this size, beyond the overhead, while it is resident."""
     return size + size // _SLACK + _RESIDENT_OVERHEAD_BYTES
 
 
 @dataclass(slots=True)
 class _Tally:
-    """What one store has."""
+    """Figures of one store."""
 
     blobs: int = 0
     bytes: int = 0
@@ -45,13 +45,13 @@ class _Tally:
 
 
 class SpillIndex:
-    """The blobs of all stores of an area, in the order of their last use.
+    """The blobs of all stores of an area, in LRU order.
 
     The lock guards all fields and is held for computation only.
 
     Attributes:
-        resident: Blobs in memory, least recently used first. Who has no lock may look one up and
-            mark it as used (one step each, to other threads), nothing else.
+        resident: Blobs in memory, least recently used first. Without the lock, callers may only
+            look one up and move it to the end, both of which are atomic.
     """
 
     def __init__(self, records: Account) -> None:
@@ -72,7 +72,7 @@ class SpillIndex:
         return number
 
     def close(self, number: int) -> deque[Handle]:
-        """Let a store have no more blobs; return those that it has, to be forgotten."""
+        """Close a store; return the handles of its blobs, to be passed to ``forget``."""
         with self._lock:
             self._tallies.pop(number, None)
             return deque(handle for handle in self._places if handle >> NUMBER_BITS == number)
@@ -82,18 +82,18 @@ class SpillIndex:
         return list(self._tallies)
 
     def tally(self, number: int) -> dict[str, Any]:
-        """Return how many blobs and bytes a store has."""
+        """Return the figures of a store."""
         with self._lock:
             return asdict(self._tallies.get(number) or _Tally())
 
     def resident_bytes(self) -> int:
-        """Return how much memory resident blobs take."""
+        """Return the memory of the resident blobs."""
         return self._records.used - BLOB_OVERHEAD_BYTES * len(self._places)
 
-    # Blobs come.
+    # Adding and reading blobs.
 
     def admit(self, number: int, blobs: Sequence[bytes]) -> list[Handle]:
-        """Let new blobs be resident; return their handles.
+        """Add new, resident blobs; return their handles.
 
         Raises:
             StoreError: The store is closed.
@@ -114,17 +114,17 @@ class SpillIndex:
         return handles
 
     def find(self, number: int, handle: Handle) -> bytes | Place:
-        """Return a blob that is in memory, marked as used; else its place.
+        """Return a blob that is in memory, marking it as used; else its place.
 
         Raises:
-            StoreError: The store has none of this handle.
+            StoreError: The store has no blob of this handle.
         """
         with self._lock:
             if handle >> NUMBER_BITS != number:
                 raise missing(handle)
             blob = self._leaving.pop(handle, None)
             if blob is not None:
-                self.resident[handle] = blob  # who writes it will see that it stays
+                self.resident[handle] = blob  # ``left`` will find that it is still resident
                 return blob
             blob = self.resident.get(handle)
             if blob is not None:
@@ -136,11 +136,11 @@ class SpillIndex:
             return place
 
     def is_at(self, handle: Handle, place: Place) -> bool:
-        """Whether a blob has this place, still."""
+        """Whether a blob still has this place."""
         return self._places.get(handle) == place
 
     def promote(self, handle: Handle, blob: bytes, bears: Callable[[int], bool]) -> bool:
-        """Let a blob that was read be resident, if its cost can be borne; return whether."""
+        """Make a blob that was read resident if ``bears`` accepts its cost; return whether."""
         cost = resident_cost(len(blob))
         with self._lock:
             if handle not in self._places or handle in self.resident or not bears(cost):
@@ -149,14 +149,14 @@ class SpillIndex:
             self._count_resident(handle, len(blob), 1)
         return True
 
-    # Blobs go.
+    # Evicting and forgetting blobs.
 
     def take_oldest(self) -> tuple[Handle, bytes] | int | None:
-        """Take the least recently used blob out of memory.
+        """Evict the least recently used blob, or begin to.
 
         Returns:
-            How many bytes are free now; or what is leaving, to be written and then ``left`` or
-            ``stayed``; or ``None`` if there is nothing.
+            The bytes freed; or a blob that must be written, followed by a call of ``left`` or
+            ``stayed``; or ``None`` if no blob is resident.
         """
         with self._lock:
             if not self.resident:
@@ -168,11 +168,11 @@ class SpillIndex:
             return handle, blob
 
     def left(self, handle: Handle, place: Place) -> tuple[int, list[Place]]:
-        """Note where a blob was written.
+        """Record the place where a leaving blob was written.
 
         Returns:
-            How many bytes are free now: none if it was used meanwhile; and the place, if the blob
-            was forgotten meanwhile.
+            The bytes freed, 0 if the blob was used meanwhile; and its place, to be freed, if it was
+            forgotten meanwhile.
         """
         with self._lock:
             known = handle in self._places
@@ -183,7 +183,7 @@ class SpillIndex:
             return freed, [] if known else [place]
 
     def stayed(self, handle: Handle) -> None:
-        """Put back, as the oldest, a blob that couldn't be written."""
+        """Make a leaving blob that couldn't be written resident again, as the oldest."""
         with self._lock:
             blob = self._leaving.pop(handle, None)
             if blob is None:
@@ -195,9 +195,9 @@ class SpillIndex:
                 self._count_resident(handle, len(blob), -1)
 
     def drop_copies(self, wanted: int) -> int:
-        """Take blobs out of memory that are in the file too; return how many bytes are free now.
+        """Evict blobs that have a copy in the file; return the bytes freed.
 
-        Cost: in proportion to what is resident.
+        Cost: proportional to the number of resident blobs.
         """
         freed = 0
         with self._lock:
@@ -210,17 +210,17 @@ class SpillIndex:
         return freed
 
     def forget(self, handles: deque[Handle]) -> tuple[int, list[Place]]:
-        """Forget some of these blobs, and take them out of the queue.
+        """Forget up to ``_BATCH`` blobs, removing them from the queue.
 
         Returns:
-            How many bytes of memory are free now, and places that are free.
+            The bytes of memory freed, and the places in the file to be freed.
         """
         freed = 0
         places: list[Place] = []
         with self._lock:
             for _ in range(min(len(handles), _BATCH)):
                 handle = handles.popleft()
-                if handle not in self._places:  # its store has been closed
+                if handle not in self._places:  # its store was closed before
                     continue
                 place, blob = self._places.pop(handle), self.resident.pop(handle, None)
                 if place is not None:
@@ -234,7 +234,7 @@ class SpillIndex:
         return freed, places
 
     def _uncount(self, handle: Handle, size: int) -> int:
-        """Count a blob no more; return how many bytes are free now."""
+        """Stop counting a blob; return the bytes freed."""
         tally = self._tallies.get(handle >> NUMBER_BITS)
         if tally is not None:
             tally.blobs -= 1
@@ -243,7 +243,7 @@ class SpillIndex:
         return BLOB_OVERHEAD_BYTES
 
     def _count_resident(self, handle: Handle, size: int, sign: int) -> int:
-        """Count a blob that comes into memory or goes; return by how many bytes memory grows."""
+        """Count a blob that becomes resident (1) or is evicted (-1); return the growth in bytes."""
         tally = self._tallies.get(handle >> NUMBER_BITS)
         if tally is not None:
             tally.resident_bytes += sign * size
@@ -253,5 +253,5 @@ class SpillIndex:
 
 
 def missing(handle: Handle) -> StoreError:
-    """Return the error that names a blob that isn't there."""
+    """Return the error for a handle without a blob."""
     return StoreError(f"the spillable store has no blob {handle}")

@@ -1,24 +1,22 @@
-"""``SpillableStore``: chunks in memory as long as the budget allows, the others in a file.
+"""``SpillableStore``: chunks in memory as far as the budget allows, the others in a file.
 
-As ``get`` and ``commit`` ask the budget for room, and the budget asks others, call them without any
-lock that an account's ``evict`` takes.
+``get`` and ``commit`` make the budget evict, so they must be called without any lock that an
+account's ``evict`` takes.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from fsview.store.base import Handle, Rows, Store, StoredChunk
 from fsview.store.spill.area import SpillArea
 from fsview.store.spill.residency import NUMBER_BITS
 
-__all__ = ["SpillArea", "SpillableStore"]
-
 
 class SpillableStore(Store):
-    """The blobs of one table, in the area of all; of rows it keeps nothing."""
+    """The blobs of one table in the area that all tables share, without rows."""
 
     kind: ClassVar[str] = "SPILLABLE_DISK"
 
@@ -27,10 +25,6 @@ class SpillableStore(Store):
         self._area = area
         self._number = area.index.open()
         self.forgotten = area.forgotten
-
-    def rows(self) -> Mapping[str, bytes]:
-        """See ``Store``; there are none."""
-        return {}
 
     def get(self, handle: Handle) -> bytes:
         """See ``Store``."""
@@ -41,7 +35,7 @@ class SpillableStore(Store):
             return area.fetch(self._number, handle)
         try:
             resident.move_to_end(handle)
-        except KeyError:  # it was taken out right now
+        except KeyError:  # evicted between the two calls
             return area.fetch(self._number, handle)
         return blob
 
@@ -50,7 +44,7 @@ class SpillableStore(Store):
         blobs: Sequence[bytes],
         rows: Callable[[Sequence[Handle]], Rows] = lambda handles: {},
     ) -> list[StoredChunk]:
-        """See ``Store``; never asks for the rows."""
+        """See ``Store``; never calls ``rows``."""
         del rows
         handles = self._area.keep(self._number, blobs)
         return [self.chunk(handle, len(blob)) for handle, blob in zip(handles, blobs, strict=True)]
@@ -58,9 +52,6 @@ class SpillableStore(Store):
     def collect(self) -> None:
         """See ``Store``."""
         self._area.collect()
-
-    def clear(self) -> None:
-        """See ``Store``; there are no rows."""
 
     def close(self) -> None:
         """See ``Store``."""

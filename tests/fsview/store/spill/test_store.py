@@ -16,9 +16,10 @@ from hypothesis.stateful import invariant, rule, run_state_machine_as_test
 
 from fsview.store.base import Handle, StoredChunk
 from fsview.store.budget import Account, Budget
+from fsview.store.spill.area import SpillArea
 from fsview.store.spill.free_space import UNIT_BYTES
 from fsview.store.spill.residency import BLOB_OVERHEAD_BYTES, resident_cost
-from fsview.store.spill.store import SpillableStore, SpillArea
+from fsview.store.spill.store import SpillableStore
 from tests.conformance.store_suite import OpenStore, StoreMachine, StoreSuite, blobs, content
 from tests.fsview.store.blob_file import FaultyFile
 from timeline.errors import StoreError, StoreFullError
@@ -342,7 +343,7 @@ def test_a_file_that_was_cut_is_an_error_of_what_is_lost() -> None:
     chunks = made.commit(0, 20)
     del made.file.content[5 * SIZE :]
     assert chunks[0].read() == content(0, SIZE)
-    with pytest.raises(StoreError, match=r"offset \d+ of spilled/blobs: it ends after 0"):
+    with pytest.raises(StoreError, match=r"offset \d+ of spilled/blobs: the file ends after 0"):
         chunks[10].read()
 
 
