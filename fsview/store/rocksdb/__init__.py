@@ -1,5 +1,5 @@
-"""Chunks and rows in RocksDB, from which a restart goes on.
+"""Chunks and rows in RocksDB, from which a restarted service resumes.
 
-What works around RocksDB and its binding belongs here; ``engine`` and ``database`` alone import it.
-No meaning of a row enters.
+Workarounds for RocksDB and its binding rocksdict belong here; only ``engine`` and ``database`` use
+them. What a row means is not known here.
 """

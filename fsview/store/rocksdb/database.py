@@ -1,15 +1,14 @@
-"""``RocksDatabase``: an open RocksDB, as far as a store needs one.
+"""``RocksDatabase``: an open RocksDB database, with workarounds for its binding.
 
-What it stands between, found by running rocksdict 0.3.29:
+Behaviour of rocksdict 0.3.29 that is worked around:
 
-* whatever RocksDB reports is a bare ``Exception`` with its text: see
-  ``fsview.store.rocksdb.error``;
-* ``items()`` and ``keys()`` end at a damaged block as if nothing more came: so that is asked;
-* while a flush fails, as the disk is full, a write waits for ever: ``write`` only waits for a flush
-  that doesn't fail, and closing stops the background work first;
-* ``close`` refuses while another thread reads, and readers meet a ``RuntimeError`` meanwhile;
-* an object that goes out of use flushes, which in a forked child hangs for ever or writes into the
-  parent's files: one reference is left over on purpose, so that it never goes out of use there.
+* every error is a bare ``Exception`` with RocksDB's text: see ``fsview.store.rocksdb.error``;
+* ``items()`` and ``keys()`` end at a damaged block as at the last key, so the end is checked;
+* while flushes fail because the disk is full, a write waits for ever: ``write`` only waits for a
+  flush that doesn't fail, and ``close`` stops background work first;
+* ``close`` fails while another thread reads, and readers get a ``RuntimeError`` meanwhile;
+* the finalizer flushes, which in a forked child hangs for ever or writes into the parent's files:
+  one reference is leaked on purpose, so that it never runs there.
 """
 
 from __future__ import annotations
@@ -28,28 +27,28 @@ logger = logging.getLogger(__name__)
 _WAIT_S: Final = 0.005
 _STALLS: Final = 6000  # 30 s
 _BORROWED: Final = 2000  # 10 s
-_SPARE_BYTES: Final = 8 << 20  # a disk that has less is what writing to files failed for
+_SPARE_BYTES: Final = 8 << 20  # with less free space, a failed flush is taken for a full disk
 
 Changes = Iterable[tuple[bytes, bytes | None]]
-"""Key → content in the order in which they are made; ``None`` takes the key away."""
+"""(key, content) in the order in which they are applied; ``None`` deletes the key."""
 
 
 class RocksDatabase:
-    """One open database; its methods may be called from several threads, but not after a fork."""
+    """One open database; thread-safe, but not usable after a fork."""
 
     def __init__(self, library: Any, rdict: Any, written: Callable[[], None]) -> None:
         self.closed = False
         self._library = library
         self._written = written
         self._rdict = rdict
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(rdict))  # see the module; given back by close
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(rdict))  # see the module; undone by close
         self._no_wait = library.WriteOptions()
         self._no_wait.no_slowdown = True
-        self._failures = 0  # of background work, as of the last write
-        self._waiting = threading.Event()  # nobody sets it
+        self._failures = 0  # background errors up to the last write
+        self._waiting = threading.Event()  # never set: its wait is an interruptible sleep
 
     def get(self, key: bytes) -> bytes | None:
-        """Return what a key has, ``None`` when it isn't there.
+        """Return the content of a key, ``None`` if it doesn't exist.
 
         Raises:
             RocksError: It can't be read.
@@ -61,11 +60,7 @@ class RocksDatabase:
         return content
 
     def items(self, first: bytes, end: bytes) -> list[tuple[bytes, bytes]]:
-        """Return keys in order, each with its content.
-
-        Args:
-            first: The least key that is wanted.
-            end: The least that isn't any more.
+        """Return (key, content) of the half-open key range [first, end), in order.
 
         Raises:
             RocksError: Some can't be read.
@@ -75,7 +70,7 @@ class RocksDatabase:
         return found
 
     def keys(self, first: bytes, end: bytes) -> list[bytes]:
-        """Return keys in order; see ``items``.
+        """Return the keys of the half-open range [first, end), in order.
 
         Raises:
             RocksError: Some can't be read.
@@ -91,7 +86,7 @@ class RocksDatabase:
             raise RocksError.of(exc) from exc
 
     def _check_end(self, last: bytes | None, first: bytes, end: bytes) -> None:
-        """See that nothing comes behind the last key; a walk ends at what it can't read, too."""
+        """Check that no key follows the last one: a walk also ends at what it can't read."""
         try:
             rows = self._rdict.iter(self._up_to(end))
             rows.seek(first if last is None else last)
@@ -100,7 +95,7 @@ class RocksDatabase:
             ended = not rows.valid()
             rows.status()
         except Exception as exc:
-            rows = None  # or the exception's frame keeps it, and it the database
+            rows = None  # else the exception's frame keeps it, and with it the database, open
             raise RocksError.of(exc) from exc
         if not ended:
             raise RocksError(f"reading ended before {end!r}")
@@ -111,11 +106,11 @@ class RocksDatabase:
         return options
 
     def write(self, changes: Changes, cleared: tuple[bytes, bytes] | None = None) -> None:
-        """Make all changes in one step that is in the log when this returns.
+        """Apply all changes atomically; they are in the log when this returns.
 
         Args:
-            changes: See there; asked for again after a wait.
-            cleared: Before them all keys are taken away from the first on, up to the second.
+            changes: The changes; iterated again after each wait.
+            cleared: Half-open key range to be deleted before.
 
         Raises:
             RocksError: No change was made.
@@ -137,7 +132,7 @@ class RocksDatabase:
         full = self._free_bytes() < _SPARE_BYTES
         why = "the disk is full" if full else "see its file LOG"
         raise RocksError(
-            f"it takes no more, as what it has can't be written to files: {why}", full=full
+            f"writes are stalled, as its buffers can't be flushed to files: {why}", full=full
         )
 
     def _batch(self, changes: Changes, cleared: tuple[bytes, bytes] | None) -> Any:
@@ -152,7 +147,7 @@ class RocksDatabase:
         return batch
 
     def flush(self) -> None:
-        """Begin to write to files what isn't there yet.
+        """Start to flush the write buffer.
 
         Raises:
             RocksError: It is closed.
@@ -163,7 +158,7 @@ class RocksDatabase:
             raise RocksError.of(exc) from exc
 
     def buffered_bytes(self) -> int:
-        """Return what isn't in files yet nor on its way there.
+        """Return the bytes of the write buffer that aren't being flushed yet.
 
         Raises:
             RocksError: It is closed.
@@ -171,7 +166,7 @@ class RocksDatabase:
         return self._number("rocksdb.cur-size-active-mem-table")
 
     def compact(self) -> None:
-        """Give back all space of what was taken away; takes its time, stopped by ``close``.
+        """Compact all files, freeing the space of deleted keys; slow, and stopped by ``close``.
 
         Raises:
             RocksError: It is closed.
@@ -184,7 +179,7 @@ class RocksDatabase:
             raise RocksError.of(exc) from exc
 
     def disk_bytes(self) -> int:
-        """Return the size of the files, without the log.
+        """Return the size of the files in bytes, without the log.
 
         Raises:
             RocksError: It is closed.
@@ -192,7 +187,7 @@ class RocksDatabase:
         return self._number("rocksdb.live-sst-files-size")
 
     def resident_bytes(self) -> int:
-        """Return what isn't in files yet and what is kept of open files, without cached blocks.
+        """Return the bytes of write buffers and of open files' tables, without cached blocks.
 
         Raises:
             RocksError: It is closed.
@@ -201,7 +196,7 @@ class RocksDatabase:
         return buffers + self._number("rocksdb.estimate-table-readers-mem")
 
     def close(self) -> None:
-        """Stop and give back all; readers in other threads are waited for."""
+        """Close the database, waiting for readers in other threads."""
         self.closed = True
         rdict = self._rdict
         try:
@@ -211,16 +206,16 @@ class RocksDatabase:
         for _ in range(_BORROWED):
             try:
                 rdict.close()
-            except RuntimeError:  # a reader is in it
+            except RuntimeError:  # another thread reads
                 self._waiting.wait(_WAIT_S)
                 continue
             except Exception as exc:  # noqa: BLE001 - rocksdict raises nothing narrower
-                # It flushes, which has just been stopped: the log has all of it.
+                # Closing flushes, which has just been stopped: the log has everything.
                 if STOPPED not in str(exc):
                     logger.warning("RocksDB closed with an error: %s", exc)
             ctypes.pythonapi.Py_DecRef(ctypes.py_object(rdict))
             return
-        logger.warning("a database of RocksDB stays open: somebody reads it")
+        logger.warning("a database of RocksDB stays open: a thread still reads it")
 
     def _number(self, name: str) -> int:
         try:
@@ -232,5 +227,5 @@ class RocksDatabase:
         try:
             place = os.statvfs(self._rdict.path())
         except OSError as exc:
-            raise RocksError(f"its directory can't be asked: {exc}") from exc
+            raise RocksError(f"the free space of its disk is unknown: {exc}") from exc
         return place.f_bavail * place.f_frsize

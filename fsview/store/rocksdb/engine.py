@@ -1,4 +1,4 @@
-"""``RocksEngine``: what the databases of a service share, and how each of them is set up."""
+"""``RocksEngine``: the memory that a service's databases share, and the options of each."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from timeline.errors import ConfigError
 logger = logging.getLogger(__name__)
 
 MIN_CACHE_BYTES: Final = 1 << 20
-_BUFFER_SHARE: Final = 4  # of the cache's bytes, one in so many is for what isn't in files yet
-_BUFFER_BYTES: Final = 4 << 20  # of one database, at most
+_BUFFER_SHARE: Final = 4  # write buffers get a quarter of the cache
+_BUFFER_BYTES: Final = 4 << 20  # largest write buffer of one database
 _FILE_BYTES: Final = 8 << 20
 _LEVEL_BYTES: Final = 16 << 20
-_ARENA_BYTES: Final = 64 << 10  # a table that hardly changes takes no more
+_ARENA_BYTES: Final = 64 << 10  # write buffer of a database with few changes
 _LOG_BYTES: Final = 1 << 20
 _OPEN_FILES: Final = 128
 _BLOOM_BITS: Final = 10
 
 
 class RocksEngine:
-    """What the databases of a service share: the memory that all of them may take together.
+    """The block cache and write buffers that the databases of a service share.
 
-    The cache holds blocks of files; what isn't in files yet counts as part of it. RocksDB itself
-    writes to files only what the database has that is just being changed, so ``relieve`` has the
-    others do so. The lock guards which databases are open.
+    Write buffers count as part of the cache. When they are full, RocksDB flushes only the database
+    that is being written to, so ``relieve`` flushes the one with the largest buffer. The lock
+    guards the list of open databases.
     """
 
     def __init__(self, cache_bytes: int) -> None:
@@ -48,9 +48,8 @@ class RocksEngine:
             ) from exc
         if cache_bytes < MIN_CACHE_BYTES:
             raise ConfigError(
-                f"RocksDB's cache has {cache_bytes} bytes; {MIN_CACHE_BYTES} is the least"
+                f"RocksDB's cache has {cache_bytes} bytes; the minimum is {MIN_CACHE_BYTES}"
             )
-        self.limit_bytes = cache_bytes
         self._buffer_bytes = cache_bytes // _BUFFER_SHARE
         self._cache = self.library.Cache(cache_bytes)
         self._buffers = self.library.WriteBufferManager.new_write_buffer_manager_with_cache(
@@ -61,15 +60,15 @@ class RocksEngine:
 
     @property
     def used_bytes(self) -> int:
-        """How much of the shared memory is taken."""
+        """Bytes of the shared memory in use."""
         return int(self._cache.get_usage())
 
     def open(self, path: Path, *, create: bool) -> RocksDatabase:
-        """Open the database of a directory, which is there.
+        """Open the database in an existing directory.
 
         Args:
             path: The directory.
-            create: Whether a database is made there; else there must be one.
+            create: Whether to make a database there; else there must be one.
 
         Raises:
             RocksError: It can't be opened.
@@ -77,7 +76,7 @@ class RocksEngine:
         options = self._options()
         options.create_if_missing(create)
         try:
-            # Named, or else rocksdict takes the options, and a cache of its own, from a file.
+            # Without column families rocksdict reads options, and a cache of its own, from a file.
             rdict = self.library.Rdict(str(path), options, column_families={"default": options})
         except Exception as exc:
             raise RocksError.of(exc) from exc
@@ -87,7 +86,7 @@ class RocksEngine:
         return database
 
     def relieve(self) -> None:
-        """Begin to write to files what the fullest has in memory, if all have too much there."""
+        """Start to flush the database with the largest buffer if all buffers are too large."""
         if self._buffers.get_usage() <= self._buffer_bytes:
             return
         with self._lock:
@@ -97,10 +96,10 @@ class RocksEngine:
             if fullest is not None and fullest.buffered_bytes() > _ARENA_BYTES:
                 fullest.flush()
         except RocksError as exc:
-            logger.debug("memory isn't given back: %s", exc)  # closed, or the disk is full
+            logger.debug("a write buffer can't be flushed: %s", exc)  # closed, or the disk is full
 
     def close(self) -> None:
-        """Give back the blocks in memory; databases that are still open go on without."""
+        """Free the cached blocks; databases that are still open continue without a cache."""
         self._cache.set_capacity(0)
 
     def _options(self) -> Any:
@@ -115,13 +114,13 @@ class RocksEngine:
         options.set_write_buffer_manager(self._buffers)
         options.set_write_buffer_size(min(_BUFFER_BYTES, self._buffer_bytes))
         options.set_arena_block_size(_ARENA_BYTES)
-        # Packed chunks are ids and times: lz4 and zlib save a fifth at best, and cost more.
+        # Packed chunks are ids and times: lz4 and zlib save a fifth at best, and cost more time.
         options.set_compression_type(library.DBCompressionType.none())
         options.set_target_file_size_base(_FILE_BYTES)
         options.set_max_bytes_for_level_base(_LEVEL_BYTES)
         options.set_level_compaction_dynamic_level_bytes(True)
         options.set_max_total_wal_size(2 * _BUFFER_BYTES)
-        # What a crash tore off ends the log there: the state is that of an earlier commit.
+        # After a crash the log ends at its last complete write: the state of an earlier commit.
         options.set_wal_recovery_mode(library.DBRecoveryMode.point_in_time())
         options.set_max_open_files(_OPEN_FILES)
         options.set_skip_stats_update_on_db_open(True)

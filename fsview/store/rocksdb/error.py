@@ -1,7 +1,7 @@
-"""``RocksError``: what RocksDB reports, sorted by what can be done about it.
+"""``RocksError``: RocksDB's errors, classified by what callers can do about them.
 
-rocksdict raises a bare ``Exception`` with RocksDB's text: the kind, the place and, where the system
-failed, the system's own words.
+rocksdict raises a bare ``Exception`` with RocksDB's text: the kind, the place and, if a system call
+failed, the system's message.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import os
 from typing import Final
 
 STALLED: Final = "Result incomplete"
-"""Begins what a write reports that would have to wait."""
+"""Start of the message of a write that would have to wait."""
 
 STOPPED: Final = "Shutdown in progress"
-"""Begins what is reported once background work was stopped."""
+"""Start of messages after background work was stopped."""
 
 _FULL: Final = tuple(map(os.strerror, (errno.ENOSPC, errno.EDQUOT)))
 _DENIED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -26,12 +26,12 @@ _PASSING: Final = (STALLED, STOPPED, "Resource busy", "Operation")
 
 
 class RocksError(Exception):
-    """What RocksDB reported.
+    """An error of RocksDB.
 
     Attributes:
         full: The disk is full.
-        locked: Another has the database open.
-        corrupt: What lies there isn't a whole database, as far as RocksDB can tell.
+        locked: The database is open elsewhere.
+        corrupt: The directory doesn't hold a complete database, as far as RocksDB can tell.
     """
 
     def __init__(
@@ -44,15 +44,15 @@ class RocksError(Exception):
 
     @classmethod
     def of(cls, exc: Exception) -> RocksError:
-        """Sort one of rocksdict's exceptions."""
+        """Classify one of rocksdict's exceptions."""
         text = " ".join(str(exc).split())
         if isinstance(exc, RuntimeError) or type(exc).__name__ == "DbClosedError":
             return cls("it is closed")
-        # RocksDB gives the words of ENOLCK to its own process, so this comes first.
+        # Within one process RocksDB reports its lock with the message of ENOLCK: test this first.
         if _LOCKED_HERE in text or (_LOCKED in text and os.strerror(errno.EAGAIN) in text):
             return cls(text, locked=True)
         if any(full in text for full in _FULL):
             return cls(text, full=True)
         of_the_system = text.startswith("IO error") and any(e in text for e in _OF_THE_SYSTEM)
         passes = of_the_system or text.startswith(_PASSING)
-        return cls(text, corrupt=type(exc) is Exception and not passes)  # others are Python's own
+        return cls(text, corrupt=type(exc) is Exception and not passes)  # subclasses are Python's

@@ -1,7 +1,7 @@
-"""``Compactions``: when the files of a database are compacted, one time after another.
+"""``Compactions``: manual compaction of a database in the background, when its files have grown.
 
-What is taken away stays in RocksDB's files until they are merged, and a store of few changes never
-has as many files as make RocksDB do that by itself.
+Deleted keys stay in RocksDB's files until these are merged, and a store with few changes never has
+so many files that RocksDB would merge them by itself.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ logger = logging.getLogger(__name__)
 
 _GARBAGE_FACTOR: Final = 2
 _GARBAGE_BYTES: Final = 32 << 20
-"""Files may grow by so many times what the last compaction left, and so many bytes, before the
-next."""
+"""A compaction is due when files have grown by twice their size after the last one, and by these
+bytes."""
 
 
 class Compactions:
     """The compactions of one database, at most one at a time, each in a thread of its own.
 
-    The lock guards what is known of the last one, and whether one runs.
+    The lock guards the figures of the last compaction, and whether one runs.
 
     Attributes:
-        left_bytes: What the last one that succeeded left in files.
+        left_bytes: Size of the files after the last compaction that succeeded.
     """
 
     def __init__(
@@ -38,13 +38,13 @@ class Compactions:
         left_bytes: int,
         failed: Callable[[RocksError], object],
     ) -> None:
-        """Take it that nothing is due yet.
+        """Start no compaction yet.
 
         Args:
-            database: Whose files.
-            name: Of the store, for its threads.
-            left_bytes: What the last compaction of an earlier process left.
-            failed: Told what was reported, unless that is that the database was closed.
+            database: The database.
+            name: Name of the store, for its threads.
+            left_bytes: Size of the files after the last compaction, of an earlier process perhaps.
+            failed: Called with an error, unless it is that the database was closed.
         """
         self.left_bytes = left_bytes
         self._database = database
@@ -52,13 +52,13 @@ class Compactions:
         self._failed = failed
         self._lock = threading.Lock()
         self._runs = False
-        self._failed_bytes = 0  # of files when the last one failed, if none succeeded since
+        self._failed_bytes = 0  # size of the files at the last failure, if none succeeded since
 
     def start_if_due(self) -> None:
         """Start a compaction if files have grown a lot since the last."""
         size = self._disk_bytes()
         with self._lock:
-            # After one that failed more has to come: each may read and write all there is.
+            # After a failure files must grow further: each attempt may rewrite all of them.
             grown = max(self.left_bytes * (1 + _GARBAGE_FACTOR), self._failed_bytes)
             if self._runs or size <= grown + _GARBAGE_BYTES:
                 return
@@ -82,7 +82,7 @@ class Compactions:
             self._ended(left)
 
     def _ended(self, left: int | None) -> None:
-        """Let the next one start when it is due; ``None``: this one failed."""
+        """Note the size of the files after a compaction, ``None`` after a failure."""
         size = self._disk_bytes()
         with self._lock:
             self._runs = False
@@ -92,7 +92,7 @@ class Compactions:
                 self.left_bytes, self._failed_bytes = left, 0
 
     def _disk_bytes(self) -> int:
-        """Return the size of the files, 0 once they are closed."""
+        """Return the size of the files, 0 once the database is closed."""
         try:
             return self._database.disk_bytes()
         except RocksError as exc:

@@ -1,15 +1,15 @@
-"""What is where in the database of a ``RocksStore``.
+"""Keys and values in the database of a ``RocksStore``.
 
 Keys; numbers are big-endian, 8 bytes::
 
     b <handle>    a blob
-    h <handle>    nothing: names the blob, so that a sweep reads no blobs
-    m             JSON: format, and the table's id
+    h <handle>    empty; lists the blob, so that a sweep reads no blobs
+    m             JSON: format and the table's id
     r <name>      a row
     s <step>      the state after the last commit
 
-Each commit puts the state of its own step and takes the one before away. So if a commit is lost
-between others (a log was cut short, and its successor wasn't), two are left, and tell.
+Each commit writes the state of its own step and deletes the state before. So if a commit is lost
+between others (one log was cut short, and the next wasn't), two states are left, which is detected.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from timeline.encoding.json_text import dumps
 from timeline.storage.table_id import TableId
 
 FORMAT: Final = 1
-"""What another one wrote isn't read."""
+"""Version of this layout; a store of another version isn't read."""
 
 MARKER: Final = b"m"
 HANDLES: Final = b"h"
 ROWS: Final = (b"r", b"s")
-"""Their keys: the least, and the least behind them. So are the others."""
+"""Half-open key range [first, end) of the rows; likewise ``STATES`` and ``ALL``."""
 STATES: Final = (b"s", b"t")
 ALL: Final = (b"", b"t")
 
@@ -38,13 +38,13 @@ _STATE: Final = Struct(">QQQ")
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a commit knows of those before.
+    """The state of a store after a commit.
 
     Attributes:
-        step: How many there were.
-        next_handle: The least that was never used.
-        blobs: How many there are.
-        compacted_bytes: Of the files after the last compaction.
+        step: Number of commits so far.
+        next_handle: The least handle never used.
+        blobs: Number of blobs.
+        compacted_bytes: Size of the files after the last compaction.
     """
 
     step: int = 0
@@ -54,46 +54,46 @@ class State:
 
     @property
     def key(self) -> bytes:
-        """Where it is."""
+        """The key of the state."""
         return _KEY.pack(b"s", self.step)
 
     def to_bytes(self) -> bytes:
-        """Return what is there."""
+        """Return the value stored at ``key``."""
         return _STATE.pack(self.next_handle, self.blobs, self.compacted_bytes)
 
     @classmethod
     def of(cls, key: bytes, content: bytes) -> State:
-        """Read one back."""
+        """Read a state back from its key and value."""
         return cls(_KEY.unpack(key)[1], *_STATE.unpack(content))
 
 
 def blob_key(handle: Handle) -> bytes:
-    """Return where a blob is."""
+    """Return the key of a blob."""
     return _KEY.pack(b"b", handle)
 
 
 def handle_key(handle: int) -> bytes:
-    """Return where a blob is named."""
+    """Return the key that lists a blob."""
     return _KEY.pack(HANDLES, handle)
 
 
 def handle_of(key: bytes) -> Handle:
-    """Return the handle of a blob that is named there."""
+    """Return the handle in a key of ``handle_key``."""
     return Handle(_KEY.unpack(key)[1])
 
 
 def row_key(name: str) -> bytes:
-    """Return where a row is."""
-    # Names may come from a file system that has others than UTF-8.
+    """Return the key of a row."""
+    # Names may come from a file system whose names aren't all UTF-8.
     return b"r" + name.encode("utf-8", "surrogatepass")
 
 
 def row_name(key: bytes) -> str:
-    """Return the name of the row that is there."""
+    """Return the name in a key of ``row_key``."""
     return key[1:].decode("utf-8", "surrogatepass")
 
 
 def marker(table_id: TableId) -> bytes:
-    """Return what a store of this table is marked with."""
+    """Return the value that marks a store of this table."""
     name = str(table_id).encode("utf-8", "backslashreplace").decode()
     return dumps({"format": FORMAT, "table": name})

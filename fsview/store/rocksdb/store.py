@@ -1,14 +1,15 @@
 """``RocksStore``: the blobs and rows of a table in RocksDB, which outlive the process.
 
-One database a table (``fsview.store.rocksdb.row_keys``). A commit is one write batch in the log, so
-kill -9 loses it as a whole or not at all. The log isn't flushed to the disk: a machine that loses
-power may forget its last commits.
+There is one database for each table (``fsview.store.rocksdb.row_keys``). A commit is one write
+batch in the log, so kill -9 loses all of it or nothing. The log isn't synced to the disk: after a
+loss of power the last commits may be missing.
 
-What isn't this table's store in this format, whole, is set aside
-(``fsview.store.rocksdb.store_directory``). Damage that lets it open is noticed by a read, as
-RocksDB has a checksum for every block; then it is set aside when it is opened the next time.
+A directory that isn't a complete store of this table and format is set aside
+(``fsview.store.rocksdb.store_directory``). Damage with which it still opens is found when reading,
+as RocksDB has a checksum for every block; the store is then set aside when it is next opened.
 
-Source: org.apache.hudi.common.util.collection.RocksDBDAO, which deletes its directory at each start
+Source: ``org.apache.hudi.common.util.collection.RocksDBDAO``, which deletes its directory at each
+start.
 """
 
 from __future__ import annotations
@@ -51,34 +52,38 @@ _SWEPT_AT_ONCE: Final = 1000
 
 
 class _UnusableError(Exception):
-    """What lies at the store's place isn't this table's store; the message says why."""
+    """The directory doesn't hold a usable store of the table; the message says why."""
 
 
 class RocksStores:
-    """The stores of a service's tables, in one directory and within one amount of memory."""
+    """The stores of a service's tables, in one directory and with one block cache.
+
+    Attributes:
+        directory: Parent directory of the stores.
+        engine: The memory that they share.
+    """
 
     def __init__(self, directory: Path, cache_bytes: int) -> None:
         """Load RocksDB.
 
         Args:
-            directory: Where each store has a directory of its own; made with the first.
-            cache_bytes: What blocks in memory and changes that aren't in files yet may take, of all
-                stores together.
+            directory: Parent directory of the stores; made with the first.
+            cache_bytes: Most bytes of cached blocks and write buffers of all stores together.
 
         Raises:
             ConfigError: rocksdict isn't installed, or the size is too small.
         """
         self.directory = directory
-        self._engine = RocksEngine(cache_bytes)
+        self.engine = RocksEngine(cache_bytes)
         self._pid = os.getpid()
 
     def open(self, table_id: TableId) -> RocksStore:
-        """Open the store of a table, with the rows of its last commit, or a new one.
+        """Open the store of a table as last committed, or a new one.
 
-        What is there and can't be served is set aside with a warning.
+        An unusable store is set aside with a warning.
 
         Raises:
-            StoreLockedError: A process that lives has it open.
+            StoreLockedError: A running process has it open.
             StoreFullError: The disk is full.
             StoreError: The directory can't be read or written.
         """
@@ -87,29 +92,25 @@ class RocksStores:
             raise StoreError(f"the stores in {self.directory} belong to process {self._pid}")
         with place.opening():
             try:
-                return RocksStore(place, table_id, self._engine)
+                return RocksStore(place, table_id, self.engine)
             except _UnusableError as exc:
-                # Nobody has it open: RocksDB asks for its lock before it reads anything.
+                # No process has it open: RocksDB takes its lock before it reads anything.
                 place.set_aside(str(exc))
             try:
-                return RocksStore(place, table_id, self._engine)
+                return RocksStore(place, table_id, self.engine)
             except _UnusableError as exc:
                 raise StoreError(f"the new store {place.path} can't be read: {exc}") from exc
 
     def close(self) -> None:
-        """Give back the memory that the stores share; close them before."""
-        self._engine.close()
-
-    def status(self) -> dict[str, Any]:
-        """Return figures of the memory that all stores share, fit for JSON."""
-        return {"limit_bytes": self._engine.limit_bytes, "used_bytes": self._engine.used_bytes}
+        """Free the memory that the stores share; they must be closed before."""
+        self.engine.close()
 
 
 class RocksStore(Store):
     """See ``Store``; made by ``RocksStores``.
 
-    Its lock guards what goes from one commit to the next. Reading takes no lock. A process forked
-    from the one that opened it can't use it.
+    The lock guards the state from one commit to the next; reads take none. A process forked from
+    the one that opened it can't use it.
     """
 
     kind: ClassVar[str] = "EMBEDDED_KV_STORE"
@@ -130,7 +131,7 @@ class RocksStore(Store):
         except BaseException:
             self._finalizer()
             raise
-        self._first = self._next = self._state.next_handle  # of this process
+        self._first = self._next = self._state.next_handle  # handles of this process
         self._compactions = Compactions(
             database, place.name, self._state.compacted_bytes, partial(_not_compacted, place)
         )
@@ -148,7 +149,7 @@ class RocksStore(Store):
             raise self._refusal(exc) from exc
 
     def _load(self, database: RocksDatabase, table_id: TableId) -> dict[str, bytes]:
-        """Read state and rows, or make them."""
+        """Read the state and return the rows; write the state of a new store."""
         doubt = self._place.doubts()
         if doubt is not None:
             raise _UnusableError(doubt)
@@ -160,7 +161,7 @@ class RocksStore(Store):
                 raise _UnusableError(f"it is marked {found!r}, not {own!r}")
             states = database.items(*STATES)
             if len(states) != 1:
-                raise _UnusableError(f"commits are missing in it: {len(states)} are the last")
+                raise _UnusableError(f"commits are missing: it has {len(states)} states, not 1")
             self._state = State.of(*states[0])
             return _rows(database)
         except RocksError as exc:
@@ -170,7 +171,7 @@ class RocksStore(Store):
         """See ``Store``."""
         database = self._open_one()
         with self._lock:
-            rows, self._rows = self._rows, None  # what opening read is given out once
+            rows, self._rows = self._rows, None  # the rows read when opening serve the first call
             if rows is not None:
                 return rows
             try:
@@ -198,7 +199,7 @@ class RocksStore(Store):
         database = self._open_one()
         with self._lock:
             handles = [Handle(self._next + n) for n in range(len(blobs))]
-            self._next += len(blobs)  # even when this fails: never used again
+            self._next += len(blobs)  # even if this fails: a handle is never used again
             changes: list[tuple[bytes, bytes | None]] = []
             for handle, blob in zip(handles, blobs, strict=True):
                 changes.append((blob_key(handle), blob))
@@ -219,7 +220,7 @@ class RocksStore(Store):
             with self._lock:
                 self._write(database, [])
         except StoreError as exc:
-            logger.warning("space isn't given back: %s", exc)
+            logger.warning("forgotten blobs can't be deleted: %s", exc)
 
     def clear(self) -> None:
         """See ``Store``."""
@@ -228,11 +229,7 @@ class RocksStore(Store):
             self._write(database, [], cleared=ROWS)
 
     def sweep(self, live: Collection[Handle]) -> None:
-        """See ``Store``.
-
-        Raises:
-            StoreError: They couldn't all be found or taken away.
-        """
+        """See ``Store``."""
         database = self._open_one()
         live = frozenset(live)
         try:
@@ -256,7 +253,7 @@ class RocksStore(Store):
         self._finalizer()
 
     def status(self) -> dict[str, Any]:
-        """See ``Store``; ``bytes`` is what the files take, with what isn't compacted yet."""
+        """See ``Store``; ``bytes`` is the size of the files, including deleted keys."""
         database = self._database
         disk = resident = 0
         if database is not None and not self._is_forked():
@@ -276,8 +273,8 @@ class RocksStore(Store):
         came: int = 0,
         cleared: tuple[bytes, bytes] | None = None,
     ) -> None:
-        """Write changes, and take away what was forgotten or swept; with the lock held."""
-        forgotten = self._drained()
+        """Write changes, and delete forgotten and swept blobs; with the lock held."""
+        forgotten = [self.forgotten.popleft() for _ in range(len(self.forgotten))]
         gone = {*forgotten, *swept}
         for handle in gone:
             changes.append((blob_key(handle), None))
@@ -294,13 +291,6 @@ class RocksStore(Store):
         self._state = state
         self._rows = None
         self._compactions.start_if_due()
-
-    def _drained(self) -> list[Handle]:
-        """Take what was forgotten up to now."""
-        forgotten = []
-        while self.forgotten:
-            forgotten.append(self.forgotten.popleft())
-        return forgotten
 
     def _open_one(self) -> RocksDatabase:
         database = self._database
@@ -323,7 +313,7 @@ class RocksStore(Store):
 
 
 def _failed(place: StorePlace, what: str, exc: RocksError) -> StoreError:
-    """Return the store's error for one of RocksDB's; remember what is damaged."""
+    """Return the error for one of RocksDB's; have a damaged store set aside at its next opening."""
     message = f"the store {place.path}: {what}: {exc}"
     if exc.corrupt:
         place.doubt(message)
@@ -335,7 +325,7 @@ def _not_compacted(place: StorePlace, exc: RocksError) -> None:
 
 
 def _close(database: RocksDatabase, pid: int) -> None:
-    """Close what nobody uses any more, also at the end of the process; not in a fork of it."""
+    """Close a database without users, also when the process exits, but not in a fork of it."""
     if os.getpid() == pid:
         database.close()
 

@@ -1,13 +1,13 @@
-"""``StorePlace``: where a table's store lies, and what becomes of one that can't be served.
+"""``StorePlace``: the directory of a table's store, and setting aside one that can't be used.
 
 ::
 
     <directory>/sales-orders-0f3c…            the store
-    <directory>/sales-orders-0f3c….lock       held while it is opened; the process that has it open
-    <directory>/sales-orders-0f3c….aside-2    what was found there and not served; two are kept
+    <directory>/sales-orders-0f3c….lock       locked while opening; has the pid of the last opener
+    <directory>/sales-orders-0f3c….aside-2    a store that couldn't be used; the last two are kept
 
-A store is only ever replaced as a whole, by whoever holds the lock file. Its own lock, which is
-RocksDB's, lies inside and would be renamed with it.
+A store is only replaced as a whole, while the lock file is held. RocksDB's own lock isn't enough:
+it lies inside the store and would be renamed with it.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _READABLE: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class StorePlace:
-    """The place of one table's store.
+    """The directory of one table's store.
 
     Attributes:
-        directory: Of the stores of all tables.
-        name: Of this one in it.
+        directory: Parent directory of all stores.
+        name: Name of this store's directory.
     """
 
     directory: Path
@@ -52,19 +52,19 @@ class StorePlace:
 
     @classmethod
     def of(cls, directory: Path, table_id: TableId) -> StorePlace:
-        """Return the place of a table: its last folders, to be read, and a hash of its id."""
+        """Return the place of a table, named by its last folders and a hash of its id."""
         readable = re.sub("[^A-Za-z0-9_]+", "-", "-".join(table_id.path.split("/")[-2:]))
         digits = sha256(str(table_id).encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_DIGITS]
         return cls(directory, f"{readable.strip('-')[-_READABLE:]}-{digits}".lstrip("-"))
 
     @property
     def path(self) -> Path:
-        """The store."""
+        """Path of the store."""
         return self.directory / self.name
 
     @contextmanager
     def opening(self) -> Iterator[None]:
-        """Hold off all others that want to open this store, or to set it aside.
+        """Lock out other processes that open this store or set it aside.
 
         Raises:
             StoreError: The directory can't be made or written to.
@@ -78,14 +78,14 @@ class StorePlace:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
         finally:
-            # A process forked meanwhile has it, too: closing alone would leave it locked.
+            # A process forked meanwhile shares the descriptor: closing it here wouldn't unlock.
             fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
 
     def make(self) -> bool:
-        """Make the store's directory if need be; return whether nothing is in it.
+        """Make the store's directory if need be; return whether it is empty.
 
-        RocksDB must not make a database among files of another, whose logs it would read.
+        RocksDB must not make a database beside files of another one, whose logs it would read.
 
         Raises:
             StoreError: It can't be made.
@@ -97,10 +97,10 @@ class StorePlace:
             raise _failed(f"the store {self.path} can't be made", exc) from exc
 
     def hold(self) -> None:
-        """Note that this process has the store open; for messages only.
+        """Record that this process has the store open, for messages only.
 
         Raises:
-            StoreError: It can't be noted.
+            StoreError: It can't be recorded.
         """
         try:
             self._lock_file.write_text(f"{os.getpid()}\n")
@@ -108,7 +108,7 @@ class StorePlace:
             raise _failed(f"{self._lock_file} can't be written", exc) from exc
 
     def holder(self) -> str:
-        """Return who noted last that it has the store open: ``process 4711``."""
+        """Return the process that opened the store last, as ``process 4711``."""
         try:
             pid = self._lock_file.read_text().strip()
         except OSError as exc:
@@ -116,14 +116,14 @@ class StorePlace:
         return f"process {pid}" if pid.isdecimal() else "another process"
 
     def doubt(self, reason: str) -> None:
-        """Have the store set aside when it is opened the next time."""
+        """Have the store set aside when it is next opened."""
         try:
             (self.path / _DOUBT).write_text(reason)
         except OSError as exc:
-            logger.warning("the store %s is damaged, which can't be noted: %s", self.path, exc)
+            logger.warning("the store %s is damaged, but can't be marked so: %s", self.path, exc)
 
     def doubts(self) -> str | None:
-        """Return why what lies there must not be served, ``None`` when nothing is noted.
+        """Return the reason why the store must be set aside, ``None`` if there is none.
 
         Raises:
             StoreError: It can't be read.
@@ -136,7 +136,7 @@ class StorePlace:
             raise _failed(f"the store {self.path} can't be read", exc) from exc
 
     def set_aside(self, reason: str) -> None:
-        """Rename what lies there, and delete all but the newest of what was renamed before.
+        """Rename the store, and delete all but the newest of those renamed before.
 
         Raises:
             StoreError: It can't be renamed.
@@ -157,7 +157,7 @@ class StorePlace:
                 logger.info("a store that was set aside can't be deleted: %s", exc)
 
     def _aside(self) -> Iterator[int]:
-        """Yield the numbers of what was set aside."""
+        """Yield the numbers of the stores set aside."""
         start = self.name + _ASIDE
         for entry in os.scandir(self.directory):
             number = entry.name.removeprefix(start)
