@@ -203,7 +203,7 @@ def _name(path: str) -> str:
 
 
 def _of_commit(metadata: CommitFiles, extensions: Collection[str]) -> Delta:
-    said = metadata.said
+    said = metadata.rest
     return Delta(
         {
             partition: _written(partition, files, extensions)

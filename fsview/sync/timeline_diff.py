@@ -37,7 +37,6 @@ from timeline.instant import (
 )
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import InstantMetadata
-from timeline.metadata.written_files import CommitFiles
 from timeline.timeline import Timeline
 
 _UNDOING: Final = (ROLLBACK, RESTORE)
@@ -184,8 +183,6 @@ def _done(timeline: Timeline) -> Iterable[Instant]:
 
 
 def _says_nothing(metadata: Said) -> bool:
-    if isinstance(metadata, CommitFiles):
-        return metadata.says_nothing
     return metadata == type(metadata)()
 
 

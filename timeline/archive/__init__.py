@@ -1,5 +1,5 @@
-"""Instants that were moved out of the active timeline: of versions from 8 on, and of version 6.
+"""Instants that were moved out of the active timeline, from version 8 on and of version 6.
 
-Readers only, which give what the active timeline would. Nothing here is needed for what a table is
-now.
+Readers only, with the same answers as the active timeline. A table's current state never needs
+them.
 """

@@ -3,8 +3,8 @@
 From table version 8 on the archive is a log-structured merge tree in ``timeline/history``: Parquet
 files ``<min>_<max>_<level>.parquet`` whose rows are instants (requested and completion time,
 action, the bytes of the completed file and of the plan), sorted by requested time. ``manifest_<V>``
-lists the files that count, ``_version_`` names the manifest. Files that were merged go away while
-they may be being read; then the newer manifest has their rows. For version 6 see
+lists the valid files, ``_version_`` has the number of the valid manifest. A merged file may be
+deleted while it is being read; then the newer manifest names one with its rows. For version 6 see
 ``timeline.archive.log_archive``.
 
 Source: Hudi 1.2.0 ``ArchivedTimelineLoaderV2``, ``LSMTimeline``.
@@ -49,25 +49,25 @@ _ATTEMPTS: Final = 3
 _CONTENT: Final = ("instantTime", "action", "metadata", "plan")
 
 MANIFEST_BYTES: Final = 1 << 20
-"""The longest manifest that is parsed, which may name ten thousand files. As ten small files become
-a larger one, and ten of these a larger one again, Hudi's name some tens."""
+"""The longest manifest that is parsed, enough for ten thousand files. Hudi's name some tens, as ten
+files of a level are merged into one of the next."""
 
 HELD_BYTES: Final = 32 << 20
-"""So much is held of what archived instants said, while several of them are read."""
+"""The most bytes of row groups that are cached while archived instants are read."""
 
 
 class ArchivedTimeline(Protocol):
-    """The instants of a table's archive and what their files said."""
+    """The archived instants of a table and the content of their files."""
 
     @property
     def timeline(self) -> Timeline:
-        """The archived instants, each in the most advanced state that the archive has."""
+        """The archived instants, each in its most advanced archived state."""
 
     def completion_times(self, start: str, end: str) -> Mapping[str, str]:
-        """Return requested → completion time of what completed, requested in [start, end)."""
+        """Return requested → completion time of the instants requested in [start, end)."""
 
     def read(self, instant: Instant) -> InstantMetadata:
-        """Return what the file of an instant in its state said.
+        """Return the content of the file of an instant in its state.
 
         Raises:
             InstantNotFoundError: It isn't in the archive.
@@ -75,7 +75,7 @@ class ArchivedTimeline(Protocol):
         """
 
     def read_plan(self, instant: Instant) -> InstantMetadata:
-        """Return the plan of an instant; empty where the archive keeps none."""
+        """Return the plan of an instant; empty if the archive doesn't keep it."""
 
 
 def read_archived_timeline(storage: Storage, config: TableConfig) -> ArchivedTimeline:
@@ -86,15 +86,14 @@ def read_archived_timeline(storage: Storage, config: TableConfig) -> ArchivedTim
 
 
 class HistoryArchive:
-    """The archived instants of a table of version 8 or later, as of one look; for one thread.
+    """The archived instants of a table of version 8 or later, from one manifest; for one thread.
 
-    The manifest is read once, and again only when a file that it names has gone. What instants said
-    is held by row groups, the least recently used given up first, so that each file is opened once
-    for instants that are read in order.
+    The manifest is read once, and again only if a file that it names is gone. Contents are cached
+    by row group (LRU), so that instants read in order open each file once.
     """
 
     def __init__(self, storage: Storage, folder: str, *, held_bytes: int = HELD_BYTES) -> None:
-        """Read nothing yet; ``held_bytes`` bounds what is held of the files' contents."""
+        """Read nothing yet; ``held_bytes`` bounds the cache of row groups."""
         self._storage = storage
         self._folder = folder
         self._names: list[str] | None = None
@@ -110,7 +109,7 @@ class HistoryArchive:
         )
 
     def completion_times(self, start: str, end: str) -> Mapping[str, str]:
-        """Return requested → completion time of what completed, requested in [start, end)."""
+        """Return requested → completion time of the instants requested in [start, end)."""
         rows = self._rows(("instantTime", "completionTime"), start, end)
         return {
             row["instantTime"]: row["completionTime"] or row["instantTime"]
@@ -119,12 +118,12 @@ class HistoryArchive:
         }
 
     def read(self, instant: Instant) -> InstantMetadata:
-        """Return what the completed file of an instant said."""
+        """Return the content of an instant's completed file."""
         kind = codec.metadata_type(instant.action, instant.state)
         return codec.decode(kind, self._bytes(instant, "metadata"), source=self._source(instant))
 
     def read_plan(self, instant: Instant) -> InstantMetadata:
-        """Return the plan of an instant; empty where the archive keeps none."""
+        """Return the plan of an instant; empty if the archive doesn't keep it."""
         kind = codec.plan_type(instant.action)
         return codec.decode(kind, self._bytes(instant, "plan"), source=self._source(instant))
 
@@ -150,7 +149,7 @@ class HistoryArchive:
         return f"{self._storage.base_path}/{self._folder}, instant {instant.requested_time}"
 
     def _rows(self, columns: Sequence[str], start: str, end: str) -> list[Row]:
-        """Return the rows of the files that may hold instants of [start, end)."""
+        """Return the rows of the files that may contain instants of [start, end)."""
 
         def read() -> list[Row]:
             rows: list[Row] = []
@@ -162,7 +161,7 @@ class HistoryArchive:
         return self._again_while_files_vanish(read)
 
     def _load(self, name: str, time: str) -> None:
-        """Hold the row groups of a file that may have an instant of this time."""
+        """Cache the row groups of a file that may contain an instant of this time."""
         with self._opened(name) as file:
             self._groups.note(name, file.bounds)
             for number in self._groups.numbers(name, time):
@@ -170,7 +169,7 @@ class HistoryArchive:
 
     @contextmanager
     def _opened(self, name: str) -> Iterator[HistoryFile]:
-        """Open a history file, and name it in what reading it meets."""
+        """Open a history file; name it in the errors of the block."""
         path = f"{self._folder}/{name}"
         full = f"{self._storage.base_path}/{path}"
         try:
@@ -179,11 +178,11 @@ class HistoryArchive:
         except (pa.ArrowException, MemoryError, OSError, TypeError, ValueError) as exc:
             if isinstance(exc, OSError) and exc.errno is not None:
                 raise StorageUnavailableError(f"{full}: {exc.strerror or exc}") from exc
-            # Arrow says of damaged pages and lengths what it says of a disk or a full memory.
+            # Arrow reports damaged pages and lengths by the errors of a disk or of full memory.
             raise CorruptMetadataError(f"{full} is no history file: {exc}") from exc
 
     def _files(self, start: str, end: str) -> list[str]:
-        """Return the names of the files that count and may hold instants of [start, end)."""
+        """Return the names of the valid files that may contain instants of [start, end)."""
         if self._names is None:
             self._names = self._manifest()
         return [name for name in self._names if _may_hold(name, start, end)]
@@ -201,7 +200,7 @@ class HistoryArchive:
         ) from missing
 
     def _manifest(self) -> list[str]:
-        """Read the names of the files that count."""
+        """Read the names of the valid files."""
         version = self._version()
         if version is None:
             return []
@@ -218,7 +217,7 @@ class HistoryArchive:
         return names
 
     def _version(self) -> int | None:
-        """Return the number of the manifest that counts, ``None`` when nothing was archived yet."""
+        """Return the number of the valid manifest, ``None`` if nothing was archived yet."""
         try:
             data = self._storage.read(f"{self._folder}/{_VERSION}", FileKind.ARCHIVE)
             text = data.decode("ascii", "replace")
@@ -226,16 +225,13 @@ class HistoryArchive:
                 return int(text)
         except PathNotFoundError:
             pass
-        # Its writer died between manifest and pointer: the newest manifest counts.
+        # Its writer died between manifest and pointer: the newest manifest is valid.
         names = (_MANIFEST.fullmatch(entry.name) for entry in self._storage.list(self._folder))
         return max((int(match[1]) for match in names if match is not None), default=None)
 
 
 class _RowGroups:
-    """Row groups of history files, the most recently used within a bound.
-
-    One is held in any case, however large.
-    """
+    """An LRU cache of history files' row groups, bounded by bytes; at least one is kept."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -245,22 +241,22 @@ class _RowGroups:
         )
 
     def note(self, name: str, bounds: Sequence[tuple[str, str]]) -> None:
-        """Take it that a file's row groups have instants within these times."""
+        """Remember the first and last time of each of a file's row groups."""
         self._bounds[name] = bounds
 
     def numbers(self, name: str, time: str) -> list[int]:
-        """Return which row groups of a file may have an instant of this time."""
+        """Return the numbers of a file's row groups that may contain an instant of this time."""
         bounds = self._bounds.get(name, ())
         return [number for number, (first, last) in enumerate(bounds) if first <= time <= last]
 
     def is_missing(self, name: str, time: str) -> bool:
-        """Whether something of a file isn't held that may have an instant of this time."""
+        """Return whether a row group that may contain an instant of this time isn't cached."""
         if name not in self._bounds:
             return True
         return any((name, number) not in self._held for number in self.numbers(name, time))
 
     def hold(self, name: str, number: int, rows: Iterable[Row], size: int) -> None:
-        """Hold a row group, and give up others if need be."""
+        """Cache a row group; evict others if need be."""
         by_key = {(row["instantTime"], row["action"]): row for row in rows}
         self._held[name, number] = by_key, size
         self._held.move_to_end((name, number))
@@ -268,7 +264,7 @@ class _RowGroups:
             self._held.popitem(last=False)
 
     def find(self, name: str, time: str, action: str) -> Row | None:
-        """Return the row of an instant if it is held."""
+        """Return the row of an instant if it is cached."""
         for number in self.numbers(name, time):
             held = self._held.get((name, number))
             if held is not None and (time, action) in held[0]:
@@ -278,11 +274,11 @@ class _RowGroups:
 
 
 def _names_in(manifest: bytes) -> list[str]:
-    """Return the names of a manifest, each once.
+    """Return the distinct names in a manifest.
 
     Raises:
         ValueError: It isn't JSON, or too long.
-        LookupError, TypeError: It is no manifest.
+        LookupError, TypeError: It is JSON of another form.
     """
     if len(manifest) > MANIFEST_BYTES:
         raise ValueError(f"allowed: at most {MANIFEST_BYTES} bytes")
@@ -290,6 +286,6 @@ def _names_in(manifest: bytes) -> list[str]:
 
 
 def _may_hold(name: str, start: str, end: str) -> bool:
-    """Whether a file of this name may hold instants of [start, end)."""
+    """Return whether a file of this name may contain instants of [start, end)."""
     match = _FILE.fullmatch(name)
     return match is None or (match[1] < end and match[2] >= start)

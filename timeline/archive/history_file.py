@@ -1,8 +1,8 @@
-"""A file of a table's history as rows, within bounds on what becomes of it in memory.
+"""A file of a table's history as rows, with bounds on its size in memory.
 
-Parquet says a value once for all rows that have it, so a few hundred kilobytes may be any number of
-rows. What a file says of itself at its end is looked at before anything is read, and what comes is
-counted batch by batch before it becomes Python's values; between batches other threads run.
+Parquet stores a repeated value once, so a few hundred kilobytes may expand to any number of rows.
+The footer is checked before anything is read, and each batch is counted before it becomes Python
+values. Other threads run between batches.
 """
 
 from __future__ import annotations
@@ -21,26 +21,25 @@ COLUMNS: Final[Mapping[str, tuple[type, ...]]] = {
     "metadata": (bytes, type(None)),
     "plan": (bytes, type(None)),
 }
-"""The columns of a history file and what they hold."""
+"""The columns of a history file and their types."""
 
 BYTES_PER_ROW: Final = 16
-"""How many bytes of a file a row takes at least, on average. Hudi's take 90 or more; the times
-alone, which differ from row to row, hardly take fewer."""
+"""The fewest bytes of a file per row, on average. Hudi's rows take 90 or more; the times, which
+differ from row to row, take about this much by themselves."""
 FEW_ROWS: Final = 1 << 12
-"""So many rows may be in any file."""
+"""A file of any size may have this many rows."""
 FILE_ROWS: Final = 1 << 20
-"""How many rows a file has at most: instants of two years, one a minute."""
+"""The most rows of a file: two years of instants, one a minute."""
 INFLATION: Final = 200
-"""How many times the size of a file its values may have together. Each row repeats an Avro schema,
-so that Hudi's have up to forty times as much."""
+"""The values of a file may total at most this many times its size. In Hudi's files they have up to
+forty times as much, as each row repeats an Avro schema."""
 SMALL_BYTES: Final = 16 << 20
-"""So much may be in any file."""
+"""The values of a file of any size may have this many bytes."""
 GROUP_BYTES: Final = 512 << 20
-"""How much is read at once, of a row group or of a few columns. Parquet's own limit of a row group
-is a quarter of that."""
+"""The most bytes that one read may return. Row groups have at most a quarter of that by default."""
 
 _FOOTER_ITEMS: Final = 1 << 16
-"""How many row groups, or columns in a row group, the end of a file may tell of."""
+"""The most row groups, or columns of one, in a footer."""
 _BATCH_ROWS: Final = 1 << 10
 
 Row = Mapping[str, Any]
@@ -50,14 +49,14 @@ class HistoryFile:
     """One open file of the history.
 
     Attributes:
-        bounds: First and last time that each row group may have.
+        bounds: First and last requested time that each row group may contain.
     """
 
     def __init__(self, file: pa.NativeFile) -> None:
-        """Read the end of a file.
+        """Read a file's footer.
 
         Raises:
-            ValueError: It says that the file is more in memory than it may be.
+            ValueError: By the footer the file is larger in memory than allowed.
             pa.ArrowException, OSError: It is no Parquet file.
         """
         self._file = file
@@ -69,21 +68,21 @@ class HistoryFile:
     def read(
         self, columns: Sequence[str], groups: Iterable[int] | None = None
     ) -> tuple[list[Row], int]:
-        """Return rows, and how many bytes their values have.
+        """Return rows and the total bytes of their values.
 
         Args:
             columns: Some of ``COLUMNS``.
-            groups: Numbers of the row groups; ``None``: all.
+            groups: Numbers of the row groups; ``None`` for all.
 
         Raises:
-            TypeError: The columns aren't what a history file has.
-            ValueError: The rows or their values are more than may be.
+            TypeError: The columns aren't those of a history file.
+            ValueError: There are more rows or bytes than allowed.
             pa.ArrowException, OSError: The file is damaged.
         """
         self._check_columns(columns)
         found: list[Row] = []
         size = 0
-        # A value that many rows have stays one until it is known how much they are together.
+        # As a dictionary a repeated value is stored once until the total has been checked.
         file = pq.ParquetFile(
             self._file, metadata=self._footer, read_dictionary=[*columns], pre_buffer=False
         )
@@ -100,13 +99,13 @@ class HistoryFile:
 
     def _check_footer(self) -> None:
         footer = self._footer
-        said = [footer.row_group(number) for number in range(footer.num_row_groups)]
-        self._check(max(footer.num_rows, sum(group.num_rows for group in said)), 0)
-        for group in said:
+        groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+        self._check(max(footer.num_rows, sum(group.num_rows for group in groups)), 0)
+        for group in groups:
             self._check(group.num_rows, group.total_byte_size)
 
     def _check(self, rows: int, size: int) -> None:
-        """Refuse more than a file may have."""
+        """Refuse more rows or bytes than a file of this size may have."""
         most_rows = min(FILE_ROWS, max(FEW_ROWS, self._size // BYTES_PER_ROW))
         most = min(GROUP_BYTES, max(SMALL_BYTES, INFLATION * self._size))
         if rows > most_rows or size > most:
@@ -116,7 +115,7 @@ class HistoryFile:
             )
 
     def _check_columns(self, columns: Iterable[str]) -> None:
-        """Refuse columns whose rows may be lists, or are there twice."""
+        """Refuse columns that are missing, duplicate, or may hold lists."""
         schema = self._footer.schema
         flat = [
             column.path
@@ -129,21 +128,21 @@ class HistoryFile:
 
 
 def _bounds(metadata: pq.FileMetaData) -> list[tuple[str, str]]:
-    """Return the first and last time that each row group may have."""
+    """Return the first and last time that each row group may contain."""
     names = [metadata.schema.column(at).path for at in range(metadata.num_columns)]
     at = names.index("instantTime") if "instantTime" in names else -1
     found = []
     for number in range(metadata.num_row_groups):
-        said = None if at < 0 else metadata.row_group(number).column(at).statistics
-        if said is not None and said.has_min_max and isinstance(said.min, str):
-            found.append((said.min, said.max))
+        stats = None if at < 0 else metadata.row_group(number).column(at).statistics
+        if stats is not None and stats.has_min_max and isinstance(stats.min, str):
+            found.append((stats.min, stats.max))
         else:
             found.append(("", "~"))
     return found
 
 
 def _bytes_in(column: pa.Array) -> int:
-    """Return how many bytes the values of a column have, each counted as often as it is there."""
+    """Return the bytes of a column's values, repeated ones counted each time."""
     if not isinstance(column, pa.DictionaryArray):
         return int(column.nbytes)
     lengths = pc.binary_length(column.dictionary)
@@ -154,7 +153,7 @@ def _checked(batch: pa.RecordBatch, columns: Iterable[str]) -> list[Row]:
     """Return the rows of a batch.
 
     Raises:
-        TypeError: They aren't what a history file has in these columns.
+        TypeError: A value isn't of its column's type.
     """
     values: dict[str, list[Any]] = {}
     for name in columns:

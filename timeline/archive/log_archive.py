@@ -1,12 +1,8 @@
-"""The archive of table version 6: log files of Avro blocks, a record for each instant's state.
+"""The archive of table version 6: log files of Avro blocks, one record for each instant's state.
 
-A file ``.commits_.archive.<N>_<token>`` is a sequence of blocks (``timeline.encoding.log_block``);
-the content of each, all integers big-endian::
-
-    4  version        4  number of records, then (4 length, Avro bytes) each
-
-A crash between writing the archive and deleting what was archived leaves a state in the archive
-twice, and a merge of small files that was cut short leaves whole files twice: the last one counts.
+A file ``.commits_.archive.<N>_<token>`` is a sequence of blocks (``timeline.encoding.log_block``).
+A crash between archiving and deleting leaves a state in the archive twice, and an interrupted merge
+of small files leaves whole files twice: the last one counts.
 
 Source: Hudi 0.15.0 ``HoodieArchivedTimeline``, ``HoodieLogFileReader``, ``HoodieAvroDataBlock``.
 """
@@ -20,13 +16,11 @@ from typing import Any, Final
 
 from timeline import instant as actions
 from timeline.encoding import avro
-from timeline.encoding.avro_binary import Cursor
-from timeline.encoding.log_block import AVRO_DATA, SCHEMA, LogBlock, read_blocks, take_int
+from timeline.encoding.log_block import AVRO_DATA, SCHEMA, LogBlock, avro_values, read_blocks
 from timeline.errors import CorruptMetadataError, InstantNotFoundError
 from timeline.instant import Instant, State, completed_action
-from timeline.metadata import codec
+from timeline.metadata import codec, shape
 from timeline.metadata import instant_metadata as metadata
-from timeline.metadata import shape as _shapes
 from timeline.metadata.instant_metadata import CommitMetadata, InstantMetadata
 from timeline.storage.base import Storage
 from timeline.storage.read_limits import FileKind
@@ -43,14 +37,15 @@ _BODIES: Final[Mapping[type, str]] = {
     metadata.RequestedReplaceMetadata: "hoodieRequestedReplaceMetadata",
     metadata.IndexCommitMetadata: "hoodieIndexCommitMetadata",
 }
-"""Where a record keeps what the instant's file said; restores and rollback plans aren't kept."""
+"""The field of a record with the content of the instant's file. Restores and rollback plans aren't
+archived."""
 
 _Key = tuple[str, str, State]
 
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """A record as it is in its file: what it says would take many times as much."""
+    """A record in Avro, which takes a fraction of the memory of its decoded form."""
 
     schema: str
     data: bytes
@@ -60,7 +55,7 @@ class _Stored:
 
         Raises:
             ValueError: It is damaged.
-            TypeError: It is no record.
+            TypeError: Its schema isn't that of a record.
         """
         record = avro.read_record(self.schema, self.data)
         if not isinstance(record, dict):
@@ -69,17 +64,17 @@ class _Stored:
 
 
 class LogArchive:
-    """The archived instants of a table of version 6, all read when it is made.
+    """The archived instants of a table of version 6, all read by the constructor.
 
-    Each record is decoded then, to see that it is sound and of which instant it is, and again when
-    it is asked for: what is held meanwhile is no more than the files are.
+    Each record is decoded there, to check it and to learn its instant, and again by each ``read``:
+    in between only the files' bytes are held.
     """
 
     def __init__(self, storage: Storage, folder: str) -> None:
         self._folder = f"{storage.base_path}/{folder}"
         self._records: dict[_Key, _Stored] = {}
         instants = []
-        schemas: dict[str, str] = {}  # each is held once, however many blocks repeat it
+        schemas: dict[str, str] = {}  # each block repeats its schema; it is held once
         for path, size in _files(storage, folder):
             source = f"{storage.base_path}/{path}"
             data = storage.read(path, FileKind.ARCHIVE, size)
@@ -89,7 +84,7 @@ class LogArchive:
         self.timeline = Timeline.of(instants)
 
     def completion_times(self, start: str, end: str) -> Mapping[str, str]:
-        """Return requested → completion time of what completed, requested in [start, end)."""
+        """Return requested → completion time of the instants requested in [start, end)."""
         return {
             i.requested_time: i.completion_time or i.requested_time
             for i in self.timeline.completed()
@@ -97,16 +92,15 @@ class LogArchive:
         }
 
     def read(self, instant: Instant) -> InstantMetadata:
-        """Return what the file of an instant said; empty where the archive doesn't keep it.
+        """Return the content of an instant's file; empty if the archive doesn't keep it.
 
         Raises:
             InstantNotFoundError: It isn't in the archive.
         """
-        kind = codec.metadata_type(instant.action, instant.state)
-        return self._load(kind, instant)
+        return self._load(codec.metadata_type(instant.action, instant.state), instant)
 
     def read_plan(self, instant: Instant) -> InstantMetadata:
-        """Return the plan of an instant; empty where the archive keeps none.
+        """Return the plan of an instant; empty if the archive doesn't keep it.
 
         Raises:
             InstantNotFoundError: It isn't in the archive.
@@ -120,13 +114,13 @@ class LogArchive:
             raise InstantNotFoundError(f"{instant} is not in the archive {self._folder}")
         try:
             body = _body_of(stored.decode(), kind, instant.action)
-            return kind() if body is None else _shapes.load(kind, body)
+            return kind() if body is None else shape.load(kind, body)
         except ValueError as exc:
             raise CorruptMetadataError(f"{instant} in the archive {self._folder}: {exc}") from exc
 
 
 def _body_of(record: Mapping[str, Any], kind: type, action: str) -> Any:
-    """Return what a record keeps of an instant's file, ``None`` for nothing."""
+    """Return the field with the content of an instant's file, ``None`` if there is none."""
     if kind is not CommitMetadata:
         return record.get(_BODIES[kind]) if kind in _BODIES else None
     replaced = completed_action(action) == actions.REPLACE_COMMIT
@@ -136,7 +130,7 @@ def _body_of(record: Mapping[str, Any], kind: type, action: str) -> Any:
 
 
 def _files(storage: Storage, folder: str) -> list[tuple[str, int]]:
-    """Return the archive's files and their sizes, in the order they were written."""
+    """Return paths and sizes of the archive's files in the order they were written."""
     numbered = []
     for entry in storage.list(folder):
         match = _FILE.fullmatch(entry.name)
@@ -161,10 +155,8 @@ def _records_of(block: LogBlock, schemas: dict[str, str]) -> Iterator[_Stored]:
         raise ValueError(f"a block of type {block.kind}")
     schema = block.header[SCHEMA]
     schema = schemas.setdefault(schema, schema)
-    content = Cursor(block.content)
-    content.take(4)  # the content's version: 1 to 3 are laid out alike but for compression
-    for _ in range(take_int(content)):
-        yield _Stored(schema, content.take(take_int(content)))
+    for data in avro_values(block):
+        yield _Stored(schema, data)
 
 
 def _instant_of(record: Mapping[str, Any]) -> Instant:

@@ -57,10 +57,11 @@ class JsonCursor:
         return self.value() is None
 
     def batches(self) -> Iterator[list[Any]]:
-        """Yield the items of the array of objects that begins here, some at a time."""
+        """Yield the items of the array of objects that begins here in batches, at least one."""
         self._take(b"[")
         if self._next() == b"]":
             self._pos += 1
+            yield []
             return
         end = self._closing()
         while self._pos <= end:

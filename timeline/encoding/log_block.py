@@ -1,4 +1,4 @@
-"""Log files: a sequence of blocks, as merge-on-read tables and version 6's archive have them.
+"""Log files: sequences of blocks, used by merge-on-read tables and by version 6's archive.
 
 All integers are big-endian; the header's keys are ordinals, its values UTF-8::
 
@@ -9,8 +9,11 @@ All integers are big-endian; the header's keys are ordinals, its values UTF-8::
     footer as the header
     8  size of the block without these last eight bytes
 
-Where a writer died the rest of a block may be missing. Java's reader goes on at the next magic;
-here such a file is damaged, and who reads it finds out otherwise what he wants to know.
+The content of an Avro block is its version and the number of records (4 bytes each), then for each
+record its length (4) and bytes.
+
+If a writer died, the last block may be incomplete. Java's reader goes on at the next magic; here
+such a file is damaged, and callers do without it.
 
 Source: Hudi 1.2.0 ``HoodieLogFormat``, ``HoodieLogFileReader``, ``HoodieLogBlock``.
 """
@@ -35,9 +38,9 @@ TARGET_INSTANT_TIME: Final = 1
 SCHEMA: Final = 2
 COMMAND_TYPE: Final = 3
 COMPACTED_TIMES: Final = 4
-"""Ordinals of a header: the instant that wrote the block; the one that a command is about; the
-records' Avro schema; which command (``0``: roll back); the instants that a log compaction merged
-into the block."""
+"""Ordinals of a header: the instant that wrote the block; the target of a command; the records'
+Avro schema; the command (``0``: roll back); the instants that a log compaction merged into the
+block."""
 
 MAGIC: Final = b"#HUDI#"
 _VERSION: Final = 1
@@ -52,7 +55,7 @@ class LogBlock:
         kind: Its type.
         header: Ordinal → value.
         content: Its bytes.
-        offset: Where in the file the content begins.
+        offset: Offset of the content in the file.
     """
 
     kind: int
@@ -62,14 +65,14 @@ class LogBlock:
 
 
 def read_blocks(data: bytes, source: str) -> Iterator[LogBlock]:
-    """Yield the blocks of a log file, in their order.
+    """Yield the blocks of a log file in order.
 
     Args:
         data: The whole file.
-        source: What errors call it.
+        source: Its path, for errors.
 
     Raises:
-        CorruptMetadataError: It isn't a log file, is damaged, or ends within a block.
+        CorruptMetadataError: It is damaged, no log file, or ends within a block.
     """
     cursor = Cursor(data)
     while cursor.pos < len(data):
@@ -81,6 +84,18 @@ def read_blocks(data: bytes, source: str) -> Iterator[LogBlock]:
                 f"{source} ({len(data)} bytes) has no whole log block at offset {begin}: {exc}"
             ) from exc
         yield block
+
+
+def avro_values(block: LogBlock) -> Iterator[bytes]:
+    """Yield the bytes of each record of an Avro block.
+
+    Raises:
+        ValueError: The block ends too early.
+    """
+    content = Cursor(block.content)
+    take_int(content)  # versions 1 to 3 have the same layout
+    for _ in range(take_int(content)):
+        yield content.take(take_int(content))
 
 
 def take_int(cursor: Cursor) -> int:
@@ -106,9 +121,9 @@ def _block(cursor: Cursor) -> LogBlock:
     _map(cursor)
     if cursor.pos + _TRAILER != end:
         raise ValueError(f"its parts end at {cursor.pos + _TRAILER}, the block at {end}")
-    said = _long(cursor)
-    if said != size + len(MAGIC):
-        raise ValueError(f"its size is {size + len(MAGIC)}, and at its end {said}")
+    trailer = _long(cursor)
+    if trailer != size + len(MAGIC):
+        raise ValueError(f"its size is {size + len(MAGIC)}, and at its end {trailer}")
     return LogBlock(kind, header, content, offset)
 
 

@@ -1,4 +1,4 @@
-"""What the files of instants say, as frozen values, and how bytes become them.
+"""The content of instants' files as frozen values, and the conversion from and to bytes.
 
-A record of Hudi's enters as a class and a row of the codec. No I/O: bytes come in, values go out.
+A new record of Hudi's is a class and a row of the codec. No I/O: bytes come in, values go out.
 """

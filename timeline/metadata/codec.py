@@ -1,9 +1,9 @@
-"""What lies in an instant's file: bytes to values of ``instant_metadata``, and back.
+"""The codec of instants' files: bytes to values of ``instant_metadata``, and back.
 
 Commit metadata is JSON in table version 6 and Avro from version 8 on; everything else is Avro in
-all versions. Which one a file is shows in its first bytes, so a version-6 file that an upgrade left
-in a newer table reads as well. An empty file is the empty value of its kind: requested and inflight
-files mostly are.
+all versions. The first bytes tell which one a file is, so a file of version 6 that an upgrade left
+in a newer table is read as well. An empty file is the empty value of its kind; most requested and
+inflight files are empty.
 
 ===================  ==========================  ==========================  ==================
 action               requested                   inflight                    completed
@@ -35,7 +35,7 @@ from timeline.encoding.json_text import bounded_loads
 from timeline.errors import CorruptMetadataError, UnsupportedTableError
 from timeline.instant import State
 from timeline.metadata import instant_metadata as metadata
-from timeline.metadata import shape as _shapes
+from timeline.metadata import shape
 from timeline.metadata.instant_metadata import CommitMetadata, InstantMetadata, WriteStat
 
 T = TypeVar("T")
@@ -58,10 +58,11 @@ _RESULTS: Final[Mapping[str, type]] = {
     actions.INDEXING: metadata.IndexCommitMetadata,
 }
 COMMIT_RECORDS: Final = ("HoodieCommitMetadata", "HoodieReplaceCommitMetadata")
-"""What the Avro records of commits are called."""
+"""The names of commits' Avro records."""
 
 WRITE_STATS: Final = "partitionToWriteStats"
-"""What every commit's record has."""
+"""The field that every commit's record has."""
+
 _PROFILED: Final = frozenset({actions.REPLACE_COMMIT, actions.CLUSTERING})
 
 _UNKEPT_JSON: Final[Mapping[str, Any]] = {
@@ -77,16 +78,16 @@ _UNKEPT_AVRO: Final[Mapping[str, Any]] = {
     "totalLogReadTimeMs": 0,
     "numUpdates": 0,
 }
-"""What Java's record of a write stat has, never null, and ``WriteStat`` has not."""
+"""Fields that Java's write stats have, never null, and ``WriteStat`` hasn't."""
 _JSON_DELTA_STAT: Final = ("logVersion", "logOffset", "baseFile", "logFiles")
 _JSON_ONLY_WHEN_SET: Final = ("prevBaseFile",)
 
 
 def plan_type(action: str) -> type[InstantMetadata]:
-    """Return the class of what an action's requested file says.
+    """Return the class of the plan in an action's requested file.
 
     Raises:
-        UnsupportedTableError: Such a file says nothing, or nothing that is known.
+        UnsupportedTableError: Such a file has no plan, or the action is unknown.
     """
     if action not in _PLANS:
         raise UnsupportedTableError(f"a requested {action} has no plan")
@@ -94,10 +95,10 @@ def plan_type(action: str) -> type[InstantMetadata]:
 
 
 def metadata_type(action: str, state: State) -> type[InstantMetadata]:
-    """Return the class of what the file of an action in a state says.
+    """Return the class of the metadata in the file of an action in a state.
 
     Raises:
-        UnsupportedTableError: The action's files aren't known.
+        UnsupportedTableError: The action is unknown.
     """
     if action in (actions.COMMIT, actions.DELTA_COMMIT):
         return CommitMetadata
@@ -114,7 +115,7 @@ def metadata_type(action: str, state: State) -> type[InstantMetadata]:
 
 
 def decode(kind: type[T], data: bytes, *, source: str = "metadata") -> T:
-    """Return what a file's bytes say.
+    """Return the value of a file's bytes.
 
     Args:
         kind: A class of ``timeline.metadata.instant_metadata``.
@@ -122,12 +123,12 @@ def decode(kind: type[T], data: bytes, *, source: str = "metadata") -> T:
         source: The file's path, for the error.
 
     Raises:
-        CorruptMetadataError: The bytes are damaged, cut off, or of another kind.
+        CorruptMetadataError: The bytes are damaged, truncated, or of another kind.
     """
     if not data:
         return kind()
     try:
-        return _shapes.load(kind, _record_of(kind, data))
+        return shape.load(kind, _record_of(kind, data))
     except (ValueError, RecursionError) as exc:
         raise CorruptMetadataError(
             f"{source} ({len(data)} bytes) is no {kind.__name__}: {exc}"
@@ -138,21 +139,21 @@ def encode(value: InstantMetadata, table_version: int, *, replace: bool = False)
     """Return the bytes of an instant's file.
 
     Args:
-        value: What it says.
+        value: The file's content.
         table_version: Commit metadata is JSON below 8.
-        replace: Whether the file is a replacecommit's, whose record is another even when nothing is
+        replace: Whether the file is a replacecommit's, whose Avro record differs even if nothing is
             replaced.
 
     Raises:
-        ValueError: A field holds something that the record can't.
+        ValueError: A field has a value that the record can't express.
     """
     if not isinstance(value, CommitMetadata):
         (name,) = _record_names(type(value))
-        return avro.write_container(name, _shapes.dump(value))
+        return avro.write_container(name, shape.dump(value))
     replace = replace or bool(value.partition_to_replace_file_ids)
     if table_version < 8:
         return _commit_to_json(value, replace=replace)
-    record = _shapes.dump(value)
+    record = shape.dump(value)
     for stats in record[WRITE_STATS].values():
         for stat in stats:
             stat.update(_UNKEPT_AVRO)
@@ -167,12 +168,12 @@ def _record_of(kind: type, data: bytes) -> Any:
         if isinstance(record, dict) and WRITE_STATS not in record:
             raise ValueError(f"it has no {WRITE_STATS}")
         return record
-    # Of another kind's record every field would be missing: it would read as if nothing was done.
+    # A record of another kind would have none of the fields and read as if nothing was done.
     return avro.read_container(data, names=_record_names(kind))
 
 
 def _record_names(kind: type) -> tuple[str, ...]:
-    """Return what the Avro records of a kind may be called."""
+    """Return the possible names of a kind's Avro record."""
     return COMMIT_RECORDS if kind is CommitMetadata else (f"Hoodie{kind.__name__}",)
 
 
@@ -194,7 +195,7 @@ def _commit_to_json(value: CommitMetadata, *, replace: bool) -> bytes:
 
 
 def _stat_to_json(stat: WriteStat) -> dict[str, Any]:
-    record = {**_UNKEPT_JSON, **_shapes.dump(stat)}
+    record = {**_UNKEPT_JSON, **shape.dump(stat)}
     is_delta = any(record[name] is not None for name in _JSON_DELTA_STAT)
     for name in _JSON_DELTA_STAT:
         if not is_delta:

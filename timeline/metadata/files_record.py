@@ -1,13 +1,12 @@
-"""The records of a metadata table's partition ``files``: which files lie in which partition.
+"""The records of a metadata table's partition ``files``: the files of each partition.
 
-A record's key is a partition's path, ``.`` for that of a table without partitions; its map
-``filesystemMetadata`` has a size for each file that was added, and a mark for each that was
-deleted. The record ``__all_partitions__`` has such a map of partitions. Base files (``HFile``) hold
-what is there, logs what was added and deleted since. Keys lie in the HFiles' entries, in Avro
-blocks in the records.
+A record's key is a partition's path, or ``.`` in a table without partitions; its map
+``filesystemMetadata`` has the size of each file added and a mark for each file deleted. The record
+``__all_partitions__`` has such a map of partitions. Base files (``HFile``) hold the state, logs the
+changes since. The key is in the HFile's entry, and in Avro blocks in the record.
 
-Whoever wrote a file says its schema. Only fields up to the map are read, so what releases added
-behind it, column statistics and indexes, costs nothing.
+Each file contains its writer's schema. Only the fields up to the map are decoded, so the column
+statistics and indexes that newer releases put after it cost nothing.
 
 Source: Hudi 1.2.0 ``HoodieMetadataPayload``, ``HoodieHFileDataBlock``, ``HoodieAvroDataBlock``,
 ``HoodieDeleteBlock``.
@@ -23,32 +22,40 @@ from typing import Any, Final
 from timeline.encoding import avro
 from timeline.encoding.avro_binary import Cursor
 from timeline.encoding.hfile import HFile
-from timeline.encoding.log_block import AVRO_DATA, DELETE, HFILE_DATA, SCHEMA, LogBlock, take_int
+from timeline.encoding.log_block import (
+    AVRO_DATA,
+    DELETE,
+    HFILE_DATA,
+    SCHEMA,
+    LogBlock,
+    avro_values,
+    take_int,
+)
 from timeline.errors import CorruptMetadataError
 
 ALL_PARTITIONS: Final = "__all_partitions__"
 """Key of the record that names all partitions."""
 
 NOT_PARTITIONED: Final = "."
-"""What a table without partitions calls its one partition."""
+"""Key of the one partition of a table without partitions."""
 
 Files = Mapping[str, "int | None"]
-"""Name → size in bytes, ``None`` of a file that was deleted; of partitions the size is 0."""
+"""Name → size in bytes, ``None`` for a deleted file; partitions have size 0."""
 
 _MAP: Final = "filesystemMetadata"
 _RECORD: Final = "HoodieMetadataRecord"
 _DELETES: Final = "HoodieDeleteRecordList"
 _PARTITIONS_KIND: Final = 1
 _FILES_KIND: Final = 2
-_CONTENT_VERSION: Final = 3
-"""Of delete blocks: earlier ones are serialised by Java; Avro blocks are laid out alike since 1."""
+_DELETES_VERSION: Final = 3
+"""Version of delete blocks; earlier ones use Java's serialisation."""
 
 
 def base_records(data: bytes, source: str) -> Iterator[tuple[str, Files]]:
-    """Yield key and files of each record of a base file, in the order of the keys.
+    """Yield key and files of each record of a base file, in key order.
 
     Raises:
-        CorruptMetadataError: It isn't such a file, or is damaged.
+        CorruptMetadataError: The file is damaged, or no such file.
     """
     file = HFile(data, source=source)
     schema = file.info.get(b"schema")
@@ -58,10 +65,10 @@ def base_records(data: bytes, source: str) -> Iterator[tuple[str, Files]]:
 
 
 def block_records(block: LogBlock, source: str) -> Iterator[tuple[str, Files | None]]:
-    """Yield key and files of each record of a log's block; ``None`` of one that was deleted.
+    """Yield key and files of each record of a log block; ``None`` for a deleted record.
 
     Raises:
-        CorruptMetadataError: The block is of another kind, or damaged.
+        CorruptMetadataError: The block is damaged, or of another kind.
     """
     where = f"{source} at offset {block.offset}"
     if block.kind == HFILE_DATA:
@@ -85,10 +92,8 @@ def _of_entries(file: HFile, schema: str, where: str) -> Iterator[tuple[str, Fil
 
 
 def _of_avro(block: LogBlock, schema: str, where: str) -> Iterator[tuple[str, Files]]:
-    content = Cursor(block.content)
     try:
-        take_int(content)  # the content's version
-        values = [content.take(take_int(content)) for _ in range(take_int(content))]
+        values = list(avro_values(block))
     except ValueError as exc:
         raise CorruptMetadataError(f"{where} has a damaged Avro block: {exc}") from exc
     for value in values:
@@ -106,9 +111,9 @@ def _of_deletes(block: LogBlock, where: str) -> Iterator[tuple[str, None]]:
         deleted = avro.read_record(avro.schema_text(_DELETES), content.take(size))
     except ValueError as exc:
         raise CorruptMetadataError(f"{where} has a damaged delete block: {exc}") from exc
-    if version != _CONTENT_VERSION:
+    if version != _DELETES_VERSION:
         raise CorruptMetadataError(
-            f"{where} has a delete block of version {version}; supported: {_CONTENT_VERSION}"
+            f"{where} has a delete block of version {version}; supported: {_DELETES_VERSION}"
         )
     for record in deleted["deleteRecordList"]:
         key = record["recordKey"]
@@ -133,27 +138,27 @@ def _record(schema: str, value: bytes, where: str) -> dict[str, Any]:
 
 @lru_cache(maxsize=16)
 def _up_to_the_map(schema: str) -> str:
-    """Return a schema without the fields behind the map.
+    """Return a schema without the fields after the map.
 
     Raises:
         ValueError: It isn't the schema of a metadata table's records.
     """
     try:
-        said = json.loads(avro.checked_schema(schema))
-        names = [field["name"] for field in said["fields"]]
-        if said["name"].rpartition(".")[2] != _RECORD or not {"key", "type"} <= set(names):
-            raise ValueError(f"a schema of {said['name']!r}")
-        fields = said["fields"][: names.index(_MAP) + 1]
+        parsed = json.loads(avro.checked_schema(schema))
+        names = [field["name"] for field in parsed["fields"]]
+        if parsed["name"].rpartition(".")[2] != _RECORD or not {"key", "type"} <= set(names):
+            raise ValueError(f"a schema of {parsed['name']!r}")
+        fields = parsed["fields"][: names.index(_MAP) + 1]
     except (TypeError, LookupError, AttributeError, RecursionError) as exc:
         raise ValueError(f"a schema of no metadata table: {exc!r}") from exc
-    return json.dumps({**said, "fields": fields}, separators=(",", ":"))
+    return json.dumps({**parsed, "fields": fields}, separators=(",", ":"))
 
 
 def _files(key: str, record: Mapping[str, Any], where: str) -> Files:
     """Return the map of a record.
 
     Raises:
-        CorruptMetadataError: It is of another kind than its key says, or has files without size.
+        CorruptMetadataError: The record's type doesn't fit its key, or a file has no size.
     """
     expected = _PARTITIONS_KIND if key == ALL_PARTITIONS else _FILES_KIND
     if record["type"] != expected:
@@ -162,8 +167,8 @@ def _files(key: str, record: Mapping[str, Any], where: str) -> Files:
         )
     try:
         files = {
-            name: None if said["isDeleted"] else said["size"]
-            for name, said in (record[_MAP] or {}).items()
+            name: None if file["isDeleted"] else file["size"]
+            for name, file in (record[_MAP] or {}).items()
         }
         least = min((size for size in files.values() if size is not None), default=1)
     except (TypeError, LookupError, AttributeError) as exc:

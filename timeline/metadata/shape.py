@@ -1,9 +1,9 @@
-"""Turns the frozen values of ``instant_metadata`` into the records that Hudi writes, and back.
+"""Conversion between the frozen values of ``instant_metadata`` and Hudi's records.
 
-What to do follows from each class's type hints, worked out once: a field ``num_writes: int`` is
+It follows from each class's type hints, evaluated once: a field ``num_writes: int`` is
 ``numWrites`` in the record, ``tuple`` is an array, ``Mapping`` a map, a class of that module a
-record. A null is ``None`` where the field may be that; else it is, like a missing field, the
-value's default or the empty value of its type. The few fields whose name or place differs are
+record. A null becomes ``None`` where the field is optional; else, like a missing field, it becomes
+the field's default or the empty value of its type. The few fields whose name or place differs are
 listed in ``_NAMES`` and ``_NESTED``.
 """
 
@@ -32,7 +32,7 @@ _NESTED: Final[Mapping[tuple[type, str], str]] = {
     (metadata.ClusteringPlan, "strategy_class_name"): "strategy",
     (metadata.ClusteringPlan, "strategy_params"): "strategy",
 }
-"""Fields that the record keeps one level deeper, and under which name."""
+"""Fields that the record keeps one level deeper → the name of that level."""
 
 _Convert = Callable[[Any], Any]
 _Make = Callable[[], Any]
@@ -40,7 +40,7 @@ _Make = Callable[[], Any]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Field:
-    """How one field of a value stands in its record."""
+    """The correspondence between a field of a class and one of its record."""
 
     attribute: str
     name: str
@@ -52,12 +52,12 @@ class _Field:
 
 
 def load(kind: type[T], record: Any) -> T:
-    """Return the value that a record stands for.
+    """Return the value of a record.
 
     Raises:
-        ValueError: A field holds something of another type.
+        ValueError: A field has a value of another type.
     """
-    _check(record, dict)
+    check(record, dict)
     values: dict[str, Any] = {}
     name = ""
     try:
@@ -79,12 +79,12 @@ def _nested(record: dict[str, Any], name: str) -> dict[str, Any]:
     found = record.get(name)
     if found is None:
         return {}
-    _check(found, dict)
+    check(found, dict)
     return cast("dict[str, Any]", found)
 
 
 def dump(value: Any) -> dict[str, Any]:
-    """Return the record that a value stands for."""
+    """Return the record of a value."""
     record: dict[str, Any] = {}
     for field in _fields(cast(Hashable, type(value))):
         target = record if field.nested is None else record.setdefault(field.nested, {})
@@ -95,7 +95,7 @@ def dump(value: Any) -> dict[str, Any]:
 
 @cache
 def _loaders(kind: Any) -> tuple[tuple[str, str, str | None, _Convert, _Make, _Make], ...]:
-    """Return what ``load`` needs of each field; of large commits it loads millions."""
+    """Return what ``load`` needs of each field, as plain tuples: large commits have millions."""
     return tuple(
         (f.attribute, f.name, f.nested, f.load, f.if_null, f.if_missing) for f in _fields(kind)
     )
@@ -131,7 +131,7 @@ def _field_of(kind: type, field: dataclasses.Field[Any], hint: Any) -> _Field:
 
 
 def _converters(hint: Any) -> tuple[_Convert, _Convert, _Make]:
-    """Return how to load, how to dump, and how to make an empty value of a type."""
+    """Return the functions that load, dump and make an empty value of a type."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is tuple:
         return _tuple_converters(args[0])
@@ -140,7 +140,6 @@ def _converters(hint: Any) -> tuple[_Convert, _Convert, _Make]:
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         kind = hint
         return (lambda record: load(kind, record)), dump, kind
-
     return _SCALARS[hint], _itself, hint
 
 
@@ -148,7 +147,7 @@ def _tuple_converters(item: Any) -> tuple[_Convert, _Convert, _Make]:
     load_item, dump_item, _ = _converters(item)
 
     def loads(found: Any) -> tuple[Any, ...]:
-        _check(found, list)
+        check(found, list)
         return tuple(load_item(each) for each in found if each is not None)
 
     return loads, (lambda value: [dump_item(each) for each in value]), tuple
@@ -158,50 +157,51 @@ def _mapping_converters(item: Any) -> tuple[_Convert, _Convert, _Make]:
     load_item, dump_item, _ = _converters(item)
 
     def loads(found: Any) -> dict[str, Any]:
-        _check(found, dict)
-        return {_text(key): load_item(each) for key, each in found.items() if each is not None}
+        check(found, dict)
+        items = ((key, each) for key, each in found.items() if each is not None)
+        return {checked_text(key): load_item(each) for key, each in items}
 
     return loads, (lambda value: {k: dump_item(each) for k, each in value.items()}), dict
 
 
-def _check(found: Any, kind: type) -> None:
-    """Refuse what isn't of a kind."""
+def check(found: Any, kind: type) -> None:
+    """Refuse a value whose type isn't ``kind`` itself: a boolean is no integer."""
     if type(found) is not kind:
         raise ValueError(f"{type(found).__name__} where {kind.__name__} belongs")
 
 
-def _text(found: Any) -> Any:
-    _check(found, str)
+def checked_text(found: Any) -> Any:
+    """Return a text; refuse other values and lone surrogates, which JSON can express."""
+    check(found, str)
     if not found.isascii():
-        found.encode()  # JSON has halves of characters, which Hudi's records can't hold
+        found.encode()
     return found
 
 
-def _integer(found: Any) -> Any:
-    _check(found, int)  # a boolean is none
-    if not _LEAST <= found <= _MOST:  # JSON has such numbers
+def checked_integer(found: Any) -> Any:
+    """Return an integer of 64 bits; refuse other values, and larger numbers as JSON may have."""
+    check(found, int)
+    if not -(1 << 63) <= found < 1 << 63:
         raise ValueError(f"a number of {found.bit_length()} bits where 64 are")
     return found
 
 
 def _number(found: Any) -> Any:
     if type(found) is not int:
-        _check(found, float)
+        check(found, float)
     return found
 
 
 def _truth(found: Any) -> Any:
-    _check(found, bool)
+    check(found, bool)
     return found
 
-
-_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
 _SCALARS: Final[Mapping[type, _Convert]] = {
     bool: _truth,
     float: _number,
-    int: _integer,
-    str: _text,
+    int: checked_integer,
+    str: checked_text,
 }
 
 

@@ -1,16 +1,16 @@
-"""The files that a commit wrote: read from its metadata a part at a time, without the statistics.
+"""The files that a commit wrote, read from its metadata in parts and without the statistics.
 
-The metadata of a large commit is a hundred megabytes, and ten times that as values. Who wants the
-files alone reads it here: of JSON about a megabyte is parsed at a time, of Avro only the fields
-that are wanted. What is damaged is refused as ``timeline.metadata.codec`` refuses it, but for
-statistics, which nobody looks at.
+The metadata of a large commit has a hundred megabytes, and ten times that as Python values. Here
+about a megabyte of JSON is parsed at a time, and of Avro only the fields that are needed. Damage is
+refused as by ``timeline.metadata.codec``, except in statistics, which aren't read.
 
 Source: Hudi 1.2.0 ``CommitMetadataSerDeV1``/``V2``, ``HoodieWriteStat``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -18,90 +18,63 @@ from timeline.encoding import avro
 from timeline.encoding.json_cursor import JsonCursor
 from timeline.encoding.json_text import bounded_loads
 from timeline.errors import CorruptMetadataError
-from timeline.metadata import shape as _shapes
+from timeline.metadata import shape
 from timeline.metadata.codec import COMMIT_RECORDS, WRITE_STATS
 from timeline.metadata.instant_metadata import NULL_COMMIT, CommitMetadata
 
 BATCH_BYTES: Final = 1 << 20
-"""How much of a JSON array is parsed at once."""
+"""How much JSON is parsed at once."""
 
 _WANTED: Final = {
-    **dict.fromkeys(COMMIT_RECORDS, (WRITE_STATS,)),
-    "HoodieWriteStat": ("path", "fileSizeInBytes", "prevCommit", "logOffset", "cdcStats"),
+    "HoodieWriteStat": ("path", "fileSizeInBytes", "prevCommit", "logOffset", "cdcStats")
 }
-_WANTED_OF_COMMITS: Final = {"HoodieWriteStat": _WANTED["HoodieWriteStat"]}
-"""The fields of Avro records that are read."""
+"""The fields of Avro write stats that are read."""
 
 WrittenFile = tuple[str, int, bool]
-"""Name; bytes; whether it is a log that was there before, and grew to that size."""
+"""Name; bytes; whether it is an existing log that grew to that size."""
+
+_Stat = Mapping[str, Any]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class WrittenFiles:
-    """Files that a commit wrote in one partition: all of them, or a part.
+    """Some or all of the files that a commit wrote in one partition.
 
     Attributes:
         partition: Path under the base path.
-        sizes: File name → bytes; with those of change data.
+        sizes: File name → bytes; includes change-data logs.
         previous: Requested times of the instants whose files they supersede.
         is_complete: Whether every stat named a file.
     """
 
     partition: str
-    sizes: dict[str, int] = field(default_factory=dict)
-    previous: set[str] = field(default_factory=set)
-    is_complete: bool = True
-
-    def add(self, stats: Iterable[Any]) -> None:
-        """Add what write stats say, as they stand in the record.
-
-        Raises:
-            ValueError: A stat isn't one.
-        """
-        sizes, previous = self.sizes, self.previous
-        for stat in stats:
-            if stat is None:
-                continue
-            if type(stat) is not dict:
-                raise ValueError(f"{type(stat).__name__} where a write stat belongs")
-            path = stat.get("path")
-            if path:
-                sizes[_name(path)] = _size(stat.get("fileSizeInBytes"))
-            else:
-                self.is_complete = False
-            previous.add(stat.get("prevCommit") or NULL_COMMIT)
-            cdc = stat.get("cdcStats")
-            if cdc:
-                sizes.update((_name(path), _size(size)) for path, size in cdc.items())
+    sizes: Mapping[str, int]
+    previous: frozenset[str]
+    is_complete: bool
 
 
 @dataclass(frozen=True, slots=True)
 class CommitFiles:
-    """What a completed commit says of files.
+    """What a completed commit says of files; without arguments, an empty commit.
 
     Attributes:
-        said: All that it says but for its write stats.
-        files: Partition → what it wrote there, change data included.
+        rest: The commit's metadata without its write stats.
+        files: Partition → the files written there, change-data logs included.
     """
 
-    said: CommitMetadata
-    files: Mapping[str, Sequence[WrittenFile]]
+    rest: CommitMetadata = field(default_factory=CommitMetadata)
+    files: Mapping[str, Sequence[WrittenFile]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, metadata: CommitMetadata) -> CommitFiles:
-        """Return what metadata that was read as a whole says."""
+        """Return the files of metadata that was decoded as a whole."""
         files: dict[str, list[WrittenFile]] = {}
         for partition, stats in metadata.partition_to_write_stats.items():
-            found = files[partition] = []
+            written = files[partition] = []
             for stat in stats:
                 size, offset = stat.file_size_in_bytes, stat.log_offset
-                _add_stat(found, stat.path, size, offset, stat.cdc_stats)
+                _add_files(written, stat.path, size, offset, stat.cdc_stats)
         return cls(replace(metadata, partition_to_write_stats={}), files)
-
-    @property
-    def says_nothing(self) -> bool:
-        """Whether it is as empty as an empty file."""
-        return not self.files and self.said == CommitMetadata()
 
 
 def commit_files(
@@ -110,75 +83,24 @@ def commit_files(
     """Return what a completed commit says of files.
 
     Args:
-        data: The whole file; empty for a commit that says nothing.
+        data: The whole file; an empty one is an empty commit.
         source: Its path, for the error.
         batch_bytes: How much JSON is parsed at once.
 
     Raises:
-        CorruptMetadataError: The bytes are damaged, cut off, or of another kind; a file has a
+        CorruptMetadataError: The data is damaged, truncated or of another kind, or a file has a
             negative size.
 
     Cost: about 3 us a file of JSON, 8 us of Avro.
     """
     if not data:
-        return CommitFiles(CommitMetadata(), {})
+        return CommitFiles()
     files: dict[str, list[WrittenFile]] = {}
-    try:
-        if data.startswith(avro.MAGIC) or len(data) <= batch_bytes:
-            said = _whole(data)
-            by_partition = said.pop(WRITE_STATS, None)
-            for partition, stats in () if by_partition is None else by_partition.items():
-                if stats is not None:
-                    _add_files(files.setdefault(_text(partition), []), stats)
-        else:
-            said = {}
-            for partition, stats in _parts_of_json(data, batch_bytes, said):
-                _add_files(files.setdefault(_text(partition), []), stats)
-        return CommitFiles(_shapes.load(CommitMetadata, said), files)
-    except (ValueError, TypeError, AttributeError, RecursionError) as exc:
-        raise _corrupt(data, source, exc) from exc
-
-
-def _whole(data: bytes) -> dict[str, Any]:
-    if data.startswith(avro.MAGIC):
-        return _avro_record(data, _WANTED_OF_COMMITS)
-    record = bounded_loads(data)
-    if type(record) is not dict or WRITE_STATS not in record:
-        raise ValueError(f"it has no {WRITE_STATS}")
-    return record
-
-
-def _add_files(files: list[WrittenFile], stats: Any) -> None:
-    """Add what write stats say, as they stand in the record."""
-    if type(stats) is not list:
-        raise ValueError(f"{type(stats).__name__} where write stats belong")
-    for stat in stats:
-        if stat is None:
-            continue
-        if type(stat) is not dict:
-            raise ValueError(f"{type(stat).__name__} where a write stat belongs")
-        get = stat.get
-        size, offset = _length(get("fileSizeInBytes")), get("logOffset")
-        _add_stat(files, get("path"), size, offset and _length(offset), get("cdcStats"))
-
-
-def _add_stat(
-    files: list[WrittenFile],
-    path: str | None,
-    size: int,
-    offset: int | None,
-    cdc: Mapping[str, Any] | None,
-) -> None:
-    """Add the files that a write stat names.
-
-    What an append says is how much was written, and where in the log that begins.
-    """
-    if path:
-        files.append((_name(path), size + (offset or 0), bool(offset)))
-    if cdc:
-        files += (
-            (_name(log), _length(size), False) for log, size in cdc.items() if size is not None
-        )
+    rest: dict[str, Any] = {}
+    with _damage_named(data, source):
+        for partition, stats in _write_stats(data, batch_bytes, rest):
+            files.setdefault(partition, []).extend(_files_of(stats))
+        return CommitFiles(shape.load(CommitMetadata, rest), files)
 
 
 def written_files(
@@ -189,97 +111,116 @@ def written_files(
     Args:
         data: The whole file.
         source: Its path, for the error.
-        batch_bytes: How much of one partition's JSON is parsed at once.
+        batch_bytes: How much JSON is parsed at once.
 
     Raises:
-        CorruptMetadataError: The bytes are damaged, cut off, or of another kind. Some parts may
-            have been yielded before.
+        CorruptMetadataError: As ``commit_files``, possibly after some parts were yielded.
 
     Cost: about 3 us a file of JSON, 9 us of Avro.
     """
+    with _damage_named(data, source):
+        for partition, stats in _write_stats(data, batch_bytes, {}):
+            yield WrittenFiles(
+                partition,
+                {name: size for name, size, _ in _files_of(stats)},
+                frozenset({stat.get("prevCommit") or NULL_COMMIT for stat in stats}),
+                all(stat.get("path") for stat in stats),
+            )
+
+
+@contextmanager
+def _damage_named(data: bytes, source: str) -> Iterator[None]:
     try:
-        is_avro = data.startswith(avro.MAGIC)
-        yield from _of_avro(data) if is_avro else _of_json(data, batch_bytes)
+        yield
     except (ValueError, TypeError, AttributeError, RecursionError) as exc:
-        raise _corrupt(data, source, exc) from exc
+        raise CorruptMetadataError(
+            f"{source} ({len(data)} bytes) is no CommitMetadata: {exc}"
+        ) from exc
 
 
-def _corrupt(data: bytes, source: str, exc: Exception) -> CorruptMetadataError:
-    return CorruptMetadataError(f"{source} ({len(data)} bytes) is no CommitMetadata: {exc}")
+def _write_stats(
+    data: bytes, batch_bytes: int, rest: dict[str, Any]
+) -> Iterator[tuple[str, list[_Stat]]]:
+    """Yield partitions with their write stats, large ones in parts; fill ``rest`` with the rest."""
+    if data.startswith(avro.MAGIC):
+        record = avro.read_container(data, names=COMMIT_RECORDS, wanted=_WANTED)
+    elif len(data) <= batch_bytes:
+        record = bounded_loads(data)
+        if type(record) is not dict or WRITE_STATS not in record:
+            raise ValueError(f"it has no {WRITE_STATS}")
+    else:
+        yield from _write_stats_of_json(JsonCursor(data, batch_bytes), rest)
+        return
+    by_partition = record.pop(WRITE_STATS, None)
+    rest.update(record)
+    for partition, stats in () if by_partition is None else by_partition.items():
+        if stats is not None:
+            yield shape.checked_text(partition), _checked(stats)
 
 
-def _name(path: Any) -> str:
-    if type(path) is not str:
-        raise ValueError(f"path: {type(path).__name__} where str belongs")
-    return _text(path).rpartition("/")[2]
-
-
-def _text(text: str) -> str:
-    if not text.isascii():
-        text.encode()  # JSON has halves of characters, which no name can hold
-    return text
-
-
-def _size(size: Any) -> int:
-    if size is None:
-        return 0
-    if type(size) is not int or not -(1 << 63) <= size < 1 << 63:
-        raise ValueError(f"fileSizeInBytes: {size!r:.40} where a number of 64 bits belongs")
-    return size
-
-
-def _length(size: Any) -> int:
-    if type(size) is int and 0 <= size < 1 << 63:
-        return size
-    if _size(size) < 0:
-        raise ValueError("it has a file of negative size")
-    return 0
-
-
-def _avro_record(data: bytes, wanted: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
-    return avro.read_container(data, names=COMMIT_RECORDS, wanted=wanted)
-
-
-def _of_avro(data: bytes) -> Iterator[WrittenFiles]:
-    record = _avro_record(data, _WANTED)
-    for partition, stats in (record.get(WRITE_STATS) or {}).items():
-        written = WrittenFiles(partition)
-        written.add(stats or ())
-        yield written
-
-
-def _of_json(data: bytes, batch_bytes: int) -> Iterator[WrittenFiles]:
-    for partition, stats in _parts_of_json(data, batch_bytes, {}):
-        written = WrittenFiles(partition)
-        written.add(stats)
-        yield written
-
-
-def _parts_of_json(
-    data: bytes, batch_bytes: int, said: dict[str, Any]
-) -> Iterator[tuple[str, list[Any]]]:
-    """Yield partitions with their write stats, large ones in parts; ``said`` gets the rest."""
-    cursor = JsonCursor(data, batch_bytes)
+def _write_stats_of_json(
+    cursor: JsonCursor, rest: dict[str, Any]
+) -> Iterator[tuple[str, list[_Stat]]]:
     found = False
     for member in cursor.members():
         if member != WRITE_STATS:
-            said[member] = cursor.value()
+            rest[member] = cursor.value()
             continue
         found = True
         if not cursor.null():
             for partition in cursor.members():
-                yield from _parts_of_partition(cursor, partition)
+                if not cursor.null():
+                    for stats in cursor.batches():
+                        yield shape.checked_text(partition), _checked(stats)
     cursor.end()
     if not found:
         raise ValueError(f"it has no {WRITE_STATS}")
 
 
-def _parts_of_partition(cursor: JsonCursor, partition: str) -> Iterator[tuple[str, list[Any]]]:
-    if cursor.null():
-        return
-    empty = True
-    for stats in cursor.batches():
-        empty = False
-        yield partition, stats
-    if empty:
-        yield partition, []
+def _checked(stats: Any) -> list[_Stat]:
+    """Return the write stats of a partition, without nulls."""
+    shape.check(stats, list)
+    if set(map(type, stats)) == {dict}:  # nearly always
+        return stats  # type: ignore[no-any-return]
+    found = [stat for stat in stats if stat is not None]
+    for stat in found:
+        shape.check(stat, dict)
+    return found
+
+
+def _files_of(stats: list[_Stat]) -> list[WrittenFile]:
+    """Return the files that write stats name, as these are in the record."""
+    files: list[WrittenFile] = []
+    for stat in stats:
+        get = stat.get
+        size, offset = _size(get("fileSizeInBytes")), get("logOffset")
+        _add_files(files, get("path"), size, offset and _size(offset), get("cdcStats"))
+    return files
+
+
+def _add_files(
+    files: list[WrittenFile],
+    path: str | None,
+    size: int,
+    offset: int | None,
+    cdc: Mapping[str, Any] | None,
+) -> None:
+    if path:
+        # The stat of an append has the bytes appended, and the offset in the log where they begin.
+        files.append((_name(path), size + (offset or 0), bool(offset)))
+    if cdc:
+        files += ((_name(log), _size(size), False) for log, size in cdc.items() if size is not None)
+
+
+def _name(path: str) -> str:
+    if type(path) is not str or not path.isascii():  # rarely
+        shape.checked_text(path)
+    return path.rpartition("/")[2]
+
+
+def _size(size: Any) -> int:
+    if type(size) is int and 0 <= size < 1 << 63:  # nearly always
+        return size
+    if size is not None and shape.checked_integer(size) < 0:
+        raise ValueError("it has a file of negative size")
+    return 0

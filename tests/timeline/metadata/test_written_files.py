@@ -123,17 +123,17 @@ def test_what_a_commit_says_of_files(
 ) -> None:
     said = commit_files(codec.encode(metadata, version), batch_bytes=batch_bytes)
     assert said == CommitFiles.of(metadata)
-    assert said.said.operation_type == metadata.operation_type
+    assert said.rest.operation_type == metadata.operation_type
     if metadata is APPENDS:
         of_p = [(".f_0.log.1_0-1-1", 14, True), (".g_0.log.1_0-1-1", 5, False), ("c", 7, False)]
         assert said.files == {"p": of_p, "q": []}
 
 
 def test_an_empty_commit_says_nothing() -> None:
-    assert commit_files(b"").says_nothing
-    assert commit_files(codec.encode(CommitMetadata(), 6)).says_nothing
-    assert not commit_files(codec.encode(CommitMetadata({"p": ()}), 6)).says_nothing
-    assert not commit_files(codec.encode(CommitMetadata(compacted=True), 9)).says_nothing
+    assert commit_files(b"") == CommitFiles()
+    assert commit_files(codec.encode(CommitMetadata(), 6)) == CommitFiles()
+    assert commit_files(codec.encode(CommitMetadata({"p": ()}), 6)) != CommitFiles()
+    assert commit_files(codec.encode(CommitMetadata(compacted=True), 9)) != CommitFiles()
 
 
 def test_partitions_without_stats_and_stats_without_files_are_told() -> None:
