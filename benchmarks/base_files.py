@@ -1,6 +1,6 @@
-"""What keys, filters, merges and base files cost: ``python -m benchmarks.base_files``.
+"""The cost of keys, Bloom filters, merges and base files: ``python -m benchmarks.base_files``.
 
-One thread, CPU seconds, the best of three; a million rows of nine columns, 10,000 of them updated.
+CPU seconds of one thread, best of three, on a million rows of nine columns; 10,000 are updated.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ UPDATES = 10_000
 
 
 def sample() -> pa.Table:
-    """Return the rows: numbers, repeating and unrepeating text."""
+    """Return rows of numbers, repeated text and distinct text."""
     random = np.random.default_rng(1)
     words = np.array(["alpha", "beta", "gamma", "delta", "epsilon"])
     return pa.table(
@@ -63,7 +63,7 @@ def measured(what: str, run: Callable[[], object]) -> None:
 def rewrite(
     storage: LocalStorage, updates: pa.Table, rules: MergeRules, settings: BaseFileSettings
 ) -> None:
-    """Merge updates into ``old.parquet``, piece by piece, and drop the new file."""
+    """Merge updates into ``old.parquet`` batch by batch, and delete the new file."""
     avro = arrow_to_avro(rules.schema, "bench")
     merger = Merger(updates, rules)
     with storage.create_stream("new.parquet") as stream:

@@ -1,8 +1,8 @@
-"""Synthetic tables of any size: names, sizes and metadata as Hudi's writers give them, no rows.
+"""Synthetic tables of any size: names, sizes and metadata as Hudi's writers make them, no rows.
 
-Copy-on-write, table version 6 or another, partitions by day, base files that are holes. File ids
-follow from the partition's name, so a table of a million files takes a minute and nothing has to be
-remembered about it. Each instant names every file that it wrote.
+Tables are copy-on-write of any version, partitioned by day; base files are sparse. File ids are
+derived from the partition's name, so a table of a million files takes a minute to make and no
+memory to describe. Each instant's metadata names every file that it wrote.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from timeline.table.partition_metadata import FILE_NAME, depth_of
 
 VERSION: Final = 6
 AVRO_VERSION: Final = 8
-"""From this on commit metadata is Avro, and says when the commit completed."""
+"""The first version whose commit metadata is Avro and whose instants have a completion time."""
 
 FILES_A_COMMIT: Final = 20_000
-"""An instant's metadata is written and read as a whole, so that of a large table are several."""
+"""Bounds a commit, because an instant's metadata is written and read as a whole."""
 
 _FIRST_DAY: Final = date(2020, 1, 1)
 _FIRST_INSTANT: Final = datetime(2026, 1, 1)
@@ -45,12 +45,12 @@ _FIRST_INSTANT: Final = datetime(2026, 1, 1)
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How large a table is.
+    """The size of a table.
 
     Attributes:
-        partitions: Partitions of the table.
-        groups: File groups of each partition.
-        slices: Base files of each group, one an instant.
+        partitions: Number of partitions.
+        groups: Number of file groups in each partition.
+        slices: Number of base files in each group, one per instant.
     """
 
     partitions: int
@@ -59,7 +59,7 @@ class Shape:
 
     @property
     def files(self) -> int:
-        """All its base files."""
+        """Number of base files."""
         return self.partitions * self.groups * self.slices
 
     def __str__(self) -> str:
@@ -69,18 +69,18 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class ClientState:
-    """What a client that has just looked at the timeline sends along."""
+    """The timeline parameters of a client that has just read the timeline."""
 
     last_instant: str
     timeline_hash: str
 
 
 class BigTable:
-    """A table that is there, and how it goes on; make one with ``create``.
+    """An existing table to which commits can be added; make one with ``create``.
 
     Attributes:
-        path: Its base path.
-        partitions: Paths of its partitions, in order.
+        path: The base path.
+        partitions: Paths of the partitions, in order.
     """
 
     def __init__(self, path: Path, shape: Shape) -> None:
@@ -90,11 +90,11 @@ class BigTable:
         self._meta = TableMetaClient.open(LocalStorage(str(path)))
         self._times = map(_instant_time, count())
         self._stat = _stat_form()
-        self._newest: dict[str, dict[str, str]] = {}  # of what was updated: id → name
+        self._newest: dict[str, dict[str, str]] = {}  # of updated partitions: file id → name
 
     @classmethod
     def create(cls, path: Path, shape: Shape, version: int = VERSION) -> BigTable:
-        """Write a table of this shape at a path where there is none."""
+        """Write a new table of this shape."""
         config = TableConfig.create(
             name=path.name, version=version, record_key_fields=("id",), partition_fields=("day",)
         )
@@ -106,22 +106,23 @@ class BigTable:
         return table
 
     def state(self) -> ClientState:
-        """Return what a client knows now."""
+        """Return the state of a client that reads the timeline now."""
         timeline = self._meta.active_timeline().client_timeline()
         assert timeline.last is not None
         return ClientState(timeline.last.requested_time, timeline.hash)
 
     def file_ids(self, partition: str) -> list[str]:
-        """Return the ids of the groups that a partition was made with."""
+        """Return the ids of the file groups with which a partition was created."""
         return list(islice(_file_ids(partition), self.shape.groups))
 
     def update(self, partitions: Sequence[str], groups: int, *, with_files: bool = True) -> None:
         """Commit a new base file for some groups of each of some partitions.
 
         Args:
-            partitions: Which.
-            groups: How many of each.
-            with_files: Whether the files are made: who follows the timeline doesn't miss them.
+            partitions: The partitions.
+            groups: Number of file groups in each.
+            with_files: Whether to create the files; a server that follows the timeline doesn't
+                need them.
         """
         instant = next(self._times)
         stats = {}
@@ -134,7 +135,7 @@ class BigTable:
         self._commit(instant, stats, "UPSERT")
 
     def insert(self, partition: str) -> str:
-        """Commit one file group more in a partition; return its id."""
+        """Commit a new file group in a partition; return its id."""
         instant = next(self._times)
         file_id = next(_file_ids(instant))
         self._commit(
@@ -143,9 +144,9 @@ class BigTable:
         return file_id
 
     def extend(self, partitions: int) -> None:
-        """Commit more partitions as large as the others, without their data files.
+        """Commit more partitions of the same size, without data files.
 
-        Who follows the timeline lists nothing, so doesn't miss them.
+        A server that follows the timeline lists nothing, so it doesn't need them.
         """
         first = len(self.partitions)
         added = [_day(first + number) for number in range(partitions)]
@@ -154,11 +155,11 @@ class BigTable:
         self._fill(added, with_files=False)
 
     def begin_write(self) -> None:
-        """Leave a commit in flight: what lies in the table then only a listing tells."""
+        """Leave a commit in flight, so that the files can be found only by listing."""
         self._meta.transition_to_inflight(self._meta.create_requested(COMMIT, next(self._times)))
 
     def _fill(self, partitions: Sequence[str], *, with_files: bool = True) -> None:
-        """Make partitions with all their slices."""
+        """Create partitions with all their slices."""
         ids = {partition: self.file_ids(partition) for partition in partitions}
         names: dict[str, list[str | None]] = {p: [None] * len(ids[p]) for p in partitions}
         for number in range(self.shape.slices):
@@ -178,8 +179,8 @@ class BigTable:
         # Not through the storage, which would flush each of a hundred thousand directories.
         folder = self.path / partition
         folder.mkdir()
-        said = {"commitTime": instant, "partitionDepth": str(depth_of(partition))}
-        (folder / FILE_NAME).write_bytes(format_properties(said, "partition metadata"))
+        metadata = {"commitTime": instant, "partitionDepth": str(depth_of(partition))}
+        (folder / FILE_NAME).write_bytes(format_properties(metadata, "partition metadata"))
 
     def _write(
         self,
@@ -190,7 +191,7 @@ class BigTable:
         *,
         with_files: bool = True,
     ) -> list[dict[str, Any]]:
-        """Make one base file for each group; return their stats."""
+        """Create one base file for each group; return the write stats."""
         sizes = random.Random(f"{partition} {instant}")
         stage = int(instant[8:12])
         stats = []
@@ -199,7 +200,7 @@ class BigTable:
             name = base_file_name(file_id, token, instant, ".parquet")
             size = sizes.randrange(20_000_000, 120_000_000)
             if with_files:
-                _make_hole(self.path / partition / name, size)
+                _make_sparse(self.path / partition / name, size)
             stats.append(
                 self._stat
                 | {
@@ -216,11 +217,11 @@ class BigTable:
         return stats
 
     def _commit(self, instant: str, stats: dict[str, Any], operation: str) -> None:
-        """Put a completed commit on the timeline."""
+        """Write a completed commit to the timeline."""
         meta, version = self._meta, self._meta.config.version
         meta.transition_to_inflight(meta.create_requested(COMMIT, instant))
-        said = json.loads(encode(CommitMetadata(operation_type=operation), VERSION))
-        record = said | {"partitionToWriteStats": stats}
+        form = json.loads(encode(CommitMetadata(operation_type=operation), VERSION))
+        record = form | {"partitionToWriteStats": stats}
         if version < AVRO_VERSION:
             done, data = Instant(instant, COMMIT, State.COMPLETED), orjson.dumps(record)
         else:
@@ -235,7 +236,7 @@ class BigTable:
 
 
 def _names(stats: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the file names of write stats."""
+    """Return an iterator of the file names in write stats."""
     return (stat["path"].rpartition("/")[2] for stat in stats)
 
 
@@ -245,12 +246,12 @@ def _day(number: int) -> str:
 
 
 def _instant_time(number: int) -> str:
-    """Return the time of the n-th instant: one a minute."""
+    """Return the time of the n-th instant; there is one a minute."""
     return (_FIRST_INSTANT + timedelta(minutes=number)).strftime("%Y%m%d%H%M%S000")
 
 
 def _file_ids(seed: str) -> Iterator[str]:
-    """Yield file ids as Hudi makes them, the same for the same seed."""
+    """Return an iterator of file ids like Hudi's, the same for the same seed."""
     bits = random.Random(seed)
     return (f"{uuid.UUID(int=bits.getrandbits(128), version=4)}-0" for _ in count())
 
@@ -268,13 +269,13 @@ def _instant_of(name: str) -> str:
 
 
 def _stat_form() -> dict[str, Any]:
-    """Return the JSON of a write stat with every member that a writer sets."""
-    said = json.loads(encode(CommitMetadata({"": (WriteStat(),)}), VERSION))
-    form: dict[str, Any] = said["partitionToWriteStats"][""][0]
+    """Return the JSON form of a write stat with all members that a writer sets."""
+    commit = json.loads(encode(CommitMetadata({"": (WriteStat(),)}), VERSION))
+    form: dict[str, Any] = commit["partitionToWriteStats"][""][0]
     return form
 
 
-def _make_hole(path: Path, size: int) -> None:
+def _make_sparse(path: Path, size: int) -> None:
     handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
     try:
         os.ftruncate(handle, size)

@@ -1,4 +1,4 @@
-"""What the commands that measure the service have in common: options, tables, servers, rounds."""
+"""The common part of the commands that measure servers: options, tables, servers, rounds."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ OF_PARTITION = "latest_file_slices"
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """How to measure.
+    """The parameters of a measurement.
 
     Attributes:
-        folder: Where the tables are made.
-        hudi: What starts Hudi's server; ``None`` measures our side only.
-        scale: How large the tables are, 1 for those of the targets.
-        rounds: How often each figure is taken.
+        folder: The folder for tables.
+        hudi: Starts Hudi's server; ``None`` measures our side only.
+        scale: Relative size of the tables; the targets are for 1.
+        rounds: Number of values of each figure.
     """
 
     folder: Path
@@ -45,7 +45,7 @@ class Bench:
         return max(1, round(count * self.scale))
 
     def start_ours(self, *options: str) -> StrandlineServer:
-        """Start our service, with further options of its command."""
+        """Start our service with additional command-line options."""
         return StrandlineServer(str(self.folder), *options)
 
     def start_java(
@@ -56,7 +56,7 @@ class Bench:
         kind: str = IN_MEMORY,
         memory_bytes: int = MEMORY_BYTES,
     ) -> JavaServer | None:
-        """Start Hudi's server for as long as the stack lasts, if it is wanted."""
+        """Start Hudi's server until the stack exits, unless only our side is measured."""
         if self.hudi is None:
             return None
         server = JavaServer(
@@ -70,27 +70,27 @@ Part = Callable[[Bench], Iterator[Figure]]
 
 
 def opened(server: Server, big: BigTable) -> None:
-    """Have a server open a table, no partition loaded: what it costs to start isn't measured."""
+    """Make a server open a table without loading partitions, so that this isn't measured."""
     server.view("pending_compaction_operations", big, big.state())
     server.settle()
 
 
 def load_all(server: Server, big: BigTable) -> float:
-    """Have a server load every partition; return its CPU seconds."""
+    """Make a server load every partition; return its CPU seconds."""
     return server.cost([target(LOAD_ALL, str(big.path), big.state())], "POST").cpu_s
 
 
 def all_partitions(big: BigTable) -> list[str]:
-    """Return the requests for the newest slices of each partition, as the timeline is now."""
+    """Return the requests for the newest slices of each partition, as of the current timeline."""
     path, state = str(big.path), big.state()
     return [target(OF_PARTITION, path, state, partition=name) for name in big.partitions]
 
 
 def measured(bench: Bench, parts: Mapping[str, Part], names: Sequence[str]) -> Iterator[Figure]:
-    """Take the figures of some parts, each in a folder of its own.
+    """Measure some parts, each in a folder of its own.
 
-    Tables are left: ext4 without a journal makes files a hundred times slower for some minutes
-    after as many were deleted.
+    Tables aren't deleted in between: after many deletions, ext4 without a journal creates files a
+    hundred times slower for some minutes.
     """
     for name in names:
         folder = bench.folder / name
@@ -99,7 +99,7 @@ def measured(bench: Bench, parts: Mapping[str, Part], names: Sequence[str]) -> I
 
 
 def run(command: str, about: str | None, parts: Mapping[str, Part]) -> None:
-    """Measure what the command line asks for and print the table."""
+    """Measure the parts that the command line names and print the table."""
     options = _parser(command, about, parts).parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         folder = Path(name)
@@ -116,7 +116,7 @@ def run(command: str, about: str | None, parts: Mapping[str, Part]) -> None:
 
 
 def _reported(figures: Iterable[Figure]) -> Iterator[Figure]:
-    """Pass figures on, and say each as soon as it is known: a run takes long."""
+    """Yield the figures, and print each on stderr as soon as it is known."""
     for figure in figures:
         print(" | ".join(figure.row()), file=sys.stderr, flush=True)
         yield figure
@@ -126,7 +126,11 @@ def _parser(command: str, about: str | None, parts: Mapping[str, Part]) -> argpa
     parser = argparse.ArgumentParser(prog=f"python -m {command}", description=about)
     parser.add_argument("--scale", type=float, default=1.0, help="size of the tables (default 1)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each part (default 3)")
-    parser.add_argument("--only", action="append", choices=list(parts), help="a part; repeat it")
+    parser.add_argument(
+        "--only", action="append", choices=list(parts), help="measure this part; repeatable"
+    )
     parser.add_argument("--no-java", action="store_true", help="measure our side only")
-    parser.add_argument("--folder", help="where tables are made; the system's temporary folder")
+    parser.add_argument(
+        "--folder", help="folder for tables (default: the system's temporary folder)"
+    )
     return parser

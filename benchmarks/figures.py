@@ -1,8 +1,8 @@
 """Figures of several rounds, their targets, and the table that shows them.
 
-A figure has one value a round and side. The ratio is taken round by round, Java's value by ours, so
-that what slows the machine for a while slows both; what is shown is the median, and the least and
-the most in brackets.
+A figure has one value for each round and side. Ratios (Java's value by ours) are taken round by
+round, so that a temporary slowdown of the machine affects both sides. Shown are the median and, in
+brackets, minimum and maximum.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ NOTHING = "-"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a figure is meant to reach; each bound counts only where it is given.
+    """The target of a figure; each bound is optional.
 
     Attributes:
-        at_most: The most that our median may be.
-        times: The least that the median of Java's value by ours may be.
+        at_most: Upper bound of our median.
+        times: Lower bound of the median ratio.
     """
 
     at_most: float | None = None
     times: float | None = None
 
     def met(self, ours: float, ratio: float | None) -> bool | None:
-        """Whether it is reached; ``None`` where that can't be told."""
+        """Return whether the target is met; ``None`` if the ratio is needed but missing."""
         if self.times is not None and ratio is None:
             return None
         return (self.at_most is None or ours <= self.at_most) and (
@@ -48,13 +48,13 @@ NO_TARGET = Target()
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One row.
+    """One row of the table.
 
     Attributes:
-        what: What was measured, with its unit; less is better.
-        ours: Our value in each round; empty when it can't be measured.
-        java: Hudi's in the same rounds; empty where it wasn't measured.
-        target: What is wanted.
+        what: The quantity with its unit; less is better.
+        ours: Our value in each round; empty if it can't be measured.
+        java: Hudi's value in each round; empty if it wasn't measured.
+        target: The target.
     """
 
     what: str
@@ -70,7 +70,7 @@ class Figure:
 
     @property
     def met(self) -> bool | None:
-        """Whether the target is met; ``None`` without a target, or without what it needs."""
+        """Whether the target is met; ``None`` without a target or without its values."""
         if self.target == NO_TARGET or not self.ours:
             return None
         ratios = self.ratios
@@ -93,7 +93,7 @@ HEAD = ("figure", "ours", "Java", "ratio", "target", "met")
 
 
 def table(figures: Sequence[Figure]) -> str:
-    """Return the figures as a table in Markdown, its columns aligned."""
+    """Return the figures as a Markdown table with aligned columns."""
     rows = [HEAD, *(figure.row() for figure in figures)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     rows.insert(1, tuple("-" * width for width in widths))
@@ -112,7 +112,7 @@ def _spread(values: Sequence[float]) -> str:
 
 
 def _number(value: float) -> str:
-    """Return a number with three digits that count."""
+    """Return a number with three significant digits."""
     if value == int(value) or abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.3g}"

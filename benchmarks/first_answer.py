@@ -1,9 +1,9 @@
 """A service's first answer: ``python -m benchmarks.first_answer ROOT TARGET OPTION=VALUE ...``.
 
-The process imports all that a service has imported before it starts, then makes its parts, serves,
-and asks itself the target over HTTP. Options are those of ``StoreOptions``. One line of JSON goes
-to standard output: wall and CPU seconds from the start of the service to the answer, the client's
-included; storage calls by kind and cause; partitions that were there.
+The process imports everything that a service imports, then creates the service, starts it, and
+sends itself a request for the target over HTTP. Options are those of ``StoreOptions``. It prints
+one line of JSON: wall and CPU seconds from the creation of the service to the end of the answer,
+including the client's; storage calls by kind and cause; the number of loaded partitions.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from strandline.service.process.options import PartsOptions
 from strandline.service.process.parts import Parts
 
 IMPORTED_LATER = ("rocksdict", "uvloop", "fastavro")
-"""What the service imports as it starts, where it is installed."""
+"""Optional packages that the service imports when it starts."""
 
 
 def first_answer(root: str, target: str, store: StoreOptions) -> dict[str, Any]:
-    """Start a service, ask it once, and return what that took."""
+    """Start a service, send it one request, and return the figures."""
     wall, cpu = time.perf_counter(), time.process_time()
     parts = Parts(PartsOptions((root,), store=store, check_interval_s=0))
     server = ServiceServer(parts, ServerOptions())
@@ -53,13 +53,13 @@ def first_answer(root: str, target: str, store: StoreOptions) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Do what the command line says."""
-    root, target, *said = sys.argv[1:]
-    told = dict(option.split("=", 1) for option in said)
+    """Measure as the command line says and print the figures."""
+    root, target, *words = sys.argv[1:]
+    options = dict(word.split("=", 1) for word in words)
     for name in IMPORTED_LATER:
         if find_spec(name.partition(".")[0]) is not None:
             import_module(name)
-    print(json.dumps(first_answer(root, target, StoreOptions(**told))))
+    print(json.dumps(first_answer(root, target, StoreOptions(**options))))
 
 
 if __name__ == "__main__":

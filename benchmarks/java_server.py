@@ -1,8 +1,8 @@
-"""Hudi's Java timeline server, to measure against.
+"""Hudi's Java timeline server, for comparison.
 
-It needs PySpark 3.5 (whose jars have Hadoop, and Ivy, which fetches Hudi's bundle from Maven
-Central) and a JDK, whose ``javac`` compiles ``java/MeasuredServer.java``: Hudi's own classes, with
-its file-system calls counted and its threads kept alive.
+It needs PySpark 3.5, whose jars include Hadoop and Ivy (which fetches Hudi's bundle from Maven
+Central), and a JDK to compile ``java/MeasuredServer.java``. That runs Hudi's own classes, counts
+file-system calls, and keeps the process alive.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ HUDI: Final = "1.2.0"
 MAX_HEAP: Final = "4g"
 IN_MEMORY: Final = "MEMORY"
 MEMORY_BYTES: Final = 100 << 20
-"""What Hudi's spillable view keeps in memory by default."""
+"""The default memory budget of Hudi's spillable view."""
 
 _BUNDLE: Final = ("org.apache.hudi", "hudi-spark3.5-bundle_2.12", HUDI)
 _SOURCE: Final = Path(__file__).parent / "java" / "MeasuredServer.java"
 _OPENED: Final = ("java.lang", "java.lang.invoke", "java.nio", "java.util", "sun.nio.ch")
-"""Packages that Spark opens to its drivers; without them Jackson can't generate its faster code."""
+"""Packages that Spark opens to its drivers; otherwise Jackson can't generate its faster code."""
 
 
 @dataclass(frozen=True, slots=True)
 class JavaHudi:
-    """What it takes to start Hudi's server: a Java, a class path, a folder for its files."""
+    """Java, class path and folder for starting Hudi's server."""
 
     java: Path
     class_path: str
@@ -46,7 +46,7 @@ class JavaHudi:
         """Fetch Hudi's bundle, unless Ivy has it already, and compile the server.
 
         Args:
-            folder: For the compiled classes, and for what servers keep in files. Downloads go to
+            folder: For the compiled classes and the servers' files. Downloads go to
                 ``STRANDLINE_IVY_DIR``, by default Ivy's own folder in the home directory.
 
         Raises:
@@ -61,15 +61,15 @@ class JavaHudi:
         return cls(home / "bin" / "java", f"{folder}{os.pathsep}{classes}", folder)
 
     def version(self) -> str:
-        """Return what the Java says of itself, in a line."""
-        told = subprocess.run(
+        """Return the Java's version, in a line."""
+        lines = subprocess.run(
             [self.java, "-version"], capture_output=True, text=True, check=True
         ).stderr.splitlines()
-        return told[1] if len(told) > 1 else told[0]
+        return lines[1] if len(lines) > 1 else lines[0]
 
 
 class JavaServer(Server):
-    """Hudi's server, its view kept as a storage type says."""
+    """Hudi's server with one of its storage types."""
 
     def __init__(
         self,
@@ -79,10 +79,10 @@ class JavaServer(Server):
         kind: str = IN_MEMORY,
         memory_bytes: int = MEMORY_BYTES,
     ) -> None:
-        """Start it.
+        """Start the server.
 
         Args:
-            hudi: What to start.
+            hudi: The installation.
             incremental: ``hoodie.filesystem.view.incr.timeline.sync.enable``; off by default, in
                 Hudi too.
             kind: ``hoodie.filesystem.view.type``.
@@ -91,19 +91,19 @@ class JavaServer(Server):
         self._folder = tempfile.TemporaryDirectory(dir=hudi.folder)
         opened = (f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED)
         command = [str(hudi.java), f"-Xmx{MAX_HEAP}", *opened, "-cp", hudi.class_path]
-        told = (str(incremental).lower(), kind, self._folder.name, str(memory_bytes))
+        arguments = (str(incremental).lower(), kind, self._folder.name, str(memory_bytes))
         process = subprocess.Popen(
-            [*command, "MeasuredServer", *told], stdout=subprocess.PIPE, text=True
+            [*command, "MeasuredServer", *arguments], stdout=subprocess.PIPE, text=True
         )
         assert process.stdout is not None
-        said = next((line for line in process.stdout if line.startswith("ready ")), None)
-        if said is None:
+        ready = next((line for line in process.stdout if line.startswith("ready ")), None)
+        if ready is None:
             raise ServerError(f"the Java server ended with {process.wait()}")
-        port, self._figures_port = map(int, said.split()[1:])
+        port, self._figures_port = map(int, ready.split()[1:])
         super().__init__(process, port)
 
     def __exit__(self, *exc: object) -> None:
-        self.process.kill()  # with RocksDB it hangs when it is asked to end
+        self.process.kill()  # with RocksDB it hangs on SIGTERM
         super().__exit__(*exc)
         self._folder.cleanup()
 
@@ -113,8 +113,8 @@ class JavaServer(Server):
         return calls
 
     def heap_bytes(self) -> int:
-        """Return the live heap, after a collection."""
-        self._figures()  # the first collection leaves what was held by references it cleared
+        """Return the live heap after a collection, in bytes."""
+        self._figures()  # objects behind cleared references need a second collection
         heap: int = self._figures()["heap_bytes"]
         return heap
 
@@ -122,10 +122,10 @@ class JavaServer(Server):
         connection = http.client.HTTPConnection("127.0.0.1", self._figures_port, timeout=120)
         try:
             connection.request("GET", "/figures")
-            said: dict[str, Any] = json.loads(connection.getresponse().read())
+            figures: dict[str, Any] = json.loads(connection.getresponse().read())
         finally:
             connection.close()
-        return said
+        return figures
 
 
 def _pyspark() -> tuple[Path, str]:
@@ -152,12 +152,12 @@ def _compiler(home: Path) -> Path:
 def _fetched(java: Path, jars: Path, folder: Path) -> str:
     """Return the path of Hudi's bundle, fetched by PySpark's Ivy."""
     ivy = next(jars.glob("ivy-*.jar"))
-    told = folder / "bundle.txt"
+    paths = folder / "bundle.txt"
     command: list[str | Path] = [java, "-cp", ivy, "org.apache.ivy.Main", "-warn", "-notransitive"]
     if cache := os.environ.get("STRANDLINE_IVY_DIR"):
         command += ["-cache", f"{cache}/cache"]
-    _run([*command, "-dependency", *_BUNDLE, "-confs", "default", "-cachepath", told], "download")
-    return told.read_text("utf-8").strip()
+    _run([*command, "-dependency", *_BUNDLE, "-confs", "default", "-cachepath", paths], "download")
+    return paths.read_text("utf-8").strip()
 
 
 def _run(command: list[str | Path], what: str) -> None:

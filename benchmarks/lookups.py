@@ -1,9 +1,9 @@
-"""What a task's look-up costs, with the service and without: ``python -m benchmarks.lookups``.
+"""The cost of a task's look-up with and without the service: ``python -m benchmarks.lookups``.
 
-A look-up is what tagging does: open the view that the driver pinned, ask for the newest base files
-of one partition. Local disk, the embedded service in its child process, one client; both ways take
-turns in one run, so that their ratio holds when the machine is busy. Each way is timed as a task
-meets it: with a new view, the service's connection kept.
+A look-up is that of tagging: open the view that the driver pinned, and get the newest base files of
+one partition. It uses local disk, the embedded service in its child process, and one client. Both
+ways alternate in one run, so that their ratio holds on a busy machine. As in a task, each look-up
+has a new view and the connection to the service is kept.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ROUNDS = 40
 
 
 def make_table(path: Path) -> TableMetaClient:
-    """Write a table of one partition for each size: empty files, one instant after the other."""
+    """Write a table with one partition of empty files for each size, over several instants."""
     storage = LocalStorage(str(path))
     config = TableConfig.create(
         name="bench", version=9, record_key_fields=("id",), partition_fields=("p",)
@@ -68,7 +68,7 @@ def make_table(path: Path) -> TableMetaClient:
 
 
 def look_up(location: ViewLocation, partition: str) -> tuple[float, int]:
-    """Return the seconds of one look-up, and the list calls that the task made for it."""
+    """Return the seconds of one look-up, and the number of the task's list calls."""
     report = LookupReport()
     started = time.perf_counter()
     view = location.open(report)
@@ -81,7 +81,7 @@ def look_up(location: ViewLocation, partition: str) -> tuple[float, int]:
 
 
 def main() -> None:
-    """Measure both ways, and print medians and their ratio."""
+    """Measure both ways and print medians and their ratio."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "bench"
         timeline = make_table(path).active_timeline().client_timeline()

@@ -1,7 +1,7 @@
-"""Clients that create markers, each one after the other on a connection of its own, as tasks do.
+"""A load of clients that create markers, each with its own connection and one request at a time.
 
-All run in one thread over plain sockets, so that of two cores the servers get most: a request is
-made beforehand but for its name, and of an answer only its end is looked for.
+All clients run in one thread over plain sockets, so that the server gets most of two cores: of a
+request only the name is formatted each time, and of an answer only the end is parsed.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from urllib.parse import quote
 from benchmarks.servers import HEADERS, ServerError
 
 TIMEOUT_S: Final = 30.0
-"""A request that takes longer counts as timed out; a client of Hudi's waits 300 s."""
+"""A request that takes longer counts as timed out; Hudi's clients wait 300 s."""
 
 PARTITIONS: Final = 1200
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of the requests.
+    """The outcome of a load.
 
     Attributes:
-        wall_s: From the first request to the last answer.
-        latencies_s: Of each answer.
-        acknowledged: The markers that were answered ``true``.
-        timed_out: Requests that weren't answered in ``TIMEOUT_S``.
+        wall_s: Seconds from the first request to the last answer.
+        latencies_s: Seconds of each request.
+        acknowledged: Markers that were answered with ``true``.
+        timed_out: Number of requests that weren't answered in ``TIMEOUT_S``.
     """
 
     wall_s: float = 0.0
@@ -40,14 +40,14 @@ class Outcome:
     timed_out: int = 0
 
     def percentile_ms(self, percent: float) -> float:
-        """Return the latency that so many percent of the answers don't exceed."""
+        """Return a percentile of the latencies."""
         ordered = sorted(self.latencies_s)
         return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))] * 1000
 
 
 @dataclass(slots=True)
 class _Client:
-    """One connection and the request that is under way on it."""
+    """One connection and its pending request."""
 
     connection: socket.socket
     name: str = ""
@@ -56,14 +56,14 @@ class _Client:
 
 
 def names(instant: str) -> Iterator[str]:
-    """Yield markers as a bulk insert names them, in as many partitions as one may have."""
+    """Yield marker names like those of a bulk insert into ``PARTITIONS`` partitions."""
     for number in count():
         file = f"{number:08x}-5a1d-4c39-9f0b-2b6f3f0c7d11-0_{number}-17-{number}_{instant}.parquet"
         yield f"day={number % PARTITIONS:04d}/{file}.marker.CREATE"
 
 
 class MarkerLoad:
-    """Some clients of one server; a context that closes their connections."""
+    """Clients of one server; a context manager that closes their connections."""
 
     def __init__(self, port: int, connections: int) -> None:
         self._clients = {}
@@ -83,7 +83,7 @@ class MarkerLoad:
             client.connection.close()
 
     def run(self, directory: str, named: Iterator[str], duration_s: float) -> Outcome:
-        """Create markers for so long, each client its next one when it has its answer.
+        """Create markers for some time; each client sends its next request after an answer.
 
         Raises:
             ServerError: An answer isn't 200 and ``true``, or a connection was closed.
@@ -130,7 +130,7 @@ def _book(client: _Client, now: float, outcome: Outcome) -> None:
 
 
 def _is_answered(client: _Client) -> bool:
-    """Read what came; return whether the answer is whole: 200, and ``true`` for its body."""
+    """Read from the socket; return whether the answer (200, ``true``) is complete."""
     piece = client.connection.recv(65536)
     client.answer += piece
     head, end, body = client.answer.partition(b"\r\n\r\n")

@@ -1,8 +1,8 @@
 """Creating markers, our service and Hudi's Java server: ``python -m benchmarks.markers``.
 
-Both are asked by the same clients in turns, round by round, for as long; each acknowledged marker
-is read back over HTTP and from the files. ``--scale 0.1`` takes a tenth of the time, ``--no-java``
-needs no Java. What came out: ``benchmarks/README.md``.
+Both servers get the same load in alternation, round by round. Each acknowledged marker is read back
+over HTTP and from the files. ``--scale 0.1`` takes a tenth of the time, ``--no-java`` needs no
+Java. ``benchmarks/README.md`` has results.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from timeline.table.config_file import write_table_config
 CONNECTIONS: Final = (1, 8, 32, 150)
 RUN_S: Final = 8.0
 WARM_UP_S: Final = 4.0
-"""Before the first round, so that a JVM has compiled what it is going to need."""
+"""Time before the first round, in which a JVM compiles its hot code."""
 
 TARGETS: Final = {
     (32, "rate"): Target(times=10),
     (32, "p50"): Target(at_most=10),
-    **{(number, "gone"): Target(at_most=0) for number in CONNECTIONS},
+    **{(number, "lost"): Target(at_most=0) for number in CONNECTIONS},
 }
 FIGURES: Final = {
     "rate": "{} at a time: ms a marker, all together",
     "p50": "{} at a time: p50 of the answers, ms",
     "p99": "{} at a time: p99 of the answers, ms",
-    "gone": "{} at a time: markers lost or timed out",
+    "lost": "{} at a time: markers lost or timed out",
     "rate_per_s": "{} at a time: markers a second (more is better)",
 }
 
 
 class Writer:
-    """A write after the other on a table of its own, all tasks of which create markers."""
+    """Consecutive writes to a table of its own, whose tasks create markers."""
 
     def __init__(self, server: Server, table: Path) -> None:
         self._server = server
@@ -65,12 +65,12 @@ class Writer:
             "rate": outcome.wall_s * 1000 / created,
             "p50": outcome.percentile_ms(50),
             "p99": outcome.percentile_ms(99),
-            "gone": outcome.timed_out + len(self._lost(folder, outcome)),
+            "lost": outcome.timed_out + len(self._lost(folder, outcome)),
             "rate_per_s": created / outcome.wall_s,
         }
 
     def _lost(self, folder: Path, outcome: Outcome) -> set[str]:
-        """Return the acknowledged markers that aren't in the answer to ``all`` and in the files."""
+        """Return the acknowledged markers that aren't both in the answer to ``all`` and on disk."""
         where = f"/v1/hoodie/marker/all?markerdirpath={quote(str(folder), safe='')}"
         body = self._server.ask(where)
         if body.startswith(b"\x1f\x8b"):
@@ -81,7 +81,7 @@ class Writer:
 
 
 def creations(bench: Bench, connections: int) -> Iterator[Figure]:
-    """Measure so many clients at a time."""
+    """Measure a number of concurrent clients."""
     values: dict[tuple[str, bool], list[float]] = defaultdict(list)
     with ExitStack() as stack:
         servers = {True: stack.enter_context(bench.start_ours())}

@@ -1,7 +1,7 @@
-"""Reading a table from its metadata table: time and memory, ours and those of the package `hudi`.
+"""Time and memory for reading a metadata table, against the package ``hudi``.
 
-Makes a base file of the partition ``files`` as Hudi writes it and reads it in processes of their
-own: to Python's values, and until the partitions are packed. ``hudi`` must be installed.
+It makes a base file of the partition ``files`` as Hudi writes it, and reads it in one process for
+each reader: into Python values, and into packed partitions. ``hudi`` must be installed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from timeline.metadata.files_record import ALL_PARTITIONS, base_records
 from timeline.storage.local import LocalStorage
 
 SCENARIO, STEP = "mdt_mor_v9", 12
-"""A real table whose base file is replaced: its timelines are in step."""
+"""A real table, with both timelines in step, whose base file is replaced."""
 
 INSTANT = "20261121082727123"
 
@@ -60,7 +60,7 @@ def base_file(table: Path) -> Path:
 
 
 def made(real: bytes, files: int, partitions: int) -> bytes:
-    """Return a base file of so many files, with the schema of a real one."""
+    """Return a base file of ``files`` entries, with the schema of a real one."""
     schema = HFile(real, source="a base file").info[b"schema"].decode()
     rng = random.Random(1)
     records = {
@@ -71,22 +71,22 @@ def made(real: bytes, files: int, partitions: int) -> bytes:
         for number in range(partitions)
     }
     records[ALL_PARTITIONS] = dict.fromkeys(records, 0)
-    entries = [(key.encode(), value(schema, key, said)) for key, said in sorted(records.items())]
+    entries = [(key.encode(), value(schema, key, sizes)) for key, sizes in sorted(records.items())]
     return hfile(entries, {b"schema": schema.encode()}, per_block=1)
 
 
 def value(schema: str, key: str, files: dict[str, int]) -> bytes:
-    """Return a record; the unions behind its map are null, of one byte each."""
+    """Return an encoded record; the unions after its map are null, one byte each."""
     fields = json.loads(schema)["fields"]
     until = [field["name"] for field in fields].index("filesystemMetadata") + 1
-    said = {name: {"size": size, "isDeleted": False} for name, size in files.items()}
-    record = {"key": "", "type": 1 if key == ALL_PARTITIONS else 2, "filesystemMetadata": said}
+    sizes = {name: {"size": size, "isDeleted": False} for name, size in files.items()}
+    record = {"key": "", "type": 1 if key == ALL_PARTITIONS else 2, "filesystemMetadata": sizes}
     short = json.dumps({**json.loads(schema), "fields": fields[:until]})
     return avro.write_record(short, record) + b"\0" * (len(fields) - until)
 
 
 def in_a_process(reader: Reader, table: Path) -> tuple[float, float]:
-    """Return the CPU seconds of a reader, and the MB by which it makes its process grow."""
+    """Return the CPU seconds of a reader and the growth of its process in MB."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(measured, (reader, table))
 
@@ -100,7 +100,7 @@ def measured(reader: Reader, table: Path) -> tuple[float, float]:
 
 
 def peak_mb() -> float:
-    """Return the most memory that this process has had."""
+    """Return the peak resident memory of this process in MB."""
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return int(status["VmHWM"].split()[0]) / 1024
 
@@ -123,7 +123,7 @@ def hudis(table: Path) -> object:
     batch = reader.read_file_slice_from_paths(f"{FILES}/{base_file(table).name}", [])
     columns = (batch.column(name).to_pylist() for name in ("key", "filesystemMetadata"))
     return {
-        key: {name: None if said["isDeleted"] else said["size"] for name, said in files}
+        key: {name: None if file["isDeleted"] else file["size"] for name, file in files}
         for key, files in zip(*columns, strict=True)
     }
 

@@ -1,9 +1,8 @@
 """A spillable store under load: ``python -m benchmarks.resident FOLDER LIMIT_BYTES``.
 
-The process fills a store with ten times what its budget allows, then reads and replaces blobs by
-chance, of the sizes that packed chunks have, with a hot tenth that gets half of the reads. One line
-of JSON goes to standard output: at each of some moments what the budget counts and what the
-process's resident memory has grown by since the store was made.
+The process fills a store with ten times its budget, in blobs of the size of packed chunks. Then it
+reads and replaces random blobs; a hot tenth gets half of the reads. It prints one line of JSON: the
+bytes that the budget counts and the growth of resident memory, at each of several moments.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ TIMES = 10
 SIZES = (4096, 8192)
 BLOBS_A_COMMIT = 64
 MOMENTS = 8
-"""Moments of measurement under load; one more before it, when all is filled."""
+"""Number of measurements under load; one more is taken before it."""
 
 PART = 4
-"""Of the blobs, one in so many is replaced before the next moment, and as many are read."""
+"""A ``PART``-th of the blobs is replaced before each measurement, and as many are read."""
 
 
 def grown(folder: Path, limit_bytes: int) -> tuple[list[int], list[int]]:
-    """Return what was counted and what was resident at each moment, from a process of its own."""
+    """Return counted and resident bytes at each moment, measured in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.resident", str(folder), str(limit_bytes)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     counted, resident = json.loads(done.stdout)
@@ -39,12 +38,12 @@ def grown(folder: Path, limit_bytes: int) -> tuple[list[int], list[int]]:
 
 
 def main() -> None:
-    """Do what the command line says."""
+    """Measure as the command line says and print the figures."""
     folder, limit = Path(sys.argv[1]), int(sys.argv[2])
     share_heap()
     choice = random.Random(limit)
     warm = SpillArea(folder, Budget(1 << 20).account("records"), Budget(1 << 20))
-    _load(SpillableStore(warm), [], choice, 100)  # so that what it imports counts as there before
+    _load(SpillableStore(warm), [], choice, 100)  # imports count as memory from before
     before = _resident_bytes()
     budget = Budget(limit)
     store = SpillableStore(SpillArea(folder, budget.account("records"), budget))
@@ -65,7 +64,7 @@ def main() -> None:
 def _load(
     store: SpillableStore, chunks: list[StoredChunk], choice: random.Random, commits: int
 ) -> None:
-    """Replace as many blobs as some commits bring, and read as many between."""
+    """Replace the blobs of some commits, and read as many in between."""
     for _ in range(commits):
         new = store.commit([choice.randbytes(_size(choice)) for _ in range(BLOBS_A_COMMIT)])
         if not chunks:

@@ -1,8 +1,7 @@
-"""A timeline server in a process of its own: asked as Hudi's clients ask, measured from outside.
+"""A timeline server in a process of its own, with requests like those of Hudi's clients.
 
-CPU seconds are the kernel's own count of the process, all threads, to the nanosecond (Linux:
-``clock_getcpuclockid``; a server under measurement has no children). The client's own time is in
-wall times only.
+CPU seconds are the kernel's count for all threads of the process, in nanoseconds (Linux:
+``clock_getcpuclockid``; a measured server has no children). Only wall times include the client.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ HEADERS: Final = {
     "Accept-Encoding": "gzip,deflate",
     "Connection": "Keep-Alive",
 }
-"""What the HTTP client in Hudi's writers sends."""
+"""The headers of the HTTP client in Hudi's writers."""
 
 _GZIP: Final = b"\x1f\x8b"
 _QUIET_S: Final = 0.05
@@ -41,16 +40,16 @@ _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
 class ServerError(RuntimeError):
-    """A server didn't start, or didn't answer 200."""
+    """A server didn't start, or didn't answer with 200."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What some requests cost: seconds.
+    """The cost of some requests.
 
     Attributes:
-        cpu_s: Of the server's process.
-        wall_s: As the client sees it.
+        cpu_s: CPU seconds of the server's process.
+        wall_s: Wall seconds of the client.
     """
 
     cpu_s: float
@@ -58,7 +57,7 @@ class Cost:
 
 
 def target(route: str, base_path: str, state: ClientState, **arguments: str) -> str:
-    """Return the request target that asks a route of the view with these parameters."""
+    """Return the request target of a view route with these parameters."""
     params = {
         BASE_PATH: base_path,
         **arguments,
@@ -69,7 +68,7 @@ def target(route: str, base_path: str, state: ClientState, **arguments: str) -> 
 
 
 class Server(ABC):
-    """A running server; a context that stops it."""
+    """A running server; a context manager that stops it."""
 
     def __init__(self, process: subprocess.Popen[str], port: int) -> None:
         self.process = process
@@ -79,7 +78,7 @@ class Server(ABC):
 
     @abstractmethod
     def calls(self) -> Mapping[str, int]:
-        """Return the file-system calls so far: ``list``, ``stat``, ``read``."""
+        """Return the numbers of file-system calls so far: ``list``, ``stat``, ``read``."""
 
     def __enter__(self) -> Server:
         return self
@@ -97,7 +96,7 @@ class Server(ABC):
                 stream.close()
 
     def ask(self, where: str, method: str = "GET") -> bytes:
-        """Send one request and return the body as it came, compressed or not.
+        """Send one request and return the body as received, compressed or not.
 
         Raises:
             ServerError: The status isn't 200.
@@ -110,19 +109,19 @@ class Server(ABC):
         return body
 
     def view(self, route: str, table: BigTable, state: ClientState, **arguments: str) -> bytes:
-        """Ask one of the view's routes."""
+        """Send a request to a view route."""
         where = target(route, str(table.path), state, **arguments)
         return self.ask(where, BY_NAME[route].method)
 
     def cost(
         self, targets: Iterable[str], method: str = "GET", *, until_idle: bool = False
     ) -> Cost:
-        """Send requests one after the other and return what they cost together.
+        """Send requests one after the other and return their total cost.
 
         Args:
-            targets: What to ask for.
-            method: Of each request.
-            until_idle: Whether what the process does after the last answer counts, too.
+            targets: The request targets.
+            method: The method of all requests.
+            until_idle: Whether to count the process's work after the last answer, too.
         """
         self.settle()
         cpu, wall = time.clock_gettime(self._clock), time.perf_counter()
@@ -134,7 +133,7 @@ class Server(ABC):
         return Cost(time.clock_gettime(self._clock) - cpu, wall)
 
     def settle(self) -> None:
-        """Wait until the process idles: a JVM compiles and collects after it has answered."""
+        """Wait until the process idles; a JVM compiles and collects after an answer."""
         before = time.clock_gettime(self._clock)
         while True:
             time.sleep(_QUIET_S)
@@ -144,7 +143,7 @@ class Server(ABC):
             before = now
 
     def resident_bytes(self) -> int:
-        """Return the process's resident memory."""
+        """Return the process's resident memory in bytes."""
         with open(f"/proc/{self.process.pid}/smaps_rollup", encoding="ascii") as file:
             for line in file:
                 if line.startswith("Rss:"):
@@ -153,30 +152,30 @@ class Server(ABC):
 
 
 class StrandlineServer(Server):
-    """``strandline serve`` as users start it, for everybody."""
+    """``strandline serve``, started as users do."""
 
     def __init__(self, root: str, *options: str) -> None:
-        """Start it, with further options of the command."""
+        """Start it with additional command-line options."""
         command = [sys.executable, "-m", "strandline", "serve", "--no-token", "--port", "0"]
         process = subprocess.Popen(
             [*command, "--root", root, "--log-level", "WARNING", *options],
             stderr=subprocess.PIPE,
             text=True,
-            # Variables of ours, such as STRANDLINE_IVY_DIR, would be settings of the service.
+            # The service would take variables such as STRANDLINE_IVY_DIR for settings.
             env={k: v for k, v in os.environ.items() if not k.startswith("STRANDLINE_")},
         )
-        super().__init__(process, _port_said(process))
+        super().__init__(process, _printed_port(process))
 
     def status(self) -> dict[str, Any]:
-        """Return what the service says of its one table, nothing before it was asked for."""
-        said = self.ask("/v1/strandline/status")
-        if said.startswith(_GZIP):
-            said = gzip.decompress(said)
-        tables: dict[str, dict[str, Any]] = json.loads(said)["tables"]
+        """Return the status of the service's one table; empty before the first request."""
+        body = self.ask("/v1/strandline/status")
+        if body.startswith(_GZIP):
+            body = gzip.decompress(body)
+        tables: dict[str, dict[str, Any]] = json.loads(body)["tables"]
         return next(iter(tables.values()), {})
 
     def calls(self, cause: str | None = None) -> Counter[str]:
-        """Return the storage calls so far by kind: all, or those of one cause."""
+        """Return the numbers of storage calls so far by kind, of one cause or of all."""
         kinds: Counter[str] = Counter()
         for call in self.status().get("storage_calls", ()):
             if cause in (None, call["cause"]):
@@ -184,16 +183,16 @@ class StrandlineServer(Server):
         return kinds
 
 
-def _port_said(process: subprocess.Popen[str]) -> int:
-    """Return the port that the service says it serves on."""
+def _printed_port(process: subprocess.Popen[str]) -> int:
+    """Return the port that the service prints."""
     assert process.stderr is not None
-    said = []
+    lines = []
     for line in process.stderr:
-        said.append(line)
+        lines.append(line)
         found = re.search(r"on (http://\S+) to everybody", line)
         if found and (port := urlsplit(found[1]).port) is not None:
             return port
-    raise ServerError(f"strandline serve ended: {''.join(said)}")
+    raise ServerError(f"strandline serve ended: {''.join(lines)}")
 
 
 def _cpu_clock(pid: int) -> int:

@@ -1,8 +1,8 @@
 """Our stores, and the kinds of storage of Hudi's Java server: ``python -m benchmarks.stores``.
 
-Each server is a process of its own that is measured from outside; where Hudi's has the operation,
-both do it in turns. ``--scale 0.01`` makes the tables small, ``--no-java`` needs no Java. What is
-measured, and what came out: ``benchmarks/README.md``.
+Each server is a process of its own, measured from outside. Operations that Hudi's server has, too,
+alternate between both. ``--scale 0.01`` makes the tables small, ``--no-java`` needs no Java.
+``benchmarks/README.md`` describes the figures and has results.
 """
 
 from __future__ import annotations
@@ -27,43 +27,43 @@ from benchmarks.servers import Server, ServerError, StrandlineServer, target
 from fsview.store.stores import KINDS
 
 SMALL = (1000, 100, 3)
-"""Partitions, groups of each, slices of each: 300,000 files."""
+"""Partitions, groups in each, slices of each: 300,000 files."""
 
 LARGE = (10_000, 100, 3)
 MEMORY_MIB = 64
-"""The budget that resident memory is measured with."""
+"""The memory budget when resident memory is measured."""
 
 SPREADS = ((1000, 10), (200, 100), (1000, 1), (10, 10))
-"""Partitions that a commit touches, and groups in each of them."""
+"""Numbers of partitions that a commit touches, and of groups in each."""
 
 SYNCED = ((6, "JSON"), (9, "Avro"))
-"""Table versions, and what their commits' metadata is."""
+"""Table versions, and the formats of their commit metadata."""
 
 COMMITS = 12
-"""What a sync costs is the mean of so many: once in a few of them chunks are made anew."""
+"""A sync's cost is the mean of these; chunks are rewritten only once in several commits."""
 
 MANY_GROUPS = 10
 MANY_FILES = 1000
-"""A sync is to be fast for commits of so many groups a partition, and so many files, or more."""
+"""The target is for commits of at least these numbers of groups a partition and of files."""
 
 WARM_UP = 100
 ASKED = 300
 SETTLING = 2
-"""How often Java answers the whole table before its second measurement."""
+"""How often Java answers for the whole table before its second measurement."""
 
 MIB = 1 << 20
 
 BySide = dict[bool, list[float]]
-"""Values of ours (true) and of Java's (false)."""
+"""Values of our side (true) and of Java's (false)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """How a service is told to keep its views.
+    """How a service keeps its views.
 
     Attributes:
-        kind: What our command calls it.
-        folder: For its files.
+        kind: The kind of store, as in ``--storage``.
+        folder: The folder for its files.
         memory_mib: The budget.
     """
 
@@ -73,7 +73,7 @@ class Kept:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Options of our command."""
+        """Options of our command line."""
         kept = ("--storage", self.kind, "--memory", str(self.memory_mib), "--check-interval", "0")
         return kept if self.kind == "memory" else (*kept, "--store-dir", str(self.folder))
 
@@ -82,14 +82,14 @@ class Kept:
         return StrandlineServer(str(big.path), *self.options)
 
     def start_java(self, bench: Bench, stack: ExitStack, *, incremental: bool = False) -> Any:
-        """Start Hudi's with the same, if it is wanted."""
+        """Start Hudi's server with the same kind, unless only our side is measured."""
         budget = self.memory_mib * MIB
         kind = KINDS[self.kind].kind
         return bench.start_java(stack, incremental=incremental, kind=kind, memory_bytes=budget)
 
 
 def restart(bench: Bench) -> Iterator[Figure]:
-    """Measure a restart that finds the table as it was left."""
+    """Measure a restart after which the table hasn't changed."""
     big = _small(bench.folder.parent, _scaled(bench, SMALL))
     kept = Kept("rocksdb", bench.folder / "store")
     with kept.start(big) as server:
@@ -113,7 +113,7 @@ def restart_large(bench: Bench) -> Iterator[Figure]:
 
 @cache
 def _small(folder: Path, shape: Shape) -> BigTable:
-    """Return the table of the parts that don't change it."""
+    """Return the table that is shared by parts that don't change it."""
     return BigTable.create(folder / "small", shape)
 
 
@@ -123,10 +123,10 @@ def _scaled(bench: Bench, shape: tuple[int, int, int]) -> Shape:
 
 
 def _followed(big: BigTable, partitions: int, step: int, server: StrandlineServer) -> list[float]:
-    """Have a table grow while a server follows; return CPU microseconds a file of each sync.
+    """Grow a table while a server follows; return each sync's CPU microseconds per file.
 
-    The files aren't made: what a service has loaded it follows without looking at storage, and 3
-    million files would take longer to make than to measure.
+    The files aren't created: the service follows a loaded table without listing it, and creating 3
+    million files would take longer than the measurement.
     """
     opened(server, big)
     load_all(server, big)
@@ -152,12 +152,12 @@ def _restarts(bench: Bench, big: BigTable, kept: Kept, at_most: Target) -> Itera
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise ServerError(f"no first answer: {done.stderr[-2000:]}")
-        said = json.loads(done.stdout)
-        if said["status"] != 200 or said["partitions"] != big.shape.partitions:
-            raise ServerError(f"not a restart: {said}")
-        wall.append(said["wall_s"] * 1e3)
-        cpu.append(said["cpu_s"] * 1e3)
-        lists.append(_partition_lists(said["calls"]))
+        answer = json.loads(done.stdout)
+        if answer["status"] != 200 or answer["partitions"] != big.shape.partitions:
+            raise ServerError(f"not a restart: {answer}")
+        wall.append(answer["wall_s"] * 1e3)
+        cpu.append(answer["cpu_s"] * 1e3)
+        lists.append(_partition_lists(answer["calls"]))
     what = f"restart with {big.shape} ({big.shape.files:,} files) in RocksDB"
     yield Figure(f"{what}, to the first answer: ms", wall, target=at_most)
     yield Figure(f"{what}, to the first answer: CPU ms", cpu)
@@ -165,18 +165,18 @@ def _restarts(bench: Bench, big: BigTable, kept: Kept, at_most: Target) -> Itera
 
 
 def _partition_lists(calls: list[dict[str, Any]]) -> float:
-    """Return the list calls but those of the timeline, which opening and syncs make."""
+    """Return the number of list calls except those of the timeline, by opening and syncs."""
     causes = ("table", "sync")
     return sum(c["count"] for c in calls if c["kind"] == "list" and c["cause"] not in causes)
 
 
 def cold(bench: Bench) -> Iterator[Figure]:
-    """Measure answers of partitions that nobody asked for before and that aren't in memory."""
+    """Measure first answers for partitions that aren't in memory."""
     big = _small(bench.folder.parent, _scaled(bench, SMALL))
     for kind, times in (("rocksdb", 10), ("spillable", 5)):
         kept = Kept(kind, bench.folder / kind, 1 if kind == "spillable" else 512)
         if kind == "rocksdb":
-            with kept.start(big) as server:  # measured are others, their caches empty
+            with kept.start(big) as server:  # the measured servers are others, with empty caches
                 opened(server, big)
                 load_all(server, big)
         found, settled = _cold_answers(bench, big, kept)
@@ -212,13 +212,13 @@ def _cold_answers(bench: Bench, big: BigTable, kept: Kept) -> tuple[BySide, list
                 found[server is ours].append(cost_us(server))
             if java is not None:
                 for _ in range(SETTLING):
-                    java.cost(asked)  # until the JVM has compiled all of it
+                    java.cost(asked)  # so that the JVM compiles all of it
                 settled.append(cost_us(java))
     return found, settled
 
 
 def memory(bench: Bench) -> Iterator[Figure]:
-    """Measure the resident memory of servers that have all of a table."""
+    """Measure the resident memory of servers that have loaded a whole table."""
     big = _small(bench.folder.parent, _scaled(bench, SMALL))
     for kind in ("memory", "spillable", "rocksdb"):
         kept = Kept(kind, bench.folder / kind, MEMORY_MIB)
@@ -240,12 +240,12 @@ def memory(bench: Bench) -> Iterator[Figure]:
 
 
 def sync(bench: Bench) -> Iterator[Figure]:
-    """Measure commits that touch many partitions, all of them loaded; every kind in turns."""
-    for version, told in SYNCED:
-        yield from _syncs(bench, version, told)
+    """Measure commits to many loaded partitions, for all kinds of store in alternation."""
+    for version, encoding in SYNCED:
+        yield from _syncs(bench, version, encoding)
 
 
-def _syncs(bench: Bench, version: int, told: str) -> Iterator[Figure]:
+def _syncs(bench: Bench, version: int, encoding: str) -> Iterator[Figure]:
     shape = _scaled(bench, SMALL)
     big = BigTable.create(bench.folder / f"version-{version}", shape, version)
     spreads = [(bench.many(partitions), groups) for partitions, groups in SPREADS]
@@ -272,19 +272,19 @@ def _syncs(bench: Bench, version: int, told: str) -> Iterator[Figure]:
     for (kind, (partitions, groups)), values in found.items():
         spread = f"{groups} of {big.shape.groups} groups in {partitions:,} partitions"
         rate = f"{1e6 / median(values):,.0f} files a CPU second"
-        what = f"sync of a commit ({told}) to {spread}, {kind}: CPU us a changed file ({rate})"
+        what = f"sync of a commit ({encoding}) to {spread}, {kind}: CPU us a changed file ({rate})"
         is_large = groups >= MANY_GROUPS and partitions * groups >= MANY_FILES
         yield Figure(what, values, target=Target(at_most=20) if is_large else NO_TARGET)
 
 
 def budget(bench: Bench) -> Iterator[Figure]:
-    """Measure counted against resident bytes, of ten times what the budget allows."""
+    """Measure counted against resident bytes of a store with ten times its budget."""
     limit = bench.many(MEMORY_MIB) * MIB
     difference, excess = [], []
     for _ in range(bench.rounds):
         counted, resident = grown(bench.folder, limit)
         pairs = zip(counted, resident, strict=True)
-        difference.append(max(abs(grew / said - 1) for said, grew in pairs) * 100)
+        difference.append(max(abs(grew / count - 1) for count, grew in pairs) * 100)
         excess.append((max(resident) / limit - 1) * 100)
     what = f"spillable of {limit // MIB} MiB under load of ten times that: resident growth"
     at_most = Target(at_most=10)

@@ -1,8 +1,8 @@
 """Our view against that of Hudi's Java server: ``python -m benchmarks.view``.
 
-Both serve the same synthetic tables and are asked the same, in turns, round after round in one run;
-each is a process of its own that is measured from outside. ``--scale 0.01`` makes the tables small,
-``--no-java`` needs no Java. What is measured, and what came out: ``benchmarks/README.md``.
+Both serve the same synthetic tables and get the same requests, alternating round by round. Each is
+a process of its own, measured from outside. ``--scale 0.01`` makes the tables small, ``--no-java``
+needs no Java. ``benchmarks/README.md`` describes the figures and has results.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from benchmarks.figures import Figure, Target
 from benchmarks.servers import Server, StrandlineServer, target
 
 TOUCHED = 10
-"""Partitions that a commit touches, and file groups in each of them, where there are so many."""
+"""Partitions that a commit touches, and file groups in each of them, at most."""
 
 OF_GROUP = "latest_base_file"
 
 
 BySide = dict[bool, list[float]]
-"""Values of ours (true) and of Java's (false)."""
+"""Values of our side (true) and of Java's (false)."""
 
 
 def memory(bench: Bench) -> Iterator[Figure]:
-    """Measure what the loaded files of a table occupy."""
+    """Measure the memory of a table's loaded files."""
     shape = Shape(bench.many(1000), 1000)
     big = bench.table("memory", shape)
     ours: list[float] = []
@@ -53,14 +53,14 @@ def memory(bench: Bench) -> Iterator[Figure]:
 
 
 def load(bench: Bench) -> Iterator[Figure]:
-    """Measure the load of a whole table, by processes that have just started."""
+    """Measure the load of a whole table by processes that have just started."""
     shape = Shape(bench.many(1000), 100, 3)
     big = bench.table("load", shape)
     what = f"load of {shape} ({shape.files:,} files)"
     for way in ("from commit metadata", "by listing"):
         if way == "by listing":
             big.begin_write()
-        # The root is listed to look for partitions, and the timeline isn't counted.
+        # One list call finds the partitions; those of the timeline aren't counted.
         most = 1 if way == "from commit metadata" else shape.partitions + 1
         cpu, lists, grown = loads(bench, big)
         yield Figure(f"{what} {way}: CPU s", cpu[True], cpu[False], Target(times=3))
@@ -70,7 +70,7 @@ def load(bench: Bench) -> Iterator[Figure]:
 
 
 def loads(bench: Bench, big: BigTable) -> tuple[BySide, BySide, BySide]:
-    """Load a table in each round; return CPU seconds, list calls, and bytes a file."""
+    """Load a table in each round; return CPU seconds, list calls, and bytes per file."""
     cpu: BySide = {True: [], False: []}
     lists: BySide = {True: [], False: []}
     grown: BySide = {True: [], False: []}
@@ -88,14 +88,14 @@ def loads(bench: Bench, big: BigTable) -> tuple[BySide, BySide, BySide]:
 
 
 def partition_lists(server: Server) -> int:
-    """Return the list calls so far that look for files or partitions."""
+    """Return the number of list calls so far that look for files or partitions."""
     if isinstance(server, StrandlineServer):
         return server.calls("lookup")["list"]
     return server.calls()["list"]
 
 
 def commits(bench: Bench) -> Iterator[Figure]:
-    """Measure how a commit to a few partitions of a loaded table is followed."""
+    """Measure the answers after a commit to a few partitions of a loaded table."""
     shape = Shape(bench.many(1000), 100, 3)
     big = bench.table("commits", shape)
     with ExitStack() as stack:
@@ -167,7 +167,7 @@ def growth(bench: Bench) -> Iterator[Figure]:
 
 
 def one_file(bench: Bench) -> Iterator[Figure]:
-    """Measure how one file more in a huge partition is followed."""
+    """Measure a sync and a look-up after a file was added to a huge partition."""
     shape = Shape(1, bench.many(50_000))
     big = bench.table("huge", shape)
     partition = big.partitions[0]
@@ -190,7 +190,7 @@ def one_file(bench: Bench) -> Iterator[Figure]:
 
 
 def hot(bench: Bench) -> Iterator[Figure]:
-    """Measure what a request costs whose answer is known; one connection, nothing changes."""
+    """Measure hot answers: repeated requests on one connection, of an unchanged table."""
     shape = Shape(bench.many(100), 100)
     big = bench.table("hot", shape)
     state, path = big.state(), str(big.path)
@@ -217,13 +217,13 @@ def hot(bench: Bench) -> Iterator[Figure]:
 
 
 def first_look_up(big: BigTable, partition: str) -> str:
-    """Return the request that tagging makes: the newest base file of one group, as of now."""
+    """Return the request of a tagging look-up: the newest base file of one group."""
     file_id = big.file_ids(partition)[0]
     return target(OF_GROUP, str(big.path), big.state(), partition=partition, fileid=file_id)
 
 
 def touched_partitions(bench: Bench, big: BigTable, times: int = 1) -> Iterator[list[str]]:
-    """Yield for each round, as many times, the partitions that a commit touches."""
+    """Yield, ``times`` times for each round, the partitions that a commit touches."""
     choice = random.Random(big.path.name)
     for _ in range(bench.rounds * times):
         yield sorted(choice.sample(big.partitions, min(TOUCHED, len(big.partitions))))
