@@ -1,14 +1,14 @@
-"""How a service logs: text or JSON, an event a line, nothing in it that a terminal would obey.
+"""Log lines of a service: text or JSON, one event a line, without control characters.
 
-What clients send ends up in logs: base paths, names of markers. So a control character, or any
-other that isn't printable, is written as an escape, in both forms: nobody can begin a line of his
-own, or colour it. In text a traceback follows its line, indented; in JSON it is a field::
+Base paths, marker names and other text from clients end up in logs. So characters that aren't
+printable are escaped: a client can't forge a line or send a terminal commands. In text a traceback
+follows its line, indented; in JSON it is a field::
 
     2026-11-21 20:04:33,118 WARNING strandline.service.api.readiness: not ready: root s3://lake: …
     {"time": "2026-11-21T20:04:33.118Z", "level": "WARNING", "logger": "strandline.…", "message": …}
 
-The root logger has the one handler, so lines of libraries, warnings of Python
-and exceptions that nobody caught come the same way.
+The root logger has the only handler, so log lines of libraries, Python's warnings and uncaught
+exceptions have the same form.
 """
 
 from __future__ import annotations
@@ -18,42 +18,31 @@ import logging
 import re
 import sys
 import threading
-from collections.abc import Mapping
 from datetime import datetime, timezone
 from types import TracebackType
-from typing import IO, Final, Literal
+from typing import IO, Final
 
 logger = logging.getLogger(__name__)
 
-Form = Literal["text", "json"]
-
 TEXT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 CHILD: Final = "%(levelname)s %(name)s: %(message)s"
-"""Of a driver's child, whose lines the driver logs with a time of its own."""
+"""For a driver's child: the driver logs its lines with a time."""
 
 LONGEST: Final = 8192
-"""Characters of a message; a request line alone may have millions."""
+"""Most characters of a message: a request line alone may have millions."""
 
 _INDENT: Final = "    "
-_SUSPECT: Final = re.compile(r"[^ -~]")
-_ESCAPES: Final[Mapping[str, str]] = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_NOT_ASCII: Final = re.compile(r"[^ -~]")
 
 
 def escaped(text: str) -> str:
-    r"""Return text on one line: what isn't printable as ``\n``, ``\xNN``, ``\uNNNN``."""
-    return _SUSPECT.sub(_escape, text)
+    r"""Return text with characters that aren't printable as ``\n``, ``\xNN``, ``\uNNNN``."""
+    return _NOT_ASCII.sub(_escape, text)
 
 
 def _escape(match: re.Match[str]) -> str:
     char = match[0]
-    if char.isprintable():
-        return char
-    code = ord(char)
-    if char in _ESCAPES:
-        return _ESCAPES[char]
-    if code < 0x100:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    return char if char.isprintable() else char.encode("unicode_escape").decode("ascii")
 
 
 def _shortened(text: str) -> str:
@@ -63,7 +52,7 @@ def _shortened(text: str) -> str:
 
 
 class TextFormatter(logging.Formatter):
-    """Lines for people; a traceback is indented, so that no line of it looks like an event."""
+    """Lines of text; tracebacks are indented, so that none of their lines looks like an event."""
 
     def __init__(self, pattern: str = TEXT) -> None:
         super().__init__(pattern)
@@ -87,10 +76,10 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line, in ASCII.
+    """One ASCII JSON object a line.
 
     Fields: ``time`` (UTC, milliseconds), ``level``, ``logger``, ``thread``, ``message``, and
-    ``exception`` with the traceback where there is one.
+    ``exception`` with the traceback if there is one.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -117,13 +106,16 @@ def _indented(text: str) -> str:
 def log_to(
     stream: IO[str], level: str, form: str = "text", pattern: str = TEXT
 ) -> logging.Formatter:
-    """Log everything to a stream from now on; for the process's owner, once.
+    """Send everything that is logged in this process to a stream.
 
     Args:
-        stream: Where to.
-        level: The least that is logged.
+        stream: Destination.
+        level: Lowest level that is logged.
         form: ``"text"`` or ``"json"``.
-        pattern: Of lines of text.
+        pattern: Format of text lines.
+
+    Returns:
+        The formatter, for ``event``.
     """
     formatter = JsonFormatter() if form == "json" else TextFormatter(pattern)
     handler = logging.StreamHandler(stream)
@@ -137,31 +129,24 @@ def log_to(
 
 
 def event(formatter: logging.Formatter, name: str, message: str) -> str:
-    """Return the line of an event that is said whatever the level."""
+    """Return the line of an event that is printed whatever the level is."""
     return formatter.format(
         logging.LogRecord(name, logging.INFO, "", 0, message, None, None, "serve")
     )
 
 
 def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    logger.critical("an error that nobody caught", exc_info=(kind, error, trace))
+    logger.critical("uncaught exception", exc_info=(kind, error, trace))
 
 
-def _uncaught_in_thread(said: threading.ExceptHookArgs) -> None:
-    name = "a thread" if said.thread is None else said.thread.name
-    error = said.exc_value or said.exc_type()
-    logger.critical(
-        "an error that nobody caught in %s",
-        name,
-        exc_info=(said.exc_type, error, said.exc_traceback),
-    )
+def _uncaught_in_thread(args: threading.ExceptHookArgs) -> None:
+    name = "a thread" if args.thread is None else args.thread.name
+    error = args.exc_value or args.exc_type()
+    info = (args.exc_type, error, args.exc_traceback)
+    logger.critical("uncaught exception in %s", name, exc_info=info)
 
 
-def _unraisable(said: sys.UnraisableHookArgs) -> None:
-    error = said.exc_value or said.exc_type()
-    logger.error(
-        "%s: %r",
-        said.err_msg or "an error that can't be raised",
-        said.object,
-        exc_info=(said.exc_type, error, said.exc_traceback),
-    )
+def _unraisable(args: sys.UnraisableHookArgs) -> None:
+    error = args.exc_value or args.exc_type()
+    info = (args.exc_type, error, args.exc_traceback)
+    logger.error("%s: %r", args.err_msg or "exception ignored in", args.object, exc_info=info)

@@ -1,4 +1,5 @@
-"""Answers about views: computed, or ready as bytes, and whether they are still right.
+"""Answers about views: computed, or cached as ready bytes; and the check that they are right.
 
-What turns a question of the wire into bytes belongs here. It reads storage only through the views.
+Code that turns a request's parameters into the bytes of an answer belongs here. It never reads
+storage other than through the views.
 """

@@ -1,15 +1,14 @@
-"""Answers: from a request's parameters to bytes, computed once for each version of a partition.
+"""``Answers``: from a request's parameters to bytes, computed once per version of a partition.
 
-Two ways lead here. The long way (``Answers.reply``, on the pool) may sync a view, list a
-partition and compress. The short way (``Answers.ready``, on the loop) never waits: it finds what
-is held, makes what takes little, or gives up. Both take their bytes from the same
-place, so they answer alike.
+There are two ways. ``Answers.reply`` runs on a thread and may sync a view, list a partition and
+compress. ``Answers.ready`` runs on the loop and never waits: it returns cached bytes, computes what
+is cheap, or gives up. Both compute and cache in the same way, so their answers are equal.
 
-**Ready bytes** of a whole partition, and of one file group, lie with the ``PartitionVersion``
-they were made from, under the query, its arguments, the snapshot's epoch and the spelling of the
-base path. A commit makes new versions of the partitions it names; every other partition's bytes
-stay good. They are dropped oldest first when all together exceed the budget, and die with their
-version besides.
+**Ready bytes** of a partition or of one file group are cached in the ``PartitionVersion`` that they
+were computed from, so they need no invalidation: a commit makes new versions of the partitions it
+names, and the bytes of all others stay valid. The key is the query, its arguments, the snapshot's
+epoch and the spelling of the base path. When all bytes together exceed the budget, the oldest are
+dropped (FIFO).
 """
 
 from __future__ import annotations
@@ -47,40 +46,40 @@ from timeline.errors import InputError
 T = TypeVar("T")
 
 AnswerKey = tuple[Any, ...]
-"""What tells apart the answers that one version of a partition gives: texts, numbers, ``None``."""
+"""Identifies an answer among those of one version of a partition: texts, numbers, ``None``."""
 
 REQUESTS: Final = "requests"
-"""The counter of requests, by table, route and way (computed or ready)."""
+"""Counter of requests, by table, route and way (computed or ready)."""
 
 AS_OF_INSTANT: Final = "strandline-last-instant"
 AS_OF_HASH: Final = "strandline-timeline-hash"
-"""Headers of answers to who says no timeline; what they say may be asked for again."""
+"""Headers of answers to requests without a timeline: the timeline they were answered at."""
 
 TARGET_BYTES: Final = 4096
-"""The longest query that ready answers are looked up for."""
+"""Longest query that may be answered from ready bytes."""
 
 _LOAD: Final = BY_NAME["load_partitions"]
 _SPELLINGS: Final = 1024
 _SPELLED_CHARACTERS: Final = 1024
-"""Longer spellings of base paths aren't remembered: a thousand would take memory nobody counts."""
+"""Longer spellings of base paths aren't cached: no budget counts their memory."""
 _ON_LOOP_BYTES: Final = 12 * 1024
-"""Partitions whose packed files take more aren't answered on the loop: a hundred groups of three
-files take so much, and 0.3 ms."""
+"""Partitions with more bytes of packed files aren't answered on the loop: a hundred groups of three
+files are as many, and take 0.3 ms."""
 _LARGEST: Final = 8
-"""An answer that takes more than one in so many parts of the budget isn't kept, and of the whole
-table is sent as it is made."""
+"""Answers larger than an eighth of the budget aren't cached, and those about a whole table are
+streamed."""
 _GROUP_ON_LOOP_BYTES: Final = 2 * 1024
-"""Groups whose packed files take more aren't answered on the loop: sixty logs take so much, and
-0.4 ms."""
+"""Groups with more bytes of packed files aren't answered on the loop: sixty logs are as many, and
+take 0.4 ms."""
 _ENTRY_BYTES: Final = 512
-"""What a kept answer costs beyond its bytes and its key's: dictionary slots, objects."""
+"""Memory of a cached answer beyond its own bytes and its key's: dictionary slots, objects."""
 
 
 class Kept:
-    """The order in which ready answers were kept, and their size; the lock guards both.
+    """The ready bytes of all partition versions, dropped first in, first out.
 
-    An entry keeps its version's dictionary alive until the budget drops it, which bounds what
-    versions that nobody else remembers can hold.
+    ``_lock`` guards the order. An entry refers to its version's dictionary, so bytes of versions
+    that are otherwise forgotten stay counted until they are dropped.
     """
 
     def __init__(self, account: Account, budget: Budget) -> None:
@@ -92,13 +91,13 @@ class Kept:
 
     @property
     def largest(self) -> int:
-        """Bytes of the largest answer that is kept, or held whole while it is sent."""
+        """Bytes of the largest answer that is cached, or held as a whole while it is sent."""
         return self._budget.limit_bytes // _LARGEST
 
     def put(self, answers: dict[Any, Any], key: AnswerKey, response: bytes) -> None:
-        """Keep a whole response; the oldest ones go when the budget is exceeded.
+        """Cache a whole response; the oldest are dropped if the budget is exceeded.
 
-        Its key is counted with it: a client chooses what is in it, and may choose it long.
+        The key counts, too: its content and length are the client's choice.
         """
         size = len(response) + _ENTRY_BYTES + sum(map(getsizeof, key))
         if size > self.largest:
@@ -112,7 +111,7 @@ class Kept:
         self._budget.make_room()
 
     def _evict(self, wanted: int) -> int:
-        """Drop the oldest answers; see ``Budget``."""
+        """Drop the oldest answers until ``wanted`` bytes are free; see ``Budget``."""
         freed = 0
         with self._lock:
             while freed < wanted and self._order:
@@ -123,7 +122,7 @@ class Kept:
         return freed
 
     def status(self) -> dict[str, int]:
-        """Return how many answers are kept and their bytes."""
+        """Return how many answers are cached, and their bytes."""
         with self._lock:
             return {"answers": len(self._order), "bytes": self._account.used}
 
@@ -139,15 +138,15 @@ class Answers:
         self.kept = Kept(views.stores.answers, views.stores.budget)
 
     def known_table(self, base_path: str) -> TableView | None:
-        """Return the table that a base path of this very spelling meant before; never waits."""
+        """Return the table that ``reply`` resolved this base path to before; never waits."""
         return self._tables.get(base_path)
 
     def _table(self, base_path: str) -> TableView:
-        """Return the table that a base path means, which may look at the file system (links)."""
+        """Resolve a base path to its table; may read the file system (links)."""
         table = self._views.view(base_path)
         if len(base_path) <= _SPELLED_CHARACTERS:
             if len(self._tables) >= _SPELLINGS and base_path not in self._tables:
-                self._tables = {}  # in one step: the loop reads beside
+                self._tables = {}  # replaced, not cleared: the loop reads it concurrently
             self._tables[base_path] = table
         return table
 
@@ -163,20 +162,20 @@ class Answers:
         """Answer a request; may sync, list and compress.
 
         Args:
-            route: What is asked.
-            params: With what.
-            zipped: Whether the client takes gzip.
-            indented: Whether it wants the body indented.
-            has_left: Whether it has left; nobody goes through a whole table, or a long list of
-                partitions, for it then.
+            route: The route.
+            params: The request's parameters.
+            zipped: Whether the client accepts gzip.
+            indented: Whether to indent the body.
+            has_left: Whether the client has disconnected, which ends work on a whole table or on a
+                long list of partitions.
 
         Raises:
-            StrandlineError: What the request or the storage did.
+            StrandlineError: The request is refused, or storage fails.
         """
         base_path = params.get(BASE_PATH, "")
         if not base_path:
             raise InputError(f"{route.path} needs the parameter {BASE_PATH!r}, which is missing")
-        route.arguments(params)  # what is missing is said before a view is opened
+        route.arguments(params)  # refuse missing arguments before a view is opened
         table = self._table(base_path)
         self._metrics.add(REQUESTS, table=str(table.table_id), route=route.name, way="computed")
         view = self._view_for(table, route, params)
@@ -197,8 +196,8 @@ class Answers:
         if route.part_form is not None and not indented:
             parts = view.in_parts(route.name, **route.arguments(params))
             paths = PathForms.of(params[BASE_PATH])
-            said = route.encode_parts(_while_wanted(parts, has_left), paths)
-            return streamed(said, self.kept.largest, zipped=zipped and self._gzip)
+            encoded = route.encode_parts(_while_wanted(parts, has_left), paths)
+            return streamed(encoded, self.kept.largest, zipped=zipped and self._gzip)
         if route is _LOAD:
             view.load_partitions(**route.arguments(params), go_on=partial(_check_wanted, has_left))
             body = route.encode(None, PathForms.of(params[BASE_PATH]))
@@ -208,8 +207,8 @@ class Answers:
             return success(pretty(body), zipped=zipped and self._gzip)
         reply = success(body, zipped=zipped and self._gzip)
         version = _version(view.snapshot, params)
-        may_be_asked_again = (route.hot or is_of_group(route)) and _is_short(params)
-        if may_be_asked_again and version is not None:
+        is_cachable = (route.hot or is_of_group(route)) and _is_short(params)
+        if is_cachable and version is not None:
             self.kept.put(version.answers, _key(view.snapshot, route, params, zipped), whole(reply))
         return reply
 
@@ -224,20 +223,20 @@ class Answers:
     def _view_for(self, table: TableView, route: Route, params: Mapping[str, str]) -> LocalView:
         if not route.synced or params.get(REFRESH_OFF, "").lower() == "true":
             return LocalView.newest(table)
-        if TIMELINE_HASH not in params:  # somebody with curl; Hudi's clients always send one
+        if TIMELINE_HASH not in params:  # a person with curl: Hudi's clients always send it
             return LocalView.synced(table)
         return LocalView.at(table, params.get(LAST_INSTANT, NO_INSTANT), params[TIMELINE_HASH])
 
     def ready(
         self, route: Route, params: Mapping[str, str], table: TableView, *, zipped: bool
     ) -> bytes | None:
-        """Return a response that needs no waiting, or ``None``; runs on the loop.
+        """Return a whole response without waiting, or ``None``; runs on the loop.
 
-        What isn't made yet is made here when the snapshot and the partition are held and it takes
-        less than to hand the request on: of one file group, or of a partition with few files.
+        A response that isn't cached is computed if snapshot and partition are in memory and that
+        costs less than handing the request to a thread: for one file group, or a small partition.
         """
         timeline_hash = params.get(TIMELINE_HASH)
-        if timeline_hash is None:  # the newest state, for which storage is looked at
+        if timeline_hash is None:  # asks for the newest state, which needs a sync
             return None
         snapshot = table.held(params.get(LAST_INSTANT, NO_INSTANT), timeline_hash)
         if snapshot is None:
@@ -250,7 +249,7 @@ class Answers:
         if response is None:
             try:
                 body = self._made_on_loop(HeldView(table, snapshot), version, route, params)
-            except NotHeldError:  # a part of the archive, say: the long way reads it
+            except NotHeldError:  # it needs a part of the archive, which ``reply`` reads
                 return None
             if body is None:
                 return None
@@ -275,34 +274,34 @@ class Answers:
 
 
 def _while_wanted(parts: Iterable[T], has_left: Callable[[], bool]) -> Iterator[T]:
-    """Yield parts as long as the client is there; what it doesn't wait for isn't made."""
+    """Yield parts until the client has disconnected; then raise."""
     for part in parts:
         _check_wanted(has_left)
         yield part
 
 
 def _check_wanted(has_left: Callable[[], bool]) -> None:
-    """Raise an error, which nobody will read, once the client has left."""
+    """Raise an error, to end the work, if the client has disconnected."""
     if has_left():
         raise InputError("the client has left")
 
 
 def is_of_group(route: Route) -> bool:
-    """Whether a route asks for one file group of a partition."""
+    """Whether a route is about one file group of a partition."""
     return any(param.argument == "file_id" for param in route.params)
 
 
 def _version(snapshot: Snapshot, params: Mapping[str, str]) -> PartitionVersion | None:
-    """Return the version that a request's answer comes from alone, if it is held.
+    """Return the version that alone decides a request's answer, if it is in memory.
 
-    A version with ghosts isn't: what it answers may come from a newer snapshot, or be refused.
+    A version with ghosts doesn't: its answers may come from a newer snapshot, or be refused.
     """
     version = snapshot.files.versions.get(_partition(params))
     return None if version is None or version.has_ghosts else version
 
 
 def _as_of(snapshot: Snapshot) -> dict[str, str]:
-    """Return headers that say which timeline an answer is of, as a client would send it."""
+    """Return headers with the timeline of an answer, in the form in which clients send it."""
     timeline = snapshot.client_timeline
     last = NO_INSTANT if timeline.last is None else timeline.last.requested_time
     return {AS_OF_INSTANT: last, AS_OF_HASH: timeline.hash}
@@ -313,7 +312,7 @@ def _partition(params: Mapping[str, str]) -> str:
 
 
 def _is_short(params: Mapping[str, str]) -> bool:
-    """Whether the hot path would find an answer again: what is longer isn't even read there."""
+    """Whether the hot path would read a query of these parameters: it skips long ones."""
     return sum(map(len, params.values())) <= TARGET_BYTES
 
 
@@ -323,7 +322,7 @@ def whole(reply: Reply) -> bytes:
 
 
 def _key(snapshot: Snapshot, route: Route, params: Mapping[str, str], zipped: bool) -> AnswerKey:
-    """Return what tells apart the answers that one version of a partition gives."""
+    """Return the key of an answer in its version's cache."""
     return (
         route.name,
         zipped,

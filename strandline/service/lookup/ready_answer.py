@@ -1,9 +1,8 @@
-"""The hot path: from a request's bytes to a response's bytes, on the loop, or not at all.
+"""``HotPath``: answers requests on the loop, from a request's bytes to a response's.
 
-A request target is read here by the plain rule of its form, which is what the long way does too;
-whatever is unusual (odd escapes, ``pretty``, ``refreshoff``, a parameter's name escaped, an
-unknown base path) is left to the long way. Which base path means which table is known from the
-long way, which has checked it against the service's roots.
+Only plain queries are parsed here. Unusual ones (odd escapes, ``pretty``, ``refreshoff``, escaped
+parameter names, unknown base paths) are left to ``Answers.reply``, which also resolves base paths
+the first time and checks them against the service's roots.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from timeline.errors import StrandlineError
 
 _LONG_WAY: Final = frozenset({REFRESH_OFF, "pretty"})
 _REMEMBERED_BYTES: Final = 1024
-"""Longer queries are read each time; those of Hudi's clients have about 300 bytes."""
+"""Longest query whose parameters are cached; those of Hudi's clients have about 300 bytes."""
 
 HotCount = tuple[TableView, str]
 
 
 def _hot_routes() -> dict[bytes, Route]:
-    """Return the hot routes by path, with and without the trailing slash."""
+    """Return the routes answered here by path, with and without the trailing slash."""
     routes = {}
     for route in ROUTES:
         if route.hot or is_of_group(route):
@@ -40,10 +39,10 @@ def _hot_routes() -> dict[bytes, Route]:
 
 
 class HotPath:
-    """Answers hot requests from what is held; used on the server's loop only.
+    """Answers hot requests from memory; used on the server's loop only.
 
     Attributes:
-        counts: Requests answered here, by table and route; only grows.
+        counts: Requests answered, by table and route; only grows.
     """
 
     def __init__(self, answers: Answers) -> None:
@@ -52,11 +51,11 @@ class HotPath:
         self.counts: Counter[HotCount] = Counter()
 
     def respond(self, target: bytes, fields: Fields) -> bytes | None:
-        """Return the whole response to a GET of ``target``, or ``None``.
+        """Return the whole response to a GET of ``target``; ``None``: it takes a thread.
 
         Args:
             target: Path and query.
-            fields: The headers of a request that is admitted.
+            fields: The headers of an admitted request.
         """
         path, _, query = target.partition(b"?")
         route = self._routes.get(path)
@@ -73,7 +72,7 @@ class HotPath:
             zipped = accepted is not None and _gzip(accepted)
             response = self._answers.ready(route, params, table, zipped=zipped)
         except StrandlineError:
-            return None  # the long way says what is wrong
+            return None  # the other way reports the error
         if response is not None:
             self.counts[table, route.name] += 1
         return response
@@ -85,11 +84,11 @@ def _gzip(accept_encoding: bytes) -> bool:
 
 
 _unquoted_again = lru_cache(maxsize=4096)(unquoted)
-"""``unquoted`` with a memory, for values with escapes, of ``REMEMBERED_BYTES`` at most."""
+"""``unquoted`` with an LRU cache, for values of up to ``REMEMBERED_BYTES``."""
 
 
 def read_query(query: bytes) -> dict[str, str] | None:
-    """Return the parameters of a query string, the first of each name; ``None`` if unusual."""
+    """Return a query's parameters, the first of each name; ``None`` if it is unusual."""
     params: dict[str, str] = {}
     try:
         for pair in query.split(b"&"):
@@ -110,6 +109,5 @@ def read_query(query: bytes) -> dict[str, str] | None:
 
 
 _read_again = lru_cache(maxsize=2048)(read_query)
-"""``read_query`` with a memory, of ``_REMEMBERED_BYTES`` at most: tasks of one stage ask the same.
-
-Nobody changes what it returns."""
+"""``read_query`` with an LRU cache, for queries of up to ``_REMEMBERED_BYTES``: tasks of one stage
+ask the same. Results are shared and never changed."""

@@ -1,14 +1,13 @@
-"""The sampling check: now and then, one partition of one table compared with storage.
+"""``SamplingCheck``: periodically compares one partition of one table with storage.
 
-A view that is followed for weeks is only as good as what it was told. So every ``interval_s``
-seconds one loaded partition, and the table's pending and replaced groups with it, is compared with
-what lies on storage at the same instant (``fsview.check.partition_checker``): tables in turn,
-partitions by chance. A difference is counted, logged once, and the table is loaded anew.
+Views that are synced for weeks accumulate any error. So every ``interval_s`` seconds one loaded
+partition, with the table's pending and replaced groups, is compared with storage at the same
+instant (``fsview.check.partition_checker``): tables in turn, partitions at random. A difference is
+counted and logged, and the table is reloaded.
 
-It runs in a thread of its own and nothing of it on the loop. Its computing is cut into slices of a
-fraction of a millisecond with a wait between them: a second busy thread would otherwise hold the
-interpreter for five milliseconds at each hand-over, and hot answers with it. What isn't cut is what
-a load does, too: the list call, and reading the timeline.
+The check has a thread of its own. It computes in slices of a fraction of a millisecond and waits
+between them: a busy thread gives up the interpreter lock only every five milliseconds, which would
+delay hot answers. Only the list call and reading the timeline aren't sliced, as in a load.
 """
 
 from __future__ import annotations
@@ -26,34 +25,34 @@ from timeline.errors import StrandlineError
 logger = logging.getLogger(__name__)
 
 CHECKS: Final = "checks"
-"""The counter of checks, by table and outcome (equal, different, skipped, failed)."""
+"""Counter of checks, by table and outcome (equal, different, skipped, failed)."""
 
 RELOAD_CAUSE: Final = "check-failed"
-"""What the reload after a difference is counted under."""
+"""The cause that the reload after a difference is counted under."""
 
 PAUSE_S: Final = 0.001
-"""Between slices: long enough that whoever waits for the interpreter gets it."""
+"""Wait between slices, in which other threads get the interpreter lock."""
 
 JOIN_S: Final = 0.2
-"""How long the end waits for a check under way; one that hangs in storage ends with the process."""
+"""How long ``close`` waits for a check; one that hangs in storage ends with the process."""
 
 
 class Waiter(Protocol):
-    """What the thread waits by; a ``threading.Event`` that is set at the end."""
+    """What the thread waits on, such as a ``threading.Event``."""
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is set, at most ``timeout`` seconds; return whether it is."""
+        """Wait until ``set`` is called, for ``timeout`` seconds at most; return whether it was."""
 
     def set(self) -> None:
-        """End all waiting, now and from now on."""
+        """End every wait, now and later."""
 
 
 class _EndedError(Exception):
-    """The service ends in the midst of a check."""
+    """The service stops during a check."""
 
 
 class SamplingCheck:
-    """The background check of one service; ``check_next`` is called by one thread at a time."""
+    """The background check of one service; not thread-safe."""
 
     def __init__(
         self,
@@ -64,32 +63,31 @@ class SamplingCheck:
         rng: random.Random | None = None,
         ending: Waiter | None = None,
     ) -> None:
-        """Make a check that doesn't run yet.
+        """Make a check that doesn't run until ``start``.
 
         Args:
             views: The tables.
-            metrics: Where to count.
-            interval_s: Between two checks, seconds; 0: never.
+            metrics: Counts the checks.
+            interval_s: Between two checks; 0: never.
             rng: Chooses partitions.
-            ending: Waited on between checks and slices, and set at the end.
+            ending: Waited on between checks and slices; set by ``close``.
         """
         self._views = views
         self._metrics = metrics
         self._interval_s = interval_s
-        # Which partition comes next is no secret.
-        self._rng = rng or random.Random()  # noqa: S311
+        self._rng = rng or random.Random()  # noqa: S311 - no secret
         self._ending: Waiter = ending or threading.Event()
         self._thread: threading.Thread | None = None
         self._turn = 0
 
     def start(self) -> None:
-        """Begin to check, the first time after one interval; does nothing if that is 0."""
+        """Start the thread, which checks after each interval; no effect if that is 0."""
         if self._interval_s > 0:
             self._thread = threading.Thread(target=self._run, name="checks", daemon=True)
             self._thread.start()
 
     def close(self) -> None:
-        """End: what is under way is broken off at its next slice."""
+        """Stop; a check under way ends at its next slice."""
         self._ending.set()
         if self._thread is not None:
             self._thread.join(JOIN_S)
@@ -102,7 +100,7 @@ class SamplingCheck:
                 return
 
     def check_next(self) -> None:
-        """Check one partition of the next table in turn that has one loaded."""
+        """Check one partition of the next table that has one loaded, round-robin."""
         tables = self._views.open_tables()
         for _ in tables:
             table = tables[self._turn % len(tables)]
@@ -111,7 +109,7 @@ class SamplingCheck:
                 return
 
     def _checked(self, table: TableView) -> bool:
-        """Check a partition, if one is loaded; return whether. Failing is counted and logged."""
+        """Check a partition if one is loaded; return whether one was. Failures are logged."""
         partition = ""
         try:
             partitions = table.held_partitions()
@@ -123,12 +121,10 @@ class SamplingCheck:
             raise
         except StrandlineError as error:
             self._count(table, "failed")
-            logger.warning(
-                "partition %r of %s could not be checked: %s", partition, table.table_id, error
-            )
-        except Exception:  # the thread must live on, and somebody hear of it
+            logger.warning("%s: can't check partition %r: %s", table.table_id, partition, error)
+        except Exception:  # the boundary of a thread, which must go on
             self._count(table, "failed")
-            logger.exception("unforeseen error in a check of %s", table.table_id)
+            logger.exception("%s: unexpected error while checking", table.table_id)
         return True
 
     def _check(self, table: TableView, partition: str) -> None:
@@ -138,7 +134,7 @@ class SamplingCheck:
             logger.debug("%s: partition %r not checked: %s", table.table_id, partition, checked.why)
         if checked.outcome == "different":
             logger.warning(
-                "%s isn't held as it lies on storage and is loaded anew; found at partition %r: %s",
+                "%s: the view differs from storage and is reloaded; partition %r: %s",
                 table.table_id,
                 partition,
                 checked.differences,
@@ -149,8 +145,10 @@ class SamplingCheck:
         try:
             table.reload(RELOAD_CAUSE)
         except StrandlineError as error:
-            # Nobody is answered from what was held; the next request tries again.
-            logger.warning("%s could not be loaded anew yet: %s", table.table_id, error)
+            # The view was dropped, so no request is answered from it.
+            logger.warning(
+                "%s: can't reload, the next request tries again: %s", table.table_id, error
+            )
 
     def _count(self, table: TableView, outcome: str) -> None:
         self._metrics.add(CHECKS, table=str(table.table_id), outcome=outcome)

@@ -1,4 +1,5 @@
-"""A service as a process or a thread: put together, started, owned by a driver, ended.
+"""A service as a process or a thread: assembled, started, owned by a driver, stopped.
 
-What crosses to a child process belongs here. No request is seen here.
+Code that assembles a service from its parts, or passes data to a child process, belongs here.
+Requests are never handled here.
 """

@@ -1,13 +1,13 @@
-"""The child's side of an embedded service: settings in, the port out, an end with the driver.
+"""The child's side of an embedded service, which serves until its driver ends.
 
-One JSON object a line, both ways:
+The protocol over stdin and stdout is one JSON object a line:
 
-1. the driver writes a ``Birth``: what to serve, how, and the token (which so appears in no list of
-   processes and no environment);
-2. the child answers ``{"port": N}`` once it serves, or ``{"error": "..."}`` and exits;
-3. the driver may write ``{"add_root": PATH}``; each is answered ``{"ok": true}`` or an error;
-4. at the end of stdin the child stops gracefully. The kernel closes the driver's end however the
-   driver dies, so nothing outlives it.
+1. The driver writes a ``Birth``: all options and the token, which so appears neither in the list of
+   processes nor in an environment.
+2. The child answers ``{"port": N}`` once it serves, or ``{"error": "..."}`` and exits.
+3. The driver may write ``{"add_root": PATH}``; the answer is ``{"ok": true}`` or an error.
+4. At the end of stdin the child stops gracefully. The kernel closes the driver's end however the
+   driver dies, so the child never outlives it.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from timeline.errors import StrandlineError
 logger = logging.getLogger(__name__)
 
 GRACE_MORE_S: Final = 0.4
-"""Beyond the server's own grace, before a child that doesn't end is ended."""
+"""How long after the server's own grace period a child that still runs exits."""
 
 
 def run_child(stdin: IO[bytes], stdout: IO[bytes]) -> None:
-    """Serve as a driver's child until stdin ends; doesn't return.
+    """Serve until the driver closes stdin; doesn't return.
 
     Args:
-        stdin: Where the driver writes.
-        stdout: Where it reads; nothing else may write there.
+        stdin: What the driver writes.
+        stdout: What the driver reads; nothing else may write to it.
     """
     share_heap()
     birth = Birth.of_line(stdin.readline())
@@ -50,17 +50,17 @@ def run_child(stdin: IO[bytes], stdout: IO[bytes]) -> None:
     try:
         server = ServiceServer(Parts(birth.parts), birth.server)
     except StrandlineError as exc:
-        _say(stdout, {"error": str(exc)})
+        _answer(stdout, {"error": str(exc)})
         os._exit(1)
     control = threading.Thread(
         target=_follow, args=(stdin, stdout, server), name="driver", daemon=True
     )
 
     def started() -> None:
-        _say(stdout, {"port": server.port})
+        _answer(stdout, {"port": server.port})
         control.start()
 
-    # An interrupt from the terminal goes to driver and child alike; the driver decides.
+    # Ctrl-C reaches driver and child alike; the driver decides what to do.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: server.stop())
     server.run(started)
@@ -68,36 +68,36 @@ def run_child(stdin: IO[bytes], stdout: IO[bytes]) -> None:
 
 
 def _follow(stdin: IO[bytes], stdout: IO[bytes], server: ServiceServer) -> None:
-    """Do what the driver says; end with it."""
+    """Execute the driver's commands; stop the server when it closes stdin."""
     while line := stdin.readline():
         try:
             server.parts.views.add_root(str(json.loads(line)["add_root"]))
-        except Exception as exc:  # noqa: BLE001 - said to the driver, which raises it
-            _say(stdout, {"error": str(exc)})
+        except Exception as exc:  # noqa: BLE001 - the driver raises it
+            _answer(stdout, {"error": str(exc)})
         else:
-            _say(stdout, {"ok": True})
+            _answer(stdout, {"ok": True})
     server.stop()
     if not server.wait(server.options.grace_s + GRACE_MORE_S):
-        logger.warning("the service did not end in time and is ended")
+        logger.warning("the service did not stop in time; exiting")
         _end(1)
 
 
-def _say(stdout: IO[bytes], answer: Mapping[str, Any]) -> None:
+def _answer(stdout: IO[bytes], answer: Mapping[str, Any]) -> None:
     try:
         stdout.write(json.dumps(answer).encode() + b"\n")
         stdout.flush()
     except BrokenPipeError:
-        logger.debug("the driver is gone")
+        logger.debug("the driver has exited")
 
 
 def _end(code: int) -> None:
-    """Leave without waiting for threads: a request stuck in storage must not keep the child."""
+    """Exit without joining threads: one that hangs in storage must not keep the process alive."""
     sys.stderr.flush()
     os._exit(code)
 
 
 def own_stdout() -> IO[bytes]:
-    """Return the real stdout, and let whatever prints print to stderr from now on."""
+    """Return the real stdout, and redirect everything else that is printed to stderr."""
     channel = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     return channel

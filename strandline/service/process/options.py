@@ -1,4 +1,4 @@
-"""What a service is told when it is made: plain values, which travel to a child process as JSON."""
+"""Options of a service: plain values, sent to a child process as JSON."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ CHECK_INTERVAL_S: Final = 300.0
 
 @dataclass(frozen=True, slots=True)
 class PartsOptions:
-    """What a service is made of.
+    """Options of everything but the HTTP server.
 
     Attributes:
         roots: Tables, or directories of tables, that may be served.
-        token: Bearer token; ``None`` admits everybody unless ``admit_networks`` says whom. Never
-            shown.
+        token: Bearer token; ``None`` admits everybody, or only ``admit_networks`` if there are any.
+            Never shown.
         storage_options: For fsspec.
-        gzip: Whether answers are compressed for those who accept it.
+        gzip: Whether answers are compressed for clients that accept it.
         store: Where views are kept, and how much memory they may take.
         retained_snapshots: How many snapshots of each table are kept for clients that are behind.
-        check_interval_s: Seconds between two comparisons with storage; 0: none.
-        conflicts: How early conflicts of writers are looked for.
-        shown: What the status shows of the settings.
-        admit_networks: Whose clients need no token, see ``strandline.service.http.authorization``.
-        read_limits: How much is read of a table's files at most.
+        check_interval_s: Between two sampling checks; 0: none.
+        conflicts: How early conflicts of writers are detected.
+        shown: Settings for the status.
+        admit_networks: Networks that need no token, see ``strandline.service.http.authorization``.
+        read_limits: How much of a table's files is read at most.
     """
 
     roots: tuple[str, ...]
@@ -63,7 +63,7 @@ class PartsOptions:
         store: StoreOptions,
         shown: Mapping[str, Any],
     ) -> PartsOptions:
-        """Return what the settings say, of what isn't said otherwise."""
+        """Return the options from settings and the given values."""
         return cls(
             roots,
             token,
@@ -81,17 +81,17 @@ class PartsOptions:
 
 @dataclass(frozen=True, slots=True)
 class Birth:
-    """What a child process is told first."""
+    """All options of a child process; its first line of input."""
 
     parts: PartsOptions
     server: ServerOptions
     log_level: str = "WARNING"
 
     def to_line(self) -> bytes:
-        """Return the line that says it.
+        """Encode the options as a line of JSON.
 
         Raises:
-            ConfigError: A storage option is no plain value.
+            ConfigError: A storage option isn't a plain value.
         """
         try:
             return json.dumps(asdict(self)).encode() + b"\n"
@@ -103,20 +103,18 @@ class Birth:
 
     @classmethod
     def of_line(cls, line: bytes) -> Birth:
-        """Take the line back."""
-        said = json.loads(line)
-        parts = {
-            **said["parts"],
-            "roots": tuple(said["parts"]["roots"]),
-            "store": StoreOptions(**said["parts"]["store"]),
-            "conflicts": ConflictOptions(**said["parts"]["conflicts"]),
-            "admit_networks": tuple(said["parts"]["admit_networks"]),
-            "read_limits": ReadLimits(**said["parts"]["read_limits"]),
-        }
-        server = {**said["server"], "limits": Limits(**said["server"]["limits"])}
-        return cls(PartsOptions(**parts), ServerOptions(**server), said["log_level"])
+        """Decode ``to_line``."""
+        decoded = json.loads(line)
+        parts, server = decoded["parts"], decoded["server"]
+        parts["roots"] = tuple(parts["roots"])
+        parts["store"] = StoreOptions(**parts["store"])
+        parts["conflicts"] = ConflictOptions(**parts["conflicts"])
+        parts["admit_networks"] = tuple(parts["admit_networks"])
+        parts["read_limits"] = ReadLimits(**parts["read_limits"])
+        server["limits"] = Limits(**server["limits"])
+        return cls(PartsOptions(**parts), ServerOptions(**server), decoded["log_level"])
 
 
 def _words(text: str) -> tuple[str, ...]:
-    """Return the parts of a list in one text."""
+    """Split a comma-separated list."""
     return tuple(part.strip() for part in text.split(",") if part.strip())

@@ -1,4 +1,4 @@
-"""A service in a thread of the process that owns it: for tests and notebooks."""
+"""A service in a thread of the process that owns it, for tests and notebooks."""
 
 from __future__ import annotations
 
@@ -8,31 +8,35 @@ from strandline.service.process.parts import Parts
 
 
 class InProcess:
-    """The service's thread, started; a ``Runner``.
+    """A running service thread, with the interface of ``ChildProcess``.
 
     Attributes:
-        server: The server, and through it every part; tests look at them.
+        url: Where the service answers.
     """
 
     def __init__(self, birth: Birth) -> None:
-        self.server = ServiceServer(Parts(birth.parts), birth.server)
-        self._thread = self.server.start_thread()
-        self.url = self.server.url
+        """Start the thread; returns once it serves."""
+        self._server = ServiceServer(Parts(birth.parts), birth.server)
+        self._thread = self._server.start_thread()
+        self.url = self._server.url
 
     @property
     def is_running(self) -> bool:
-        """Whether the thread serves."""
+        """Whether the thread is alive."""
         return self._thread.is_alive()
 
     def add_root(self, root: str) -> None:
-        """Serve the tables at and below ``root`` too."""
-        self.server.parts.views.add_root(root)
+        """Serve the tables at and below ``root``, too."""
+        self._server.parts.views.add_root(root)
 
     def stop(self) -> None:
-        """End the thread."""
-        self.server.stop()
+        """Stop the service and join its thread."""
+        self._server.stop()
         self._thread.join()
 
     def abandon(self) -> None:
-        """Close the copied listening socket, so that the port is free when its owner ends."""
-        self.server.close_after_fork()
+        """Close this process's copy of the listening socket, after a fork.
+
+        The port is free only when the last copy is closed.
+        """
+        self._server.close_after_fork()

@@ -1,15 +1,14 @@
 """``TimelineService``: the service that a driver owns, as a child process or in a thread.
 
-The child is spawned, never forked, and runs the code of ``strandline serve`` with the driver's
-import path. Beside a main thread that burns Python, a server in the same process answers in tens
-of milliseconds; ``in_process=True`` is for tests and notebooks.
+The child is spawned, never forked, and runs ``strandline serve`` with the driver's import path. It
+is the default because a server in the driver's process shares its interpreter lock: beside a busy
+main thread it answers in tens of milliseconds. ``in_process=True`` is for tests and notebooks.
 
-Several tables of a driver share one service: ``acquire`` returns the running one that serves
-alike and counts its users, ``release`` ends it with the last.
+Several tables of a driver share one service by reference counting: ``acquire`` starts or returns
+it, the last ``release`` stops it.
 
-After a fork (``multiprocessing``, a daemon) the copy in the forked process is unusable and
-harmless: it refuses to be used, and its ends of the pipes and its listening socket are closed
-there, so that the service still ends with its driver.
+After a fork (``multiprocessing``, a daemon) the forked process's copy refuses to be used. Its pipes
+and its listening socket are closed, so that the service still ends with its driver.
 
 Source: Hudi 1.2.0 ``EmbeddedTimelineService``, ``EmbeddedTimelineServerHelper``.
 """
@@ -25,7 +24,7 @@ import weakref
 from collections.abc import Collection, Hashable, Mapping
 from importlib import import_module
 from types import TracebackType
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from executor_proxy.http import HttpSession
 from fsview.store.stores import StoreOptions
@@ -39,46 +38,30 @@ from strandline.settings.view_store import STORE_SETTINGS, store_options
 from timeline.errors import ConfigError, ServiceUnreachableError
 from timeline.storage.table_id import TableId
 
+if TYPE_CHECKING:
+    from strandline.service.process.thread_runner import InProcess
+
 logger = logging.getLogger(__name__)
 
 STATUS: str = "/v1/strandline/status"
 
 
-class Runner(Protocol):
-    """Whatever a service runs in."""
-
-    @property
-    def url(self) -> str:
-        """Where it answers."""
-
-    @property
-    def is_running(self) -> bool:
-        """Whether it still does, as far as can be told without asking it."""
-
-    def add_root(self, root: str) -> None:
-        """Let it serve the tables at and below ``root``, from when this returns."""
-
-    def stop(self) -> None:
-        """End it: gracefully, within two seconds."""
-
-    def abandon(self) -> None:
-        """Close what a fork has copied."""
-
-
 class TimelineService:
     """A timeline service that this process owns.
 
+    ``_shared_lock`` guards the services that tables share, and how many users each has.
+
     Args:
-        roots: Tables, or directories of tables, that it may serve; local paths or URLs.
+        roots: Tables, or directories of tables, that may be served; local paths or URLs.
         host: Address to bind.
         port: 0 takes a free one.
         storage: Where views are kept: ``"memory"``, ``"spillable"`` or ``"rocksdb"``; ``None``
-            takes what ``settings`` say.
+            uses ``settings``.
         token: Bearer token; ``None`` makes a random one, ``""`` admits everybody (Java clients).
-        store_dir: Directory for the files of ``storage``; ``None`` takes what ``settings`` say.
-        storage_options: For fsspec, when a root isn't local.
-        in_process: Serve from a thread of this process instead of a child.
-        settings: Values of ``strandline.settings.service.SERVICE_SETTINGS``; defaults otherwise.
+        store_dir: Directory for the files of ``storage``; ``None`` uses ``settings``.
+        storage_options: For fsspec, if a root isn't local.
+        in_process: Whether to serve from a thread of this process instead of a child.
+        settings: Values of ``strandline.settings.service.SERVICE_SETTINGS``; ``None``: defaults.
     """
 
     _shared: ClassVar[dict[Hashable, TimelineService]] = {}
@@ -120,7 +103,7 @@ class TimelineService:
         encrypted = self._birth.server.tls_certificate is not None
         self._ca_file = (settings.get(TLS_CA) or None) if encrypted else None
         self._in_process = in_process
-        self._runner: Runner | None = None
+        self._runner: ChildProcess | InProcess | None = None
         self._pid = os.getpid()
         self._users = 0
         self._key: Hashable = None
@@ -151,15 +134,15 @@ class TimelineService:
         host: str = "127.0.0.1",
         storage_options: Mapping[str, Any] | None = None,
     ) -> TimelineService:
-        """Return this driver's running service, a table added, or start it; ``release`` it then.
+        """Return a running service that serves ``root``; call ``release`` when done with it.
 
-        A service bound to the same address, with the same storage options, is shared unless
-        ``hoodie.embed.timeline.server.reuse.enabled`` is false. What it was started with holds:
-        settings that a later caller brings don't change it.
+        A service on the same address with the same storage options is shared unless
+        ``hoodie.embed.timeline.server.reuse.enabled`` is false. It keeps the settings of the first
+        caller.
 
         Raises:
-            ConfigError: A service can't be made so.
-            ServiceUnreachableError: It didn't start.
+            ConfigError: The settings are refused.
+            ServiceUnreachableError: The service didn't start.
         """
         settings = settings or Settings({}, {})
         port = settings.get(EMBED_PORT)
@@ -169,7 +152,7 @@ class TimelineService:
             service = cls._shared.get(key)
             if service is not None and service.is_running and settings.get(EMBED_REUSE):
                 if any(settings.is_set(setting) for setting in STORE_SETTINGS):
-                    service._warn_of_another(made._birth.parts.store)
+                    service._warn_store_ignored(made._birth.parts.store)
                 service.add_root(root)
             else:
                 service = made
@@ -180,17 +163,15 @@ class TimelineService:
             service._users += 1
             return service
 
-    def _warn_of_another(self, store: StoreOptions) -> None:
-        """Say once that this service's store is what it was started with."""
-        mine = self._birth.parts.store
-        if store != mine and not self._warned:
+    def _warn_store_ignored(self, requested: StoreOptions) -> None:
+        """Warn once if a later caller's store options differ from those in use."""
+        used = self._birth.parts.store
+        if requested != used and not self._warned:
             self._warned = True
-            logger.warning(
-                "a client asks for %s; the service it shares goes on with %s", store, mine
-            )
+            logger.warning("ignoring %s: the shared service was started with %s", requested, used)
 
     def release(self) -> None:
-        """Give back what ``acquire`` returned; the last user's release stops the service."""
+        """Drop a reference that ``acquire`` gave; the last one stops the service."""
         if self._pid != os.getpid():
             return
         with self._shared_lock:
@@ -202,27 +183,27 @@ class TimelineService:
         self.stop()
 
     def start(self) -> None:
-        """Start it; returns once requests are answered.
+        """Start the service; returns once requests are answered.
 
         Raises:
             ConfigError: The port is taken or the host isn't an address of this machine.
             ServiceUnreachableError: The process ended before it served; the message has its last
-                words.
+                log lines.
         """
         self._check_fork()
         if self._runner is not None:
             raise ServiceUnreachableError("this timeline service was started already")
         if self._in_process:
-            # Imported when needed: a driver with a child doesn't load a web server.
+            # Imported here so that a driver with a child doesn't load a web server.
             module = import_module("strandline.service.process.thread_runner")
-            runner: Runner = module.InProcess(self._birth)
+            runner: ChildProcess | InProcess = module.InProcess(self._birth)
         else:
             runner = ChildProcess(self._birth)
         self._runner = runner
         _running.add(runner)
 
     def stop(self) -> None:
-        """Stop it; answers in flight have a moment. Harmless when it was stopped, or forked."""
+        """Stop the service after a short grace; no effect if it isn't running, or after a fork."""
         if self._runner is None or self._pid != os.getpid():
             return
         runner, self._runner = self._runner, None
@@ -231,26 +212,26 @@ class TimelineService:
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started here and hasn't ended."""
+        """Whether this process started the service and it hasn't ended."""
         return self._runner is not None and self._pid == os.getpid() and self._runner.is_running
 
     @property
     def url(self) -> str:
-        """``http://host:port``, or ``https://`` with a certificate among the settings."""
+        """``http://host:port``, or ``https://`` if the settings have a certificate."""
         return self._started().url
 
     @property
     def token(self) -> str | None:
-        """The bearer token; ``None`` when it admits everybody."""
+        """The bearer token; ``None`` if everybody is admitted."""
         return self._token or None
 
     @property
     def ca_file(self) -> str | None:
-        """The authorities that its clients trust, if it speaks https; ``None``: the system's."""
+        """File of the authorities that clients should trust; ``None``: the system's."""
         return self._ca_file
 
     def add_root(self, root: str) -> None:
-        """Let it serve the tables at and below ``root``, from when this returns."""
+        """Serve the tables at and below ``root``, too; returns once they are served."""
         self._started().add_root(_absolute(root))
 
     def status(self) -> dict[str, Any]:
@@ -259,7 +240,7 @@ class TimelineService:
         status: dict[str, Any] = json.loads(answer)
         return status
 
-    def _started(self) -> Runner:
+    def _started(self) -> ChildProcess | InProcess:
         self._check_fork()
         if self._runner is None:
             raise ServiceUnreachableError("this timeline service isn't running")
@@ -274,13 +255,13 @@ class TimelineService:
 
 
 def _absolute(root: str) -> str:
-    """Return a root that means the same whatever the working directory."""
+    """Return a root that doesn't depend on the working directory."""
     table_id = TableId.of(root)
     return table_id.path if table_id.family == "file" else root
 
 
-_running: weakref.WeakSet[Runner] = weakref.WeakSet()
-"""What this process runs; the only way for the hook below to find it."""
+_running: weakref.WeakSet[ChildProcess | InProcess] = weakref.WeakSet()
+"""The services of this process, for the fork hook below."""
 
 
 def _abandon_all() -> None:
@@ -295,6 +276,6 @@ os.register_at_fork(after_in_child=_abandon_all)
 
 
 def _own_directory() -> str:
-    """Return where a user's services keep RocksDB's files if nothing says it."""
+    """Return the default directory for RocksDB's files, one for each user."""
     user = os.getuid() if hasattr(os, "getuid") else "user"
     return os.path.join(tempfile.gettempdir(), f"strandline-{user}")

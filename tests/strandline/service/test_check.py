@@ -157,7 +157,7 @@ def test_a_difference_is_logged_once_counted_and_put_right(
     (record,) = caplog.records
     said = record.getMessage()
     assert record.levelno == logging.WARNING
-    assert said.startswith(f"{table.table_id} isn't held as it lies on storage and is loaded anew")
+    assert said.startswith(f"{table.table_id}: the view differs from storage and is reloaded")
     assert "bytes and has" in said
     assert any(f"partition {partition!r}" in said for partition in PARTITIONS)
     files = [file for p in PARTITIONS for file in LocalView.newest(table).latest_base_files(p)]
@@ -218,7 +218,9 @@ def test_a_reload_that_fails_is_made_up_for_by_the_next_request(
     made.storage.fail.append(fail_the_reload)
     with caplog.at_level(logging.WARNING):
         lake.check.check_next()
-    assert "could not be loaded anew yet: no network" in caplog.records[-1].getMessage()
+    assert (
+        "can't reload, the next request tries again: no network" in caplog.records[-1].getMessage()
+    )
     lake.check.check_next()  # nothing is held, so nothing is to be checked
     made.storage.fail.remove(fail_the_reload)
     files = [file for p in PARTITIONS for file in LocalView.newest(view).latest_base_files(p)]

@@ -372,6 +372,6 @@ def test_a_client_that_asks_a_shared_service_for_another_store_is_told_once(
             service.release()
     finally:
         service.release()
-    (warning,) = [r.getMessage() for r in caplog.records if "shares" in r.getMessage()]
+    (warning,) = [r.getMessage() for r in caplog.records if "shared" in r.getMessage()]
     assert "kind='spillable'" in warning
     assert "kind='memory'" in warning
