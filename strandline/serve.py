@@ -76,12 +76,12 @@ def _with_flags(command: Command) -> Command:
 @click.command()
 @click.option("--child", is_flag=True, hidden=True)
 def serve(child: bool, **given: Any) -> None:
-    """Serve the tables below some roots until SIGTERM or SIGINT.
+    """Serve the tables below the given roots until SIGTERM or SIGINT.
 
-    Hudi's writers use it with hoodie.embed.timeline.server=false and
-    hoodie.filesystem.view.type=REMOTE_FIRST (or REMOTE_ONLY); GET /healthz answers 200 when it
-    can serve. Each setting may also come from a variable of the environment or from the file that
-    --config names; docs/operating.md says how.
+    Hudi's writers use the service with hoodie.embed.timeline.server=false and
+    hoodie.filesystem.view.type=REMOTE_ONLY or REMOTE_FIRST. GET /healthz answers 200 when it is
+    ready. Settings can also be given by environment variables or in the file that --config names;
+    see docs/operating.md.
     """
     if child:
         run_child(os.fdopen(os.dup(0), "rb"), own_stdout())
