@@ -1,7 +1,6 @@
-"""The nouns of a view: base files, log files, slices, groups, pending operations; all frozen.
+"""The values that a view answers with: base files, log files, slices, groups, pending operations.
 
-They are made when a query is answered; what a snapshot holds by the million is packed
-(``fsview.files.partition``).
+They are made when a query is answered; snapshots hold files packed (``fsview.files.partition``).
 
 Source: Hudi 1.2.0 ``HoodieBaseFile``, ``HoodieLogFile``, ``FileSlice``, ``HoodieFileGroup``,
 ``CompactionOperation``.
@@ -24,7 +23,7 @@ class BaseFile:
         partition: Path under the base path; ``""`` when the table has no partitions.
         name: File name, ``<file_id>_<write_token>_<instant><extension>``.
         size: Bytes.
-        mtime_ms: Modification time, ms since the epoch; 0 when known from metadata only.
+        mtime_ms: Modification time, ms since the epoch; 0 if known from metadata only.
         file_id: The group's id.
         instant: Requested time of the instant that wrote it.
     """
@@ -48,8 +47,8 @@ class LogFile:
 
     Attributes:
         instant: The time in the name: the slice's base instant in table version 6, the delta
-            commit's requested time later.
-        version: Counts the logs of one instant, from 1.
+            commit's requested time from version 8 on.
+        version: Number of the log among those of its instant, from 1.
         write_token: ``None`` in names of very old releases.
         suffix: ``".cdc"`` or empty.
     """
@@ -71,7 +70,7 @@ class LogFile:
 
     @property
     def order(self) -> tuple[str, int, str, str]:
-        """Hudi's log order: instant, version, write token (absent first), suffix."""
+        """Hudi's sort key of logs: instant, version, write token (absent first), suffix."""
         return (self.instant, self.version, self.write_token or "", self.suffix)
 
 
@@ -80,8 +79,8 @@ class FileSlice:
     """A base file and the logs on top of it.
 
     Attributes:
-        base_instant: Where the slice begins.
-        log_files: Greatest first, as ``LogFile.order`` has it.
+        base_instant: Requested time of the instant at which the slice begins.
+        log_files: In descending ``LogFile.order``.
     """
 
     partition: str
@@ -98,7 +97,7 @@ class FileSlice:
 
 @dataclass(frozen=True, slots=True)
 class FileGroup:
-    """All slices of one file id, newest first, committed or not; ``timeline`` says which are."""
+    """All slices of one file id, newest first, whether committed on ``timeline`` or not."""
 
     partition: str
     file_id: str
@@ -111,9 +110,9 @@ class CompactionOperation:
     """A pending (log) compaction of one file group.
 
     Attributes:
-        base_instant: Instant of the slice that is going to be compacted.
+        base_instant: Base instant of the slice to be compacted.
         compaction_instant: The compaction's requested time.
-        data_file_instant: Instant of the base file, by its name; ``None`` for a slice of logs only.
+        data_file_instant: Instant in the base file's name; ``None`` for a slice of logs only.
         delta_files: Names of the logs.
         base_file: Name of the base file.
     """

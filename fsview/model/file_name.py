@@ -1,9 +1,9 @@
-"""Names of data files: what a name says about its file, and how a base file's name is made.
+"""Names of data files: parsing them, and making those of base files.
 
 A base file is ``<file_id>_<write_token>_<instant><extension>``; a log file is
 ``.<file_id>_<instant>.log.<version>_<write_token>`` (``.archive.`` for archived logs, ``.cdc`` at
-the end for change-data logs). The instant of a log is the slice's base instant in table version 6
-and the delta commit's requested time later; nothing here needs to know which.
+the end for change-data logs). The instant of a log is the slice's base instant in table version 6,
+and the delta commit's requested time from version 8 on; parsing doesn't depend on it.
 
 Source: Hudi 1.2.0 ``FSUtils``, ``HoodieBaseFile.getFileIdAndCommitTimeFromFileName``,
 ``HoodieLogFile``.
@@ -19,13 +19,13 @@ from fsview.model.file_group import BaseFile, LogFile
 from timeline.storage.base import FileInfo
 
 DATA_EXTENSIONS: Final = (".parquet", ".log", ".hfile", ".orc", ".lance")
-"""Last extensions that a listing keeps; it also keeps any name that contains ``.log``."""
+"""Last extensions of data files in a listing; any name that contains ``.log`` is one, too."""
 
 PARTITION_METADATA: Final = ".hoodie_partition_metadata"
-"""A directory that has a file whose name starts so is a partition."""
+"""Start of the name of the file that makes a directory a partition."""
 
 MAX_NAME: Final = 1024
-"""No file system or object store has longer names; metadata that was damaged may."""
+"""Longest name parsed, in characters: storage has no longer ones, but damaged metadata may."""
 
 _LOG: Final = re.compile(
     r"\.([^._]+)_([^.]*)\.(?:log|archive)\.(\d{1,10})(?:_(\d+-\d+-\d+)(\.cdc)?)?", re.ASCII
@@ -34,19 +34,19 @@ _LOG: Final = re.compile(
 _NUMBER: Final = "(0|[1-9][0-9]{0,8})"
 _BEHIND_ID: Final = rf"_{_NUMBER}-{_NUMBER}-{_NUMBER}_([0-9]{{17}})(\.(?:parquet|orc|hfile|lance))"
 PLAIN_BASE: Final = re.compile(rf"([^_.][^_]*){_BEHIND_ID}")
-"""The base files that nearly all are: id, task, stage, attempt, instant, extension."""
+"""Matches nearly all base files: id, task, stage, attempt, instant, extension."""
 
 _UUID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _PLAIN_ID: Final = f"({_UUID})(?:-(0|[1-9][0-9]{{0,4}}))?"
 PLAIN_ID: Final = re.compile(_PLAIN_ID)
-"""The file ids that nearly all are: UUID, number."""
+"""Matches nearly all file ids: UUID, number."""
 
 PLAIN_NAME: Final = re.compile(f"({_PLAIN_ID}){_BEHIND_ID}")
-"""Base files with such ids: id, UUID, number, task, stage, attempt, instant, extension."""
+"""Matches base files with such ids: id, UUID, number, task, stage, attempt, instant, extension."""
 
 
 def is_data_file(name: str) -> bool:
-    """Return whether a listing of a partition keeps ``name``."""
+    """Whether ``name`` in a partition's listing may be a data file."""
     dot = name.rfind(".")
     return (dot >= 0 and name[dot:] in DATA_EXTENSIONS) or ".log" in name
 
@@ -60,8 +60,8 @@ def parse_base_name(name: str) -> tuple[str, str] | None:
     """Return (file id, instant) of a base file's name, or ``None`` without an underscore.
 
     The file id ends at the first underscore. The instant lies between the second underscore and the
-    first dot that follows exactly two underscores; where no dot does, it is what follows the last
-    underscore.
+    first dot after it, if no third underscore precedes that dot; else the instant is what follows
+    the last underscore.
     """
     first = name.find("_")
     if first < 0:
@@ -78,13 +78,13 @@ def parse_base_name(name: str) -> tuple[str, str] | None:
 def parse_base_file(
     partition: str, name: str, size: int, mtime_ms: int, extensions: Collection[str]
 ) -> BaseFile | None:
-    """Return the base file that ``name`` is, or ``None``.
+    """Return the base file of a name, or ``None`` if it isn't a base file's.
 
     Args:
-        partition: Where the file lies.
+        partition: The file's partition.
         name: Its name.
         size: Bytes.
-        mtime_ms: Modification time, ms since the epoch, 0 when it isn't known.
+        mtime_ms: Modification time, ms since the epoch; 0 if unknown.
         extensions: Base file extensions of the table, with their dots; a base file's name contains
             one.
     """
@@ -97,9 +97,9 @@ def parse_base_file(
 
 
 def parse_log_file(partition: str, name: str, size: int, mtime_ms: int) -> LogFile | None:
-    """Return the log file that ``name`` is, or ``None``.
+    """Return the log file of a name, or ``None`` if it isn't a log's.
 
-    A name of release 0.15 whose file id holds a dot is no log's, as in release 1.x.
+    As in release 1.x, a name with a dot in the file id, which release 0.15 accepts, isn't a log's.
     """
     if not name.startswith(".") or ".log" not in name:
         return None
@@ -115,11 +115,11 @@ def parse_log_file(partition: str, name: str, size: int, mtime_ms: int) -> LogFi
 def parse_data_file(
     partition: str, name: str, size: int, mtime_ms: int, extensions: Collection[str]
 ) -> BaseFile | LogFile | None:
-    """Return the log or base file that ``name`` is, ``None`` when it is neither."""
+    """Return the log or base file of a name, ``None`` if it is neither; see ``parse_base_file``."""
     if len(name) > MAX_NAME:
         return None
     plain = PLAIN_BASE.fullmatch(name)
-    if plain is not None and plain[6] in extensions:  # what the rest finds, sooner
+    if plain is not None and plain[6] in extensions:  # a shortcut with the same result
         return BaseFile(partition, name, size, mtime_ms, plain[1], plain[5])
     if not is_data_file(name):
         return None

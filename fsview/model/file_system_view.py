@@ -5,7 +5,7 @@ newest first, partitions in order of their paths. ``partition`` is a path under 
 ``""`` for a table without partitions; one trailing slash is ignored, and a partition that doesn't
 exist has no files. ``max_instant`` and the like are requested times, compared as text.
 
-Every method may raise ``ViewBehindError`` (the view's instant can't be answered any more) and
+Every method may raise ``ViewBehindError`` (the view can no longer answer at its instant) and
 ``StorageError``; a remote view also ``ServiceError``.
 
 Implemented by ``fsview.local_view.LocalView``, ``executor_proxy.remote.RemoteView`` and
@@ -13,7 +13,7 @@ Implemented by ``fsview.local_view.LocalView``, ``executor_proxy.remote.RemoteVi
 and ``AbstractTableFileSystemView``, whose names these are in snake case.
 """
 
-# What ask answers is typed by the method that asks:
+# The result of ask has the type of the method that calls it:
 # mypy: disable-error-code="no-any-return"
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from timeline.timeline import Timeline
 class FileSystemView(ABC):
     """Which files make up the table at the view's instant.
 
-    A view implements ``ask`` and ``close``; every method is one question to ``ask``.
+    A view implements ``ask`` and ``close``; every other method is one call of ``ask``.
     """
 
     @abstractmethod
     def ask(self, name: str, **arguments: Any) -> Any:
-        """Return what the method (or property) ``name`` answers to these arguments."""
+        """Return the result of the method (or property) ``name`` for these arguments."""
 
     @abstractmethod
     def close(self) -> None:
-        """Release what the view holds."""
+        """Release the view's resources."""
 
     # Base files.
 
@@ -58,7 +58,7 @@ class FileSystemView(ABC):
         return self.ask("latest_base_file", partition=partition, file_id=file_id)
 
     def all_latest_base_files(self) -> tuple[BaseFile, ...]:
-        """Return ``latest_base_files`` of the partitions that are loaded by now."""
+        """Return ``latest_base_files`` of the partitions loaded so far."""
         return self.ask("all_latest_base_files")
 
     def latest_base_files_before_or_on(
@@ -114,7 +114,7 @@ class FileSystemView(ABC):
     ) -> tuple[FileSlice, ...]:
         """Return each group's newest slice of ``max_instant`` or before.
 
-        Without ``include_pending_compaction`` a group that has one pending is left out.
+        Without ``include_pending_compaction`` groups with a pending compaction are left out.
         """
         return self.ask(
             "latest_file_slices_before_or_on",
@@ -135,7 +135,7 @@ class FileSystemView(ABC):
     def latest_merged_file_slices_before_or_on(
         self, partition: str, max_instant: str
     ) -> tuple[FileSlice, ...]:
-        """Return the newest slices, joined with the one before where a compaction pends."""
+        """Return each group's newest slice, joined with the one before if a compaction pends."""
         return self.ask(
             "latest_merged_file_slices_before_or_on", partition=partition, max_instant=max_instant
         )
@@ -224,7 +224,7 @@ class FileSystemView(ABC):
 
     @property
     def timeline(self) -> Timeline:
-        """What the view answers at: completed instants and pending (log) compactions."""
+        """The view's timeline: completed instants and pending (log) compactions."""
         return self.ask("timeline")
 
     def last_instant(self) -> Instant | None:

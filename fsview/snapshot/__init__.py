@@ -1,5 +1,5 @@
-"""A table at one instant, as values: the snapshot, what an instant did to it, its history.
+"""A table at one instant, as values: the snapshot, what an instant changed, the history.
 
-What turns one snapshot into another belongs here, as pure functions of what was read. Nothing here
-calls a storage or takes a lock.
+Everything that turns one snapshot into another belongs here, as pure functions of metadata that was
+read before. Nothing here calls a storage.
 """

@@ -1,9 +1,9 @@
-"""What one completed instant did to the files of each partition, read from its metadata alone.
+"""``Delta``: what one completed instant did to the files of each partition, from its metadata.
 
-A delta can be applied to a partition's files (they were listed before the instant) and taken back
-(they were listed after it, and somebody asks for the state before). Taking back needs nothing for a
-file that was *added*; a file that was *removed* comes back as a ghost, since metadata has no sizes
-of what it deletes, and so does a log that was only *extended*, since its earlier size is lost.
+A delta can be applied to the files of a partition that was listed before the instant, and taken
+back from files listed after it, to get the state before. Taking back an *added* file loses nothing;
+a *removed* file returns as a ghost, as metadata has no sizes of deleted files, and so does a log
+that was only *extended*, as its earlier size is lost.
 
 Source: Hudi 1.2.0 ``IncrementalTimelineSyncFileSystemView``. Beyond it: change-data files, the logs
 that a rollback writes or leaves, names matched by partition and file name instead of full paths,
@@ -35,7 +35,7 @@ from timeline.metadata.instant_metadata import (
 from timeline.metadata.written_files import CommitFiles, WrittenFile
 
 Said = InstantMetadata | CommitFiles
-"""What an instant says, or what a commit says of files."""
+"""An instant's metadata, of a commit perhaps only the files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,8 @@ class PartitionChange:
 
     Attributes:
         added: New files, and logs that grew.
-        extended: Names among ``added`` that earlier instants had begun, or may have.
-        removed: Names of files that are gone.
+        extended: Names among ``added`` of logs that (may) have existed before.
+        removed: Names of deleted files.
     """
 
     added: PackedFiles = NO_FILES
@@ -68,16 +68,16 @@ class Delta:
     """What one instant did.
 
     Attributes:
-        partitions: Partition → what happened there.
+        partitions: Partition → change of its files.
         replaced: Partition → file ids that it replaced.
         deleted_partitions: Partitions that a clean found empty and deleted.
         undone: Requested times of the instants that it rolled back.
-        writes: Whether it wrote data files: its leftovers must go when it completes.
-        planned_as: The action that it was requested with, where completing changed that:
+        writes: Whether it wrote data files, so that leftovers of its tasks may have been listed.
+        planned_as: The action with which it was requested, if completion changed that:
             ``compaction``, ``logcompaction`` or ``clustering`` (layout 1 requests a clustering as a
             replacecommit).
-        unsaid: Partitions of whose files it doesn't say everything: it can be neither applied there
-            nor taken back.
+        unsaid: Partitions for which its metadata is incomplete, so that it can neither be applied
+            there nor taken back.
     """
 
     partitions: Mapping[str, PartitionChange] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class Delta:
 
     @property
     def touched(self) -> frozenset[str]:
-        """The partitions that it names."""
+        """Partitions that it names."""
         return frozenset(self.partitions) | frozenset(self.replaced) | self.deleted_partitions
 
 
@@ -98,11 +98,11 @@ NOTHING: Final = Delta()
 
 
 def delta_of(metadata: Said, extensions: Collection[str]) -> Delta:
-    """Return what a completed instant with this metadata did.
+    """Return the delta of a completed instant.
 
     Args:
-        metadata: Of any action; those that touch no file (savepoint, indexing) give an empty delta.
-        extensions: Of the table's base files.
+        metadata: Of any action; those without files (savepoint, indexing) give an empty delta.
+        extensions: Extensions of the table's base files.
     """
     if isinstance(metadata, CommitMetadata):
         metadata = CommitFiles.of(metadata)
@@ -146,7 +146,7 @@ def applied(version: PartitionVersion, change: PartitionChange) -> PartitionVers
 def taken_back(
     version: PartitionVersion, change: PartitionChange, extensions: Collection[str]
 ) -> PartitionVersion:
-    """Return the files before a change, with ghosts for what isn't known any more."""
+    """Return the files before a change, with ghosts for those whose size is lost."""
     before = version.with_changes((), [file.name for file in change.added])
     return with_ghosts(before, change.removed | change.extended, extensions)
 
@@ -154,11 +154,16 @@ def taken_back(
 def without_leftovers(
     version: PartitionVersion, instant: str, change: PartitionChange, *, logs: bool
 ) -> PartitionVersion:
-    """Return the files without those of a now completed instant that its metadata doesn't name.
+    """Return the files without those of a completed instant that its metadata doesn't name.
 
-    A listing made while the instant was in flight may hold files of tasks that were tried twice;
-    the writer deletes those before it completes. ``logs`` says whether a log's name has the instant
-    that wrote it (from table version 8 on); before that a log can't be told by its name.
+    A listing made while the instant was in flight may have files of task attempts that failed; the
+    writer deletes these before it completes.
+
+    Args:
+        version: The files.
+        instant: The instant's requested time.
+        change: What the instant did.
+        logs: Whether the name of a log has the instant that wrote it, as from table version 8 on.
     """
     named = {file.name for file in change.added}
     left = [
@@ -174,7 +179,7 @@ def without_leftovers(
 def with_ghosts(
     version: PartitionVersion, names: Iterable[str], extensions: Collection[str]
 ) -> PartitionVersion:
-    """Return the files with those of some names of which nothing else is known, if they aren't."""
+    """Return the files with a ghost for each of these names that has no file."""
     found = (
         parse_data_file(version.partition, name, UNKNOWN_SIZE, 0, extensions) for name in names
     )
@@ -182,10 +187,10 @@ def with_ghosts(
 
 
 def dated(delta: Delta, mtime_ms: int) -> Delta:
-    """Return what an instant did, with the time at which it had done it in each of its files.
+    """Return a delta with a modification time in each of its files.
 
-    Without it nobody could tell the logs of a rollback of table version 6, which their names don't
-    say, once a restore has deleted the rollback (see ``without_late_logs``).
+    The names of a version 6 rollback's logs don't tell its instant. Once a restore has deleted the
+    rollback, only their time identifies them (``fsview.snapshot.uncommitted_files``).
     """
     partitions = {
         partition: replace(change, added=_dated(change.added, mtime_ms))
@@ -248,10 +253,10 @@ def _of_rollbacks(rollbacks: Iterable[RollbackMetadata], extensions: Collection[
         for partition, done in rollback.partition_metadata.items():
             removed[partition].update(map(_name, done.success_delete_files))
             logs = {**done.log_files_from_failed_commit, **done.rollback_log_files}
-            # Before table version 8 they may have been there before, and only grown.
+            # Before table version 8 a rollback may append to an existing log.
             extended[partition].update(map(_name, logs))
             for path, said in logs.items():
-                # Release 0.15 writes 1 for a size that it doesn't know.
+                # Hudi 0.15 writes 1 for a size that it doesn't know.
                 size = said if said > 1 else UNKNOWN_SIZE
                 file = parse_data_file(partition, _name(path), size, 0, extensions)
                 if file is not None:

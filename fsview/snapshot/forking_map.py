@@ -1,8 +1,8 @@
-"""``ForkingMap``: a mapping whose forks share what neither of them has changed since.
+"""``ForkingMap``: a copy-on-write mapping in 256 parts.
 
 Each snapshot of a table maps every loaded partition to its files, and differs from the one before
-in a few of them. A copy of a dictionary of 100,000 partitions takes 3 ms and 5 MB, for each of the
-snapshots that are kept; a fork takes a microsecond, and a change copies one of its 256 parts.
+in a few of them. Copying a ``dict`` of 100,000 partitions takes 3 ms and 5 MB for each snapshot
+kept; a fork takes a microsecond, and a change copies one part.
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ from typing import Final, TypeVar
 V = TypeVar("V")
 
 PARTS: Final = 256
-"""So many parts has a mapping, of which a change copies one."""
+"""Number of parts of a mapping."""
 
 
 class ForkingMap(MutableMapping[str, V]):
-    """A map from text; in no order.
+    """An unordered mapping from text, with cheap forks.
 
-    Whoever changes it, forks it or goes through all of it must hold the lock of its owner. Who
-    looks one item up needs none, as a part that another map shares is never changed, but replaced
-    by a copy.
+    Changing, forking and iterating need the lock of its owner. Looking up one item needs none: a
+    part shared with another map is never changed, but replaced by a copy.
     """
 
     __slots__ = ("_own", "_parts")
@@ -33,7 +32,7 @@ class ForkingMap(MutableMapping[str, V]):
         self._own: set[int] = set()
 
     def fork(self) -> ForkingMap[V]:
-        """Return a map of the same items; from now on a change of one isn't seen in the other."""
+        """Return a copy that shares all parts until either map changes them."""
         fork: ForkingMap[V] = ForkingMap()
         fork._parts = self._parts.copy()
         self._own = set()
@@ -58,7 +57,7 @@ class ForkingMap(MutableMapping[str, V]):
         return sum(map(len, self._parts))
 
     def _owned(self, key: str) -> dict[str, V]:
-        """Return the part of a key, to change it."""
+        """Return the part of a key, copied if another map may share it."""
         at = hash(key) % PARTS
         if at not in self._own:
             self._parts[at] = self._parts[at].copy()

@@ -1,4 +1,4 @@
-"""How one kept snapshot follows from another: by a *link*, or by a *branch* of several steps."""
+"""``Link`` and ``Branch``: how one kept snapshot follows from another."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from timeline.completion import CompletionTimes
 from timeline.timeline import Timeline
 
 BRANCHED: Final = 20_000
-"""How many steps, and files that they name, are kept of the ways from timelines never held."""
+"""Most steps, plus files named in them, that branches keep together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +23,13 @@ class Link:
 
     Attributes:
         snapshot: The snapshot.
-        step: From the link before; ``None`` for the first, and where only the timeline was tidied.
-        barred: Whether no client may be answered from it any more.
-        anew: Whether the table was loaded anew: what lies before it can't be derived from it.
-        unclear: Partitions to be listed again from here on, whatever was listed before.
-        keeps_bytes: What the snapshot before took beside this one when this came; what is filled in
-            there later is counted with its files.
+        step: The step from the link before; ``None`` for the first link, and if the timeline
+            changed without one (``fsview.snapshot.next_snapshot.settled``).
+        barred: Whether clients may no longer be answered from it.
+        anew: Whether the table was loaded anew, so that earlier snapshots can't be derived from it.
+        unclear: Partitions whose listings made before this snapshot are worth nothing.
+        keeps_bytes: Bytes of the snapshot before that this one doesn't share, without what is
+            filled in there later.
     """
 
     snapshot: Snapshot
@@ -39,20 +40,20 @@ class Link:
     keeps_bytes: int = 0
 
     def behind(self, before: Link) -> Link:
-        """Return this link put behind another."""
+        """Return this link as the successor of another."""
         keeps = bytes_beyond(before.snapshot, self.snapshot, self.step)
         return replace(self, keeps_bytes=keeps)
 
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """The way from a snapshot that was never held to one that is kept.
+    """The steps from a snapshot that was never published to a kept one.
 
-    Of the snapshots in between only the steps are kept, so a branch is as long as what happened.
+    It is made for a client that is behind, from the timeline. Snapshots in between aren't kept.
 
     Attributes:
-        start: The snapshot that was never held.
-        steps: What happened since, in order.
+        start: The snapshot that was never published.
+        steps: The steps since, in order.
         onto: The kept snapshot.
     """
 
@@ -62,18 +63,18 @@ class Branch:
 
     @property
     def links(self) -> tuple[Link, ...]:
-        """The links from ``start`` to ``onto``; ``start`` stands for every snapshot in between."""
+        """Links from ``start`` to ``onto``; those in between have ``start`` as their snapshot."""
         snapshots = (*(self.start for _ in self.steps[1:]), self.onto)
         steps = self.steps or (None,)
         return Link(self.start), *map(Link, snapshots, steps)
 
 
 def says_the_same(way: Sequence[Link], partition: str) -> bool:
-    """Whether a partition with the same files says the same at both ends of a way.
+    """Whether a partition with the same files gives the same answers at both ends of a way.
 
-    As where one snapshot is made of another: no step concerns the partition, and where what all
-    partitions say may have changed, so has the ``epoch``. Of the snapshot that a branch begins with
-    nobody knows: its mappings are none that others have.
+    That is so if no step touches the partition, the epoch is the same, and the mappings of pending
+    and replaced groups are the same objects. The start of a branch never qualifies, as it shares no
+    mapping.
     """
     then, later = way[0].snapshot, way[-1].snapshot
     return (
@@ -88,13 +89,14 @@ def says_the_same(way: Sequence[Link], partition: str) -> bool:
 def kept_branches(
     branches: Sequence[Branch], most: int, in_use: Iterable[Snapshot] = ()
 ) -> tuple[Branch, ...]:
-    """Return the branches that are kept: of those not in use the oldest go first.
+    """Return the branches to keep, dropping the oldest that aren't in use.
+
+    The last branch is always kept, or reading it would have been in vain.
 
     Args:
-        branches: All, oldest first.
-        most: How many are wanted at most; fewer are where all together hold more than ``BRANCHED``.
-            The last stays in any case: else who comes from there would be read for in vain.
-        in_use: The snapshots that somebody works from.
+        branches: All branches, oldest first.
+        most: Most branches; fewer if together they hold more than ``BRANCHED``.
+        in_use: Snapshots in use.
     """
     used = {id(snapshot.files) for snapshot in in_use}
     dropped = len(branches) - min(most, _how_many_fit(branches))
@@ -108,7 +110,7 @@ def kept_branches(
 
 
 def _how_many_fit(branches: Sequence[Branch]) -> int:
-    """Return how many of the last branches hold no more than ``BRANCHED`` together."""
+    """Return how many of the last branches together hold at most ``BRANCHED``."""
     held: dict[int, int] = {}
     for fit, branch in enumerate(reversed(branches)):
         for step in branch.steps:
@@ -120,7 +122,7 @@ def _how_many_fit(branches: Sequence[Branch]) -> int:
 
 
 def bytes_of_branches(branches: Sequence[Branch]) -> int:
-    """Return what some branches take; steps that they share count once."""
+    """Return the bytes of some branches, counting shared steps once."""
     steps = {id(step): step for branch in branches for step in branch.steps}
     return sum(start_bytes(b.start) for b in branches) + sum(map(step_bytes, steps.values()))
 
@@ -133,15 +135,14 @@ def walked(
     *,
     kept: int | None = None,
 ) -> Iterator[Link]:
-    """Yield a link for each step, the first from ``snapshot``.
+    """Yield a link for each step, beginning at ``snapshot``.
 
     Args:
-        snapshot: Where the way begins.
-        steps: In the order in which they happened.
-        completion: Completion times seen from an active timeline.
-        leftovers: The partitions that were listed while a step's instant was in flight.
-        kept: How many links are wanted, the last ones; ``None``: all. Of a long way only they have
-            timelines made.
+        snapshot: The snapshot before the first step.
+        steps: The steps, in the order in which they happened.
+        completion: Returns completion times seen from an active timeline.
+        leftovers: Returns the partitions that were listed while a step's instant was in flight.
+        kept: Yield only the last ``kept`` links; timelines aren't made for earlier ones.
     """
     steps = tuple(steps)
     begin = 0 if kept is None else max(0, len(steps) - kept)

@@ -1,12 +1,12 @@
-"""How much memory the snapshots take that are kept for clients that are behind, about.
+"""Estimates of the memory of snapshots that are kept for clients that are behind.
 
-Snapshots share what doesn't differ. So what one takes is what it has and the next one doesn't:
-its timeline (a pointer for each instant, as listings share the instants themselves), its maps where
-they differ, the versions of the partitions that the step between the two touched, the parts of the
-mapping that these lie in, and what the step says of files. What is filled in later, as a client
-that is behind asks for it, comes on top. Packed files aren't counted here: the stores count those.
+Snapshots share what doesn't differ. So the bytes of one are those that the next one doesn't share:
+its timeline (a pointer for each instant, as listings share the instants), the mappings that differ,
+the versions of partitions that the step between the two touched, the parts of the mapping that hold
+them, and the step's names of files. Versions that are filled in later, when a client that is behind
+asks for them, are added. Packed files aren't counted here, but by the stores.
 
-The numbers are what CPython takes for such objects, measured against ``tracemalloc`` by
+The constants are CPython's sizes of such objects, checked against ``tracemalloc`` by
 ``tests/fsview/snapshot/test_retained_bytes.py``.
 """
 
@@ -21,18 +21,18 @@ from fsview.snapshot.snapshot import Snapshot
 from fsview.snapshot.step import Step
 
 _SNAPSHOT: Final = 5_000
-"""A snapshot and what each has of its own: its timelines, its mapping of files, its hashes."""
+"""A snapshot with what it never shares: timelines, mapping of files, hashes."""
 _POINTER: Final = 8
 _ENTRY: Final = 60
-"""An item of a mapping whose keys and values others have, too."""
+"""An item of a mapping whose key and value are shared."""
 _INSTANT: Final = 250
 _MEMO: Final = 180
-"""A time that was asked for, with what was found of it."""
+"""A remembered instant with its visibility or completion time."""
 _STEP: Final = 700
 _CHANGE: Final = 350
-"""What a step did to one partition, but for the files."""
+"""The change of one partition, without its files."""
 _NAME: Final = 130
-"""A name in a set, beside its letters."""
+"""A name in a set, beside its characters."""
 _GROUP: Final = 200
 """A packed group with its file id, beside its rows."""
 _OPERATION: Final = 600
@@ -42,12 +42,12 @@ _FIRST_ID: Final = 110
 
 
 def bytes_beyond(before: Snapshot, after: Snapshot, step: Step | None) -> int:
-    """Return what a snapshot takes beside the one after it, and what the way between them takes.
+    """Return the bytes of a snapshot that the next one doesn't share, and of the step between them.
 
     Args:
         before: The snapshot.
-        after: The next one that is kept.
-        step: What led there, if something is known.
+        after: The next snapshot that is kept.
+        step: The step from ``before`` to ``after``, if there was one.
     """
     timelines = {id(timeline): len(timeline) for timeline in before.timelines}
     shared = set(map(id, after.timelines))
@@ -59,7 +59,7 @@ def bytes_beyond(before: Snapshot, after: Snapshot, step: Step | None) -> int:
         (before.replaced, after.replaced),
         (before.files.known or (), after.files.known or ()),
     )
-    size += _ENTRY * sum(len(ours) for ours, theirs in maps if ours is not theirs)
+    size += _ENTRY * sum(len(own) for own, other in maps if own is not other)
     if step is not None:
         size += _bytes_of_versions(before, after, step.touched)
         size += _ENTRY * sum(len(before.replaced.get(p, ())) for p in step.delta.replaced)
@@ -68,7 +68,7 @@ def bytes_beyond(before: Snapshot, after: Snapshot, step: Step | None) -> int:
 
 
 def step_bytes(step: Step) -> int:
-    """Return what a step takes."""
+    """Return the bytes of a step."""
     size = _STEP + _OPERATION * (len(step.compactions) + len(step.clustering))
     for change in step.delta.partitions.values():
         size += _CHANGE + sum(_GROUP + len(group) for _, group in change.added.groups)
@@ -79,27 +79,27 @@ def step_bytes(step: Step) -> int:
 
 
 def filled_bytes(version: PartitionVersion, newest: PartitionVersion | None) -> int:
-    """Return what a version takes that is filled in at an older snapshot.
+    """Return the bytes of a version that is filled in at an older snapshot.
 
     Args:
         version: The version.
-        newest: Of the same partition at the newest snapshot.
+        newest: The version of the same partition at the newest snapshot.
     """
     return _ENTRY + (0 if version is newest else _bytes_of_version(version, newest))
 
 
 def known_bytes(known: frozenset[str], newest: frozenset[str] | None) -> int:
-    """Return what the partitions known at an older snapshot take beside those of the newest."""
+    """Return the bytes of an older snapshot's known partitions, 0 if shared with the newest."""
     return 0 if known is newest else _ENTRY * len(known)
 
 
 def memo_bytes(snapshot: Snapshot) -> int:
-    """Return what a snapshot remembers of what it was asked."""
+    """Return the bytes of what a snapshot remembers about instants."""
     return _MEMO * snapshot.remembered
 
 
 def start_bytes(start: Snapshot) -> int:
-    """Return what the snapshot takes that a branch begins with."""
+    """Return the bytes of the snapshot with which a branch begins."""
     maps = (start.pending_compaction, start.pending_log_compaction, start.pending_clustering)
     return _SNAPSHOT + (_POINTER + _INSTANT) * len(start.active) + _OPERATION * sum(map(len, maps))
 
@@ -114,7 +114,7 @@ def _bytes_of_versions(before: Snapshot, after: Snapshot, touched: Collection[st
             changed = True
     if not changed:
         return 0
-    # Each touched partition may lie in a part of its own.
+    # Each touched partition may lie in a different part of the mapping.
     return size + _ENTRY * (len(held) // PARTS + 1) * len(touched)
 
 

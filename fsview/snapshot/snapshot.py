@@ -1,8 +1,8 @@
 """``Snapshot``: a table's files at one instant, as a value.
 
 Every query is a pure function of a snapshot and a partition (``fsview.query.queries``). A snapshot
-never changes; only its ``files`` are filled in as they are first asked for, each once, with the one
-content that the partition has at the snapshot's instant. Snapshots share whatever doesn't differ
+never changes, except that partitions are added to its ``files`` when they are first asked for, each
+once, with the content that it has at the snapshot's instant. Snapshots share what doesn't differ
 between them.
 
 Source: Hudi 1.2.0 ``AbstractTableFileSystemView``, ``IncrementalTimelineSyncFileSystemView``.
@@ -28,18 +28,18 @@ GroupKey = tuple[str, str]
 """(partition, file id)."""
 
 LOGS_BY_COMPLETION_VERSION: Final = 8
-"""From this table version on a log's name has its delta commit's time, and completion decides its
-slice."""
+"""From this table version on, a log's name has its delta commit's time, and completion decides to
+which slice it belongs."""
 
 
 @dataclass(slots=True)
 class LoadedFiles:
-    """What was read of a snapshot's files so far; filled in under the lock of the follower.
+    """A snapshot's files read so far; filled in under the lock of the table's state.
 
     Attributes:
-        versions: The partitions that were loaded; an entry is never changed.
-        known: Every partition of the table, once they were looked for; else ``None``.
-        filled_bytes: What was filled in once the snapshot was no longer the newest, about.
+        versions: Loaded partitions; an entry never changes.
+        known: All partitions of the table, or ``None`` if they haven't been listed.
+        filled_bytes: Approximate bytes filled in after the snapshot was no longer the newest.
     """
 
     versions: ForkingMap[PartitionVersion] = field(default_factory=ForkingMap)
@@ -47,7 +47,7 @@ class LoadedFiles:
     filled_bytes: int = 0
 
     def without(self, partitions: Collection[str]) -> LoadedFiles:
-        """Return these files with some partitions not loaded."""
+        """Return these files without some loaded partitions."""
         versions = self.versions.fork()
         for partition in partitions:
             versions.pop(partition, None)
@@ -60,16 +60,16 @@ class Snapshot:
 
     Attributes:
         config: The table's properties.
-        active: The active timeline, instants of any state.
+        active: The active timeline, with instants of any state.
         completion: Completion times seen from ``active``.
-        pending_compaction: The operation that pends on a group.
-        pending_log_compaction: The same for log compactions.
-        pending_clustering: The instant of the clustering that pends on a group.
+        pending_compaction: Group → the compaction operation that pends on it.
+        pending_log_compaction: Group → the log compaction operation that pends on it.
+        pending_clustering: Group → the instant of the clustering that pends on it.
         replaced: Partition → file id → requested time of the (last) instant that replaced the
             group.
         epoch: Grows when answers may change in partitions that no instant names: when the
-            timeline's start moves or an instant vanishes. Encoded answers are kept by epoch.
-        files: The partitions loaded so far; shared by snapshots that have the same files.
+            timeline's start moves or an instant vanishes. Part of the key of encoded answers.
+        files: The partitions loaded so far; shared by snapshots with the same files.
     """
 
     config: TableConfig
@@ -84,17 +84,17 @@ class Snapshot:
 
     @cached_property
     def timeline(self) -> Timeline:
-        """What the view answers at: completed instants, pending compactions and log compactions."""
+        """The view's timeline: completed instants, pending compactions and log compactions."""
         return self.active.server_timeline()
 
     @cached_property
     def client_timeline(self) -> Timeline:
-        """What Hudi's clients hash: the same without pending log compactions."""
+        """The timeline that Hudi's clients hash: without pending log compactions."""
         return self.timeline.client_timeline()
 
     @cached_property
     def write_timeline(self) -> Timeline:
-        """The instants of ``timeline`` that write data files: what makes a slice committed."""
+        """The instants of ``timeline`` that write data files, which make slices visible."""
         return self.timeline.write_timeline()
 
     @property
@@ -103,7 +103,7 @@ class Snapshot:
         return self.timeline.hash, self.client_timeline.hash
 
     def hash_like(self, before: Snapshot) -> None:
-        """Hash anew only where the timelines differ from those of a snapshot that was hashed."""
+        """Compute the hashes, reusing those of ``before`` up to where the timelines differ."""
         self.timeline.hash_like(before.timeline)
         self.client_timeline.hash_like(before.client_timeline)
 
@@ -114,7 +114,7 @@ class Snapshot:
 
     @property
     def has_unnamed_logs(self) -> bool:
-        """Whether logs may lie there that no instant names and whose names don't say whose."""
+        """Whether logs may exist that no instant names and whose names don't tell their writer."""
         return not self.logs_by_completion and self.config.table_type == MERGE_ON_READ
 
     def is_visible(self, base_instant: str) -> bool:
@@ -153,34 +153,34 @@ class Snapshot:
 
     @property
     def timelines(self) -> tuple[Timeline, ...]:
-        """The timelines that it has by now; some may be the same."""
+        """The timelines computed so far; some may be the same object."""
         made = vars(self).get("write_timeline")
         writes = () if made is None else (made,)
         return (self.active, self.timeline, self.client_timeline, *writes)
 
     @property
     def remembered(self) -> int:
-        """How many of the times asked for are remembered."""
+        """Number of instants whose visibility or completion is remembered."""
         return len(self._visible) + self.completion.remembered
 
     @cached_property
     def pending_clustering_times(self) -> frozenset[str]:
-        """Requested times of the clusterings that pend on the active timeline."""
+        """Requested times of the pending clusterings."""
         return frozenset(i.requested_time for i in self.pending_clustering.values()) | frozenset(
             i.requested_time for i in self.active if i.action == CLUSTERING and not i.is_completed
         )
 
     def replaced_at(self, partition: str, file_id: str) -> str | None:
-        """Return the requested time of the instant that replaced a group, ``None`` if none did."""
+        """Return the requested time of the instant that replaced a group, or ``None``."""
         groups = self.replaced.get(partition)
         return None if groups is None else groups.get(file_id)
 
     def pending_compaction_time(self, partition: str, file_id: str) -> str | None:
-        """Return the requested time of the compaction that pends on a group."""
+        """Return the requested time of the compaction that pends on a group, or ``None``."""
         operation = self.pending_compaction.get((partition, file_id))
         return None if operation is None else operation.compaction_instant
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing has happened to the table yet, as far as this snapshot sees."""
+        """Whether the timeline has no instants."""
         return not self.timeline

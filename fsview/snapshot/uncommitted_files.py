@@ -1,8 +1,9 @@
-"""Files that weren't committed yet at an older snapshot: never a part of what is derived for it.
+"""Removal of files that weren't committed yet at an older snapshot.
 
-A partition that is listed late shows what was being written then. Who asks as of an older instant
-never sees that: what its writers have completed since is taken back from what they say, and what
-they haven't is told by its name, or where logs don't bear their writer's time, by its age.
+A partition listed later than that snapshot has files that were being written then, which clients at
+the older instant must not see. Files of instants that have completed since are taken back by their
+deltas. The others are recognised here by their names, or by their age if the names of logs don't
+have their writer's time.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ def without_uncommitted(
     """Return the files without those that weren't committed at an older snapshot.
 
     Args:
-        version: The files, with all taken back that completed since.
+        version: The files, after taking back every instant that has completed since.
         then: The older snapshot.
-        later: The one at which they were held.
-        extensions: Of the table's base files.
+        later: The snapshot from which the files were derived.
+        extensions: Extensions of the table's base files.
     """
     left = version.with_changes((), _uncommitted(version, then, later))
     if not then.has_unnamed_logs:
@@ -37,10 +38,11 @@ def without_uncommitted(
 
 
 def _uncommitted(version: PartitionVersion, then: Snapshot, later: Snapshot) -> list[str]:
-    """Return the names of the files that belong to instants not completed then.
+    """Return the names of the files of instants that weren't completed then.
 
-    A log of table version 6 that belongs to the slice of a compaction that pended then was written
-    on top of it; one of an instant that nobody knows, a rollback left, as Hudi's readers see.
+    Logs of table version 6 are kept in two cases: those in the slice of a compaction that was
+    pending then were written on top of it, and those of an unknown instant were left by a rollback,
+    as Hudi's readers see them, too.
     """
     completed = then.completion.is_completed
     pending = {i.requested_time for i in later.active.pending()}
@@ -64,15 +66,15 @@ def _without_late_logs(
 ) -> PartitionVersion:
     """Return the files with ghosts for the logs that were written after a time.
 
-    Before table version 8 a log's name doesn't say which instant wrote it. One that no metadata
-    names (its writer is under way, or failed and was rolled back without a word of it) can only be
-    told by its modification time; whether it was there before, and grew, nobody knows.
+    Before table version 8 a log's name doesn't have the instant that wrote it. If no metadata names
+    the log (its writer is in flight, or failed and was rolled back without naming it), only its
+    modification time tells; whether it existed before and grew is unknown.
 
     Args:
         version: The files.
         completed: Completion time of the last instant whose logs may be shown.
         zone: The table's time zone.
-        extensions: Of the table's base files.
+        extensions: Extensions of the table's base files.
     """
     late = [
         file.name
@@ -87,6 +89,6 @@ def _without_late_logs(
 
 
 def _is_after(written: str, completed: str) -> bool:
-    """Whether a file is younger than an instant; some stores know times to the second only."""
+    """Whether a file is later than an instant; some storages have times in whole seconds only."""
     same_second = written == completed and written.endswith("000")
     return written > completed or same_second

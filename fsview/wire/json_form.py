@@ -1,11 +1,11 @@
-"""The JSON form of the view's nouns, as Hudi's timeline server and its clients have it, both ways.
+"""The JSON form of a view's values, as in Hudi's timeline server and its clients, both ways.
 
-Every field is written, nulls included, in Java's order; readers ignore fields they don't know.
+Every field is written, nulls included, in Java's order; unknown fields are ignored when reading.
 Paths begin with the base path as the caller spelled it, in Hadoop's two forms: a local path is
 ``file:/t/...`` in path strings and ``file:///t/...``, percent-encoded, in ``uri``.
 
-Functions named ``*_dto`` make plain JSON values (dicts, lists) of model values; ``read_*`` take
-them back. ``fsview.wire.routes`` says which belongs to which path.
+Functions named ``*_dto`` convert model values to plain JSON values (dicts, lists); ``read_*`` do
+the inverse. ``fsview.wire.routes`` assigns them to paths.
 
 Source: Hudi 1.2.0 ``org.apache.hudi.common.table.timeline.dto``.
 """
@@ -32,26 +32,23 @@ from timeline.instant import Instant, State
 from timeline.timeline import Timeline
 
 BLOCK_SIZE_BYTES: Final = 33_554_432
-"""What Hadoop's local file system calls a block; 0 is written for files known from metadata
-only."""
+"""Block size of Hadoop's local file system; 0 is written for files known from metadata only."""
 
 _FILE_SCHEME: Final = re.compile(r"file:(?://[^/]*)?(?=/)")
 _NOT_IN_URI: Final = re.compile(
     '[\x00-\x20"#%<>?\\[\\\\\\]^`{|}\x7f-\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]'
 )
-"""Characters that ``java.net.URI`` encodes in a path; it leaves other letters of any script as they
-are."""
+"""Characters that ``java.net.URI`` encodes in a path; it leaves letters of any script unencoded."""
 
 
 @dataclass(frozen=True, slots=True)
 class PathForms:
-    """A base path as its caller spells it, in the forms that answers have; make one with ``of``.
+    """A base path as its caller spells it, in the forms of an answer; made with ``of``.
 
     Attributes:
-        text: Beginning of path strings.
-        uri: Beginning of ``uri`` fields.
-        plain: The path with neither ``file:`` nor authority, to which answers are compared when
-            read.
+        text: Start of path strings.
+        uri: Start of ``uri`` fields.
+        plain: The path without ``file:`` and authority, with which paths are compared when reading.
     """
 
     text: str
@@ -61,14 +58,14 @@ class PathForms:
     @classmethod
     def of(cls, base_path: str) -> PathForms:
         """Return the forms of a base path with or without scheme and trailing slash."""
-        # A client chooses how to spell it; what is remembered must not grow large by that.
-        return _forms_again(base_path) if len(base_path) <= _REMEMBERED else _forms(base_path)
+        # Clients choose the spelling, so long ones aren't cached.
+        return _cached_forms(base_path) if len(base_path) <= _LONGEST_CACHED else _forms(base_path)
 
     def split(self, path: str) -> tuple[str, str]:
         """Return (partition, file name) of a path in an answer.
 
         Raises:
-            BadAnswerError: It isn't below the base path.
+            BadAnswerError: The path isn't below the base path.
         """
         below = _plain(path)
         if not below.startswith(f"{self.plain}/"):
@@ -84,9 +81,9 @@ def _forms(base_path: str) -> PathForms:
     return PathForms(plain, encoded(plain), plain)
 
 
-_REMEMBERED: Final = 512
-"""The longest base path of which the forms are remembered, in characters."""
-_forms_again = lru_cache(maxsize=1024)(_forms)
+_LONGEST_CACHED: Final = 512
+"""Longest base path whose forms are cached, in characters."""
+_cached_forms = lru_cache(maxsize=1024)(_forms)
 
 
 def _plain(path: str) -> str:
@@ -95,7 +92,7 @@ def _plain(path: str) -> str:
 
 
 def encoded(path: str) -> str:
-    """Return a path as ``uri`` fields have it."""
+    """Return a path percent-encoded as in ``uri`` fields."""
     return _NOT_IN_URI.sub(
         lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode()), path
     )
@@ -148,15 +145,15 @@ def file_slice_dto(found: FileSlice, paths: PathForms) -> dict[str, Any]:
 
 
 def file_groups_dto(groups: Iterable[FileGroup], paths: PathForms) -> list[dict[str, Any]]:
-    """Return a list of ``FileGroupDTO``; only the first has the timeline, which counts for all."""
+    """Return a list of ``FileGroupDTO``; the first has the timeline of all, the others ``null``."""
     return [
         {
             "partition": group.partition,
             "fileId": group.file_id,
             "slices": [file_slice_dto(found, paths) for found in group.slices],
-            "timeline": None if place else timeline_dto(group.timeline, paths),
+            "timeline": None if index else timeline_dto(group.timeline, paths),
         }
-        for place, group in enumerate(groups)
+        for index, group in enumerate(groups)
     ]
 
 
@@ -206,7 +203,7 @@ def clustering_dto(operation: ClusteringOperation, _: PathForms) -> dict[str, An
 
 
 def read_base_file(dto: Mapping[str, Any], paths: PathForms) -> BaseFile:
-    """Take a ``BaseFileDTO`` back."""
+    """Read a ``BaseFileDTO``."""
     partition, name = paths.split(dto["fullPath"])
     parts = parse_base_name(name) or ("", "")
     return BaseFile(
@@ -223,7 +220,7 @@ def _read_log_file(dto: Mapping[str, Any], paths: PathForms) -> LogFile:
     partition, name = paths.split(dto["path"])
     log = parse_log_file(partition, name, dto["len"], _mtime(dto))
     if log is None:
-        raise BadAnswerError(f"the answer has a log file named {name!r}, which is no log's name")
+        raise BadAnswerError(f"the answer has a log file named {name!r}, which isn't a log's name")
     return log
 
 
@@ -233,7 +230,7 @@ def _mtime(dto: Mapping[str, Any]) -> int:
 
 
 def read_file_slice(dto: Mapping[str, Any], paths: PathForms) -> FileSlice:
-    """Take a ``FileSliceDTO`` back."""
+    """Read a ``FileSliceDTO``."""
     base = dto["baseFile"]
     return FileSlice(
         dto["partition"],
@@ -245,17 +242,16 @@ def read_file_slice(dto: Mapping[str, Any], paths: PathForms) -> FileSlice:
 
 
 def read_file_groups(dtos: Sequence[Mapping[str, Any]], paths: PathForms) -> tuple[FileGroup, ...]:
-    """Take a list of ``FileGroupDTO`` back; the first one's timeline is everyone's.
+    """Read a list of ``FileGroupDTO``, all with the timeline of the first.
 
     Raises:
         BadAnswerError: The first has no timeline.
     """
     if not dtos:
         return ()
-    said = dtos[0]["timeline"]
-    if said is None:
+    if dtos[0]["timeline"] is None:
         raise BadAnswerError(f"the first of {len(dtos)} file groups has no timeline")
-    timeline = read_timeline(said, paths)
+    timeline = read_timeline(dtos[0]["timeline"], paths)
     return tuple(
         FileGroup(
             dto["partition"],
@@ -268,7 +264,7 @@ def read_file_groups(dtos: Sequence[Mapping[str, Any]], paths: PathForms) -> tup
 
 
 def read_instant(dto: Mapping[str, Any], _: PathForms) -> Instant:
-    """Take an ``InstantDTO`` back, of release 0.15 too."""
+    """Read an ``InstantDTO`` of release 1.x or 0.15."""
     return Instant(
         dto.get("requestedTime") or dto["ts"],
         dto["action"],
@@ -278,12 +274,12 @@ def read_instant(dto: Mapping[str, Any], _: PathForms) -> Instant:
 
 
 def read_timeline(dto: Mapping[str, Any], paths: PathForms) -> Timeline:
-    """Take a ``TimelineDTO`` back."""
+    """Read a ``TimelineDTO``."""
     return Timeline(tuple(read_instant(instant, paths) for instant in dto["instants"]))
 
 
 def read_compaction(dto: Mapping[str, Any], _: PathForms) -> CompactionOperation:
-    """Take a ``CompactionOpDTO`` back."""
+    """Read a ``CompactionOpDTO``."""
     return CompactionOperation(
         dto["partition"],
         dto["id"],
@@ -297,6 +293,6 @@ def read_compaction(dto: Mapping[str, Any], _: PathForms) -> CompactionOperation
 
 
 def read_clustering(dto: Mapping[str, Any], _: PathForms) -> ClusteringOperation:
-    """Take a ``ClusteringOpDTO`` back."""
+    """Read a ``ClusteringOpDTO``."""
     instant = Instant(dto["instantTime"], dto["instantAction"], State(dto["instantState"]))
     return ClusteringOperation(dto["partition"], dto["id"], instant)

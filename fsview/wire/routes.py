@@ -1,7 +1,7 @@
-"""The one route table: every view endpoint, what it takes, what it asks of a view, what it answers.
+"""The route table: every view endpoint with its parameters, the view's method and the JSON form.
 
-The service serves these routes, its hot path included, and ``executor_proxy.remote`` calls them:
-both read this table, so neither can have a path, a parameter or a form that the other hasn't.
+The service serves these routes, hot path included, and ``executor_proxy.remote`` calls them. Both
+read this table, so their paths, parameters and forms can't differ.
 
 Source: Hudi 1.2.0 ``RequestHandler``, ``RemoteHoodieTableFileSystemView``.
 """
