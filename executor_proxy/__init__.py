@@ -1,4 +1,8 @@
-"""The file-system view as an executor asks for it: remote, with a local fallback."""
+"""The file-system view of an executor: the timeline service first, listing storage as fallback.
+
+Executors import this package and those below it, so it depends on nothing but the standard library,
+pyarrow, numpy and fsspec.
+"""
 
 from executor_proxy.locate import ViewLocation, connect
 from executor_proxy.report import LookupReport

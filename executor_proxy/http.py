@@ -1,11 +1,11 @@
-"""One HTTP call to the service: kept connections, deadlines, every failure by its own name.
+"""HTTP calls to the service over persistent connections, with deadlines and mapped errors.
 
-A Python worker of Spark runs many tasks one after the other, and each opens its views anew. The
-connections outlive them: they are kept by thread, in this module, and belong to the process that
-opened them; a process that finds itself forked opens its own. A session is only the address, the
-token and the timeout, so it costs nothing to make.
+A Python worker of Spark runs many tasks in sequence, each of which opens new views. Connections
+outlive the tasks: this module keeps one for each thread and peer. They belong to the process that
+opened them; a forked process opens its own. A session is only address, token and timeout, and costs
+nothing to make.
 
-How failures map::
+Failures map to errors as follows::
 
     no connection, connection lost            ServiceUnreachableError   (retryable)
     a certificate that isn't trusted          ServiceUnreachableError
@@ -15,9 +15,9 @@ How failures map::
     any status with a body that names a code  the class of that code, below 500
     anything else                             RemoteFailureError
 
-A kept connection may have been closed by the service while it was idle. That shows before anything
-is sent (the socket is readable) or as a lost connection before the first byte of the answer; then a
-GET, and only a GET, is sent once more on a new connection.
+The service may have closed a kept connection while it was idle. This shows before the request is
+sent (the socket is readable), or as a connection lost before the first byte of the answer; then a
+GET, and only a GET, is repeated once on a new connection.
 
 Source: Hudi 1.2.0 ``TimelineServiceClient``; the stale-connection test is urllib3's.
 """
@@ -54,12 +54,12 @@ DEFAULT_TIMEOUT_S: Final = 30.0
 _CHUNK_BYTES: Final = 1 << 18
 _LOST: Final = (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
 _MESSAGE_CHARS: Final = 500
-"""How much of an unexpected body is quoted in an error."""
+"""Maximum length of an unexpected body quoted in an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Peer:
-    """Whom a connection is to; ``ca_file`` as in ``HttpSession``."""
+    """The other end of a connection; ``ca_file`` as in ``HttpSession``."""
 
     host: str
     port: int
@@ -69,14 +69,14 @@ class _Peer:
 
 @lru_cache(maxsize=16)
 def _context(ca_file: str | None) -> ssl.SSLContext:
-    """Return what decides whom to trust; kept, as reading authorities takes milliseconds.
+    """Return the TLS context of a CA file; cached, because loading it takes milliseconds.
 
     Raises:
-        ConfigError: The file can't be read, or holds no certificate.
+        ConfigError: The file can't be read, or has no certificate.
     """
     try:
         context = ssl.create_default_context(cafile=ca_file)
-    except OSError as exc:  # of which SSLError is one
+    except OSError as exc:  # includes SSLError
         reason = "no certificates in PEM" if isinstance(exc, ssl.SSLError) else exc.strerror
         raise ConfigError(f"ca_file {ca_file}: {reason or 'not readable'}") from exc
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -84,9 +84,10 @@ def _context(ca_file: str | None) -> ssl.SSLContext:
 
 
 class _Connection(http.client.HTTPConnection):
-    """A connection that knows whether it has been used, and closes itself with its thread.
+    """An HTTP or HTTPS connection that is closed when its thread ends.
 
-    With ``tls`` it is an encrypted one: the bytes of HTTP are the same, below them lies TLS.
+    Attributes:
+        used: Whether a request was sent on the current socket.
     """
 
     used = False
@@ -96,16 +97,16 @@ class _Connection(http.client.HTTPConnection):
         self._tls = _context(peer.ca_file) if peer.encrypted else None
 
     def connect(self) -> None:
-        """Connect, and shake hands."""
+        """Connect, with a TLS handshake if encrypted."""
         super().connect()
         if self._tls is not None:
             self.sock = self._tls.wrap_socket(self.sock, server_hostname=self.host)
 
     def is_dropped(self) -> bool:
-        """Whether the service closed it: an idle connection has nothing to read but its end."""
+        """Whether the peer closed it: on an idle connection only the end can be readable."""
         if self.sock is None:
             return True
-        if hasattr(select, "poll"):  # select() refuses descriptors from 1024 on
+        if hasattr(select, "poll"):  # select() fails for descriptors above 1023
             poll = select.poll()
             poll.register(self.sock, select.POLLIN)
             return bool(poll.poll(0))
@@ -118,7 +119,7 @@ class _Connection(http.client.HTTPConnection):
 class _Connections(threading.local):
     """The connections of one thread.
 
-    The one piece of module-level state: tasks of a Spark worker share nothing but the process.
+    Module-level, because the tasks of a Spark worker share nothing but the process.
     """
 
     def __init__(self) -> None:
@@ -128,8 +129,8 @@ class _Connections(threading.local):
     def take(self, peer: _Peer, timeout_s: float) -> _Connection:
         """Return this thread's connection to ``peer``, with a live socket or none yet."""
         if self._pid != os.getpid():
-            # Inherited through a fork: the sockets are the parent's. Closing our copies of the
-            # descriptors does not end the parent's connections.
+            # After a fork the sockets are the parent's; closing our copies doesn't end its
+            # connections.
             self._by_peer.clear()
             self._pid = os.getpid()
         connection = self._by_peer.get(peer)
@@ -149,13 +150,13 @@ _connections: Final = _Connections()
 
 @dataclass(frozen=True, slots=True)
 class HttpSession:
-    """Where the service is and how to speak to it; pickles, and may be used from several threads.
+    """The service's address and credentials; thread-safe, pickles.
 
     Attributes:
-        url: ``http://host:port`` or ``https://host:port``, no path.
+        url: ``http://host:port`` or ``https://host:port``, without a path.
         token: Bearer token, or ``None``; never shown.
-        timeout_s: For connecting, and again for the whole answer, seconds.
-        ca_file: PEM file of the authorities that are trusted, for https; ``None``: the system's.
+        timeout_s: Timeout of connecting, and again of the whole answer, seconds.
+        ca_file: PEM file of trusted certificate authorities; ``None`` for the system's.
     """
 
     url: str
@@ -165,7 +166,7 @@ class HttpSession:
 
     def __post_init__(self) -> None:
         if self.timeout_s <= 0:
-            raise ConfigError(f"timeout_s is {self.timeout_s}; it must be above 0 seconds")
+            raise ConfigError(f"timeout_s is {self.timeout_s}; allowed: above 0")
         if self._peer.encrypted:
             _context(self.ca_file)
         elif self.ca_file is not None:
@@ -180,30 +181,24 @@ class HttpSession:
             port = None
         if parts.scheme not in ("http", "https") or not parts.hostname or port is None:
             raise ConfigError(
-                f"the timeline service's url is {self.url!r}; it must be http://HOST:PORT or"
+                f"the timeline service's url is {self.url!r}; allowed: http://HOST:PORT,"
                 " https://HOST:PORT"
             )
         return _Peer(parts.hostname, port, parts.scheme == "https", self.ca_file)
 
     def get(self, path: str, params: Mapping[str, str]) -> bytes:
-        """Return the body of the answer to a GET.
+        """Return the body of the answer to a GET; errors as in ``request``."""
+        return self.request("GET", path, params)
+
+    def request(self, method: str, path: str, params: Mapping[str, str]) -> bytes:
+        """Send a GET or POST and return the body of the answer.
+
+        The parameters are in the query of a POST, too, as in Hudi.
 
         Raises:
-            ServiceError: One of its classes, as the module's table says.
+            ServiceError: See the module's table.
             ViewBehindError: The service can't answer at the caller's timeline.
         """
-        return self._call("GET", path, params)
-
-    def post(self, path: str, params: Mapping[str, str]) -> bytes:
-        """Return the body of the answer to a POST; the parameters go in the query, as Hudi has it.
-
-        Raises:
-            ServiceError: As ``get``; a lost connection is never retried here.
-        """
-        return self._call("POST", path, params)
-
-    def _call(self, method: str, path: str, params: Mapping[str, str]) -> bytes:
-        """Send the request, undo the encoding, judge the status."""
         target = f"{path}?{urlencode(params)}" if params else path
         what = f"{method} {path} at {self.url}"
         status, encoding, sent = self._send(method, target, what)
@@ -213,7 +208,7 @@ class HttpSession:
         return body
 
     def _send(self, method: str, target: str, what: str) -> tuple[int, str, bytes]:
-        """Exchange request and answer, a second time if the kept connection turns out dead."""
+        """Send the request and read the answer, once more if a kept connection was closed."""
         connection = _connections.take(self._peer, self.timeout_s)
         retry = method == "GET" and connection.used
         while True:
@@ -225,12 +220,12 @@ class HttpSession:
                     raise _named(error, what, self.timeout_s) from error
                 retry = False
             except BaseException:
-                # Interrupted, as by a killed task: the rest would be taken for the next answer.
+                # Interrupted, as by a killed task: the unread rest would precede the next answer.
                 connection.close()
                 raise
 
     def _headers(self, method: str) -> dict[str, str]:
-        # Only for errors: in JSON they name their code. Answers are what they are.
+        # Accept concerns errors only, which have a code in JSON.
         headers = {"Accept": "application/json", "Accept-Encoding": "gzip"}
         if method == "POST":
             headers["Content-Length"] = "0"
@@ -242,7 +237,7 @@ class HttpSession:
 def _exchange(
     connection: _Connection, method: str, target: str, headers: Mapping[str, str]
 ) -> tuple[int, str, bytes]:
-    """Send one request and read its answer whole: status, content encoding, body as sent."""
+    """Send one request; return the answer's status, content encoding and encoded body."""
     timeout_s = connection.timeout or DEFAULT_TIMEOUT_S
     deadline = time.monotonic() + timeout_s
     connection.request(method, target, headers=dict(headers))
@@ -251,11 +246,11 @@ def _exchange(
     chunks = []
     while chunk := response.read(_CHUNK_BYTES):
         chunks.append(chunk)
-        # The socket's own timeout starts anew with every packet.
+        # The socket's timeout restarts with every packet.
         if time.monotonic() > deadline:
             raise TimeoutError
     if response.length:
-        # read(n) returns short at an early end of the connection; only read() would raise.
+        # read(n) returns less at an early end of the connection; only read() would raise.
         raise http.client.IncompleteRead(b"", response.length)
     return (
         response.status,
@@ -265,13 +260,13 @@ def _exchange(
 
 
 def _named(error: OSError | http.client.HTTPException, what: str, timeout_s: float) -> ServiceError:
-    """Return the error of ours that a failed exchange amounts to."""
+    """Return the Strandline error for a failed exchange."""
     if isinstance(error, TimeoutError):
         return ServiceTimeoutError(f"{what} was not answered within {timeout_s:g} s")
     if isinstance(error, ConnectionRefusedError):
         return ServiceUnreachableError(f"{what}: nothing listens there")
     if isinstance(error, http.client.IncompleteRead):
-        return ServiceUnreachableError(f"{what}: the connection was lost within the answer")
+        return ServiceUnreachableError(f"{what}: the connection was lost during the answer")
     if isinstance(error, _LOST):
         return ServiceUnreachableError(
             f"{what}: the connection was lost before the answer ({error})"
@@ -279,10 +274,10 @@ def _named(error: OSError | http.client.HTTPException, what: str, timeout_s: flo
     if isinstance(error, ssl.SSLCertVerificationError):
         return ServiceUnreachableError(
             f"{what}: its certificate isn't trusted ({error.verify_message})",
-            hint="is ca_file that of its authority, and the host a name in the certificate?",
+            hint="check ca_file, and that the certificate is for this host",
         )
     if isinstance(error, http.client.HTTPException):
-        return BadAnswerError(f"{what} was not answered in HTTP: {error!r}")
+        return BadAnswerError(f"the answer to {what} isn't HTTP: {error!r}")
     return ServiceUnreachableError(f"{what}: no connection ({error})")
 
 
@@ -292,24 +287,24 @@ def _decoded(body: bytes, encoding: str, what: str) -> bytes:
         return body
     if encoding != "gzip":
         raise BadAnswerError(
-            f"the answer to {what} is encoded as {encoding!r}, which was not asked for"
+            f"the answer to {what} has content encoding {encoding!r}; allowed: gzip, identity"
         )
     try:
         return gzip.decompress(body)
     except (OSError, EOFError, zlib.error) as error:
-        raise BadAnswerError(f"the answer to {what} is not whole gzip: {error}") from error
+        raise BadAnswerError(f"the answer to {what} isn't complete gzip: {error}") from error
 
 
 def raise_for(status: int, body: bytes, what: str) -> NoReturn:
-    """Raise what an answer with a status other than 200 means.
+    """Raise the error for an answer with a status other than 200.
 
     Args:
         status: HTTP status.
-        body: Decoded body: JSON with ``title`` and perhaps ``code`` and ``hint``, or plain text.
+        body: Decoded body: JSON with ``title`` and optionally ``code`` and ``hint``, or plain text.
         what: Method, path and address, for the message.
 
     Raises:
-        StrandlineError: Always; which one, the module's table says.
+        StrandlineError: Always; see the module's table.
     """
     code, text, hint = _parse_error(body)
     if status < http.client.INTERNAL_SERVER_ERROR:
@@ -319,7 +314,7 @@ def raise_for(status: int, body: bytes, what: str) -> NoReturn:
         if status == http.client.BAD_REQUEST:
             raise ViewBehindError(text or "the service is on another timeline than the caller")
     if status in (http.client.UNAUTHORIZED, http.client.FORBIDDEN):
-        hint = "is the token that of this service?"
+        hint = "check that the token is this service's"
     named = f", {code}" if code else ""
     raise RemoteFailureError(f"{what} was answered with status {status}{named}: {text}", hint=hint)
 
@@ -340,7 +335,7 @@ def _parse_error(body: bytes) -> tuple[str, str, str | None]:
 
 
 def _classes_by_code() -> dict[str, type[StrandlineError]]:
-    """Return every class of the error tree by the code it bears."""
+    """Return the classes of the error tree by code."""
     classes: dict[str, type[StrandlineError]] = {}
     waiting: list[type[StrandlineError]] = [StrandlineError]
     while waiting:

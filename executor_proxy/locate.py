@@ -1,8 +1,8 @@
-"""Where a view is to be had: a value that goes into a task and opens there.
+"""``ViewLocation`` says where a task finds a view; ``connect`` opens a view elsewhere.
 
-The driver makes one ``ViewLocation`` for each write and lets Spark carry it into the tasks, inside
-their closures; there ``open`` gives a view at the driver's instant, from the service if there is
-one. ``connect`` is for everyone else: a view at the newest instant.
+The driver makes a ``ViewLocation`` for each write, which reaches tasks in Spark's closures. There
+``open`` returns a view at the driver's instant, through the service if there is one. ``connect``
+returns a view at the newest instant.
 
 Source: Hudi 1.2.0 ``FileSystemViewManager.createViewManager``, ``FileSystemViewStorageConfig``.
 """
@@ -25,26 +25,26 @@ from timeline.storage.open import open_storage
 from timeline.storage.table_id import absolute
 
 NEWEST: Final = ""
-"""In place of a timeline's hash: the newest instant, whichever that is."""
+"""In place of a timeline's hash: whatever instant is the newest."""
 
 
 @dataclass(frozen=True, slots=True)
 class ViewLocation:
-    """A table at one instant, and who can be asked about it; pickles.
+    """A table at one instant, and how to ask about it; pickles.
 
     Attributes:
-        base_path: The table's, in the caller's spelling.
-        url: The service's, ``http(s)://host:port``; ``None``: every task lists for itself.
+        base_path: The table's base path, in the caller's spelling.
+        url: The service's ``http(s)://host:port``; ``None`` if tasks list storage themselves.
         token: The service's bearer token; never shown.
-        storage_options: For fsspec, when a task lists; never shown.
+        storage_options: Options of fsspec for a task that lists; never shown.
         last_instant: Requested time of the timeline's last instant, ``""`` if there is none.
-        timeline_hash: Of that timeline; ``NEWEST`` with ``url`` ``None`` for the newest instant.
-        retry: For connections that fail.
-        fallback: Whether a task may list when the service fails.
+        timeline_hash: Hash of the timeline, or ``NEWEST``.
+        fallback: Whether a task may list storage if the service fails.
         timeout_s: How long a task waits for one answer, seconds.
-        storage: What a task lists with; ``None`` opens one of its own at ``base_path``, whose calls
-            then go on record with the look-ups. Whoever gives a storage counts its calls himself.
-        ca_file: PEM file of the authorities trusted for https, where the task runs; ``None``: the
+        retry: Retries of lost connections.
+        storage: Storage that a task lists with, whose owner counts its calls. ``None`` opens one at
+            ``base_path``, whose calls are recorded with the look-ups.
+        ca_file: PEM file of trusted certificate authorities on the task's machine; ``None`` for the
             system's.
     """
 
@@ -61,13 +61,13 @@ class ViewLocation:
     ca_file: str | None = None
 
     def open(self, report: LookupReport | None = None) -> FileSystemView:
-        """Return a view at this instant, whose look-ups go on record in ``report``.
+        """Return a view at this instant, whose look-ups are recorded in ``report``.
 
-        Cost: nothing until something is asked. Without a service the first look-up lists the
-        timeline, too, and raises ``ViewBehindError`` when storage has moved on too far to answer.
+        Cost: nothing until the first question. Without a service that one lists the timeline, too,
+        and raises ``ViewBehindError`` if storage no longer has this instant's state.
 
         Raises:
-            ConfigError: ``url`` isn't one.
+            ConfigError: ``url`` is malformed.
         """
         kept = LookupReport() if report is None else report
         if self.url is None:
@@ -90,7 +90,7 @@ class ViewLocation:
         )
 
     def _local(self, report: LookupReport, last_instant: str, timeline_hash: str) -> FileSystemView:
-        """Return a view that lists for itself: the timeline now, a partition when it is needed."""
+        """Return a view that lists storage: the timeline now, partitions when they are needed."""
         storage = self.storage
         if storage is None:
             storage = open_storage(self.base_path, self.storage_options)
@@ -115,15 +115,15 @@ def connect(
 
     Args:
         url: ``http://host:port`` or ``https://host:port``.
-        base_path: The table's.
+        base_path: The table's base path.
         token: The service's bearer token.
-        fallback: Whether to list storage when the service fails, now or later.
-        storage_options: For fsspec, when that happens.
+        fallback: Whether to list storage if the service fails, now or later.
+        storage_options: Options of fsspec for that.
         timeout_s: How long to wait for one answer, seconds.
-        ca_file: PEM file of the authorities trusted for https; ``None``: the system's.
+        ca_file: PEM file of trusted certificate authorities; ``None`` for the system's.
 
     Raises:
-        ServiceError: The service failed and ``fallback`` is off.
+        ServiceError: The service failed, and ``fallback`` is false.
     """
     location = ViewLocation(
         absolute(base_path),

@@ -1,10 +1,9 @@
-"""``PriorityView``: the service first; when it fails, a view of one's own from then on.
+"""``PriorityView`` asks the service first; once that fails, it uses a local view from then on.
 
-Both answer at the same instant, so a job goes on with the same rows; the view of its own lists
-just the partitions that are asked of it. A connection that fails is tried again a few times, after
-waits that grow and are spread at random, so that a thousand tasks that lose the service don't come
-back, or start to list, in the same moment. Nothing else is retried: a service that answers late or
-wrongly is not helped by asking again.
+Both answer at the same instant, so a job continues with the same rows; the local view lists only
+the partitions that are asked for. Lost connections are retried with exponential backoff and jitter,
+so that a thousand tasks that lose the service don't return to it, or begin to list, at the same
+moment. Nothing else is retried: repeating a question doesn't help a late or failing service.
 
 Source: Hudi 1.2.0 ``PriorityBasedFileSystemView``, which neither retries nor says why.
 """
@@ -33,12 +32,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How often, and after what waits, a lost connection is tried again.
+    """Number of retries of a lost connection, and the waits before them.
 
     Attributes:
-        times: Tries after the first; 0 for none.
-        first_wait_s: Upper bound of the first wait; each next one is twice the one before.
-        longest_wait_s: Upper bound of every wait.
+        times: Number of retries.
+        first_wait_s: Upper bound of the first wait, which doubles with each retry.
+        longest_wait_s: Upper bound of all waits.
     """
 
     times: int = 2
@@ -46,39 +45,36 @@ class Retry:
     longest_wait_s: float = 2.0
 
     def waits(self, jitter: Callable[[], float]) -> Iterator[float]:
-        """Yield each wait in seconds: half of its bound, and up to as much again by ``jitter``."""
+        """Yield each wait in seconds: its bound times a random factor in [0.5, 1) by ``jitter``."""
         for attempt in range(self.times):
             bound = min(self.first_wait_s * 2**attempt, self.longest_wait_s)
             yield bound * (1 + jitter()) / 2
 
 
 DEFAULT_RETRY: Final = Retry()
-NO_RETRY: Final = Retry(times=0)
 
 
 class PriorityView(FileSystemView):
-    """Two views of one table as one.
+    """A remote view with a local one as fallback; ``sync`` returns to the remote view.
 
-    ``sync`` goes back to the service. Its lock guards the choice between the two.
+    The lock guards the choice between the two.
 
     Args:
         remote: The view that is asked first.
-        make_local: Makes the other one, when it is needed.
-        on_fallback: Told the error that made this view give the service up; once.
-        retry: For connections that fail.
-        wait: Waits so many seconds.
-        jitter: A number in [0, 1) at random.
-        report: Where look-ups are put on record; without one, giving up is logged as a warning.
-        make_newest: Makes the other view at the newest instant, when the service fails at ``sync``:
-            the instant before may be one that only the service could still answer at. ``None``:
-            ``make_local`` does.
+        make_local: Opens the local view when it is needed.
+        retry: Retries of lost connections.
+        wait: Waits a number of seconds.
+        jitter: Returns a random number in [0, 1).
+        report: Where look-ups are recorded; without it, the fallback is logged as a warning.
+        make_newest: Opens the local view at the newest instant, when the service fails at ``sync``:
+            only the service may still be able to answer at the instant before. ``None`` uses
+            ``make_local``.
     """
 
     def __init__(
         self,
         remote: FileSystemView,
         make_local: Callable[[], FileSystemView],
-        on_fallback: Callable[[StrandlineError], None] | None = None,
         *,
         retry: Retry = DEFAULT_RETRY,
         wait: Callable[[float], None] = time.sleep,
@@ -89,80 +85,70 @@ class PriorityView(FileSystemView):
         self._remote = remote
         self._make_local = make_local
         self._make_newest = make_newest or make_local
-        self._on_fallback = on_fallback
         self._retry = retry
         self._wait = wait
         self._jitter = jitter
         self._is_reported = report is not None
         self._report = LookupReport() if report is None else report
         self._lock = threading.Lock()
-        self._given_up = False
+        self._fell_back = False
         self._local: FileSystemView | None = None
-
-    @property
-    def fell_back(self) -> bool:
-        """Whether the service has been given up."""
-        return self._given_up
 
     def close(self) -> None:
         """Close both views."""
         self._remote.close()
-        with self._lock:
-            local, self._local = self._local, None
-        if local is not None:
-            local.close()
+        self._reset()
 
     def ask(self, name: str, **arguments: Any) -> Any:
-        """Ask the service, or one's own view.
+        """Ask the service, or the local view after a failure.
 
         Raises:
             ViewBehindError: Neither can answer at this instant.
-            StrandlineError: Whatever one's own view raises.
+            StrandlineError: Any error of the local view.
         """
         if name == "sync":
-            self._go_back()
+            self._reset()
         with self._report.timed(name, SERVICE) as sources:
-            if not self._given_up:
+            if not self._fell_back:
                 try:
                     return self._ask_remote(name, arguments)
                 except StrandlineError as error:
                     if not _is_failure(error):
                         raise
-                    self._give_up(error)
+                    self._fall_back(error)
             sources.append(LOCAL)
             make = self._make_newest if name == "sync" else self._make_local
             return self._local_view(make).ask(name, **arguments)
 
     def _ask_remote(self, name: str, arguments: dict[str, Any]) -> Any:
-        """Ask the service, again after a wait where it was the connection that failed."""
+        """Ask the service, with retries of lost connections."""
         for wait_s in self._retry.waits(self._jitter):
             try:
                 return self._remote.ask(name, **arguments)
             except ServiceUnreachableError as error:
-                logger.info("trying again in %.2f s: %s", wait_s, error)
+                logger.info("retrying in %.2f s: %s", wait_s, error)
             self._wait(wait_s)
-            if self._given_up:
-                break  # another thread came to the end of its tries
+            if self._fell_back:
+                break  # another thread used up its retries
         return self._remote.ask(name, **arguments)
 
-    def _give_up(self, error: StrandlineError) -> None:
-        """Turn to one's own view for good; say so once."""
+    def _fall_back(self, error: StrandlineError) -> None:
+        """Use the local view from now on; log the reason once."""
         with self._lock:
-            if self._given_up:
+            if self._fell_back:
                 return
-            self._given_up = True
+            self._fell_back = True
         reason = f"{type(error).__name__}: {error}"
-        # Whoever keeps a report says so himself, once for all his views.
+        # The owner of a report logs one warning for all its views.
         level = logging.INFO if self._is_reported else logging.WARNING
         logger.log(level, "listing storage instead of asking the timeline service: %s", reason)
         self._report.fallbacks.append(reason)
-        if self._on_fallback is not None:
-            self._on_fallback(error)
 
-    def _go_back(self) -> None:
+    def _reset(self) -> None:
+        """Close the local view, so that the service is asked again."""
         with self._lock:
             local, self._local = self._local, None
-            self._given_up = False
+            self._fell_back = False
         if local is not None:
             local.close()
 
@@ -174,5 +160,5 @@ class PriorityView(FileSystemView):
 
 
 def _is_failure(error: StrandlineError) -> bool:
-    """Whether it is the service that failed, and not the question that was wrong."""
+    """Whether the service failed, and not the question was wrong."""
     return isinstance(error, (ServiceError, ViewBehindError)) or error.status >= 500

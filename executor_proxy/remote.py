@@ -1,8 +1,8 @@
-"""``RemoteView``: a view that asks the timeline service, at one instant of the table.
+"""``RemoteView`` asks the timeline service about a table at one instant.
 
-Every question goes through the route table that the service serves (``fsview.wire.routes``). The
-view is pinned: each request carries the hash of its timeline, and what comes back is the truth at
-that timeline, however far the table has moved on, or a ``ViewBehindError``.
+Questions go through the service's own route table (``fsview.wire.routes``). The view is pinned:
+each request carries the hash of its timeline, and the answer is that of this timeline however far
+the table has moved on, or a ``ViewBehindError``.
 
 Source: Hudi 1.2.0 ``RemoteHoodieTableFileSystemView``.
 """
@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
+from operator import ne
 from typing import Any
 
 from executor_proxy.http import HttpSession
@@ -20,13 +22,12 @@ from fsview.wire.param import BASE_PATH, LAST_INSTANT, TIMELINE_HASH
 from fsview.wire.route import Route
 from fsview.wire.routes import BY_NAME
 from timeline.errors import ViewBehindError
-from timeline.instant import Instant
 from timeline.timeline import Timeline
 
 
 @dataclass(frozen=True, slots=True)
 class _Pin:
-    """Where on the timeline the view stands; ``timeline`` may be known by its hash only."""
+    """The timeline a view is pinned to; ``timeline`` is ``None`` if only its hash is known."""
 
     last_instant: str
     timeline_hash: str
@@ -34,30 +35,24 @@ class _Pin:
 
 
 class RemoteView(FileSystemView):
-    """The view of one table as the service has it.
+    """The service's view of one table.
 
-    Safe to use from several threads: its one piece of state, the pin, is swapped whole.
+    Thread-safe: its only state, the pin, is replaced as a whole.
 
     Args:
-        session: Speaks to the service.
-        base_path: The table's, in the caller's spelling; answers come back in it.
+        session: HTTP session with the service.
+        base_path: The table's base path in the caller's spelling, which answers use, too.
         last_instant: Requested time of the caller's last instant, ``""`` if there is none.
-        timeline_hash: The hash of the caller's timeline.
-        timeline: The timeline itself, when the caller has it.
+        timeline_hash: Hash of the caller's timeline.
     """
 
     def __init__(
-        self,
-        session: HttpSession,
-        base_path: str,
-        last_instant: str,
-        timeline_hash: str,
-        timeline: Timeline | None = None,
+        self, session: HttpSession, base_path: str, last_instant: str, timeline_hash: str
     ) -> None:
         self._session = session
         self._base_path = base_path
         self._paths = PathForms.of(base_path)
-        self._pin = _Pin(last_instant, timeline_hash, timeline)
+        self._pin = _Pin(last_instant, timeline_hash, None)
 
     def __repr__(self) -> str:
         pin = self._pin
@@ -65,17 +60,17 @@ class RemoteView(FileSystemView):
 
     @property
     def pin(self) -> tuple[str, str]:
-        """The last instant and the hash that requests carry."""
+        """The last instant and the timeline hash that requests carry."""
         return self._pin.last_instant, self._pin.timeline_hash
 
     def close(self) -> None:
-        """Do nothing: connections outlive the views that use them."""
+        """Do nothing: connections are shared by views and outlive them."""
 
     def ask(self, name: str, **arguments: Any) -> Any:
-        """Ask the service; the view's own timeline it knows, or asks for once.
+        """Ask the service; the view's own timeline is asked for at most once.
 
         Raises:
-            ServiceError: No sound answer came.
+            ServiceError: No valid answer came.
             ViewBehindError: The service can't answer at this view's timeline.
         """
         if name == "timeline":
@@ -84,8 +79,9 @@ class RemoteView(FileSystemView):
             return self._timeline().last
         answer = self._call(BY_NAME[name], arguments)
         if name == "sync":
-            timeline = self._call(BY_NAME["timeline"], {})
-            self._pin = _pin_of(timeline)
+            timeline: Timeline = self._call(BY_NAME["timeline"], {})
+            last = "" if timeline.last is None else timeline.last.requested_time
+            self._pin = _Pin(last, timeline.hash, timeline)
         return answer
 
     def _call(self, route: Route, arguments: dict[str, Any]) -> Any:
@@ -97,14 +93,14 @@ class RemoteView(FileSystemView):
         }
         if pin.last_instant:
             params[LAST_INSTANT] = pin.last_instant
-        send = self._session.get if route.method == "GET" else self._session.post
-        return route.decode(send(route.path, params), self._paths)
+        answer = self._session.request(route.method, route.path, params)
+        return route.decode(answer, self._paths)
 
     def _timeline(self) -> Timeline:
-        """Return the pinned timeline, found among what the service's newest one was before.
+        """Return the pinned timeline, searched for among earlier states of the service's newest.
 
         Raises:
-            ViewBehindError: It isn't there: instants of it are archived or were taken back.
+            ViewBehindError: It wasn't found: instants of it were archived or rolled back.
         """
         pin = self._pin
         if pin.timeline is not None:
@@ -115,23 +111,18 @@ class RemoteView(FileSystemView):
                 self._pin = _Pin(pin.last_instant, pin.timeline_hash, timeline)
                 return timeline
         raise ViewBehindError(
-            f"the service's timeline ends with {newest.last}, the view's with"
-            f" {pin.last_instant or 'nothing'}: it can't be asked for any more"
+            f"the service's timeline ends with {newest.last} and no longer contains the view's,"
+            f" which ends with {pin.last_instant or 'nothing'}"
         )
 
 
 def _earlier(newest: Timeline) -> Iterator[Timeline]:
-    """Yield a timeline as it is, then without the instant that completed last, and so on."""
+    """Yield the timeline, then without the instant that completed last, and so on."""
     completed = sorted(newest.completed(), key=lambda i: i.completion_time or i.requested_time)
-    gone: set[Instant] = set()
-    for instant in [None, *reversed(completed)]:
-        if instant is not None:
-            gone.add(instant)
-        timeline = newest.filter(lambda each: each not in gone)
+    timeline = newest
+    while True:
         yield timeline
         yield timeline.client_timeline()
-
-
-def _pin_of(timeline: Timeline) -> _Pin:
-    last = timeline.last
-    return _Pin("" if last is None else last.requested_time, timeline.hash, timeline)
+        if not completed:
+            return
+        timeline = timeline.filter(partial(ne, completed.pop()))

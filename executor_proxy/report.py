@@ -1,14 +1,13 @@
-"""``LookupReport``: what a task asked of its view, how long it took, what it cost in storage calls.
+"""``LookupReport`` records a task's look-ups, their duration and their storage calls.
 
-A report is filled in an executor and merged in the driver, so it goes over as plain lists and
-numbers.
+It is filled in an executor and merged in the driver, and travels as plain lists and numbers.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -25,9 +24,9 @@ class Lookup:
     """One question to a view.
 
     Attributes:
-        route: The view's method.
-        seconds: Until the answer was there, retries and fallback included.
-        source: Who answered: ``"service"`` or ``"local"``.
+        route: Name of the view's method.
+        seconds: Time until the answer, including retries and fallback.
+        source: Where the answer came from: ``"service"`` or ``"local"``.
     """
 
     route: str
@@ -40,8 +39,8 @@ class LookupReport:
     """Look-ups, fallbacks and storage calls of one task, or of many once merged.
 
     Attributes:
-        lookups: In the order in which they ended.
-        fallbacks: Why each view that gave up the service did.
+        lookups: Look-ups in the order in which they ended.
+        fallbacks: For each view that fell back to listing storage, the reason.
     """
 
     lookups: list[Lookup] = field(default_factory=list)
@@ -51,23 +50,23 @@ class LookupReport:
 
     @property
     def lookup_seconds(self) -> tuple[float, ...]:
-        """The seconds of each look-up."""
+        """Duration of each look-up."""
         return tuple(lookup.seconds for lookup in self.lookups)
 
     def storage_calls(self) -> dict[tuple[str, str], int]:
-        """Return the storage calls that local views made, by (kind, cause)."""
+        """Return the number of storage calls by local views, by (kind, cause)."""
         total = Counter(self._merged)
         for calls in self._watched:
             total.update(calls.snapshot())
         return dict(total)
 
     def watch(self, calls: StorageCalls) -> None:
-        """Count in what this storage is going to be called for."""
+        """Include the calls of a local view's storage."""
         self._watched.append(calls)
 
     @contextmanager
     def timed(self, route: str, source: str) -> Iterator[list[str]]:
-        """Record the block as one look-up; it may append another source to what it is given."""
+        """Record the block as one look-up; the last source that it appends to the list counts."""
         sources = [source]
         start = time.perf_counter()
         yield sources
@@ -82,27 +81,23 @@ class LookupReport:
         }
 
     def merge(self, other: LookupReport | Mapping[str, Any]) -> None:
-        """Add another report, or what its ``as_dict`` gave."""
-        said = other.as_dict() if isinstance(other, LookupReport) else other
-        self.lookups.extend(Lookup(*found) for found in said["lookups"])
-        self.fallbacks.extend(said["fallbacks"])
-        self._merged.update(_counts(said["storage_calls"]))
-
-
-def _counts(rows: Iterable[tuple[str, str, int]]) -> dict[tuple[str, str], int]:
-    return {(kind, cause): n for kind, cause, n in rows}
+        """Add another report, or the result of its ``as_dict``."""
+        values = other.as_dict() if isinstance(other, LookupReport) else other
+        self.lookups.extend(Lookup(*found) for found in values["lookups"])
+        self.fallbacks.extend(values["fallbacks"])
+        self._merged.update({(kind, cause): n for kind, cause, n in values["storage_calls"]})
 
 
 class ReportedView(FileSystemView):
-    """A view whose look-ups are put on record; for one thread.
+    """A view whose look-ups are recorded; used by one thread.
 
-    It is opened by the first look-up, which so takes as long as its caller waits: opening a view of
-    one's own lists the timeline.
+    The view is opened by the first look-up, whose duration thus includes the listing of the
+    timeline by a local view.
 
     Args:
         open_view: Opens the view that answers.
         source: ``"service"`` or ``"local"``.
-        report: The record.
+        report: Where look-ups are recorded.
     """
 
     def __init__(
@@ -114,13 +109,13 @@ class ReportedView(FileSystemView):
         self._view: FileSystemView | None = None
 
     def ask(self, name: str, **arguments: Any) -> Any:
-        """Ask the view behind, which is opened for the first question."""
+        """Ask the view, opening it for the first question."""
         with self._report.timed(name, self._source):
             if self._view is None:
                 self._view = self._open_view()
             return self._view.ask(name, **arguments)
 
     def close(self) -> None:
-        """Close the view behind, if it was opened."""
+        """Close the view, if it was opened."""
         if self._view is not None:
             self._view.close()

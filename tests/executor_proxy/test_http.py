@@ -34,7 +34,7 @@ def test_parameters_token_and_encoding_are_sent():
     with ScriptedServer(always(Reply(b"[1]"))) as server:
         session = HttpSession(server.url, token="secret")
         assert session.get(PATH, {"basepath": "file:/a b/é", "partition": "p=1/q&r"}) == b"[1]"
-        assert session.post("/x/", {"basepath": "/t"}) == b"[1]"
+        assert session.request("POST", "/x/", {"basepath": "/t"}) == b"[1]"
     get, post = server.requests
     assert get.params == {"basepath": "file:/a b/é", "partition": "p=1/q&r"}
     assert get.headers["authorization"] == "Bearer secret"
@@ -87,7 +87,7 @@ def test_a_connection_closed_while_idle_is_replaced():
         session = HttpSession(server.url)
         session.get(PATH, {})
         server.close_connections()
-        session.post(PATH, {})  # safe for a POST too: nothing had been sent
+        session.request("POST", PATH, {})  # safe for a POST too: nothing had been sent
     assert server.connections == 2
 
 
@@ -108,7 +108,7 @@ def test_a_post_lost_on_a_kept_connection_is_not_repeated():
         session = HttpSession(server.url)
         session.get(PATH, {})
         with pytest.raises(ServiceUnreachableError, match="POST"):
-            session.post(PATH, {})
+            session.request("POST", PATH, {})
     assert len(server.requests) == 2
 
 
@@ -159,7 +159,7 @@ def test_an_answer_cut_short_is_lost():
     cut = Reply(b"x" * 1000).encoded()[:-10]
     with (
         ScriptedServer(always(Raw(cut))) as server,
-        pytest.raises(ServiceUnreachableError, match="within the answer"),
+        pytest.raises(ServiceUnreachableError, match="during the answer"),
     ):
         HttpSession(server.url).get(PATH, {})
 
@@ -212,7 +212,7 @@ def test_an_encoding_not_asked_for_is_a_bad_answer():
         (400, b'{"code": "input", "title": "partition"}', InputError, "partition"),
         (400, b'{"title": "Last known instant", "status": 400}', ViewBehindError, "Last known"),
         (403, b'{"code": "root_not_allowed", "error": "/x"}', RootNotAllowedError, "/x"),
-        (401, b"no", RemoteFailureError, "is the token that of this service"),
+        (401, b"no", RemoteFailureError, "token is this service's"),
         (404, b"Not found", RemoteFailureError, "status 404"),
         (500, b"Internal server error", RemoteFailureError, "status 500"),
         (503, b'{"code": "storage_unavailable", "error": "s3"}', RemoteFailureError, "s3"),

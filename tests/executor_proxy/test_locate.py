@@ -10,7 +10,7 @@ import socket
 import pytest
 
 from executor_proxy.locate import ViewLocation, connect
-from executor_proxy.priority import NO_RETRY
+from executor_proxy.priority import Retry
 from executor_proxy.report import LookupReport
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
@@ -38,7 +38,7 @@ def location(table: SmallTable, url: str | None = None, **more) -> ViewLocation:
         {},
         timeline.last.requested_time,
         timeline.hash,
-        retry=NO_RETRY,
+        retry=Retry(times=0),
         **more,
     )
 

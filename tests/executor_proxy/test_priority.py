@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from executor_proxy.priority import NO_RETRY, PriorityView, Retry
+from executor_proxy.priority import PriorityView, Retry
 from executor_proxy.report import LookupReport, ReportedView
 from fsview.model.file_system_view import FileSystemView
 from timeline.errors import (
@@ -53,16 +53,10 @@ class Priority:
         self.remote = remote
         self.local = local or Scripted("local")
         self.made = 0
-        self.told: list[Exception] = []
+        self.report = LookupReport()
         self.waits: list[float] = []
-        self.view = PriorityView(
-            remote,
-            self.make,
-            self.told.append,
-            wait=self.waits.append,
-            jitter=lambda: 0.5,
-            **more,
-        )
+        more = {"report": self.report, "wait": self.waits.append, "jitter": lambda: 0.5, **more}
+        self.view = PriorityView(remote, self.make, **more)
 
     def make(self) -> Scripted:
         self.made += 1
@@ -77,7 +71,6 @@ def test_the_service_is_asked_first_and_no_local_view_is_made():
     )
     assert subject.view.timeline == ("remote", {})
     assert subject.made == 0
-    assert not subject.view.fell_back
 
 
 @pytest.mark.parametrize(
@@ -93,13 +86,12 @@ def test_the_service_is_asked_first_and_no_local_view_is_made():
     ],
 )
 def test_a_failure_turns_to_the_local_view_for_the_rest(error):
-    subject = Priority(Scripted("remote", error), retry=NO_RETRY)
+    subject = Priority(Scripted("remote", error), retry=Retry(times=0))
     for _ in range(3):
         assert subject.view.latest_base_files("p") == ("local", {"partition": "p"})
     assert subject.remote.asked == ["latest_base_files"]
     assert subject.made == 1
-    assert subject.told == [error]
-    assert subject.view.fell_back
+    assert subject.report.fallbacks == [f"{type(error).__name__}: {error}"]
 
 
 @pytest.mark.parametrize(
@@ -124,7 +116,7 @@ def test_a_lost_connection_is_tried_again_after_growing_waits():
     subject = Priority(Scripted("remote", UNREACHABLE, UNREACHABLE), retry=Retry(3, 0.1, 10))
     assert subject.view.latest_base_files("p")[0] == "remote"
     assert subject.waits == pytest.approx([0.075, 0.15])
-    assert not subject.told
+    assert not subject.report.fallbacks
 
 
 def test_retries_are_bounded_and_not_repeated_by_the_next_question():
@@ -133,7 +125,7 @@ def test_retries_are_bounded_and_not_repeated_by_the_next_question():
     assert subject.waits == pytest.approx([0.75, 1.5, 1.875])
     assert subject.view.latest_base_files("p")[0] == "local"
     assert len(subject.remote.asked) == 4
-    assert len(subject.told) == 1
+    assert len(subject.report.fallbacks) == 1
 
 
 @pytest.mark.parametrize("error", [ServiceTimeoutError("late"), RemoteFailureError("500")])
@@ -151,7 +143,7 @@ def test_waits_are_spread():
 
 
 def test_giving_up_is_logged_once_with_its_reason(caplog):
-    subject = Priority(Scripted("remote", ServiceTimeoutError("no answer in 3 s")))
+    subject = Priority(Scripted("remote", ServiceTimeoutError("no answer in 3 s")), report=None)
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             subject.view.latest_base_files("p")
@@ -176,7 +168,7 @@ def test_several_threads_give_up_once():
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(subject.told) == 1
+    assert len(subject.report.fallbacks) == 1
     assert subject.made == 1
 
 
@@ -207,7 +199,6 @@ def test_sync_goes_back_to_the_service():
     assert subject.view.latest_base_files("p")[0] == "local"
     subject.view.sync()
     assert subject.local.closed == 1
-    assert not subject.view.fell_back
     assert subject.view.latest_base_files("p")[0] == "remote"
 
 
@@ -215,7 +206,6 @@ def test_sync_of_a_dead_service_syncs_the_local_view():
     subject = Priority(Scripted("remote", *[UNREACHABLE] * 3))
     subject.view.sync()
     assert subject.local.asked == ["sync"]
-    assert subject.view.fell_back
 
 
 def test_close_closes_both():

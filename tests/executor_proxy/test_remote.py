@@ -137,7 +137,7 @@ def test_a_timeline_that_is_not_the_services_is_behind():
         view = RemoteView(HttpSession(server.url), table.storage.base_path, "2", "00")
         with pytest.raises(ViewBehindError):
             view.latest_base_files("p=1")
-        with pytest.raises(ViewBehindError, match="can't be asked for"):
+        with pytest.raises(ViewBehindError, match="no longer contains"):
             _ = view.timeline
 
 

@@ -57,7 +57,7 @@ def test_a_relative_base_path_is_the_callers(table, service, tmp_path, monkeypat
 
 def test_a_wrong_token_is_a_failure_that_says_so(table, service):
     view = location(table, service, token="wrong", fallback=False).open()
-    with pytest.raises(RemoteFailureError, match="is the token that of this service"):
+    with pytest.raises(RemoteFailureError, match="token is this service's"):
         view.latest_base_files("p=1")
     assert location(table, service, token="wrong").open().latest_base_files("p=1")
 

@@ -193,8 +193,8 @@ def test_it_serves_until_it_is_told_to_stop(tmp_path: Path, number: signal.Signa
     with Serving("--root", lake, "--port", "0", "--token-file", token) as serving:
         assert serving.first == f"serving {lake} on {serving.url} to bearers of the token\n"
         assert serving.get("/healthz") == b'{\n  "ok": true\n}\n'
-        answer = HttpSession(serving.url, "s3cret").post(
-            "/v1/hoodie/view/loadallpartitions/", {"basepath": str(base)}
+        answer = HttpSession(serving.url, "s3cret").request(
+            "POST", "/v1/hoodie/view/loadallpartitions/", {"basepath": str(base)}
         )
         assert answer == b"true"
         rest = serving.end(number)
