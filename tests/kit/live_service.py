@@ -1,7 +1,9 @@
-"""Services for tests: a server in a thread, or the app by itself; golden tables or real ones."""
+"""Services for tests: a server in a thread, or its application alone; golden or real tables."""
 
 from __future__ import annotations
 
+import asyncio
+import atexit
 import gzip
 import http.client
 from collections.abc import Iterator, Mapping
@@ -9,14 +11,15 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlencode
 
-from werkzeug.test import TestResponse
-
 from fsview.view_manager import Opener
 from strandline.service.http.connection_registry import HotAnswers
+from strandline.service.http.reply import Reply
+from strandline.service.http.request import Request
 from strandline.service.http.server import ServiceServer
 from strandline.service.http.server_options import ServerOptions
 from strandline.service.process.options import PartsOptions
 from strandline.service.process.parts import Parts
+from strandline.service.table_threads import TableThreads
 from tests.kit import golden
 from timeline.storage.base import Storage
 from timeline.storage.open import open_storage
@@ -44,12 +47,10 @@ class GoldenTables:
 class Answered:
     """What came back: status, headers (lower case), body as sent and as meant."""
 
-    def __init__(self, response: http.client.HTTPResponse) -> None:
-        self.status = response.status
-        self.headers = {name.lower(): value for name, value in response.getheaders()}
-        self.sent = response.read()
-        zipped = self.headers.get("content-encoding") == "gzip"
-        self.body = gzip.decompress(self.sent) if zipped else self.sent
+    def __init__(self, status: int, headers: Mapping[str, str], sent: bytes) -> None:
+        self.status, self.headers, self.sent = status, headers, sent
+        zipped = headers.get("content-encoding") == "gzip"
+        self.body = gzip.decompress(sent) if zipped else sent
 
 
 class HttpClient:
@@ -82,7 +83,9 @@ class HttpClient:
         target = f"{path}?{urlencode(params)}" if params else path
         sent = {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
         self.connection.request(method, target, headers={**sent, **(headers or {})})
-        return Answered(self.connection.getresponse())
+        response = self.connection.getresponse()
+        received = {name.lower(): value for name, value in response.getheaders()}
+        return Answered(response.status, received, response.read())
 
     def ask(self, method: str, path: str, params: Mapping[str, str]) -> tuple[int, bytes]:
         answered = self.request(method, path, params)
@@ -90,12 +93,15 @@ class HttpClient:
 
 
 class AppClient:
-    """Asks the Flask app by itself, as a WSGI server would."""
+    """Asks the application of a service, whose server would have admitted the request."""
 
-    def __init__(self, parts: Parts, base_path: str = "", token: str | None = TOKEN) -> None:
-        self.client = parts.flask.test_client()
+    loop = asyncio.new_event_loop()
+    atexit.register(loop.close)
+    threads = TableThreads("requests", 2)
+
+    def __init__(self, parts: Parts, base_path: str = "") -> None:
         self.base_path = base_path
-        self.token = token
+        self._app = parts.application(self.threads)
 
     def request(
         self,
@@ -103,16 +109,20 @@ class AppClient:
         path: str,
         params: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> TestResponse:
-        sent = {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
-        query = urlencode(params or {})
-        return self.client.open(
-            path, method=method, query_string=query, headers={**sent, **(headers or {})}
+    ) -> Answered:
+        fields = {name.lower().encode(): value.encode() for name, value in (headers or {}).items()}
+        request = Request(method, path, urlencode(params or {}).encode(), fields)
+        reply = self.loop.run_until_complete(self._answer(request))
+        return Answered(
+            reply.status, {"content-type": reply.content_type, **reply.headers}, reply.body
         )
 
+    async def _answer(self, request: Request) -> Reply:
+        return await self._app(request)
+
     def ask(self, method: str, path: str, params: Mapping[str, str]) -> tuple[int, bytes]:
-        response = self.request(method, path, params)
-        return response.status_code, response.data
+        answered = self.request(method, path, params)
+        return answered.status, answered.body
 
 
 def parts_of(*roots: str, opener: Opener = open_storage, token: str | None = TOKEN) -> Parts:

@@ -89,13 +89,9 @@ def settings() -> tuple[Setting[Any], ...]:
 
 
 def served() -> set[str]:
-    """``METHOD /path`` of every rule that the app has, without trailing slashes."""
-    app = Parts(PartsOptions((), None)).flask
-    return {
-        f"{method} {rule.rule.rstrip('/') or '/'}"
-        for rule in app.url_map.iter_rules()
-        for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}
-    }
+    """``METHOD /path`` of every route, without trailing slashes."""
+    routes = Parts(PartsOptions((), None)).routes
+    return {f"{method} {path.rstrip('/') or '/'}" for method, path in routes}
 
 
 def commands(group: click.Group = command_line) -> Iterator[tuple[str, click.Command]]:

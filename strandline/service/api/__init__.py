@@ -1,5 +1,5 @@
-"""The routes of a service, and what answers them.
+"""The router of a service, the rows of its route table, and their handlers.
 
-A route enters as a row and a handler of a few lines: parameters in, a reply out. No logic of views
-or markers stands here.
+A route enters as a row with a handler of a few lines: a ``Request`` in, a ``Reply`` out. The logic
+of views and markers never does; Flask is used by the pages alone.
 """

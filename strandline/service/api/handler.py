@@ -1,4 +1,4 @@
-"""What the handlers of routes have in common: parameters in, replies and errors out.
+"""What the handlers of routes have in common: rows of the route table, bodies, errors.
 
 What an error becomes on the wire is decided in one place, ``reply_to``.
 """
@@ -7,34 +7,26 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from http import HTTPStatus
+from typing import Final
 
-from flask import request
-from werkzeug.exceptions import HTTPException
-
-from strandline.service.http.reply import (
-    INTERNAL,
-    NOT_FOUND,
-    Reply,
-    failure,
-    failure_of,
-    pretty,
-    success,
-)
+from strandline.service.http.reply import INTERNAL, Reply, failure, failure_of, pretty, success
+from strandline.service.http.request import Request
 from timeline.errors import InputError, StrandlineError
 
 logger = logging.getLogger(__name__)
 
-Handler = Callable[[], Reply]
-Add = Callable[[str, str, Handler], None]
-"""Adds a route: method, path (a slash at its end more or less is the same), handler."""
+Handler = Callable[[Request], Reply]
+"""Answers a request on a thread; it may wait for storage."""
+Row = tuple[str, str, Handler]
+"""Method, path (a slash at its end more or less is the same), handler."""
+LoopRow = tuple[str, str, Callable[[Request], Awaitable[Reply]]]
+"""The same of a handler that runs on the server's loop."""
 
-
-def parameters() -> dict[str, str]:
-    """Return the parameters of the request's query string; of several of one name the first."""
-    return request.args.to_dict()
+PRETTY: Final = "pretty"
+"""The parameter that asks for an indented body, whatever its value."""
 
 
 def required(params: Mapping[str, str], name: str) -> str:
@@ -54,24 +46,14 @@ def json_body(value: object) -> Reply:
     return success(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
 
 
-def shown(reply: Reply) -> Reply:
+def shown(reply: Reply, params: Mapping[str, str]) -> Reply:
     """Return a reply of JSON as the request wants it: indented if it has ``pretty``."""
-    return replace(reply, body=pretty(reply.body)) if "pretty" in request.args else reply
+    return replace(reply, body=pretty(reply.body)) if PRETTY in params else reply
 
 
-def reply_to(error: BaseException, accept: str, path: str) -> Reply:
-    """Return what an error becomes on the wire; what nobody foresaw is logged, not told."""
+def reply_to(error: Exception, request: Request) -> Reply:
+    """Return what an error becomes on the wire; an unforeseen one is logged, its text not sent."""
     if isinstance(error, StrandlineError):
-        return failure_of(error, accept)
-    if isinstance(error, HTTPException):
-        # A route that is there for another method is no route, to Hudi.
-        if error.code in {HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED}:
-            return failure(HTTPStatus.NOT_FOUND, NOT_FOUND, accept)
-        return failure(error.code or 500, error.name, accept)
-    logger.error("%s: unforeseen error", path, exc_info=error)
-    return failure(HTTPStatus.INTERNAL_SERVER_ERROR, INTERNAL, accept)
-
-
-def why(error: BaseException) -> tuple[str, str] | None:
-    """Return an error's code and text, for the log; ``None`` where its status says all."""
-    return (error.code, str(error)) if isinstance(error, StrandlineError) else None
+        return failure_of(error, request.accept)
+    logger.error("%s: unforeseen error", request.path, exc_info=error)
+    return failure(HTTPStatus.INTERNAL_SERVER_ERROR, INTERNAL, request.accept)

@@ -1,30 +1,32 @@
-"""The creation of a marker on the server's loop: no thread waits for the flush, no framework.
+"""The creation of a marker on the server's loop: no thread waits for the flush.
 
-Of a stage's requests these are the most, and all but the marker's name is the same in each; so the
-query is read here by the plain rule of its form, and both answers are made beforehand.
+Of a stage's requests these are the most. A task that creates a marker waits for a group commit
+(``strandline.service.marker.registry``), and a thousand tasks may wait at once: on threads each
+would hold one, here each is a future.
 """
 
 from __future__ import annotations
 
 import asyncio
-from functools import lru_cache
 from typing import Final
-from urllib.parse import parse_qsl
 
-from strandline.service.api.handler import json_body, reply_to, required, why
-from strandline.service.api.marker_routes import EARLY_CONFLICTS, MARKER_NAME
-from strandline.service.http.exchange import WHY
+from strandline.service.api.handler import json_body, required
+from strandline.service.http.authorization import MARKERS
 from strandline.service.http.loop_future import LoopAnswers
-from strandline.service.http.paths import MARKER_DIRECTORY
-from strandline.service.http.query_text import REMEMBERED_BYTES, unquoted
-from strandline.service.http.reply import Reply, accept_of
-from strandline.service.http.wsgi_bridge import RawHeaders, Scope, Send, send_reply, send_whole
+from strandline.service.http.reply import Reply
+from strandline.service.http.request import Request
+from strandline.service.http.table_of_request import MARKER_DIRECTORY
 from strandline.service.marker.registry import MarkerService
 from timeline.errors import InputError
 
-_DIRECTORY: Final = MARKER_DIRECTORY.encode("ascii")
+CREATE_MARKER: Final = f"{MARKERS}/create"
+MARKER_NAME: Final = "markername"
+EARLY_CONFLICTS: Final = "basepath"
+"""Sent by writers that want early conflicts found; what it says is in the directory's path too."""
+
 _QUERY_BYTES: Final = 32 * 1024
 """Longest query that is read; a directory and a marker of the longest names take less, escaped."""
+_REPLIES: Final = {created: json_body(created) for created in (True, False)}
 
 
 class MarkerCreation:
@@ -35,21 +37,17 @@ class MarkerCreation:
         self._answers: LoopAnswers | None = None
         self._finding: dict[str, asyncio.Future[None]] = {}
 
-    async def answer(self, scope: Scope, send: Send) -> None:
-        """Answer one request, once its marker is durable."""
-        try:
-            created = await self._create(scope["query_string"])
-        except Exception as exc:  # noqa: BLE001 - the boundary of a request
-            scope[WHY] = why(exc)
-            accept = accept_of(scope["headers"])
-            await send_reply(reply_to(exc, accept, scope["path"]), send)
-            return
-        await send_whole(200, *_SAID[created], send)
+    async def answer(self, request: Request) -> Reply:
+        """Answer one request, once its marker is durable.
 
-    async def _create(self, query: bytes) -> bool:
-        if len(query) > _QUERY_BYTES:
-            raise InputError(f"the query has {len(query)} bytes; allowed: up to {_QUERY_BYTES}")
-        params = read_parameters(query)
+        Raises:
+            StrandlineError: What the request or the storage did.
+        """
+        if len(request.query) > _QUERY_BYTES:
+            raise InputError(
+                f"the query has {len(request.query)} bytes; allowed: up to {_QUERY_BYTES}"
+            )
+        params = request.parameters()
         name = required(params, MARKER_NAME)
         directory = required(params, MARKER_DIRECTORY)
         refusable = bool(params.get(EARLY_CONFLICTS))
@@ -58,12 +56,12 @@ class MarkerCreation:
         answer = self._answers.expect()
         while not self._markers.enqueue(directory, name, answer, refusable=refusable):
             await self._found(directory)
-        return await answer.future
+        return _REPLIES[await answer.future]
 
     async def _found(self, directory: str) -> None:
-        """Have a directory found, once for all who wait for it.
+        """Wait until a directory is found; one search serves every request that waits for it.
 
-        That looks at the file system (links), which may hang, so it isn't done on the loop.
+        A search looks at the file system (links), which may hang, so it isn't done on the loop.
         """
         finding = self._finding.get(directory)
         if finding is None:
@@ -76,41 +74,3 @@ class MarkerCreation:
         del self._finding[directory]
         if not done.cancelled():
             done.exception()  # it may be that nobody waits for it any more
-
-
-def read_parameters(query: bytes) -> dict[str, str]:
-    """Return the parameters of a query string, the first of each name."""
-    params: dict[str, str] = {}
-    try:
-        for pair in query.split(b"&"):
-            name, _, value = pair.partition(b"=")
-            if name == _DIRECTORY:
-                again = _unquoted_again if len(value) <= REMEMBERED_BYTES else unquoted
-                params.setdefault(MARKER_DIRECTORY, again(value))
-            elif name.isalpha():
-                params.setdefault(name.decode("ascii"), unquoted(value))
-            else:
-                return _read_form(query)
-    except UnicodeDecodeError:
-        return _read_form(query)
-    return params
-
-
-def _read_form(query: bytes) -> dict[str, str]:
-    """Return the same by all rules of forms; what isn't UTF-8 becomes a mark."""
-    pairs = parse_qsl(query.decode("ascii"), keep_blank_values=True, errors="replace")
-    return dict(reversed(pairs))
-
-
-_unquoted_again = lru_cache(maxsize=1024)(unquoted)
-"""``unquoted`` with a memory, for what all tasks of a write send."""
-
-
-def _said(value: bool) -> tuple[RawHeaders, bytes]:
-    reply: Reply = json_body(value)
-    headers = [(name.encode("ascii"), text.encode("ascii")) for name, text in reply.all_headers()]
-    return headers, reply.body
-
-
-_SAID: Final = {value: _said(value) for value in (True, False)}
-"""The two answers, which look the same however they are asked for."""

@@ -1,42 +1,33 @@
-"""The routes of markers; creation usually goes by ``strandline.service.api.application``.
+"""The routes of markers, but for their creation (``strandline.service.api.marker_creation``).
 
 Source: Hudi 1.2.0 ``RequestHandler``, ``MarkerHandler``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterator
+from functools import partial
 
-from strandline.service.api.handler import Add, json_body, parameters, required, shown
-from strandline.service.http.paths import CREATE_MARKER, MARKER_DIRECTORY, MARKERS
+from strandline.service.api.handler import Row, json_body, required, shown
+from strandline.service.http.authorization import MARKERS
 from strandline.service.http.reply import Reply
+from strandline.service.http.request import Request
+from strandline.service.http.table_of_request import MARKER_DIRECTORY
 from strandline.service.marker.registry import MarkerService
 
-MARKER_NAME: Final = "markername"
-EARLY_CONFLICTS: Final = "basepath"
-"""Sent by writers that want early conflicts found; what it says is in the directory's path too."""
 
+def marker_rows(markers: MarkerService) -> Iterator[Row]:
+    """Yield the five routes of markers that are answered on threads."""
 
-def add_marker_routes(add: Add, markers: MarkerService) -> None:
-    """Add the six routes of markers."""
+    def directory(request: Request) -> str:
+        return required(request.parameters(), MARKER_DIRECTORY)
 
-    def directory() -> str:
-        return required(parameters(), MARKER_DIRECTORY)
+    def named(keep: Callable[[str], bool], request: Request) -> Reply:
+        found = [name for name in markers.names(directory(request)) if keep(name)]
+        return shown(json_body(found), request.parameters())
 
-    def names(keep: Callable[[str], bool]) -> Reply:
-        found = [name for name in markers.names(directory()) if keep(name)]
-        return shown(json_body(found))
-
-    def create() -> Reply:
-        params = parameters()
-        name = required(params, MARKER_NAME)
-        refusable = bool(params.get(EARLY_CONFLICTS))
-        return json_body(markers.submit(directory(), name, refusable=refusable).result())
-
-    add("GET", f"{MARKERS}/all", lambda: names(lambda _: True))
-    add("GET", f"{MARKERS}/create-and-merge", lambda: names(lambda n: not n.endswith("APPEND")))
-    add("GET", f"{MARKERS}/append", lambda: names(lambda n: n.endswith("APPEND")))
-    add("GET", f"{MARKERS}/dir/exists", lambda: json_body(markers.exists(directory())))
-    add("POST", f"{MARKERS}/dir/delete", lambda: json_body(markers.delete(directory())))
-    add("POST", CREATE_MARKER, create)
+    yield "GET", f"{MARKERS}/all", partial(named, lambda _: True)
+    yield "GET", f"{MARKERS}/create-and-merge", partial(named, lambda n: not n.endswith("APPEND"))
+    yield "GET", f"{MARKERS}/append", partial(named, lambda n: n.endswith("APPEND"))
+    yield "GET", f"{MARKERS}/dir/exists", lambda r: json_body(markers.exists(directory(r)))
+    yield "POST", f"{MARKERS}/dir/delete", lambda r: json_body(markers.delete(directory(r)))

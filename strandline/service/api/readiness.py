@@ -20,9 +20,12 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
+from http import HTTPStatus
 from typing import Final
 
 from fsview.view_manager import ViewManager
+from strandline.service.http.reply import Reply, json_reply
+from strandline.service.http.request import Request
 from strandline.service.log_format import escaped
 from timeline.clock import Clock
 from timeline.errors import PathNotFoundError, RootNotAllowedError
@@ -126,25 +129,13 @@ class Readiness:
         self._last: tuple[float, tuple[str, ...]] | None = None
         self._asked: Future[tuple[str, ...]] | None = None
 
-    def reasons(self) -> tuple[str, ...]:
-        """Return why the service isn't ready, a sentence each; none: it is.
+    def ask(self) -> Future[tuple[str, ...]]:
+        """Ask why the service isn't ready; never waits.
 
-        Cost: up to ``wait_s`` seconds.
+        Returns:
+            A sentence for each reason, none if it is ready, after at most ``wait_s`` seconds. All
+            who ask meanwhile share it.
         """
-        return self._ask().result()
-
-    async def reasons_on_loop(self) -> tuple[str, ...]:
-        """Return the same without a wait on the loop."""
-        return await asyncio.shield(asyncio.wrap_future(self._ask()))
-
-    def status(self) -> dict[str, object]:
-        """Return what was last found, fit for JSON; looks at nothing."""
-        with self._changed:
-            last = self._last
-        return {"reasons": [] if last is None else list(last[1]), "looked": last is not None}
-
-    def _ask(self) -> Future[tuple[str, ...]]:
-        """Return who will say: one that was asked already, or a thread that starts now."""
         now = self._clock.monotonic()
         with self._changed:
             if not self.stopping and self._asked is not None and not self._asked.done():
@@ -164,6 +155,19 @@ class Readiness:
         except RuntimeError as exc:
             asked.set_result((f"no thread to look: {exc}",))
         return asked
+
+    async def answer(self, _: Request) -> Reply:
+        """Answer a probe, on the loop."""
+        if reasons := await asyncio.shield(asyncio.wrap_future(self.ask())):
+            shape = {"ok": False, "reasons": list(reasons)}
+            return json_reply(shape, HTTPStatus.SERVICE_UNAVAILABLE)
+        return json_reply({"ok": True})
+
+    def status(self) -> dict[str, object]:
+        """Return what was last found, fit for JSON; looks at nothing."""
+        with self._changed:
+            last = self._last
+        return {"reasons": [] if last is None else list(last[1]), "looked": last is not None}
 
     def _answer(self, asked: Future[tuple[str, ...]]) -> None:
         reasons = self._look()

@@ -5,14 +5,16 @@ Source: Hudi 1.2.0 ``RequestHandler`` (partitioner, since 1.1); 1.0.2 (instant s
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Final
 
-from strandline.service.api.handler import Add, json_body, parameters, required, shown
+from strandline.service.api.handler import Row, json_body, required, shown
 from strandline.service.api.instant_states import InstantStates
 from strandline.service.api.partitioner import BucketRange, RemotePartitioner, count_of
-from strandline.service.http.paths import INSTANT_STATES, STATES_DIRECTORY
 from strandline.service.http.reply import Reply
+from strandline.service.http.request import Request
+from strandline.service.http.table_of_request import INSTANT_STATES, STATES_DIRECTORY
 
 PARTITION_INDEX: Final = "/v1/hoodie/partitioner/getpartitionindex"
 
@@ -21,27 +23,26 @@ _PARTITIONS: Final = "partitionnum"
 _PATH: Final = "partitionpath"
 
 
-def add_writer_routes(add: Add, partitioner: RemotePartitioner, states: InstantStates) -> None:
-    """Add the route of the partitioner and the two of instant states."""
+def writer_rows(partitioner: RemotePartitioner, states: InstantStates) -> Iterator[Row]:
+    """Yield the route of the partitioner and the two of instant states."""
 
-    def index() -> Reply:
-        params = parameters()
+    def index(request: Request) -> Reply:
+        params = request.parameters()
         buckets, partitions = (
             count_of(required(params, name), name) for name in (_BUCKETS, _PARTITIONS)
         )
         asked = BucketRange(params.get(_PATH, ""), buckets, partitions)
         return json_body(partitioner.index(asked))
 
-    def directory() -> str:
-        return required(parameters(), STATES_DIRECTORY)
-
-    def refresh() -> Reply:
-        states.refresh(directory())
+    def refresh(request: Request) -> Reply:
+        states.refresh(required(request.parameters(), STATES_DIRECTORY))
         return json_body(value=True)
 
-    def all_states() -> Reply:
-        return shown(json_body(list(map(asdict, states.all(directory())))))
+    def all_states(request: Request) -> Reply:
+        params = request.parameters()
+        found = states.all(required(params, STATES_DIRECTORY))
+        return shown(json_body(list(map(asdict, found))), params)
 
-    add("GET", PARTITION_INDEX, index)
-    add("GET", f"{INSTANT_STATES}/all", all_states)
-    add("POST", f"{INSTANT_STATES}/refresh/", refresh)
+    yield "GET", PARTITION_INDEX, index
+    yield "GET", f"{INSTANT_STATES}/all", all_states
+    yield "POST", f"{INSTANT_STATES}/refresh/", refresh

@@ -19,8 +19,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from strandline.service.http.paths import MARKERS, OPEN_PATHS
 from timeline.errors import ConfigError
+
+GREETING: Final = "/"
+HEALTH: Final = "/healthz"
+OPEN_PATHS: Final = frozenset({GREETING, HEALTH, f"{HEALTH}/"})
+"""Paths that need no token: probes. They name roots that are away, and nothing of any table."""
+PROBING: Final = frozenset({"GET", "HEAD"})
+"""Methods of probes."""
+MARKERS: Final = "/v1/hoodie/marker"
 
 _SCHEME: Final = b"bearer "
 _MAPPED: Final = ipaddress.IPv6Network("::ffff:0:0/96")

@@ -23,13 +23,20 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, cast
 
-from strandline.service.http.connection_registry import Guest, Headers, Reception
-from strandline.service.http.exchange import Exchange, Scope
-from strandline.service.http.head_rules import check_admitted, checked_fields
+from strandline.service.http.authorization import OPEN_PATHS, PROBING
+from strandline.service.http.connection_registry import Guest, Reception
+from strandline.service.http.exchange import Exchange
+from strandline.service.http.head_rules import (
+    check_admitted,
+    check_bounds,
+    checked_fields,
+    path_of,
+)
 from strandline.service.http.limits import LINGER_S
-from strandline.service.http.paths import OPEN_PATHS, PROBING
 from strandline.service.http.peer import NOBODY, Peer
-from strandline.service.http.reply import accept_of, failure
+from strandline.service.http.refusals import Refusal
+from strandline.service.http.reply import Reply, failure
+from strandline.service.http.request import Fields, Headers, Request
 from strandline.service.http.request_reader import SLICE_BYTES, Incoming, RefusedError
 
 _NO_LINGER: Final = struct.pack("ii", 1, 0)
@@ -97,10 +104,11 @@ class ServiceProtocol(asyncio.Protocol):
         self._backlog = _EMPTY
         self._queue.clear()
         self._wake()
-        self._reception.leave(self)
         current, self._current = self._current, None
         if current is not None and current.task is not None:
+            current.request.gone.set()
             current.task.cancel()
+        self._reception.leave(self)
         self._incoming.close()
 
     def data_received(self, data: bytes) -> None:
@@ -177,9 +185,10 @@ class ServiceProtocol(asyncio.Protocol):
                 if response is not None:
                     self._transport.write(response)
                     return
-            self._hand_on(target, headers)
+            self._hand_on(target, method.decode("ascii"), version, fields)
         except RefusedError as refused:
-            refused.target, refused.accept = target, accept_of(headers)
+            refused.target = target
+            refused.accept = dict(headers).get(b"accept", b"").decode("latin-1")
             raise
 
     def take_no_more(self) -> None:
@@ -187,16 +196,18 @@ class ServiceProtocol(asyncio.Protocol):
         self._deaf = True
         self._backlog = _EMPTY
 
-    def _hand_on(self, target: bytes, headers: Headers) -> None:
+    def _hand_on(self, target: bytes, method: str, version: str, fields: Fields) -> None:
         """Queue the request for the application."""
         incoming = self._incoming
-        limit = self._reception.limits.body_bytes
-        scope = self._peer.scope(target, headers, incoming.parser, limit)
+        query = target.partition(b"?")[2]
+        check_bounds(fields, query, self._reception.limits.body_bytes)
+        path = path_of(target)
         if self._only_probes:
-            if scope["path"] not in OPEN_PATHS or scope["method"] not in PROBING:
+            if path not in OPEN_PATHS or method not in PROBING:
                 raise self._no_room()
             incoming.keeps = False
-        self._queue.append(Exchange(self, scope, keep_alive=incoming.keeps))
+        request = Request(method, path, query, fields, version, self._peer.address)
+        self._queue.append(Exchange(self, request, keep_alive=incoming.keeps))
         if self._current is None:
             self._next()
 
@@ -214,12 +225,12 @@ class ServiceProtocol(asyncio.Protocol):
         if not self._transport.is_closing():
             self._transport.write(data)
 
-    def refused(self, scope: Scope, status: int, message: str) -> None:
-        """Count an answer of 400 or more to an admitted client; none to one that has left."""
+    def refused(self, request: Request, reply: Reply) -> None:
+        """Count a reply of 400 or more to an admitted client; none to one that has left."""
         if not self._transport.is_closing():
-            refusal = self._peer.refusal(scope, status, message)
             # Readiness logs by itself what probes are told.
-            self._reception.refusals.note(refusal, silently=scope["path"] in OPEN_PATHS)
+            silently = request.path in OPEN_PATHS
+            self._reception.refusals.note(Refusal.of(request, reply), silently=silently)
 
     def exchange_over(self, exchange: Exchange, *, whole: bool) -> None:
         """Go on with what was asked next; not after an answer that was broken off."""
@@ -275,7 +286,9 @@ class ServiceProtocol(asyncio.Protocol):
         if incoming.receiving and incoming.taken:
             words = b""
         else:
-            self._reception.refusals.note(self._peer.early_refusal(refused))
+            path = refused.target.partition(b"?")[0].decode("latin-1")
+            refusal = Refusal(refused.status, refused.message, path=path, peer=self._peer.address)
+            self._reception.refusals.note(refusal)
         self._last_words = words
         self._deaf = True
         incoming.receiving = False
@@ -305,7 +318,7 @@ class ServiceProtocol(asyncio.Protocol):
         """End as soon as what was asked is answered."""
         self._deaf = True
         newest = self._queue[-1] if self._queue else self._current
-        if newest is None and self._peer.scheme == "https" and not self._unsent:
+        if newest is None and self._peer.encrypted and not self._unsent:
             # TLS would wait for the client to agree, and an idle client doesn't listen.
             self._transport.abort()
         elif newest is None:

@@ -15,19 +15,16 @@ import asyncio
 import heapq
 import logging
 from collections import Counter
-from collections.abc import Mapping
 from typing import Final, Protocol
 
 from strandline.service.http.authorization import Admission
-from strandline.service.http.exchange import Application, Exchange
+from strandline.service.http.exchange import Exchange
 from strandline.service.http.limits import LINGER_S, Limits, possible_connections
 from strandline.service.http.refusals import Refusals
+from strandline.service.http.request import Application, Fields
+from strandline.service.table_threads import TableThreads
 
 logger = logging.getLogger(__name__)
-
-Headers = list[tuple[bytes, bytes]]
-Fields = Mapping[bytes, bytes]
-"""Headers by name in lower case; of several of one name the last."""
 
 _LOOKS: Final = 8
 """Looks in the time of the shortest limit."""
@@ -89,6 +86,7 @@ class Reception:
     def __init__(
         self,
         app: Application,
+        threads: TableThreads,
         hot: HotAnswers,
         admission: Admission,
         limits: Limits,
@@ -103,7 +101,7 @@ class Reception:
         self.refusals = refusals
         self.counts: Counter[str] = Counter()
         self.now = self.loop.time()
-        self._app = app
+        self._app, self._threads = app, threads
         self._room = possible_connections(limits.connections)
         self._guests: set[Guest] = set()
         self._reserve: dict[Guest, bool] = {}  # whether it is counted as refused
@@ -197,7 +195,7 @@ class Reception:
 
     def start(self, exchange: Exchange) -> None:
         """Let the application answer a request."""
-        task = self.loop.create_task(exchange.run(self._app))
+        task = self.loop.create_task(exchange.run(self._app, self._threads))
         exchange.task = task
         self._tasks.add(task)
         task.add_done_callback(self._over)

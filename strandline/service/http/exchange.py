@@ -1,33 +1,28 @@
-"""One request on the long way: it waits for its turn, the application answers it, once.
+"""One request that the application answers: it waits for its turn, and is answered once.
 
-The application is ASGI; of ASGI's messages it sends two, start and body. Bodies of requests are
-dropped where they are parsed, as no route reads one.
+Nearly all replies are whole. One whose length isn't known comes in parts: the exchange has a thread
+make each, and sends it before it asks for the next.
 
 A client may leave at any time. Its exchange is then cancelled: what waits for a thread is taken out
-of the queue, and what is answered all the same is dropped without a word.
+of the queue, what runs can see it (``Request.has_left``), and its reply is dropped without a word.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Iterator
+from dataclasses import replace
 from http import HTTPStatus
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
-from strandline.service.http.reply import INTERNAL, accept_of, failure
+from strandline.service.http.reply import INTERNAL, Reply, failure
+from strandline.service.http.request import Application, Request
+from strandline.service.table_threads import TableThreads
 
 logger = logging.getLogger(__name__)
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Application = Callable[
-    [Scope, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]
-]
-
-WHY: Final = "strandline.why"
 STOPPING: Final = "the service is stopping"
-_CLOSE: Final = b"connection: close\r\n"
 _PIECE_BYTES: Final = 1 << 18
 """Longer bodies go out in pieces of this size, each once the client has taken the one before."""
 _JOINED_BYTES: Final = 1 << 16
@@ -35,7 +30,7 @@ _JOINED_BYTES: Final = 1 << 16
 
 
 class Outlet(Protocol):
-    """Where answers go: the connection."""
+    """Where responses go: the connection."""
 
     async def writable(self) -> None:
         """Wait until the client has taken most of what it was sent."""
@@ -43,42 +38,47 @@ class Outlet(Protocol):
     def write(self, data: bytes) -> None:
         """Send bytes; to a client that has left, none."""
 
-    def refused(self, scope: Scope, status: int, message: str) -> None:
-        """Hear that a request is answered with 400 or more; the message may be empty."""
+    def refused(self, request: Request, reply: Reply) -> None:
+        """Hear that a request is answered with 400 or more."""
 
     def exchange_over(self, exchange: Exchange, *, whole: bool) -> None:
-        """Hear that an exchange has ended, with a whole answer or broken off."""
+        """Hear that an exchange has ended, with a whole response or broken off."""
 
 
 class Exchange:
-    """A request and its answer.
+    """A request and its response.
 
     Attributes:
-        scope: The request, as ASGI has it; ``free`` is what its peer may do without the token, and
-            the application puts into ``WHY`` the code and text of the error that it answers.
-        keep_alive: Whether the connection goes on after it; may turn false until the answer begins.
+        request: What is asked.
+        keep_alive: Whether the connection goes on after it; may turn false until the response
+            begins.
         task: Runs it, once it has its turn.
     """
 
-    __slots__ = ("_begun", "_chunked", "_done", "_head", "_outlet", "keep_alive", "scope", "task")
+    __slots__ = ("_begun", "_done", "_outlet", "keep_alive", "request", "task")
 
-    def __init__(self, outlet: Outlet, scope: Scope, *, keep_alive: bool) -> None:
+    def __init__(self, outlet: Outlet, request: Request, *, keep_alive: bool) -> None:
         self._outlet = outlet
-        self._head = b""
-        self._begun = self._done = self._chunked = False
-        self.scope = scope
+        self._begun = self._done = False
+        self.request = request
         self.keep_alive = keep_alive
         self.task: asyncio.Task[None] | None = None
 
-    async def run(self, app: Application) -> None:
-        """Let the application answer; whatever happens, the exchange is over then."""
+    async def run(self, app: Application, threads: TableThreads) -> None:
+        """Let the application answer; whatever happens, the exchange is over then.
+
+        Args:
+            app: The application.
+            threads: Make the parts of replies that come in parts.
+        """
         try:
-            await app(self.scope, self._receive, self._send)
+            await self._send(await app(self.request), threads)
         except asyncio.CancelledError:
+            self.request.gone.set()
             self._answer_for_it(HTTPStatus.SERVICE_UNAVAILABLE, STOPPING)
             raise
         except Exception:
-            logger.exception("%s: unforeseen error", self.scope["path"])
+            logger.exception("%s: unforeseen error", self.request.path)
         finally:
             self._answer_for_it(HTTPStatus.INTERNAL_SERVER_ERROR, INTERNAL)
             self._outlet.exchange_over(self, whole=self._done)
@@ -91,61 +91,55 @@ class Exchange:
             return
         self._begun = True
         self.keep_alive = False
-        self._outlet.refused(self.scope, status, message)
-        reply = failure(status, message, accept_of(self.scope["headers"]))
-        self._outlet.write(reply.last_words(with_body=self.scope["method"] != "HEAD"))
+        reply = replace(failure(status, message, self.request.accept), why=("", message))
+        self._outlet.refused(self.request, reply)
+        self._outlet.write(reply.last_words(with_body=self.request.method != "HEAD"))
         self._done = True
 
-    async def _receive(self) -> Message:
-        return {"type": "http.request", "body": b"", "more_body": False}
-
-    async def _send(self, message: Message) -> None:
+    async def _send(self, reply: Reply, threads: TableThreads) -> None:
         await self._outlet.writable()
-        if message["type"] == "http.response.start":
-            status = message["status"]
-            self._head = self._make_head(status, message["headers"])
-            if status >= HTTPStatus.BAD_REQUEST:
-                self._outlet.refused(self.scope, status, "")
+        if reply.status >= HTTPStatus.BAD_REQUEST:
+            self._outlet.refused(self.request, reply)
+        if self.request.method == "HEAD":
+            await self._write(reply, b"")
+        elif reply.rest is None:
+            await self._write(reply, reply.body)
+        elif not await self._write_parts(reply, reply.rest, threads):
             return
-        await self._send_body(message.get("body", b""), last=not message.get("more_body", False))
+        self._done = True
 
-    def _make_head(self, status: int, headers: list[tuple[bytes, bytes]]) -> bytes:
-        """Return status line and headers, but for the blank line."""
-        lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n".encode("ascii")]
-        measured = False
-        for name, value in headers:
-            measured = measured or name == b"content-length"
-            lines += (name, b": ", value, b"\r\n")
-        if not measured and self.scope["method"] != "HEAD":
-            if self.scope["http_version"] == "1.1":
-                self._chunked = True
-                lines.append(b"transfer-encoding: chunked\r\n")
-            else:
-                # HTTP/1.0 knows no chunks; the end of the connection is the end of the body.
-                self.keep_alive = False
-        return b"".join(lines)
+    async def _write_parts(
+        self, reply: Reply, parts: Iterator[bytes], threads: TableThreads
+    ) -> bool:
+        """Send parts as they are made; return whether all were. An error breaks off."""
+        table = self.request.table
+        chunked = self.request.version == "1.1"
+        if not chunked:
+            # HTTP/1.0 has no chunks: the end of the connection is the end of the body.
+            self.keep_alive = False
+        try:
+            while part := await threads.run(table, next, parts, b""):
+                sent = b"%x\r\n%b\r\n" % (len(part), part) if chunked else part
+                await self._write(reply, sent, chunked=chunked)
+        except Exception as error:  # noqa: BLE001 - the boundary of a request, which has begun
+            logger.warning("an answer in parts is broken off: %s", error)
+            return False
+        await self._write(reply, b"0\r\n\r\n" if chunked else b"", chunked=chunked)
+        return True
 
-    async def _send_body(self, body: bytes, *, last: bool) -> None:
-        if self.scope["method"] == "HEAD":
-            body = b""
-        elif self._chunked:
-            body = (b"%x\r\n%b\r\n" % (len(body), body) if body else b"") + (
-                b"0\r\n\r\n" if last else b""
-            )
+    async def _write(self, reply: Reply, data: bytes, *, chunked: bool = False) -> None:
+        """Send bytes of a reply's body, behind its head if they are the first."""
+        outlet = self._outlet
+        await outlet.writable()
         if not self._begun:
             self._begun = True
-            # Said as late as may be: the service may have begun to stop meanwhile.
-            head = self._head + (b"\r\n" if self.keep_alive else _CLOSE + b"\r\n")
-            if len(body) <= _JOINED_BYTES:
-                body = head + body
+            # Made as late as may be: the service may have begun to stop meanwhile.
+            head = reply.head(keep_alive=self.keep_alive, chunked=chunked)
+            if len(data) <= _JOINED_BYTES:
+                data = head + data
             else:
-                self._outlet.write(head)
-        if len(body) <= _PIECE_BYTES:
-            if body:
-                self._outlet.write(body)
-        else:
-            # What a client doesn't take lies here once, not in the transport's buffer as well.
-            for start in range(0, len(body), _PIECE_BYTES):
-                await self._outlet.writable()
-                self._outlet.write(body[start : start + _PIECE_BYTES])
-        self._done = last
+                outlet.write(head)
+        # What a client doesn't take is held here once, not in the transport's buffer as well.
+        for start in range(0, len(data), _PIECE_BYTES):
+            await outlet.writable()
+            outlet.write(data[start : start + _PIECE_BYTES])

@@ -21,8 +21,9 @@ from urllib.parse import unquote
 import httptools
 
 from strandline.service.http.authorization import Admission, Right, right_for
-from strandline.service.http.connection_registry import Fields, Headers
+from strandline.service.http.limits import PARAMETERS
 from strandline.service.http.reply import JSON, TEXT, UNAUTHORIZED, unauthorized
+from strandline.service.http.request import Fields, Headers
 from strandline.service.http.request_reader import RefusedError
 
 _ONCE: Final = (b"host", b"authorization", b"transfer-encoding")
@@ -47,6 +48,8 @@ def checked_fields(headers: Headers, method: bytes, version: str) -> Fields:
         for name in _ONCE:
             if names.count(name) > 1:
                 raise RefusedError(400, f"more than one {name.decode('ascii').title()} header")
+        for name in fields:
+            fields[name] = b",".join(value for other, value in headers if other == name)
     if b"host" not in fields and version not in _WITHOUT_HOST:
         raise RefusedError(400, "no Host header")
     if b"origin" in fields and method == b"POST":
@@ -80,6 +83,23 @@ def check_admitted(
 @lru_cache
 def _unauthorized(accept: str, *, with_body: bool) -> bytes:
     return unauthorized(accept).last_words(with_body=with_body)
+
+
+def check_bounds(fields: Fields, query: bytes, body_bytes: int) -> None:
+    """Refuse what costs the application more than any request needs.
+
+    Args:
+        fields: As ``checked_fields`` returned them.
+        query: The query string.
+        body_bytes: The longest body that is taken.
+
+    Raises:
+        RefusedError: A longer body is announced, or there are too many parameters.
+    """
+    if int(fields.get(b"content-length", b"0")) > body_bytes:
+        raise RefusedError(413, f"body of more than {body_bytes} bytes")
+    if query.count(b"&") >= PARAMETERS:
+        raise RefusedError(400, f"more than {PARAMETERS} parameters")
 
 
 def path_of(target: bytes) -> str:

@@ -18,6 +18,9 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
+from strandline.service.http.authorization import OPEN_PATHS
+from strandline.service.http.reply import Reply
+from strandline.service.http.request import Request
 from strandline.settings.setting import shortened
 from timeline.clock import Clock
 
@@ -52,6 +55,15 @@ class Refusal:
     table: str = ""
     peer: str = ""
     admitted: bool = False
+
+    @classmethod
+    def of(cls, request: Request, reply: Reply) -> Refusal:
+        """Return what is told of a reply of 400 or more."""
+        code, text = reply.why
+        reason = text or HTTPStatus(reply.status).phrase
+        path = request.path
+        admitted = path not in OPEN_PATHS
+        return cls(reply.status, reason, code, path, request.table, request.peer, admitted=admitted)
 
     def __str__(self) -> str:
         to = f" to {self.peer}" if self.peer else ""

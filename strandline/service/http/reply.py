@@ -5,7 +5,7 @@ is one sentence in ``text/plain``, or, when the request accepts ``application/js
 object that Hudi's web framework (Javalin 4) answers, with ``code`` and ``hint`` beside its
 members, by which our own client finds the class again.
 
-Nothing here knows a web framework: the Flask app and the protocol send the same ``Reply``.
+Nothing here knows a web framework; ``Reply.head`` writes the head of every response.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from http import HTTPStatus
 from itertools import chain
 from typing import Any, Final
@@ -51,6 +52,8 @@ class Reply:
         headers: Beyond content type and length, lower case.
         rest: What follows the body, made as it is sent; its length isn't known then. What it
             raises breaks the connection off.
+        why: Code and text of the error that it reports, for the log; the text may say more than
+            the body. Empty: the status says all.
     """
 
     status: int
@@ -58,35 +61,49 @@ class Reply:
     content_type: str = TEXT
     headers: Mapping[str, str] = field(default_factory=dict)
     rest: Iterator[bytes] | None = None
+    why: tuple[str, str] = ("", "")
 
-    def all_headers(self) -> list[tuple[str, str]]:
-        """Return every header, in the order in which all ways of answering send them."""
-        length = [("content-length", str(len(self.body)))] if self.rest is None else []
-        return [("content-type", self.content_type), *length, *self.headers.items()]
+    def head(self, *, keep_alive: bool = True, chunked: bool = False) -> bytes:
+        """Return status line and headers, with the blank line.
 
-    def head(self) -> bytes:
-        """Return status line and headers as the server writes them, with the blank line."""
+        Args:
+            keep_alive: Whether the connection goes on after the response.
+            chunked: Whether the body goes out in chunks.
+        """
         lines = [
             f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}",
-            *(f"{name}: {value}" for name, value in self.all_headers()),
+            f"content-type: {self.content_type}",
         ]
+        if self.rest is None:
+            lines.append(f"content-length: {len(self.body)}")
+        lines += [f"{name}: {value}" for name, value in self.headers.items()]
+        if chunked:
+            lines.append("transfer-encoding: chunked")
+        if not keep_alive:
+            lines.append("connection: close")
         return ("\r\n".join(lines) + "\r\n\r\n").encode("ascii")
 
     def last_words(self, *, with_body: bool = True) -> bytes:
         """Return the bytes of a whole answer after which the connection ends."""
-        head = self.head()[:-2] + b"connection: close\r\n\r\n"
+        head = self.head(keep_alive=False)
         return head + self.body if with_body else head
 
 
 _GZIP_WBITS: Final = 16 + isal_zlib.MAX_WBITS
-_GZIPPED: Final = {"content-encoding": "gzip"}
+_ENCODING: Final = "content-encoding"
+_GZIPPED: Final = {_ENCODING: "gzip"}
 
 
 def success(body: bytes, *, zipped: bool = False) -> Reply:
     """Return the reply of a body; ``zipped`` compresses it if it is long enough to gain."""
-    if zipped and len(body) >= GZIP_BYTES:
-        return Reply(200, compress(body), headers=_GZIPPED)
-    return Reply(200, body)
+    return compressed(Reply(200, body)) if zipped else Reply(200, body)
+
+
+def compressed(reply: Reply) -> Reply:
+    """Return a reply for a client that accepts gzip: compressed if it is long enough to gain."""
+    if reply.rest is not None or len(reply.body) < GZIP_BYTES or _ENCODING in reply.headers:
+        return reply
+    return replace(reply, body=compress(reply.body), headers={**reply.headers, **_GZIPPED})
 
 
 def streamed(parts: Iterable[bytes], whole_bytes: int, *, zipped: bool = False) -> Reply:
@@ -132,18 +149,14 @@ def compress(body: bytes) -> bytes:
     return isal_zlib.compress(body, GZIP_LEVEL, _GZIP_WBITS)
 
 
-def accepts_gzip(accept_encoding: str) -> bool:
-    """Whether an ``Accept-Encoding`` header admits gzip."""
-    for part in accept_encoding.lower().split(","):
+@lru_cache(maxsize=64)
+def accepts_gzip(accept_encoding: bytes) -> bool:
+    """Return whether an ``Accept-Encoding`` header admits gzip."""
+    for part in accept_encoding.decode("latin-1").lower().split(","):
         name, _, weight = part.partition(";")
         if name.strip() in {"gzip", "*"}:
             return weight.replace(" ", "") not in {"q=0", "q=0.0", "q=0.00", "q=0.000"}
     return False
-
-
-def accept_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """Return the ``Accept`` header of a request; empty: it has none."""
-    return dict(headers).get(b"accept", b"").decode("latin-1")
 
 
 def failure(status: int, message: str, accept: str = "") -> Reply:
@@ -153,7 +166,9 @@ def failure(status: int, message: str, accept: str = "") -> Reply:
 
 def failure_of(error: StrandlineError, accept: str = "") -> Reply:
     """Return an error of the tree: its sentence, never a traceback."""
-    return _failure(error.status, error.message, accept, {"code": error.code, "hint": error.hint})
+    more = {"code": error.code, "hint": error.hint}
+    reply = _failure(error.status, error.message, accept, more)
+    return replace(reply, why=(error.code, str(error)))
 
 
 def _failure(status: int, message: str, accept: str, more: Mapping[str, str | None]) -> Reply:

@@ -14,8 +14,9 @@ from typing import Any, Final, Protocol
 
 import httptools
 
-from strandline.service.http.connection_registry import Headers, Reception
+from strandline.service.http.connection_registry import Reception
 from strandline.service.http.reply import INTERNAL
+from strandline.service.http.request import Headers
 
 logger = logging.getLogger(__name__)
 

@@ -1,12 +1,9 @@
 """The server: a socket, a loop, the protocol with its ready answers, and a small pool behind it.
 
-A request takes the first way that fits:
-
-1. the protocol answers it from ready bytes (``strandline.service.lookup.ready_answer``); 2. the
-creation of a marker waits on the loop for its flush: many may wait, and no thread does; 3.
-everything else goes to the Flask app on threads (``strandline.service.http.wsgi_bridge``), which
-tables
-   share so that one whose storage hangs keeps none from another.
+A request is answered from ready bytes where it is parsed
+(``strandline.service.lookup.ready_answer``), or goes to the application
+(``strandline.service.api.router``). What may wait for storage runs there on threads, which tables
+share so that one whose storage hangs keeps none from another.
 
 The socket is bound before the loop starts, so a port in use is an error of ``bind`` and port 0
 has its number at once. ``run`` blocks until ``stop``: from then on nobody new is admitted, and
@@ -31,7 +28,7 @@ from strandline.service.http.connection_registry import HotAnswers, Reception
 from strandline.service.http.handshake import TlsListener
 from strandline.service.http.server_options import ServerOptions
 from strandline.service.http.tls import server_context
-from strandline.service.http.wsgi_bridge import WsgiBridge
+from strandline.service.table_threads import TableThreads
 from timeline.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -112,14 +109,14 @@ class ServiceServer:
     def run(self, started: Callable[[], None] | None = None) -> None:
         """Serve until ``stop``; ``started`` is called once requests are answered."""
         loop = _new_loop()
-        wsgi = WsgiBridge(self.parts.flask, self.options.threads)
+        threads = TableThreads("requests", self.options.threads)
         try:
-            loop.run_until_complete(self._serve(loop, wsgi, started or _nothing))
+            loop.run_until_complete(self._serve(loop, threads, started or _nothing))
         finally:
             with self._lock:
                 self._loop = None
             # A request that outlived the grace still has its thread; it must not hold the end up.
-            wsgi.close()
+            threads.close()
             loop.run_until_complete(_cancel_all())
             self._listener.close()
             self.parts.close()
@@ -127,10 +124,11 @@ class ServiceServer:
             self._finished.set()
 
     async def _serve(
-        self, loop: asyncio.AbstractEventLoop, wsgi: WsgiBridge, started: Callable[[], None]
+        self, loop: asyncio.AbstractEventLoop, threads: TableThreads, started: Callable[[], None]
     ) -> None:
         reception = Reception(
-            self.parts.application(wsgi),
+            self.parts.application(threads),
+            threads,
             self.hot or self.parts.hot,
             self.parts.admission,
             self.options.limits,
@@ -138,7 +136,7 @@ class ServiceServer:
             self.parts.refusals,
         )
         self.parts.connections = reception.status
-        self.parts.threads = wsgi.threads.status
+        self.parts.threads = threads.status
         listener = (
             await loop.create_server(protocol_for(reception), sock=self._listener, backlog=BACKLOG)
             if self._tls is None

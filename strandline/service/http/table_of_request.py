@@ -9,22 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
-from urllib.parse import unquote_plus
 
 from fsview.load.missing_partitions import PATH_CHARACTERS
 from fsview.wire.param import BASE_PATH
 from fsview.wire.routes import PREFIX
-from strandline.service.http.exchange import Scope
-from strandline.service.http.paths import (
-    INSTANT_STATES,
-    MARKER_DIRECTORY,
-    MARKERS,
-    STATES_DIRECTORY,
-)
-from strandline.service.http.query_text import REMEMBERED_BYTES
+from strandline.service.http.authorization import MARKERS
+from strandline.service.http.query import REMEMBERED_BYTES, unquoted
 from strandline.service.table_threads import NO_TABLE
 from timeline.storage.table_id import canonical_base_path
 from timeline.table.config import META_FOLDER
+
+MARKER_DIRECTORY: Final = "markerdirpath"
+INSTANT_STATES: Final = "/v1/hoodie/instantstate"
+STATES_DIRECTORY: Final = "instantstatedirpath"
 
 _NAMED_BY: Final[Mapping[str, str]] = {
     f"{PREFIX}/": BASE_PATH,
@@ -33,9 +30,6 @@ _NAMED_BY: Final[Mapping[str, str]] = {
 }
 """The beginning of a path → the parameter that names the table, or a directory below it."""
 
-
-_TABLE: Final = "strandline.table"
-"""Where a request's scope keeps what ``table_of`` found."""
 _ESCAPE_BYTES: Final = 3
 """Of one byte, such as ``%2F``."""
 _CHARACTER_BYTES: Final = 4 * _ESCAPE_BYTES
@@ -44,14 +38,6 @@ _BELOW_CHARACTERS: Final = 64
 """What a directory's path may have more than its table's."""
 _VALUE_BYTES: Final = _CHARACTER_BYTES * (PATH_CHARACTERS + _BELOW_CHARACTERS)
 """Longer values aren't read on the loop: every one of them is refused."""
-
-
-def table_of(scope: Scope) -> str:
-    """Return the table that a request is about; see ``asked_table``, which is asked once."""
-    table = scope.get(_TABLE)
-    if table is None:
-        table = scope[_TABLE] = asked_table(scope["path"], scope["query_string"])
-    return str(table)
 
 
 def asked_table(path: str, query: bytes) -> str:
@@ -71,7 +57,7 @@ def asked_table(path: str, query: bytes) -> str:
         return NO_TABLE
     for pair in query.split(b"&"):
         name, _, value = pair.partition(b"=")
-        if len(name) <= _ESCAPE_BYTES * len(wanted) and _unquoted(name) == wanted:
+        if len(name) <= _ESCAPE_BYTES * len(wanted) and unquoted(name) == wanted:
             return _base_path(wanted, value)
     return NO_TABLE
 
@@ -80,7 +66,7 @@ def _base_path(parameter: str, value: bytes) -> str:
     """Return the base path that the value of a parameter says."""
     if len(value) > _VALUE_BYTES:
         return NO_TABLE
-    base_path = _unquoted(value)
+    base_path = unquoted(value)
     if parameter != BASE_PATH:
         # The meta folder itself is such a directory, too.
         below = f"{base_path.rstrip('/')}/"
@@ -89,11 +75,6 @@ def _base_path(parameter: str, value: bytes) -> str:
         return NO_TABLE
     again = _canonical_again if len(base_path) <= REMEMBERED_BYTES else canonical_base_path
     return again(base_path)
-
-
-def _unquoted(text: bytes) -> str:
-    """Return text without its escapes; what isn't UTF-8 becomes a mark, as where Flask reads it."""
-    return unquote_plus(text.decode("latin-1"))
 
 
 _canonical_again = lru_cache(maxsize=256)(canonical_base_path)

@@ -1,8 +1,8 @@
 """``HotPath``: answers requests on the loop, from a request's bytes to a response's.
 
-Only plain queries are parsed here. Unusual ones (odd escapes, ``pretty``, ``refreshoff``, escaped
-parameter names, unknown base paths) are left to ``Answers.reply``, which also resolves base paths
-the first time and checks them against the service's roots.
+Unusual requests (``pretty``, ``refreshoff``, an escaped path, an unknown base path) are left to
+``Answers.reply``, which also resolves base paths the first time and checks them against the
+service's roots.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from fsview.table_view import TableView
 from fsview.wire.param import BASE_PATH, REFRESH_OFF
 from fsview.wire.route import Route
 from fsview.wire.routes import ROUTES
-from strandline.service.http.connection_registry import Fields
-from strandline.service.http.query_text import REMEMBERED_BYTES, unquoted
+from strandline.service.http.query import parse_query
 from strandline.service.http.reply import accepts_gzip
+from strandline.service.http.request import Fields
 from strandline.service.lookup.answer import TARGET_BYTES, Answers, is_of_group
 from timeline.errors import StrandlineError
 
@@ -61,15 +61,14 @@ class HotPath:
         route = self._routes.get(path)
         if route is None or len(query) > TARGET_BYTES:
             return None
-        params = _read_again(query) if len(query) <= _REMEMBERED_BYTES else read_query(query)
-        if params is None:
+        params = _parse_again(query) if len(query) <= _REMEMBERED_BYTES else parse_query(query)
+        if not _LONG_WAY.isdisjoint(params):
             return None
         table = self._answers.known_table(params.get(BASE_PATH, ""))
         if table is None:
             return None
         try:
-            accepted = fields.get(b"accept-encoding")
-            zipped = accepted is not None and _gzip(accepted)
+            zipped = accepts_gzip(fields.get(b"accept-encoding", b""))
             response = self._answers.ready(route, params, table, zipped=zipped)
         except StrandlineError:
             return None  # the other way reports the error
@@ -78,36 +77,6 @@ class HotPath:
         return response
 
 
-@lru_cache(maxsize=64)
-def _gzip(accept_encoding: bytes) -> bool:
-    return accepts_gzip(accept_encoding.decode("latin-1"))
-
-
-_unquoted_again = lru_cache(maxsize=4096)(unquoted)
-"""``unquoted`` with an LRU cache, for values of up to ``REMEMBERED_BYTES``."""
-
-
-def read_query(query: bytes) -> dict[str, str] | None:
-    """Return a query's parameters, the first of each name; ``None`` if it is unusual."""
-    params: dict[str, str] = {}
-    try:
-        for pair in query.split(b"&"):
-            name, _, value = pair.partition(b"=")
-            text = name.decode("ascii")
-            if text in _LONG_WAY or b"%" in name or b"+" in name:
-                return None
-            if text not in params:
-                if b"%" not in value and b"+" not in value:
-                    params[text] = value.decode("ascii")
-                elif len(value) <= REMEMBERED_BYTES:
-                    params[text] = _unquoted_again(value)
-                else:
-                    params[text] = unquoted(value)
-    except UnicodeDecodeError:
-        return None
-    return params
-
-
-_read_again = lru_cache(maxsize=2048)(read_query)
-"""``read_query`` with an LRU cache, for queries of up to ``_REMEMBERED_BYTES``: tasks of one stage
+_parse_again = lru_cache(maxsize=2048)(parse_query)
+"""``parse_query`` with an LRU cache, for queries of up to ``_REMEMBERED_BYTES``: tasks of one stage
 ask the same. Results are shared and never changed."""

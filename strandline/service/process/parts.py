@@ -9,23 +9,28 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from flask import Flask
-
 from fsview.metrics import Metrics
 from fsview.store.stores import Stores
 from fsview.view_manager import Opener, ViewManager
-from strandline.service.api.application import Application, ServiceApp
-from strandline.service.api.flask_app import create_app
 from strandline.service.api.instant_states import InstantStates
+from strandline.service.api.marker_creation import CREATE_MARKER, MarkerCreation
+from strandline.service.api.marker_routes import marker_rows
+from strandline.service.api.pages import create_pages, page_routes
 from strandline.service.api.partitioner import RemotePartitioner
 from strandline.service.api.readiness import Looks, Readiness
-from strandline.service.http.authorization import Admission
+from strandline.service.api.router import Router, greeting
+from strandline.service.api.view_routes import view_rows
+from strandline.service.api.writer_routes import writer_rows
+from strandline.service.api.wsgi_bridge import reply_of
+from strandline.service.http.authorization import GREETING, HEALTH, Admission
 from strandline.service.http.refusals import Refusals
+from strandline.service.http.request import Application
 from strandline.service.lookup.answer import REQUESTS, Answers
 from strandline.service.lookup.ready_answer import HotCount, HotPath
 from strandline.service.lookup.sampling_check import SamplingCheck, Waiter
 from strandline.service.marker.registry import MarkerService
 from strandline.service.process.options import PartsOptions
+from strandline.service.table_threads import TableThreads
 from timeline.clock import Clock, SystemClock
 from timeline.storage.open import open_storage
 
@@ -79,26 +84,31 @@ class Parts:
         self.readiness = Readiness(Looks(self.views), self._clock)
         self.answers = Answers(self.views, self.metrics, gzip=options.gzip)
         self.hot = HotPath(self.answers)
-        self.flask: Flask = create_app(
-            self.answers,
-            self.markers,
-            self.admission,
-            self.readiness,
-            self.status,
-            partitioner=RemotePartitioner(),
-            instant_states=InstantStates(self.views.storage_of),
+        pages = create_pages(self.status)
+        self.router = Router(
+            (
+                ("GET", GREETING, greeting),
+                ("GET", HEALTH, self.readiness.answer),
+                ("POST", CREATE_MARKER, MarkerCreation(self.markers).answer),
+            ),
+            (
+                *view_rows(self.answers),
+                *marker_rows(self.markers),
+                *writer_rows(RemotePartitioner(), InstantStates(self.views.storage_of)),
+            ),
+            partial(reply_of, pages),
             gzip=options.gzip,
         )
-        paths = (rule.rule for rule in self.flask.url_map.iter_rules())
-        self.refusals = Refusals(self._clock, paths)
+        self.routes = self.router.routes | page_routes(pages)
+        self.refusals = Refusals(self._clock, (path for _, path in self.routes))
 
-    def application(self, rest: Application) -> ServiceApp:
+    def application(self, threads: TableThreads) -> Application:
         """Return what answers the requests that aren't answered from ready bytes.
 
         Args:
-            rest: Runs the Flask app on threads.
+            threads: Run what may wait for storage.
         """
-        return ServiceApp(self.markers, self.readiness, rest)
+        return partial(self.router.answer, threads)
 
     def status(self) -> dict[str, Any]:
         """Return counters and figures of the service and its tables, fit for JSON."""

@@ -46,7 +46,7 @@ def main(directory: Path) -> None:
     table = SmallTable()
     table.write(*EVERYWHERE)
     parts = service(table, directory)
-    client = AppClient(parts, token=None)
+    client = AppClient(parts)
     filler = directory / "filler"
     for _ in range(2):
         before = known(table)
@@ -83,7 +83,7 @@ def main(directory: Path) -> None:
         assert not differences_from_rebuilt(view.snapshot, table.storage)
     parts.close()
     parts = service(table, directory)
-    assert AppClient(parts, token=None).ask("GET", LATEST, after) == (200, said)
+    assert AppClient(parts).ask("GET", LATEST, after) == (200, said)
     assert parts.metrics.get("partition_loads", source="record") == 1
     parts.close()
     print("goes on")

@@ -26,7 +26,7 @@ class Markers:
     def __init__(self, base: Path) -> None:
         self.folder = base / ".hoodie" / ".temp" / INSTANT
         self._parts = Parts(PartsOptions((str(base),)))
-        self._client = AppClient(self._parts, token=None)
+        self._client = AppClient(self._parts)
 
     def ask(self, method: str, path: str, **more: str) -> tuple[int, bytes]:
         return self._client.ask(method, path, {"markerdirpath": str(self.folder), **more})

@@ -17,7 +17,6 @@ from fsview.wire.route import Route
 from fsview.wire.routes import BY_NAME
 from strandline.service.api.partitioner import MOST_BYTES, BucketRange, RemotePartitioner
 from strandline.service.lookup.answer import TARGET_BYTES, Kept
-from strandline.service.lookup.ready_answer import read_query
 from strandline.service.process.parts import Parts
 from tests.kit import golden
 from tests.kit.live_service import parts_of
@@ -109,13 +108,6 @@ def test_what_is_remembered_of_buckets_does_not_grow_with_their_paths() -> None:
         for number in range(20_000):
             indexes.index(BucketRange(f"{number}{EURO * 1000}", 4, 8))
     assert 0.5 * MOST_BYTES < grown.bytes < 1.5 * MOST_BYTES
-
-
-def test_a_query_is_read_alike_whether_it_is_remembered_or_not() -> None:
-    for length in (1, 511, 512, 513, 2000):
-        said = {"basepath": "/lake/ü", "partition": "é/" + "x" * length}
-        query = urlencode(said).encode()
-        assert read_query(query) == read_query(query) == said
 
 
 # What isn't made on the loop.

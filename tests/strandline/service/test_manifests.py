@@ -16,7 +16,7 @@ import yaml
 
 from strandline.__main__ import main
 from strandline.serve import SettingOption, serve
-from strandline.service.http.paths import GREETING, HEALTH
+from strandline.service.http.authorization import GREETING, HEALTH
 from strandline.settings.command_line import FLAGS
 from strandline.settings.sources import ServeSettings, variable
 from tests.strandline.service.test_command import Serving

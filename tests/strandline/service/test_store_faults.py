@@ -14,7 +14,7 @@ import pytest
 from fsview.store.rocksdb.store_directory import StorePlace
 from fsview.store.stores import StoreOptions
 from fsview.table_view import TableView
-from strandline.service.http.paths import HEALTH
+from strandline.service.http.authorization import HEALTH
 from strandline.service.http.server import ServiceServer
 from strandline.service.http.server_options import ServerOptions
 from strandline.service.process.options import PartsOptions

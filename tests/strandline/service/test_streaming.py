@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import http.client
 import json
-import threading
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
@@ -19,7 +16,6 @@ from fsview.wire.routes import BY_NAME, ROUTES
 from strandline.service.http.reply import streamed
 from strandline.service.http.server import ServiceServer
 from strandline.service.http.server_options import ServerOptions
-from strandline.service.http.wsgi_bridge import LEFT, WsgiBridge
 from strandline.service.process.options import PartsOptions
 from strandline.service.process.parts import Parts
 from tests.kit.live_service import HttpClient, running
@@ -149,36 +145,3 @@ def test_a_table_is_not_gone_through_for_who_has_left(
             has_left=has_left,
         )
     assert asked == [False, False, False, True]
-
-
-def test_a_request_is_told_that_its_client_has_left() -> None:
-    began, gone, ended = threading.Event(), threading.Event(), threading.Event()
-    told: list[bool] = []
-
-    def app(environ: dict[str, Any], start: Callable[..., Any]) -> list[bytes]:
-        told.append(environ[LEFT]())
-        began.set()
-        assert gone.wait(20)
-        told.append(environ[LEFT]())
-        ended.set()
-        start("200 OK", [("content-length", "0")])
-        return []
-
-    async def leave() -> None:
-        bridge = WsgiBridge(app, 1)
-        scope = {"method": "GET", "path": "/", "query_string": b"", "http_version": "1.1"}
-        task = asyncio.ensure_future(bridge({**scope, "headers": []}, never, never))
-        assert await asyncio.to_thread(began.wait, 20)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        gone.set()
-        assert await asyncio.to_thread(ended.wait, 20)
-        bridge.close()
-
-    asyncio.run(leave())
-    assert told == [False, True]
-
-
-async def never(*_: object) -> Any:
-    raise AssertionError("nothing is received from or sent to who has left")

@@ -16,7 +16,7 @@ from strandline.service.api.instant_states import (
     split_directory,
     state_of,
 )
-from strandline.service.http.paths import INSTANT_STATES
+from strandline.service.http.table_of_request import INSTANT_STATES
 from strandline.service.process.parts import Parts
 from tests.kit.live_service import AppClient, parts_of
 from timeline.errors import InputError
@@ -115,10 +115,10 @@ def test_long_answers_are_compressed_and_pretty_ones_indented(
     put(tmp_path / "t" / MESSAGES, *(f"{number:017d}.COMPLETED" for number in range(100)))
     asked = {"instantstatedirpath": f"{tmp_path}/t/{MESSAGES}", "pretty": ""}
     plain = client.request("GET", ALL, asked)
-    assert plain.data.startswith(b'[ {\n  "instant" : "00000000000000000",\n')
+    assert plain.body.startswith(b'[ {\n  "instant" : "00000000000000000",\n')
     zipped = client.request("GET", ALL, asked, {"Accept-Encoding": "gzip"})
     assert zipped.headers["content-encoding"] == "gzip"
-    assert gzip.decompress(zipped.data) == plain.data
+    assert gzip.decompress(zipped.sent) == plain.body
 
 
 def test_the_directories_remembered_are_bounded(

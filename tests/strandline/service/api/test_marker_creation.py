@@ -1,20 +1,19 @@
-"""Creating markers on the loop: parameters as forms have them, answers brought from elsewhere."""
+"""Creating markers on the loop: answers are brought from other threads."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, MutableMapping
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from strandline.service.api.marker_creation import MarkerCreation, read_parameters
+from strandline.service.api.marker_creation import CREATE_MARKER, MarkerCreation
 from strandline.service.http.loop_future import LoopAnswer, LoopAnswers
+from strandline.service.http.reply import Reply
+from strandline.service.http.request import Request
 from strandline.service.marker.registry import MarkerService
 from tests.kit.marker_name import marker_name
 from timeline.errors import StorageUnavailableError
@@ -22,39 +21,6 @@ from timeline.storage.base import Storage
 from timeline.storage.local import LocalStorage
 from timeline.storage.table_id import TableId
 from timeline.table.config import CONFIG_PATH
-
-PIECES = st.sampled_from(
-    [
-        "markerdirpath",
-        "markername",
-        "basepath",
-        "pretty",
-        "x",
-        "=",
-        "&",
-        "+",
-        "%",
-        "%2F",
-        "%3D",
-        "%C3%A9",
-        "%FF",
-        "%00",
-        "1",
-        ";",
-        "/t/.hoodie/.temp/1",
-        "a_b.parquet.marker.CREATE",
-    ]
-)
-
-
-@given(st.lists(PIECES, max_size=12).map("".join))
-def test_parameters_are_read_as_forms_are(query: str) -> None:
-    pairs = parse_qsl(query, keep_blank_values=True, errors="replace")
-    wanted = dict(reversed(pairs))
-    read = read_parameters(query.encode("ascii"))
-    for name in ("markerdirpath", "markername", "basepath"):
-        # A name without a value is an empty one here, and for who asks that is the same as none.
-        assert read.get(name, "") == wanted.get(name, ""), name
 
 
 def from_threads(answers: list[LoopAnswer], error: Exception | None) -> list[threading.Thread]:
@@ -114,28 +80,21 @@ def test_a_table_that_hangs_keeps_no_other_from_its_first_marker(tmp_path: Path)
         properties.touch()
     markers = MarkerService(table_of)
     creation = MarkerCreation(markers)
-    statuses: list[int] = []
 
-    async def send(message: MutableMapping[str, Any]) -> None:
-        if message["type"] == "http.response.start":
-            statuses.append(message["status"])
-
-    def create(table: str, number: int) -> Coroutine[Any, Any, None]:
+    def create(table: str, number: int) -> Coroutine[Any, Any, Reply]:
         query = (
             f"markerdirpath={tmp_path}/{table}/.hoodie/.temp/1"
             f"&markername={marker_name('1', number)}"
         )
-        scope = {"headers": [], "path": "/", "query_string": query.encode()}
-        return creation.answer(scope, send)
+        return creation.answer(Request("POST", CREATE_MARKER, query.encode(), {}))
 
     async def main() -> None:
         hanging = [asyncio.ensure_future(create("hangs", n)) for n in range(100)]
-        await create("goes", 1)
-        assert statuses == [200]
+        assert (await create("goes", 1)).body == b"true"
         hanging[0].cancel()
         go.set()
-        await asyncio.gather(*hanging[1:])
+        replies = await asyncio.gather(*hanging[1:])
+        assert {reply.status for reply in replies} == {200}
 
     asyncio.run(main())
-    assert statuses == [200] * 100
     markers.close()

@@ -15,6 +15,7 @@ import pytest
 from strandline.service.http.connection_registry import Reception
 from strandline.service.http.handshake import ACCEPT_AGAIN_S, TlsListener
 from strandline.service.http.limits import Limits
+from strandline.service.table_threads import TableThreads
 from tests.kit.live_service import GoldenTables, parts_of
 from tests.kit.stopped_loop import StoppedLoop
 
@@ -64,7 +65,16 @@ def listening(loop: Accepting, play: Callable[[Reception], Awaitable[None]]) -> 
     async def whole() -> None:
         parts = parts_of(TABLES.root)
         limits = Limits(connections=1)
-        reception = Reception(parts.flask, parts.hot, parts.admission, limits, 120, parts.refusals)
+        threads = TableThreads("requests", 1)
+        reception = Reception(
+            parts.application(threads),
+            threads,
+            parts.hot,
+            parts.admission,
+            limits,
+            120,
+            parts.refusals,
+        )
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         listener = TlsListener(reception, socket.socket(), context)
         try:

@@ -11,11 +11,14 @@ import pytest
 
 from strandline.service.http.authorization import Admission
 from strandline.service.http.connection import protocol_for
-from strandline.service.http.connection_registry import Fields, Reception
+from strandline.service.http.connection_registry import Reception
+from strandline.service.http.head_rules import checked_fields
 from strandline.service.http.limits import Limits
 from strandline.service.http.refusals import Refusals
+from strandline.service.http.reply import Reply, success
+from strandline.service.http.request import Fields, Request
 from strandline.service.http.server import ServiceServer
-from strandline.service.http.wsgi_bridge import Scope, Send
+from strandline.service.table_threads import TableThreads
 from tests.kit import golden
 from tests.kit.live_service import TOKEN, GoldenTables, serving
 from tests.kit.manual_clock import ManualClock
@@ -133,6 +136,14 @@ def test_a_web_page_can_post_nothing(
             assert raw.ask(head("GET", "/", "Host: h", origin)).status == 200
 
 
+def test_several_headers_of_one_name_are_one_list() -> None:
+    """RFC 9110, section 5.3."""
+    headers = [(b"host", b"h"), (b"accept-encoding", b"gzip"), (b"accept-encoding", b"br")]
+    fields = checked_fields(headers, b"GET", "1.1")
+    assert fields == {b"host": b"h", b"accept-encoding": b"gzip,br"}
+    assert Request("GET", "/", b"", fields).takes_gzip
+
+
 class NeverAsked:
     """A hot path and an application that nobody should get to."""
 
@@ -143,8 +154,9 @@ class NeverAsked:
         self.asked += 1
         return None
 
-    async def __call__(self, scope: Scope, receive: object, send: Send) -> None:
+    async def __call__(self, request: Request) -> Reply:
         self.asked += 1
+        return success(b"")
 
 
 @pytest.mark.parametrize("lines", [(), ("Authorization: Bearer wrong",)])
@@ -159,7 +171,8 @@ def test_who_is_not_admitted_is_told_so_before_the_body_comes_and_by_nobody_else
     async def serve() -> bytes:
         loop = asyncio.get_running_loop()
         refusals = Refusals(ManualClock(0), ())
-        reception = Reception(never, never, Admission(TOKEN), Limits(), 120, refusals)
+        threads = TableThreads("requests", 1)
+        reception = Reception(never, threads, never, Admission(TOKEN), Limits(), 120, refusals)
         listener = await loop.create_server(protocol_for(reception), "127.0.0.1", 0)
         port = listener.sockets[0].getsockname()[1]
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -27,14 +27,16 @@ from strandline.service.http.connection_registry import (
     RESERVED,
     SEARCH_AGAIN_S,
     SPARED_S,
-    Fields,
     Reception,
 )
 from strandline.service.http.limits import RESERVED_FILES, Limits
+from strandline.service.http.reply import Reply
+from strandline.service.http.request import Application, Fields, Request
 from strandline.service.http.server import ServiceServer
 from strandline.service.http.server_options import ServerOptions
-from strandline.service.http.wsgi_bridge import Scope, Send
 from strandline.service.process.options import Birth, PartsOptions
+from strandline.service.process.parts import Parts
+from strandline.service.table_threads import TableThreads
 from strandline.settings.service import SERVICE_SETTINGS
 from strandline.settings.setting import Settings
 from tests.kit import golden
@@ -73,6 +75,12 @@ def limited(*, keep_alive_s: float = 120, **limits: Any) -> Iterator[ServiceServ
 def usual() -> Iterator[ServiceServer]:
     with limited() as server:
         yield server
+
+
+def reception_of(parts: Parts, app: Application, limits: Limits) -> Reception:
+    """Return what the connections of a service share whose application is another."""
+    threads = TableThreads("requests", 1)
+    return Reception(app, threads, parts.hot, parts.admission, limits, 120, parts.refusals)
 
 
 def connections(server: ServiceServer) -> dict[str, int]:
@@ -369,9 +377,7 @@ class Waiting:
 def test_who_is_busy_or_has_just_asked_is_never_closed_for_others() -> None:
     async def play() -> None:
         parts = parts_of(TABLES.root)
-        reception = Reception(
-            Endless(), parts.hot, parts.admission, Limits(connections=200), 120, parts.refusals
-        )
+        reception = reception_of(parts, Endless(), Limits(connections=200))
         now = reception.loop.time()
         busy = [Waiting(None) for _ in range(100)]
         recent = [Waiting(now - SPARED_S / 2) for _ in range(50)]
@@ -394,9 +400,7 @@ def test_who_is_busy_or_has_just_asked_is_never_closed_for_others() -> None:
 def test_the_longest_idle_are_closed_first() -> None:
     async def play() -> None:
         parts = parts_of(TABLES.root)
-        reception = Reception(
-            Endless(), parts.hot, parts.admission, Limits(connections=200), 120, parts.refusals
-        )
+        reception = reception_of(parts, Endless(), Limits(connections=200))
         now = reception.loop.time()
         idle = [Waiting(now - 10 - number) for number in range(200)]
         assert all(map(reception.enter, idle))
@@ -431,9 +435,7 @@ def test_who_finds_no_idle_connection_spares_those_who_follow_the_search() -> No
 
     async def play() -> None:
         parts = parts_of(TABLES.root)
-        reception = Reception(
-            Endless(), parts.hot, parts.admission, Limits(connections=200), 120, parts.refusals
-        )
+        reception = reception_of(parts, Endless(), Limits(connections=200))
         inside = [CountedWaiting(loop.at) for _ in range(200)]
         assert all(map(reception.enter, inside))
         outside = [Waiting(None) for _ in range(100)]
@@ -537,12 +539,13 @@ class Endless:
     def __init__(self) -> None:
         self.parts = 0
 
-    async def __call__(self, scope: Scope, receive: object, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": []})
+    async def __call__(self, request: Request) -> Reply:
+        return Reply(200, b"", rest=self._endless())
+
+    def _endless(self) -> Iterator[bytes]:
         while True:
             self.parts += 1
-            await send({"type": "http.response.body", "body": b"x" * (1 << 16), "more_body": True})
-            await asyncio.sleep(0)
+            yield b"x" * (1 << 16)
 
 
 @pytest.mark.parametrize("line", ["Connection: close", "Connection: keep-alive"])
@@ -551,8 +554,7 @@ def test_an_answer_in_parts_is_made_as_it_is_taken(line: str) -> None:
 
     async def serve() -> None:
         parts = parts_of(TABLES.root)
-        limits = Limits(write_s=SHORT_S)
-        reception = Reception(endless, parts.hot, parts.admission, limits, 120, parts.refusals)
+        reception = reception_of(parts, endless, Limits(write_s=SHORT_S))
         listener = await reception.loop.create_server(protocol_for(reception), "127.0.0.1", 0)
         with RawConnection(listener.sockets[0].getsockname()[1]) as raw:
             raw.socket.sendall(request("/", line, token=TOKEN))

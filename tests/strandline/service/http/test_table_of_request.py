@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable
-from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import pytest
 from hypothesis import assume, example, given
@@ -13,13 +12,13 @@ from hypothesis import strategies as st
 
 from fsview.load.missing_partitions import PATH_CHARACTERS
 from strandline.service.api import instant_states
-from strandline.service.http.paths import (
+from strandline.service.http.authorization import MARKERS
+from strandline.service.http.table_of_request import (
     INSTANT_STATES,
     MARKER_DIRECTORY,
-    MARKERS,
     STATES_DIRECTORY,
+    asked_table,
 )
-from strandline.service.http.table_of_request import asked_table, table_of
 from strandline.service.marker import file as marker_file
 from strandline.service.table_threads import NO_TABLE
 from timeline.storage.table_id import is_relative
@@ -149,10 +148,3 @@ def test_what_is_too_long_to_be_a_table_is_not_unescaped(query: bytes) -> None:
     finally:
         tracemalloc.stop()
     assert most < 4 * len(long)
-
-
-def test_the_table_of_a_request_is_found_once() -> None:
-    scope: dict[str, Any] = {"path": VIEW, "query_string": f"basepath={quote('/lake/t')}".encode()}
-    assert table_of(scope) == "/lake/t"
-    scope["query_string"] = b""
-    assert table_of(scope) == "/lake/t"

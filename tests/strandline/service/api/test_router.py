@@ -1,4 +1,4 @@
-"""``create_app``: tokens, forms of answers, faults of the storage, what goes to the log."""
+"""``Router``: tokens, forms of answers, faults of the storage, what goes to the log."""
 
 from __future__ import annotations
 
@@ -11,10 +11,20 @@ from pathlib import Path
 import pytest
 
 from fsview.wire.routes import ROUTES
+from strandline.service.api.marker_creation import CREATE_MARKER
+from strandline.service.api.pages import STATUS
 from strandline.service.http.reply import accepts_gzip, pretty
+from strandline.service.http.server import ServiceServer
 from strandline.service.process.parts import Parts
 from tests.kit import golden
-from tests.kit.live_service import TOKEN, AppClient, GoldenTables, parts_of
+from tests.kit.live_service import (
+    TOKEN,
+    AppClient,
+    GoldenTables,
+    HttpClient,
+    parts_of,
+    serving,
+)
 from tests.kit.marker_name import marker_name
 from timeline.errors import StorageUnavailableError
 from timeline.storage.base import FileInfo
@@ -22,8 +32,19 @@ from timeline.storage.base import FileInfo
 TABLES = GoldenTables()
 BASE = TABLES.base_path("cow_basic_v9", 7)
 PARTITION = "2024-01-01"
-LATEST = "/v1/hoodie/view/slices/partition/latest/"
-GROUPS = "/v1/hoodie/view/filegroups/all/partition/"
+VIEW = "/v1/hoodie/view"
+LATEST = f"{VIEW}/slices/partition/latest/"
+GROUPS = f"{VIEW}/filegroups/all/partition/"
+OTHERS = {
+    ("GET", "/"),
+    ("GET", "/healthz"),
+    ("GET", STATUS),
+    ("POST", CREATE_MARKER),
+    ("GET", "/v1/hoodie/marker/all"),
+    ("POST", "/v1/hoodie/marker/dir/delete"),
+    ("GET", "/v1/hoodie/partitioner/getpartitionindex"),
+    ("POST", "/v1/hoodie/instantstate/refresh"),
+}
 
 
 class FailingStorage(golden.GoldenStorage):
@@ -35,6 +56,12 @@ class FailingStorage(golden.GoldenStorage):
         if path == PARTITION:
             raise self.error
         return super().list(path)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ServiceServer]:
+    with serving(TABLES.root, opener=GoldenTables()) as server:
+        yield server
 
 
 @pytest.fixture
@@ -55,31 +82,44 @@ def params(**more: str) -> dict[str, str]:
     return {"basepath": BASE, "lastinstantts": last, "timelinehash": hashed, **more}
 
 
-def test_nobody_passes_without_the_token(parts: Parts) -> None:
+def test_nobody_passes_without_the_token(server: ServiceServer) -> None:
     for token in (None, "wrong"):
-        client = AppClient(parts, token=token)
-        for path in (*(route.path for route in ROUTES), "/nope", "/v1/strandline/status"):
-            response = client.request("GET", path, params())
-            assert response.status_code == 401, path
+        for path in (*(route.path for route in ROUTES), "/nope", STATUS):
+            with HttpClient(server.port, token) as client:
+                response = client.request("GET", path, params())
+            assert response.status == 401, path
             assert response.headers["www-authenticate"] == "Bearer"
-            assert b"bearer token" in response.data
-    assert not parts.views.status()
+            assert b"bearer token" in response.body
+    assert not server.parts.views.status()
 
 
-def test_probes_need_no_token(tmp_path: Path) -> None:
-    parts = parts_of(str(tmp_path))
-    client = AppClient(parts, token=None)
-    response = client.request("GET", "/healthz")
-    assert (response.status_code, response.json) == (200, {"ok": True})
-    assert client.ask("GET", "/", {}) == (200, b"Hello Hudi")
-    parts.close()
+def test_a_service_without_a_token_admits_everybody(tmp_path: Path) -> None:
+    with serving(str(tmp_path), token=None) as server, HttpClient(server.port, None) as client:
+        assert client.ask("GET", STATUS, {})[0] == 200
+        assert client.ask("GET", "/", {}) == (200, b"Hello Hudi")
 
 
-def test_the_first_of_repeated_parameters_counts_and_unknown_ones_do_not(client: AppClient) -> None:
+@pytest.mark.parametrize("route", sorted({(r.method, r.path) for r in ROUTES} | OTHERS))
+def test_a_route_is_found_by_its_method_with_and_without_a_slash(
+    server: ServiceServer, route: tuple[str, str]
+) -> None:
+    method, path = route
+    bare = path.rstrip("/")
+    with HttpClient(server.port) as client:
+        for spelled in (bare or "/", f"{bare}/"):
+            assert client.ask(method, spelled, {})[0] != 404
+            other = "POST" if method == "GET" else "GET"
+            assert client.ask(other, spelled, {}) == (404, b"Not found")
+
+
+def test_the_first_of_repeated_parameters_counts_and_unknown_ones_do_not(
+    server: ServiceServer,
+) -> None:
     query = f"basepath={BASE}&basepath=/x&odd=1&refreshoff=true&partition={PARTITION}"
-    response = client.client.get(f"{LATEST}?{query}", headers={"Authorization": f"Bearer {TOKEN}"})
-    assert response.status_code == 200
-    assert len(json.loads(response.data)) == 2
+    with HttpClient(server.port) as client:
+        status, body = client.ask("GET", f"{LATEST}?{query}", {})
+    assert status == 200
+    assert len(json.loads(body)) == 2
 
 
 def test_long_answers_are_compressed_for_those_who_accept_it(client: AppClient) -> None:
@@ -89,8 +129,8 @@ def test_long_answers_are_compressed_for_those_who_accept_it(client: AppClient) 
     )
     assert "content-encoding" not in plain.headers
     assert zipped.headers["content-encoding"] == "gzip"
-    assert gzip.decompress(zipped.data) == plain.data
-    assert len(plain.data) >= 1500
+    assert gzip.decompress(zipped.sent) == plain.body
+    assert len(plain.body) >= 1500
 
 
 @pytest.mark.parametrize("path", ["all", "create-and-merge"])
@@ -108,14 +148,13 @@ def test_markers_are_indented_and_compressed_likewise(tmp_path: Path, path: str)
         )
         assert "content-encoding" not in plain.headers
         assert zipped.headers["content-encoding"] == "gzip"
-        assert int(zipped.headers["content-length"]) == len(zipped.data)
-        assert gzip.decompress(zipped.data) == plain.data
-        assert (plain.data == pretty(plain.data)) is bool(more)
+        assert gzip.decompress(zipped.sent) == plain.body
+        assert (plain.body == pretty(plain.body)) is bool(more)
     parts.close()
 
 
 def test_the_status_is_indented_as_asked(client: AppClient) -> None:
-    said = client.request("GET", "/v1/strandline/status", {"pretty": "1"}).data
+    said = client.request("GET", "/v1/strandline/status", {"pretty": "1"}).body
     assert said == pretty(said)
 
 
@@ -131,7 +170,7 @@ def test_the_status_is_indented_as_asked(client: AppClient) -> None:
     ],
 )
 def test_what_an_accept_encoding_header_admits(header: str, accepted: bool) -> None:
-    assert accepts_gzip(header) is accepted
+    assert accepts_gzip(header.encode()) is accepted
 
 
 def test_pretty_is_jacksons_form() -> None:
@@ -141,21 +180,25 @@ def test_pretty_is_jacksons_form() -> None:
     )
 
 
-def test_head_has_the_headers_and_no_body(client: AppClient) -> None:
-    response = client.request("HEAD", LATEST, params(partition=PARTITION))
-    assert (response.status_code, response.data) == (200, b"")
-    assert int(response.headers["content-length"]) > 1000
+@pytest.mark.parametrize("path", [GROUPS, STATUS, f"{VIEW}/datafiles/all/latest/"])
+def test_head_has_the_headers_and_no_body(server: ServiceServer, path: str) -> None:
+    with HttpClient(server.port) as client:
+        response = client.request("HEAD", path, params(partition=PARTITION))
+        assert (response.status, response.body) == (200, b"")
+        assert int(response.headers["content-length"]) > 100
+        assert client.request("HEAD", CREATE_MARKER).status == 404
+        assert client.ask("GET", "/", {}) == (200, b"Hello Hudi")
 
 
 def test_a_storage_fault_is_5xx_without_a_traceback() -> None:
     parts = parts_of("/golden", opener=lambda path, _: FailingStorage("cow_basic_v9", 7, path))
     response = AppClient(parts).request("GET", LATEST, params(partition=PARTITION))
-    assert (response.status_code, response.data) == (503, b"the disk is away")
+    assert (response.status, response.body) == (503, b"the disk is away")
     asked = {"Accept": "application/json"}
-    said = AppClient(parts).request("GET", LATEST, params(partition=PARTITION), asked).json
-    assert said is not None
+    answered = AppClient(parts).request("GET", LATEST, params(partition=PARTITION), asked)
+    said = json.loads(answered.body)
     assert (said["code"], said["status"]) == ("storage_unavailable", 503)
-    assert AppClient(parts).request("GET", LATEST, params(partition="2024-01-02")).data != b"[]"
+    assert AppClient(parts).request("GET", LATEST, params(partition="2024-01-02")).body != b"[]"
     parts.close()
 
 
@@ -166,7 +209,7 @@ def test_what_nobody_foresaw_is_logged_and_not_told(
     parts = parts_of("/golden", opener=lambda path, _: FailingStorage("cow_basic_v9", 7, path))
     with caplog.at_level(logging.ERROR):
         response = AppClient(parts).request("GET", LATEST, params(partition=PARTITION))
-    assert (response.status_code, response.data) == (500, b"Internal server error")
+    assert (response.status, response.body) == (500, b"Internal server error")
     assert "a secret of the inside" in caplog.text
     assert TOKEN not in caplog.text
     parts.close()
@@ -175,7 +218,7 @@ def test_what_nobody_foresaw_is_logged_and_not_told(
 def test_status_counts_requests_and_storage_calls(client: AppClient) -> None:
     for _ in range(3):
         client.request("GET", LATEST, params(partition=PARTITION))
-    status = json.loads(client.request("GET", "/v1/strandline/status").data)
+    status = json.loads(client.request("GET", "/v1/strandline/status").body)
     table = status["tables"][f"file://{BASE}"]
     assert status["requests"] == {"latest_file_slices": 3}
     assert table["partitions_loaded"] == 1

@@ -1,0 +1,70 @@
+"""``Request``: one request as the application sees it, a value made once its head is complete.
+
+Bodies aren't part of it: every parameter is in the query string, and what a client sends as a body
+is dropped where it is parsed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+from strandline.service.http.query import parse_query
+from strandline.service.http.reply import Reply, accepts_gzip
+from strandline.service.http.table_of_request import asked_table
+
+Headers = list[tuple[bytes, bytes]]
+"""Header fields as they came, names in lower case."""
+Fields = Mapping[bytes, bytes]
+"""Header fields by name in lower case; several of one name are joined by commas."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One admitted request.
+
+    Attributes:
+        method: Such as ``GET``.
+        path: Without escapes.
+        query: The query string as it came, without ``?``.
+        fields: Header fields.
+        version: Of HTTP, such as ``1.1``.
+        peer: The client's address; empty: it has none.
+        gone: Set once the client has left or the service ends.
+    """
+
+    method: str
+    path: str
+    query: bytes
+    fields: Fields
+    version: str = "1.1"
+    peer: str = ""
+    gone: threading.Event = field(default_factory=threading.Event)
+
+    def parameters(self) -> dict[str, str]:
+        """Parse the query string; see ``parse_query`` for the cost."""
+        return parse_query(self.query)
+
+    def has_left(self) -> bool:
+        """Return whether nobody waits for the reply any more; for any thread."""
+        return self.gone.is_set()
+
+    @property
+    def accept(self) -> str:
+        """The ``Accept`` header; empty: there is none."""
+        return self.fields.get(b"accept", b"").decode("latin-1")
+
+    @property
+    def takes_gzip(self) -> bool:
+        """Whether the reply may be compressed."""
+        return accepts_gzip(self.fields.get(b"accept-encoding", b""))
+
+    @property
+    def table(self) -> str:
+        """The table that the request is about, unchecked; see ``asked_table``."""
+        return asked_table(self.path, self.query)
+
+
+Application = Callable[[Request], Awaitable[Reply]]
+"""Answers requests, on the server's loop. What it raises is answered with 500."""
