@@ -1,5 +1,5 @@
-"""Forms of bytes: Avro, JSON in parts, HFile, blocks of logs, Java's properties text.
+"""Encodings: Avro, JSON (also in parts), HFile, blocks of log files, Java's properties text.
 
-A reader enters with a bound for what it decodes to. Nothing here knows a table, an instant or a
-storage.
+Every reader bounds the memory that its input may expand to. Nothing here knows of tables, instants
+or storages.
 """

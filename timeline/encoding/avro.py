@@ -1,8 +1,7 @@
 """Avro object container files with one record, as Hudi writes its plans and metadata.
 
-fastavro does the work where it can be imported; else the plain Python of
-``timeline.encoding.avro_binary``, which reads the same values. Hudi writes no compression, so none
-is read.
+Uses fastavro if it is installed, else the plain Python of ``timeline.encoding.avro_binary``, with
+the same results. Hudi doesn't compress these files, so compression isn't supported.
 
 Source: Avro 1.11 specification, "Object container files"; Hudi 1.2.0 ``TimelineMetadataUtils``.
 """
@@ -18,9 +17,7 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Any, Final, cast
 
-from timeline.encoding import avro_binary as _avro
-from timeline.encoding import avro_bounds as _avro_bounds
-from timeline.encoding import avro_projection as _avro_sparse
+from timeline.encoding import avro_binary, avro_bounds, avro_projection
 
 try:
     import fastavro
@@ -39,7 +36,7 @@ _DAMAGE: Final[tuple[type[Exception], ...]] = (
 )
 _SYNC_BYTES: Final = 16
 _Fields = tuple[tuple[str, tuple[str, ...]], ...]
-"""Names of records, and of their fields that are wanted."""
+"""(name of a record, its wanted fields) each."""
 
 _HEADER: Final = {"type": "map", "values": "bytes"}
 
@@ -55,14 +52,14 @@ def read_container(
 
     Args:
         data: The whole file.
-        names: What the records may be called, without their namespace; ``None``: anything.
-        wanted: Name of a record, without its namespace → the fields of it that are wanted; others
-            are left out, which saves their memory and much of the time.
-        plain: Read in plain Python even where fastavro is there.
+        names: Allowed names of the record, without namespace; ``None`` allows any.
+        wanted: Name of a record, without namespace → those of its fields to return; skipping the
+            others saves their memory and much of the time.
+        plain: Use plain Python even if fastavro is installed.
 
     Raises:
-        ValueError: It isn't such a file, it ends too early, it is compressed, it holds no record or
-            several, or one that has another name or more values than its bytes account for.
+        ValueError: It isn't such a file, is truncated or compressed, or has no record, several, one
+            of another name, or one with more values than its bytes account for.
     """
     schema, block = _only_block(data)
     with _damage_named("a container"):
@@ -78,7 +75,7 @@ def write_container(schema_name: str, record: Mapping[str, Any], *, plain: bool 
     Args:
         schema_name: A schema of ``timeline/avsc``.
         record: The record; missing fields take the schema's default.
-        plain: Write in plain Python even where fastavro is there.
+        plain: Use plain Python even if fastavro is installed.
 
     Raises:
         ValueError: The record doesn't fit the schema.
@@ -87,30 +84,30 @@ def write_container(schema_name: str, record: Mapping[str, Any], *, plain: bool 
     block = write_record(schema, record, plain=plain)
     sync = os.urandom(_SYNC_BYTES)
     out = bytearray(MAGIC)
-    _avro.writer_of(_HEADER)(out, {"avro.schema": schema.encode(), "avro.codec": b"null"})
+    avro_binary.writer_of(_HEADER)(out, {"avro.schema": schema.encode(), "avro.codec": b"null"})
     out += sync
-    _avro.put_long(out, 1)
-    _avro.put_long(out, len(block))
+    avro_binary.put_long(out, 1)
+    avro_binary.put_long(out, len(block))
     return bytes(out + block + sync)
 
 
 def read_record(schema: str, data: bytes, *, plain: bool = False) -> dict[str, Any]:
-    """Return the one record of bytes without a container.
+    """Return a record that has no container.
 
     Args:
         schema: The schema it was written with, JSON text.
         data: The record's bytes.
-        plain: Read in plain Python even where fastavro is there.
+        plain: Use plain Python even if fastavro is installed.
 
     Raises:
-        ValueError: The bytes end too early, or could be more values than they account for.
+        ValueError: The bytes are damaged, end too early, or have more values than they account for.
     """
     with _damage_named("a record"):
         return _record(checked_schema(schema), data, plain)
 
 
 def write_record(schema: str, record: Mapping[str, Any], *, plain: bool = False) -> bytes:
-    """Return a record's bytes without a container.
+    """Return the bytes of a record without a container.
 
     Raises:
         ValueError: The record doesn't fit the schema.
@@ -118,7 +115,7 @@ def write_record(schema: str, record: Mapping[str, Any], *, plain: bool = False)
     try:
         if fastavro is None or plain:
             out = bytearray()
-            _avro.writer_of(json.loads(schema))(out, record)
+            avro_binary.writer_of(json.loads(schema))(out, record)
             return bytes(out)
         stream = io.BytesIO()
         fastavro.schemaless_writer(stream, _parsed(schema), record)
@@ -128,15 +125,15 @@ def write_record(schema: str, record: Mapping[str, Any], *, plain: bool = False)
 
 
 def checked_schema(schema: str) -> str:
-    """Return a schema that may be parsed and kept.
+    """Return a schema that is short enough to be parsed and cached.
 
     Raises:
         ValueError: It is longer than ``SCHEMA_CHARACTERS``.
     """
-    if len(schema) > _avro_bounds.SCHEMA_CHARACTERS:
+    if len(schema) > avro_bounds.SCHEMA_CHARACTERS:
         raise ValueError(
             f"a schema of {len(schema)} characters; allowed: at most"
-            f" {_avro_bounds.SCHEMA_CHARACTERS}"
+            f" {avro_bounds.SCHEMA_CHARACTERS}"
         )
     return schema
 
@@ -150,14 +147,14 @@ def schema_text(name: str) -> str:
 
 @lru_cache(maxsize=64)
 def _parsed(schema: str) -> Any:
-    # A schema of its own table of names each: Hudi's releases disagree about records of one name.
+    # Each with its own named schemas: Hudi's releases define different records of one name.
     return fastavro.parse_schema(_bare(json.loads(schema)), named_schemas={})
 
 
 def _bare(schema: Any) -> Any:
-    """Return a schema whose values are what is stored, as the plain readers and writers take them.
+    """Return a schema without logical types, as the plain readers and writers ignore them too.
 
-    A decimal of 400,000 bytes would take a minute to become a number that nobody looks at.
+    Decoding a decimal of 400,000 bytes into a number that isn't used would take a minute.
     """
     if isinstance(schema, list):
         return [_bare(part) for part in schema]
@@ -167,25 +164,24 @@ def _bare(schema: Any) -> Any:
 
 
 @lru_cache(maxsize=64)
-def _plain_reader(schema: str, wanted: _Fields | None) -> _avro.Reader:
+def _plain_reader(schema: str, wanted: _Fields | None) -> avro_binary.Reader:
     if wanted is None:
-        return _avro.reader_of(json.loads(schema))
-    return _avro_sparse.reader_of(json.loads(schema), dict(wanted))
+        return avro_binary.reader_of(json.loads(schema))
+    return avro_projection.reader_of(json.loads(schema), dict(wanted))
 
 
 @lru_cache(maxsize=64)
 def _is_deep(schema: str) -> bool:
-    """Whether only Python may follow values of a schema; refuse one whose values no data bounds."""
-    return _avro_bounds.depth_of(json.loads(schema)) > _avro_bounds.DEPTH
+    """Return whether values nest too deep for fastavro; refuse schemas of unbounded expansion."""
+    return avro_bounds.depth_of(json.loads(schema)) > avro_bounds.DEPTH
 
 
 def _record(schema: str, data: bytes, plain: bool, wanted: _Fields | None = None) -> dict[str, Any]:
-    """Return the one record of bytes without a container."""
-    # fastavro follows records within records until the process dies, holds up all threads while it
-    # decodes, and decodes what isn't wanted, too.
-    is_small = len(data) <= _avro_bounds.COMPILED_BYTES
+    # fastavro recurses into nested records until the stack overflows and the process dies, holds
+    # the interpreter lock while it decodes, and can't skip fields.
+    is_small = len(data) <= avro_bounds.COMPILED_BYTES
     if _is_deep(schema) or not is_small or fastavro is None or plain or wanted is not None:
-        return cast("dict[str, Any]", _plain_reader(schema, wanted)(_avro.Cursor(data)))
+        return cast("dict[str, Any]", _plain_reader(schema, wanted)(avro_binary.Cursor(data)))
     return cast(
         "dict[str, Any]", fastavro.schemaless_reader(io.BytesIO(data), _parsed(schema), None)
     )
@@ -199,7 +195,7 @@ def _name_of(schema: str) -> str:
 
 @contextmanager
 def _damage_named(what: str) -> Iterator[None]:
-    """Turn what a reader stumbles over in damaged bytes, or a damaged schema, into a ValueError."""
+    """Turn errors of readers on damaged data or schemas into a ``ValueError``."""
     try:
         yield
     except _DAMAGE as exc:
@@ -209,13 +205,13 @@ def _damage_named(what: str) -> Iterator[None]:
 def _only_block(data: bytes) -> tuple[str, bytes]:
     """Return the schema of a container of one record, and the record's bytes.
 
-    What belongs there is known before a block is decoded. Many blocks, each within what its bytes
-    may be, would be far more together: 26 MB of records of nulls took 6 GB.
+    The structure is checked before anything is decoded: many blocks, each within its own bounds,
+    could expand far beyond them together (26 MB of records of nulls took 6 GB).
     """
     if not data.startswith(MAGIC):
         raise ValueError(f"no Avro file: it begins with {data[:4]!r}")
-    cursor = _avro.Cursor(data, len(MAGIC))
-    header = _avro.reader_of(_HEADER)(cursor)
+    cursor = avro_binary.Cursor(data, len(MAGIC))
+    header = avro_binary.reader_of(_HEADER)(cursor)
     codec = header.get("avro.codec", b"null")
     if codec != b"null":
         raise ValueError(f"codec {codec.decode('latin-1')!r}; supported: 'null'")

@@ -1,7 +1,8 @@
-"""Avro's binary form in plain Python, for interpreters without fastavro (Spark's executors often).
+"""Avro's binary encoding in plain Python, for Spark's executors, which often lack fastavro.
 
-Covers what Hudi's records use: every type but fixed and enum, no codec. Values are fastavro's:
-records are dicts, unions the bare value. ``timeline.encoding.avro`` decides who does the work.
+Covers what Hudi's records use: every type but fixed and enum, no codec. Values are the same as
+fastavro's: records are dicts, unions the bare value. ``timeline.encoding.avro`` chooses between
+the two.
 
 Source: Avro 1.11 specification, "Binary encoding".
 """
@@ -15,7 +16,7 @@ from typing import Any, Final
 from timeline.encoding.avro_bounds import record_names, values_in
 
 _LONG_BYTES: Final = 10
-"""The longest varint of 64 bits."""
+"""The longest varint of a 64-bit number."""
 
 Reader = Callable[["Cursor"], Any]
 Writer = Callable[[bytearray, Any], None]
@@ -27,8 +28,8 @@ class Cursor:
 
     Attributes:
         data: The bytes.
-        pos: How many of them were taken.
-        values_left: How many more values they may be decoded to.
+        pos: The offset of the next byte.
+        values_left: How many more values may be decoded.
     """
 
     __slots__ = ("data", "pos", "values_left")
@@ -39,10 +40,10 @@ class Cursor:
         self.values_left = values_in(len(data))
 
     def count(self, values: int) -> None:
-        """Account for values, before they are decoded.
+        """Account for values before they are decoded.
 
         Raises:
-            ValueError: They are more than so many bytes may be.
+            ValueError: There are more than data of this size may contain.
         """
         self.values_left -= values
         if self.values_left < 0:
@@ -67,7 +68,7 @@ class Cursor:
         """Return the next zigzag varint.
 
         Raises:
-            ValueError: It ends too early, or is no number of 64 bits.
+            ValueError: It ends too early, or is no 64-bit number.
         """
         start, value, shift = self.pos, 0, 0
         for byte in self.data[start : start + _LONG_BYTES]:
@@ -95,8 +96,8 @@ def reader_of(schema: Any, special: Special = lambda _, __: None) -> Reader:
 
     Args:
         schema: Parsed JSON.
-        special: Gets the schema of each record, and what makes readers of what is in it; returns
-            the record's reader, ``None`` for one that reads all fields.
+        special: Called with the schema of each record and a factory of readers for its fields;
+            returns the record's reader, or ``None`` for one that reads all fields.
     """
     return _readers(schema, {}, special)
 
@@ -128,7 +129,7 @@ def _readers(schema: Any, named: dict[str, Reader], special: Special) -> Reader:
         return _readers(kind, named, special)
     if kind in _READERS:
         return _READERS[kind]
-    return lambda cursor: named[kind](cursor)  # a record may hold itself
+    return lambda cursor: named[kind](cursor)  # looked up late: a record may contain itself
 
 
 def _record_reader(schema: Mapping[str, Any], named: dict[str, Reader], special: Special) -> Reader:
@@ -175,7 +176,7 @@ def _map_reader(read: Reader) -> Reader:
 
 def _block_count(cursor: Cursor) -> int:
     count = cursor.take_long()
-    if count < 0:  # then the block's size in bytes follows
+    if count < 0:  # the block's size in bytes follows
         cursor.take_long()
     if abs(count) > len(cursor.data):
         raise ValueError(f"a block of {count} items at offset {cursor.pos}")
@@ -251,7 +252,7 @@ def _record_writer(schema: Mapping[str, Any], named: dict[str, Writer]) -> Write
 
 
 def _union_writer(branches: list[Any], named: dict[str, Writer]) -> Writer:
-    """Return the writer of null and one other type, in either order: Hudi's plans have no other."""
+    """Return the writer of a nullable type; Hudi's plans have no other unions."""
     if len(branches) != 2 or "null" not in branches:
         raise ValueError(f"a union of {len(branches)} types can't be written")
     null = branches.index("null")

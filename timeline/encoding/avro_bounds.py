@@ -1,14 +1,14 @@
-"""What data of an Avro schema can become, as the schema alone says, before any of it is decoded.
+"""Bounds on what Avro data can expand to, derived from the schema before anything is decoded.
 
-A number, a text, the index of a union and the end of a list take a byte at least, so the size of
-the data bounds how many there are. Records and nulls take none: of a chain of fifty records, each
-with two fields of the one before, no bytes at all decode to 2**50 values. Whoever wrote the data
-chose the schema, too; so a schema is looked at before it is used, and one whose data could grow out
-of proportion is refused.
+A number, a string, the index of a union and the end of an array take at least one byte, so the size
+of the data bounds their count. Records and nulls may take none: with a chain of fifty records, each
+with two fields of the one before, an empty input decodes to 2**50 values. As the data's writer
+chose the schema too, a schema is checked before use, and refused if its data could expand out of
+proportion.
 
-What is left is a record for each byte, which is still a hundred times as much in memory. A reader
-in Python counts the values and stops in time; one that is compiled can't be stopped, holds up every
-other thread meanwhile, and is given small data only.
+One record per byte remains possible, a hundredfold in memory. The reader in Python counts values
+and stops in time. fastavro can't be stopped and blocks all other threads, so it gets small data
+only.
 
 Source: Avro 1.11 specification, "Binary encoding".
 """
@@ -21,36 +21,35 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 VALUES_PER_BYTE: Final = 4
-"""How many values a record may have for each byte that it takes at least. Hudi's have two at most:
-a record and its only field."""
+"""The most values of a record for each byte of its minimal size. Hudi's have at most two: a record
+and its only field."""
 DEPTH: Final = 64
-"""How deep values may nest for a reader that is compiled: it would follow them until the stack of
-its thread ends, and the process with it."""
+"""The deepest nesting that fastavro is given: it recurses without a limit of its own, so that deep
+values overflow the stack and kill the process."""
 SCHEMA_CHARACTERS: Final = 256 << 10
 """The longest schema that is parsed. Hudi's longest has 28,000 characters."""
-
-
 COMPILED_BYTES: Final = 64 << 10
-"""The most data that a compiled reader is given: it takes 0.1 s for the worst."""
+"""The most data that fastavro is given; the worst takes it 0.1 s."""
 FEW_VALUES: Final = 1 << 18
+"""Data of any size may have this many values."""
 BYTES_PER_VALUE: Final = 2
-"""How many bytes a value takes at least, on average, where there are more than a few. A write stat
-that says next to nothing has three for each of its fields."""
+"""The fewest bytes per value of larger data, on average. A write stat with hardly any content has
+three per field."""
 
 
 def values_in(size: int) -> int:
-    """Return how many values data of a size may be decoded to."""
+    """Return the most values that data of a size may decode to."""
     return max(FEW_VALUES, size // BYTES_PER_VALUE)
 
 
 @dataclass(frozen=True, slots=True)
 class _Least:
-    """What the values of a type have in common.
+    """Lower bounds on the values of a type.
 
     Attributes:
-        size: The fewest bytes that one takes.
-        values: How many values those bytes are: itself, and those that it always holds.
-        depth: How many levels of values it may have; infinite if it may hold itself.
+        size: The fewest bytes of a value.
+        values: The values in such a minimal one: itself and those that it always contains.
+        depth: The deepest possible nesting; infinite if a value may contain its own type.
     """
 
     size: int
@@ -68,20 +67,20 @@ _WITHIN_ITSELF: Final = _Least(1, 1, math.inf)
 
 
 def depth_of(schema: Any) -> float:
-    """Return how deep the values of a schema may nest; infinite if a record may hold its own kind.
+    """Return how deep values of a schema may nest; infinite if a record may contain its own type.
 
     Args:
         schema: Parsed JSON.
 
     Raises:
-        ValueError: Its data could decode to more values than ``VALUES_PER_BYTE`` for each byte: a
-            record has too many that take none, or an array has items that take none.
+        ValueError: Data could decode to more than ``VALUES_PER_BYTE`` values per byte: a record has
+            too many fields without bytes, or an array has items without bytes.
     """
     return _least(schema, {}).depth
 
 
 def record_names(schema: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names that a record goes by inside its own schema: short and in full."""
+    """Return the names by which a schema may refer to a record: as written, short and full."""
     namespace, name = schema.get("namespace", ""), schema["name"]
     short = name.rpartition(".")[2]
     return (name, short, f"{namespace}.{short}" if namespace else short)
@@ -113,8 +112,8 @@ def _least_record(schema: Mapping[str, Any], named: dict[str, _Least]) -> _Least
     named.update(dict.fromkeys(names, _WITHIN_ITSELF))
     fields = [_least(field["type"], named) for field in schema["fields"]]
     size, values = sum(field.size for field in fields), 1 + sum(field.values for field in fields)
-    # Every record keeps to it, so what is made of them does: an item of a list takes a byte, and a
-    # record that takes none is no more than a few values.
+    # If every record obeys the ratio, so does all data: array items take at least a byte, and a
+    # record without bytes is at most a few values.
     if values > VALUES_PER_BYTE * max(1, size):
         raise ValueError(
             f"a record {names[0]!r:.80} of {values} values in {size} bytes; allowed: at most"

@@ -1,12 +1,12 @@
-"""Avro records of which only some fields are wanted: the others are passed over, not decoded.
+"""Projection of Avro records: only the wanted fields are decoded, the others are skipped.
 
-A write stat has thirty fields, nearly all of them numbers that may be null. Up to the next text
-they follow one pattern, so one search passes over many at once; a text is passed over by its
-length. That takes half the time that fastavro needs to read them all.
+A write stat has thirty fields, mostly nullable numbers. The fields up to the next string match one
+regular expression, which skips many at once; a string is skipped by its length. That takes half the
+time that fastavro needs for all fields.
 
-Records of one commit are alike down to the lengths of their texts. A record whose *shape* (which
-texts are null, and how long the others are) came before is read by one search, which takes a third
-of that again.
+Records of one commit are alike down to the lengths of their strings. A record whose *shape* (which
+strings are null, and the lengths of the others) was seen before is read by one regular expression,
+in a third of that time.
 
 Source: Avro 1.11 specification, "Binary encoding".
 """
@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from timeline.encoding import avro_binary as _avro
+from timeline.encoding import avro_binary
 from timeline.encoding.avro_binary import Cursor, Reader
 
 _VARINT: Final = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
@@ -33,34 +33,38 @@ _PATTERNS: Final[Mapping[str, bytes]] = {
 
 _PRESENT, _END = -2, -1
 _Step = Callable[[Cursor, dict[str, Any]], int | None]
-"""Moves over some fields of a record, and notes those that are wanted.
+"""Advances over some fields of a record and stores those that are wanted.
 
-Returns the length of the text that was the last of them, ``None`` for one that is null (a value of
-another kind likewise), ``_PRESENT`` for such a value, ``_END`` behind the last field.
+Returns the length of the last field if it is a string, ``None`` if it is null, ``_PRESENT`` for a
+value of another type, ``_END`` after the record's last field.
 """
 
 _Shape = tuple[int | None, ...]
-"""What the steps over a record returned."""
+"""The results of a record's steps."""
 _SHAPES_READ: Final = 4
+"""The most shapes that have a reader of their own."""
 _SHAPES_SEEN: Final = 64
+"""The most shapes that are counted."""
 _REPLACED_AFTER: Final = 250
-"""So many records of a shape replace one that is read fast: texts grow as writers go on."""
+"""A shape gets the place of another's reader after so many records: file names grow longer over
+time."""
 _LONGEST: Final = 1024
+"""The longest string in such a shape."""
 
 
 def reader_of(schema: Any, wanted: Mapping[str, Collection[str]]) -> Reader:
-    """Return the function that reads a value of a schema without some fields of its records.
+    """Return the function that reads a value of a schema with only some fields of its records.
 
     Args:
         schema: Parsed JSON.
-        wanted: Name of a record, without its namespace → its fields that are wanted.
+        wanted: Name of a record, without namespace → those of its fields to return.
     """
 
     def special(record: Mapping[str, Any], read: Callable[[Any], Reader]) -> Reader | None:
         fields = wanted.get(str(record["name"]).rpartition(".")[2])
         return None if fields is None else _record_reader(record, fields, read)
 
-    return _avro.reader_of(schema, special)
+    return avro_binary.reader_of(schema, special)
 
 
 def _record_reader(
@@ -68,20 +72,20 @@ def _record_reader(
 ) -> Reader:
     steps = list(_steps(schema, wanted, read))
     seen: dict[_Shape, int] = {}
-    # Replaced, never changed, as many threads read: of two that replace it one is forgotten.
+    # Shared by threads, so replaced and never modified: of two replacements at once one is lost.
     readers: tuple[Callable[[Cursor], dict[str, Any] | None], ...] = ()
     values = len(wanted)
 
     def record(cursor: Cursor) -> dict[str, Any]:
         nonlocal readers
-        cursor.values_left -= values  # as ``count`` does, without a call for each record
+        cursor.values_left -= values  # ``count`` inlined for speed
         if cursor.values_left < 0:
             cursor.count(0)
         in_turn = readers
         for at, read_shape in enumerate(in_turn):
             known = read_shape(cursor)
             if known is not None:
-                if at:  # the next is likely to be like this one
+                if at:  # move to front: the next is likely to be alike
                     readers = (read_shape, *in_turn[:at], *in_turn[at + 1 :])
                 return known
         found: dict[str, Any] = {}
@@ -106,12 +110,12 @@ def _is_simple(shape: _Shape) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Fields:
-    """Some fields of a record that one search passes over, and one behind them.
+    """A run of fields that one regular expression skips, and the field after them.
 
     Attributes:
-        run: What those in front look like.
-        numbers: The wanted ones of them.
-        key: The name of the one behind, if it is wanted.
+        run: The pattern of the run.
+        numbers: The names of the wanted fields in the run.
+        key: The name of the field after the run, if it is wanted.
         move: The step over all of them.
     """
 
@@ -124,7 +128,7 @@ class _Fields:
 def _shape_reader(
     steps: Iterable[_Fields], shape: _Shape
 ) -> Callable[[Cursor], dict[str, Any] | None]:
-    """Return what reads a record of a simple shape, and returns ``None`` for any other."""
+    """Return a reader of records of one shape; it returns ``None`` for any other."""
     pattern = b""
     names: list[tuple[str, bool]] = []
     nulls: list[str] = []
@@ -137,7 +141,7 @@ def _shape_reader(
         elif length != _END:
             text = rb"(.{%d})" if step.key is not None else rb".{%d}"
             head = bytearray(b"\x02")
-            _avro.put_long(head, length)
+            avro_binary.put_long(head, length)
             pattern += re.escape(bytes(head)) + text % length
             names += [] if step.key is None else [(step.key, False)]
     match = re.compile(pattern, re.DOTALL).match
@@ -158,7 +162,7 @@ def _shape_reader(
 def _steps(
     schema: Mapping[str, Any], wanted: Collection[str], read: Callable[[Any], Reader]
 ) -> Iterator[_Fields]:
-    """Yield the steps over a record: each over fields of one pattern, and one behind them."""
+    """Yield the steps over a record, each over a run of fields and the field after it."""
     run: bytes = b""
     numbers: list[str] = []
     for field in schema["fields"]:
@@ -184,7 +188,7 @@ def _steps(
 
 
 def _pattern(kind: Any) -> bytes | None:
-    """Return what values of a type look like, ``None`` where they have a length of their own."""
+    """Return the pattern of a type's values, ``None`` if they are length-prefixed."""
     if isinstance(kind, list):
         branches = [_pattern(branch) for branch in kind]
         if None in branches or len(branches) > 64:
@@ -201,7 +205,7 @@ def _pattern(kind: Any) -> bytes | None:
 
 
 def _may_be(kind: Any, *types: str) -> bool:
-    """Whether a type is null or one of these, in this order."""
+    """Return whether a type is a union of null and one of these, in this order."""
     if not isinstance(kind, list) or len(kind) != 2 or kind[0] != "null":
         return False
     other = kind[1]["type"] if isinstance(kind[1], dict) else kind[1]

@@ -1,20 +1,21 @@
-"""HFile, version 3: pairs of key and value in the order of their keys, in compressed blocks.
+"""HFile, version 3: key-value pairs in key order, in compressed blocks.
 
-So much of it as metadata tables have. The file is blocks, then a trailer of 4,096 bytes: magic, a
-protobuf message, zeros, and at the very end the version. A block, all integers big-endian::
+Supports what metadata tables use. The file is a sequence of blocks, then a trailer of 4,096 bytes:
+magic, a protobuf message, zeros, and at the very end the version. A block, integers big-endian::
 
-    8  magic, which says what it holds
-    4  size on disk of what follows this header     4  size of its data without compression
-    8  offset of the block before of its kind       1  type of the checksums
-    4  bytes to a checksum                          4  size on disk of header and data
-    the data, then a checksum of 4 bytes for each so many bytes of header and data
+    8  magic, the kind of the block
+    4  size on disk without this header         4  size of the data uncompressed
+    8  offset of the previous block of its kind 1  type of the checksums
+    4  bytes per checksum                       4  size on disk of header and data
+    the data, then a checksum of 4 bytes for each chunk of header and data
 
-A block of data is a sequence of entries: length of the key, length of the value, key, value, and in
-files whose info says so a version number. The key is HBase's: 2 bytes length of the row, the row,
-and what no metadata table uses. Blocks are read one after the other, as all entries are wanted: so
-the index isn't needed, and the trailer's count of entries tells whether all came.
+A data block is a sequence of entries: length of the key, length of the value, key, value, and a
+version number in files whose info has ``KEY_VALUE_VERSION``. The key is HBase's: 2 bytes length of
+the row, the row, and a rest that metadata tables don't use. All entries are read in order, so the
+index isn't needed, and the trailer's count of entries shows whether any is missing.
 
-A compressed block bears gzip's own checksum. Else CRC-32 is checked; CRC-32C (HBase's) isn't.
+A compressed block contains gzip's own checksum. Otherwise CRC-32 is checked; CRC-32C (HBase's)
+isn't.
 
 Source: Hudi 1.2.0 ``org.apache.hudi.io.hfile``; HBase 2.4 ``HFileBlock``, ``FixedFileTrailer``.
 """
@@ -39,16 +40,16 @@ _DATA: Final = b"DATABLK*"
 _INFO: Final = b"FILEINF2"
 _TRAILER: Final = b'TRABLK"$'
 _BETWEEN: Final = frozenset({b"IDXLEAF2", b"IDXINTE2", b"BLMFBLK2"})
-"""Blocks that may lie between those of data: indexes and Bloom filters."""
+"""Kinds of blocks that may lie between data blocks: indexes and Bloom filters."""
 
 _GZIP: Final = 1
 _NONE: Final = 2
-"""Compressions, by HBase's numbers; others aren't written."""
+"""HBase's numbers of the compressions that Hudi uses."""
 
 INFLATION: Final = 100
-"""How many times the size of a file its blocks may have together without compression. Names and
-sizes of files shrink to a fifth or so; zeros would to a thousandth. There is no exemption for small
-files, as a log may hold any number of them."""
+"""The blocks of a file may total at most this many times its size uncompressed. Names and sizes of
+files shrink to about a fifth; zeros would to a thousandth. Small files aren't exempt, as a log may
+contain any number of them."""
 
 _CRC32: Final = 1
 _CHECKSUM_BYTES: Final = 4
@@ -76,10 +77,10 @@ class _Block:
 
 
 class HFile:
-    """The entries of one file; nothing is decompressed before it is asked for.
+    """The entries of one file, decompressed block by block as they are read.
 
     Attributes:
-        info: What the file says about itself.
+        info: The file's info block: its metadata, such as the schema.
     """
 
     def __init__(self, data: bytes, *, source: str, offset: int = 0) -> None:
@@ -87,12 +88,12 @@ class HFile:
 
         Args:
             data: The whole file.
-            source: What errors call the file, or the one that it is a part of.
-            offset: Where in that one it begins.
+            source: Path of the file that contains it, for errors.
+            offset: Where it begins in that file.
 
         Raises:
-            CorruptMetadataError: It isn't an HFile of version 3, is damaged, or has a form that
-                metadata tables haven't.
+            CorruptMetadataError: It is damaged, no HFile of version 3, or uses features that
+                metadata tables don't.
         """
         self._data = memoryview(data)
         self._source = source
@@ -103,7 +104,7 @@ class HFile:
         self._with_versions = self._has_versions()
 
     def entries(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield key and value of all entries, in the order of their keys.
+        """Yield key and value of all entries, in key order.
 
         Raises:
             CorruptMetadataError: The file is damaged.
@@ -176,13 +177,13 @@ class HFile:
 
     @property
     def _plain_allowed(self) -> int:
-        """How many bytes all blocks may have when they are decompressed."""
+        """The most bytes that all blocks may total uncompressed."""
         return INFLATION * len(self._data)
 
     # Blocks.
 
     def _block(self, position: int, allowed: set[bytes] | frozenset[bytes], left: int) -> _Block:
-        """Return the block at a position, decompressed to so many bytes at most."""
+        """Return the block at a position, decompressed to at most ``left`` bytes."""
         end = self._trailer_at
         if not 0 <= position <= end - _HEADER.size:
             raise self._damaged(position, f"a block where none can be; its trailer is at {end}")
@@ -222,7 +223,7 @@ class HFile:
         return found
 
     def _is_sound(self, start: int, middle: int, end: int, size: int) -> bool:
-        """Whether the CRC-32 of each so many bytes is what is stored after the data."""
+        """Return whether the CRC-32 of each chunk of ``size`` bytes is the stored one."""
         sums = self._data[middle:end]
         if size <= 0 or len(sums) != _CHECKSUM_BYTES * -(-(middle - start) // size):
             return False
@@ -258,30 +259,30 @@ class HFile:
 
 
 def _long_size(first: int) -> int:
-    """Return how many bytes a number of Hadoop's has, by the first of them."""
-    if first < 0x80 or first >= 0x90:  # it is the number itself, if signed at least -112
+    """Return the length of a Hadoop variable-length number, by its first byte."""
+    if first < 0x80 or first >= 0x90:  # as a signed byte at least -112: the number itself
         return 1
     return 0x89 - first if first < 0x88 else 0x91 - first
 
 
 def _pair(field: int, pair: int | bytes) -> tuple[bytes, bytes]:
-    """Return key and value of a field of an info.
+    """Return key and value of a field of an info block.
 
     Raises:
         ValueError: It is another field.
     """
-    said = dict(_fields(pair)) if field == 1 and isinstance(pair, bytes) else {1: 0}
-    key, value = said.get(1, b""), said.get(2, b"")
+    fields = dict(_fields(pair)) if field == 1 and isinstance(pair, bytes) else {1: 0}
+    key, value = fields.get(1, b""), fields.get(2, b"")
     if isinstance(key, bytes) and isinstance(value, bytes):
         return key, value
     raise ValueError(f"a field {field} that is no pair")
 
 
 def _sized(data: bytes) -> bytes:
-    """Return the message that its size comes before.
+    """Return a message that is preceded by its size.
 
     Raises:
-        ValueError: There is less.
+        ValueError: The data is shorter.
     """
     size, start = _varint(data, 0)
     if start + size > len(data):
@@ -293,7 +294,7 @@ def _fields(message: bytes) -> _Fields:
     """Return number and value of each field of a protobuf message.
 
     Raises:
-        ValueError: It ends too early, or has a field of another type than number or bytes.
+        ValueError: It ends too early, or has a field that is neither a number nor bytes.
     """
     found: _Fields = []
     at = 0
@@ -313,7 +314,7 @@ def _fields(message: bytes) -> _Fields:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return a number of base 128, lowest digit first, and where it ends."""
+    """Return a base-128 number, least significant digit first, and its end."""
     value = 0
     for shift in range(0, 70, 7):
         if at >= len(data):

@@ -1,9 +1,9 @@
 r"""Java's properties text, as ``hoodie.properties`` and ``.hoodie_partition_metadata`` are written.
 
-One ``key=value`` a line; ``:`` or white space separate as well; ``#`` and ``!`` begin a comment; a
-line that ends in an odd number of backslashes goes on in the next; ``\t \n \r \f \uXXXX`` are
-escapes and a backslash before anything else is dropped. Bytes are Latin-1, whatever is beyond comes
-as UTF-16 ``\uXXXX``.
+One ``key=value`` per line; ``:`` or white space separate as well; ``#`` and ``!`` begin a comment;
+a line that ends in an odd number of backslashes continues on the next; ``\t \n \r \f \uXXXX``
+are escapes and a backslash before anything else is dropped. The encoding is Latin-1; other
+characters are written as UTF-16 ``\uXXXX``.
 
 Source: ``java.util.Properties.load`` and ``store``.
 """
@@ -24,13 +24,13 @@ _ESCAPED: Final = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f", "\\": "\\
 
 
 def parse_properties(data: bytes | str) -> dict[str, str]:
-    r"""Read properties text; a key that comes twice has its last value.
+    r"""Parse properties text; of a repeated key the last value holds.
 
     Args:
-        data: Latin-1, as Java writes it, or text that was decoded.
+        data: Bytes in Latin-1, as Java writes them, or decoded text.
 
     Raises:
-        ValueError: A ``\u`` without four hexadecimal digits.
+        ValueError: A ``\u`` isn't followed by four hexadecimal digits.
     """
     properties = {}
     for line in _logical_lines(data if isinstance(data, str) else data.decode("latin-1")):
@@ -43,14 +43,14 @@ def parse_properties(data: bytes | str) -> dict[str, str]:
 
 
 def format_properties(properties: Mapping[str, str], comment: str) -> bytes:
-    """Write properties text, sorted by key, below one comment line."""
+    """Return properties text, sorted by key, below one comment line."""
     lines = [f"#{comment}"]
     lines += [f"{_escape(k, key=True)}={_escape(v)}" for k, v in sorted(properties.items())]
     return "".join(f"{line}\n" for line in lines).encode("ascii")
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Yield what lies between line ends that aren't escaped, without comments and blank lines."""
+    """Yield logical lines (continued lines joined), without comments and blank lines."""
     gathered = ""
     for natural in re.split(r"\r\n|\n|\r", text):
         line = natural.lstrip(" \t\f")
@@ -72,14 +72,14 @@ def _unescape(text: str) -> str:
         return text
 
     def char(match: re.Match[str]) -> str:
-        said = match[1]
-        if said == "u":
+        escape = match[1]
+        if escape == "u":
             raise ValueError(f"malformed \\uXXXX in {text!r}")
-        if len(said) == 5:
-            return chr(int(said[1:], 16))
-        return _UNESCAPED.get(said, said)
+        if len(escape) == 5:
+            return chr(int(escape[1:], 16))
+        return _UNESCAPED.get(escape, escape)
 
-    # Escapes are UTF-16 units: a character beyond the basic plane comes as two of them.
+    # Escapes are UTF-16 units: a character beyond the basic plane is a pair of them.
     units = _ESCAPE.sub(char, text).encode("utf-16-be", "surrogatepass")
     return units.decode("utf-16-be", "replace")
 

@@ -1,6 +1,7 @@
-"""JSON text taken one value after another, and a long array of objects a part at a time.
+"""Incremental parsing of JSON: one value after another, and a long array of objects in batches.
 
-A text of a hundred megabytes is ten times that as values. Only what is taken at a time is parsed.
+A text of a hundred megabytes takes ten times that as Python values, so only one part is parsed at a
+time.
 """
 
 from __future__ import annotations
@@ -19,7 +20,12 @@ _BETWEEN: Final = re.compile(rb"\}[ \t\r\n]*(,)[ \t\r\n]*\{")
 
 
 class JsonCursor:
-    """A position in JSON text; takes one value after another."""
+    """A position in JSON text, advanced value by value; malformed text is a ``ValueError``.
+
+    Args:
+        data: The text.
+        batch_bytes: About how much of an array is parsed at once.
+    """
 
     def __init__(self, data: bytes, batch_bytes: int) -> None:
         self._data = data
@@ -27,7 +33,7 @@ class JsonCursor:
         self._pos = 0
 
     def members(self) -> Iterator[str]:
-        """Yield each key of the object that begins here; the caller takes its value meanwhile."""
+        """Yield each key of the object that begins here; the caller takes its value in between."""
         self._take(b"{")
         if self._next() == b"}":
             self._pos += 1
@@ -46,9 +52,10 @@ class JsonCursor:
         self._take(b"}")
 
     def value(self) -> Any:
-        """Take the next value, whatever it is."""
+        """Take the next value."""
         self._next()
-        return self._parsed(self._pos, self._after(self._pos, 0))
+        start, self._pos = self._pos, self._end_of(self._pos, 0)
+        return bounded_loads(self._data[start : self._pos])
 
     def null(self) -> bool:
         """Take a null if the next value is one."""
@@ -67,28 +74,23 @@ class JsonCursor:
         while self._pos <= end:
             cut = _BETWEEN.search(self._data, self._pos + self._batch_bytes, end)
             stop = end if cut is None else cut.start(1)
-            # What looks like an end may lie within a text or an item. Then the items up to it are
-            # no JSON: a part of an array that is balanced ends where an item ends.
+            # The cut may lie within a string or a nested object. Then the part isn't valid JSON, as
+            # only a cut between two items leaves brackets balanced; parse the whole rest instead.
             try:
                 items = self._items(self._pos, stop)
             except ValueError:
-                stop = self._after(self._pos, 1) - 1
+                stop = end = self._end_of(self._pos, 1) - 1
                 items = self._items(self._pos, stop)
-                end = stop
             yield items
             self._pos = stop + 1
 
     def end(self) -> None:
-        """Make sure that nothing follows.
-
-        Raises:
-            ValueError: Something does.
-        """
+        """Refuse text that follows."""
         if self._next():
             raise ValueError(f"more at offset {self._pos}")
 
     def _next(self) -> bytes:
-        """Skip spaces; return the byte that follows them, none at the end."""
+        """Skip white space; return the byte after it, empty at the end."""
         space = _SPACE.match(self._data, self._pos)
         self._pos = self._pos if space is None else space.end()
         return self._data[self._pos : self._pos + 1]
@@ -98,8 +100,8 @@ class JsonCursor:
             raise ValueError(f"no {mark.decode()} at offset {self._pos}")
         self._pos += 1
 
-    def _after(self, start: int, depth: int) -> int:
-        """Return the offset behind the value that begins (or, at depth 1, has begun) here."""
+    def _end_of(self, start: int, depth: int) -> int:
+        """Return the end of the value that begins (or, at depth 1, has begun) at ``start``."""
         for token in _TOKEN.finditer(self._data, start):
             first = token[0][:1]
             depth += (first in b"[{") - (first in b"]}")
@@ -108,7 +110,7 @@ class JsonCursor:
         raise ValueError(f"the value at offset {start} has no end")
 
     def _closing(self) -> int:
-        """Return the offset of the next bracket that follows an object."""
+        """Return the offset of the next ``]`` that follows an object."""
         at = self._pos
         while (at := self._data.find(b"]", at)) >= 0:
             if self._data[max(self._pos, at - 64) : at].rstrip()[-1:] == b"}":
@@ -119,7 +121,3 @@ class JsonCursor:
     def _items(self, start: int, stop: int) -> list[Any]:
         items: list[Any] = bounded_loads(b"[%b]" % self._data[start:stop])
         return items
-
-    def _parsed(self, start: int, stop: int) -> Any:
-        self._pos = stop
-        return bounded_loads(self._data[start:stop])

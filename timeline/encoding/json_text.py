@@ -1,7 +1,7 @@
-"""JSON, by orjson where it can be imported, else by the standard library: same text, same values.
+"""JSON by orjson if it is installed, else by the standard library, with the same results.
 
-An executor has no orjson, so no other module of ``timeline``, ``fsview`` and ``executor_proxy``
-imports it.
+Spark's executors have no orjson, so no other module of ``timeline``, ``fsview`` and
+``executor_proxy`` imports it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def plain_loads(data: bytes) -> Any:
     """Return the value of a JSON text in UTF-8, by the standard library.
 
     Raises:
-        ValueError: It isn't any; NaN and infinities aren't, nor is UTF-16, as for orjson.
+        ValueError: It isn't JSON. As for orjson, NaN, infinities and UTF-16 aren't.
     """
     return json.loads(data.decode(), parse_constant=_refuse)
 
@@ -44,22 +44,24 @@ dumps: Final = _dumps
 """Returns the compact JSON text of plain values (no dataclasses), in UTF-8."""
 
 loads: Final = _loads
-"""Parses JSON in UTF-8; what isn't any is a ``ValueError``."""
+"""Returns the value of a JSON text in UTF-8; raises ``ValueError`` for anything else."""
 
 UNCHECKED_BYTES: Final = 4 << 20
+"""Shorter texts aren't checked."""
+
 BYTES_PER_VALUE: Final = 4
-"""How many bytes a value of a larger text takes at least, on average: a text of empty lists would
-be thirty times its size in memory. Commit metadata has ten or more for each."""
+"""The fewest bytes per value of a longer text, on average. Commit metadata has ten or more; a text
+of empty lists would take thirty times its size in memory."""
 
 
 def bounded_loads(text: bytes) -> Any:
-    """Return the value of a JSON text that others wrote.
+    """Return the value of an untrusted JSON text.
 
     Raises:
-        ValueError: It isn't JSON, or would be far more in memory than it is as text.
+        ValueError: It isn't JSON, or would take far more memory than the text.
     """
     if len(text) > UNCHECKED_BYTES:
-        # Each value begins a list or an object, or follows a comma; texts may have these, too.
+        # An upper bound: commas and brackets within strings are counted, too.
         values = text.count(b",") + text.count(b"[") + text.count(b"{")
         if values * BYTES_PER_VALUE > len(text):
             raise ValueError(
