@@ -30,17 +30,8 @@ def nowhere() -> str:
 
 
 def location(table: SmallTable, url: str | None = None, **more) -> ViewLocation:
-    timeline = table.meta.active_timeline().client_timeline()
-    return ViewLocation(
-        table.storage.base_path,
-        url,
-        "secret",
-        {},
-        timeline.last.requested_time,
-        timeline.hash,
-        retry=Retry(times=0),
-        **more,
-    )
+    base = table.storage.base_path
+    return ViewLocation(base, url, "secret", {}, *table.known(), retry=Retry(times=0), **more)
 
 
 def paths(files) -> list[str]:

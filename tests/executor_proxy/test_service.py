@@ -23,16 +23,9 @@ def service(table: SmallTable) -> Iterator[TimelineService]:
 
 
 def location(table: SmallTable, service: TimelineService, **more) -> ViewLocation:
-    timeline = table.meta.active_timeline().client_timeline()
-    said = {"token": service.token, **more}
-    return ViewLocation(
-        table.storage.base_path,
-        service.url,
-        storage_options={},
-        last_instant=timeline.last.requested_time,
-        timeline_hash=timeline.hash,
-        **said,
-    )
+    token = more.pop("token", service.token)
+    base = table.storage.base_path
+    return ViewLocation(base, service.url, token, {}, *table.known(), **more)
 
 
 def test_a_job_looks_up_through_the_service_and_lists_nothing(table, service):

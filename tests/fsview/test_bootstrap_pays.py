@@ -87,7 +87,7 @@ def test_a_table_of_few_partitions_is_listed() -> None:
 def test_more_instants_than_partitions_are_not_read() -> None:
     table, metrics = wide_table(), Metrics()
     for _ in range(len(WIDE)):
-        table.complete(table.begin([("p00", "p00-0")]))
+        table.write(("p00", "p00-0"))
     LocalView.newest(TableView(table.storage, metrics=metrics)).load_all_partitions()
     assert loads(metrics) == (len(WIDE), 0)
     assert ("list", "bootstrap") not in table.storage.calls.snapshot()
@@ -229,7 +229,7 @@ def test_a_commit_while_the_others_are_read_comes_in(version: int) -> None:
 def test_a_clean_while_the_commits_are_read_comes_in() -> None:
     table = wide_table()
     for _ in range(3):
-        table.complete(table.begin([("p00", "p00-0")]))
+        table.write(("p00", "p00-0"))
     assert_as_listed(meanwhile(table, lambda: cleaned(table)), table)
 
 
@@ -252,7 +252,7 @@ def test_after_a_write_vanished_without_a_word_the_table_is_listed() -> None:
     view = TableView(table.storage, metrics=metrics)
     view.newest()
     last = table.meta.active_timeline().completed()[-1]
-    table.complete(table.begin([("p00", "p00-0")]))
+    table.write(("p00", "p00-0"))
     view.sync()
     gone = table.meta.active_timeline().completed()[-1]
     assert gone != last

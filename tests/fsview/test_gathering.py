@@ -25,7 +25,7 @@ def a_table() -> SmallTable:
     """Return a table of four partitions."""
     table = SmallTable()
     for _ in range(3):
-        table.complete(table.begin([(partition, f"{partition}1-0") for partition in PARTITIONS]))
+        table.write(*((partition, f"{partition}1-0") for partition in PARTITIONS))
     return table
 
 

@@ -29,7 +29,7 @@ def a_table() -> SmallTable:
     """Return a table of two partitions with files that a clean may delete."""
     table = SmallTable()
     for _ in range(4):
-        table.complete(table.begin([("a", "f1-0"), ("b", "f2-0")]))
+        table.write(("a", "f1-0"), ("b", "f2-0"))
     return table
 
 
@@ -78,7 +78,7 @@ def test_a_load_under_steady_commits_lists_each_partition_once(retained: int) ->
 
     def commit(_: int) -> None:
         for _ in range(3):
-            table.complete(table.begin([("a", "f1-0"), ("b", "f3-0")]))
+            table.write(("a", "f1-0"), ("b", "f3-0"))
 
     with moves.at_each_look(commit):
         LocalView.newest(view).load_partitions(["a", "b"])

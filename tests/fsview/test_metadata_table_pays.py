@@ -47,7 +47,7 @@ def kept(version: int = 9, *, archive: bool = True) -> tuple[SmallTable, Metadat
     """Return a table of many partitions with a metadata table; commits alone don't say all."""
     table = wide_table(version)
     metadata = MetadataTable(table)
-    table.complete(table.begin([("p02", "p02-0"), ("q", "q-0")]))
+    table.write(("p02", "p02-0"), ("q", "q-0"))
     metadata.follow()
     if archive:
         archived(table)
@@ -86,7 +86,7 @@ def test_an_archived_table_is_read_from_its_metadata_table(version: int) -> None
     assert (calls["list", "bootstrap"], calls["read", "bootstrap"]) == (4, len(metadata.files()))
     versions = view.newest().files.versions
     assert {p: sizes(versions[p]) for p in versions} == listed(table.storage)
-    table.complete(table.begin([("p00", "p00-0"), ("r", "r-0")]))
+    table.write(("p00", "p00-0"), ("r", "r-0"))
     cleaned(table)
     assert_as_listed(view, table)
 
@@ -99,7 +99,7 @@ def test_few_commits_are_cheaper_than_a_metadata_table() -> None:
 def test_a_metadata_table_is_cheaper_than_many_commits() -> None:
     table, metadata = kept(archive=False)
     for _ in range(USUAL_FILES):
-        table.complete(table.begin([("p00", "p00-0")]))
+        table.write(("p00", "p00-0"))
         metadata.follow()
     metadata.compact()
     _, metrics = load_all(table)
@@ -179,7 +179,7 @@ def test_an_archived_table_whose_logs_are_not_named_is_listed() -> None:
 
 
 def behind(table: SmallTable, metadata: MetadataTable) -> None:
-    table.complete(table.begin([("p00", "p00-0")]))
+    table.write(("p00", "p00-0"))
 
 
 def damaged(table: SmallTable, metadata: MetadataTable) -> None:
@@ -263,7 +263,7 @@ def test_every_call_may_fail_and_the_next_request_works(version: int, effect: Ef
 def test_a_commit_and_a_clean_while_it_is_read_come_in(version: int) -> None:
     table, metadata = kept(version)
     for _ in range(2):
-        table.complete(table.begin([("p00", "p00-0")]))
+        table.write(("p00", "p00-0"))
         metadata.follow()
     happened = []
     view = TableView(table.storage)
@@ -272,7 +272,7 @@ def test_a_commit_and_a_clean_while_it_is_read_come_in(version: int) -> None:
     def write(kind: str, path: str) -> None:
         if kind == "read" and path.startswith(FOLDER) and not happened:
             happened.append(path)
-            table.complete(table.begin([("p00", "p00-0"), ("s", "s-0")]))
+            table.write(("p00", "p00-0"), ("s", "s-0"))
             cleaned(table)
             metadata.follow()
 

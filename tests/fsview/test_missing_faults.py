@@ -49,7 +49,7 @@ def a_table(version: int) -> tuple[SmallTable, TableView, Metrics]:
     """Return a table with two commits in partitions a and b, and a view that has both loaded."""
     table = SmallTable(version=version)
     for _ in range(2):
-        table.complete(table.begin([("a", "f1-0"), ("b", "f2-0")]))
+        table.write(("a", "f1-0"), ("b", "f2-0"))
     metrics = Metrics()
     view = TableView(table.storage, metrics=metrics)
     LocalView.newest(view).load_partitions(["a", "b"])
@@ -96,10 +96,10 @@ def test_what_was_deleted_by_hand_is_shown_by_who_knew_of_it(
     before = names(LocalView.newest(view), "a")
     assert without(table, gone)
     assert names(LocalView.synced(view), "a") == before
-    table.complete(table.begin([("b", "f2-0")]))
+    table.write(("b", "f2-0"))
     assert names(LocalView.synced(view), "a") == before
     assert names(LocalView.newest(view), "b") == truth(table, "b")
-    table.complete(table.begin([("a", "f1-0")]))
+    table.write(("a", "f1-0"))
     assert names(LocalView.synced(view), "a") == truth(table, "a")
     assert names(LocalView.newest(TableView(table.storage)), "a") == truth(table, "a")
     assert metrics.get("reloads") == 0
@@ -129,7 +129,7 @@ def test_a_table_that_is_away_is_answered_and_found_again(version: int, below: s
             view.sync()
         assert names(LocalView.newest(view), "a") == before
     table.storage.files.update(away)
-    table.complete(table.begin([("a", "f1-0")]))
+    table.write(("a", "f1-0"))
     assert names(LocalView.synced(view), "a") == truth(table, "a")
     assert metrics.get("reloads") == 0
 
@@ -279,7 +279,7 @@ def test_a_damaged_plan_of_a_removal_under_way_hinders_loads_only(
 @pytest.mark.parametrize("action", ["savepoint", "indexing", "schemacommit"])
 def test_what_touches_no_file_isnt_read(version: int, action: str) -> None:
     table, view, metrics = a_table(version)
-    table.complete(table.begin([("a", "f1-0")]))
+    table.write(("a", "f1-0"))
     time, done = table.tick(), table.tick()
     name = f"{time}.{action}" if version == 6 else f"{time}_{done}.{action}"
     table.storage.files[f"{table.meta.layout.folder}/{name}"] = (b"\x00rubbish", 0)

@@ -23,9 +23,9 @@ def test_a_partition_that_a_commit_makes_is_never_listed(version: int, wide: boo
     view = TableView(table.storage)
     LocalView.newest(view).load_all_partitions()
     before = data_lists(table.storage)
-    table.complete(table.begin([("new", "n1-0"), ("new", "n2-0")]))
+    table.write(("new", "n1-0"), ("new", "n2-0"))
     assert_as_listed(view, table)
-    table.complete(table.begin([("new", "n1-0")]))
+    table.write(("new", "n1-0"))
     assert_as_listed(view, table)
     assert len(LocalView.newest(view).latest_base_files("new")) == 2
     assert data_lists(table.storage) == before
@@ -38,7 +38,7 @@ def test_a_partition_is_listed_if_a_write_that_failed_had_begun_it() -> None:
     before = data_lists(table.storage)
     table.roll_back(table.begin([("new", "n1-0")]))
     view.sync()
-    table.complete(table.begin([("new", "n2-0")]))
+    table.write(("new", "n2-0"))
     assert_as_listed(view, table)
     assert data_lists(table.storage) == before + 1
 
@@ -72,5 +72,5 @@ def test_a_partition_made_again_after_it_was_deleted_has_its_new_files_only() ->
     LocalView.newest(view).load_all_partitions()
     delete_b(table)
     assert view.sync().files.known == {"a"}
-    table.complete(table.begin([("b", "f9-0")]))
+    table.write(("b", "f9-0"))
     assert_as_listed(view, table)

@@ -30,7 +30,7 @@ def truth(table: SmallTable, partition: str) -> list[str]:
 def a_table(version: int = 9) -> tuple[SmallTable, TableView, Metrics]:
     """Return a table with one commit in partitions a and b, and a view that has both loaded."""
     table = SmallTable(version=version)
-    table.complete(table.begin([("a", "f1-0"), ("b", "f2-0")]))
+    table.write(("a", "f1-0"), ("b", "f2-0"))
     metrics = Metrics()
     view = TableView(table.storage, metrics=metrics)
     LocalView.newest(view).load_partitions(["a", "b"])
@@ -41,7 +41,7 @@ def test_a_write_that_is_gone_costs_a_listing_of_what_it_had_written() -> None:
     table, view, metrics = a_table()
     before = LocalView.newest(view)
     kept = names(before, "a")
-    table.complete(table.begin([("a", "f1-0")]))
+    table.write(("a", "f1-0"))
     after = LocalView.synced(view)
     gone = pin(after)
     last = table.model.committed.popitem()[1]
@@ -83,7 +83,7 @@ def test_an_upgrade_or_downgrade_is_noticed_with_the_next_instant(before: int, a
     client = pin(LocalView.newest(view))
     changed = read_table_config(table.storage).with_properties({"hoodie.table.version": str(after)})
     write_table_config(table.storage, changed, create=False)
-    table.complete(table.begin([("a", "f1-0")]))
+    table.write(("a", "f1-0"))
     assert view.sync().config.version == after
     assert metrics.get("reloads", cause="table-upgraded") == 1
     assert names(LocalView.newest(view), "a") == truth(table, "a")
@@ -99,7 +99,7 @@ def test_properties_written_anew_for_another_reason_change_nothing() -> None:
         {"hoodie.table.metadata.partitions": "files"}
     )
     write_table_config(table.storage, changed, create=False)
-    table.complete(table.begin([("a", "f1-0")]))
+    table.write(("a", "f1-0"))
     assert view.sync().config.metadata_partitions == ("files",)
     assert metrics.get("reloads") == 0
     assert names(LocalView.at(view, *pin(client)), "a") == names(client, "a")
@@ -112,7 +112,7 @@ def test_nobody_goes_on_from_a_first_write_that_was_rolled_back() -> None:
     (write,) = table.model.committed.values()
     table.uncomplete(write)
     table.roll_back(table.pending[0])
-    table.complete(table.begin([("a", "f1-0")]))
+    table.write(("a", "f1-0"))
     view.sync()
     assert metrics.get("reloads") == 0
     assert names(LocalView.newest(view), "a") == truth(table, "a")
@@ -163,11 +163,11 @@ def test_a_long_way_to_catch_up_makes_the_snapshots_that_are_kept() -> None:
     view = TableView(table.storage, retained_snapshots=3)
     LocalView.newest(view).load_partitions(["a", "b"])
     for _ in range(9):
-        table.complete(table.begin([("a", "f1-0")]))
+        table.write(("a", "f1-0"))
     assert names(LocalView.synced(view), "a") == truth(table, "a")
     assert view.status()["snapshots"] == 3
     last = LocalView.newest(view)
-    table.complete(table.begin([("b", "f2-0")]))
+    table.write(("b", "f2-0"))
     assert names(LocalView.synced(view), "b") == truth(table, "b")
     assert view.held(*pin(last)) is last.snapshot
 

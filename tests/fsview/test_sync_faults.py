@@ -19,7 +19,7 @@ from timeline.instant import Instant
 def a_table(version: int = 9) -> SmallTable:
     """Return a table with one commit in two partitions."""
     table = SmallTable(version=version)
-    table.complete(table.begin([("a", "f1-0"), ("b", "f2-0")]))
+    table.write(("a", "f1-0"), ("b", "f2-0"))
     return table
 
 
@@ -41,7 +41,7 @@ def cleaned_since() -> tuple[SmallTable, LocalView]:
     """Return a table that was cleaned, and its view of before, with nothing loaded."""
     table = a_table()
     for _ in range(3):
-        table.complete(table.begin([("a", "f1-0")]))
+        table.write(("a", "f1-0"))
     pinned = LocalView.synced(TableView(table.storage))
     table.finish_clean(*table.begin_clean(table.to_clean()))
     return table, pinned
@@ -49,7 +49,7 @@ def cleaned_since() -> tuple[SmallTable, LocalView]:
 
 def test_a_cleaner_that_deletes_between_the_listings_leaves_no_wrong_answer() -> None:
     table, pinned = cleaned_since()
-    table.complete(table.begin([("b", "f2-0")]))
+    table.write(("b", "f2-0"))
     assert [file.instant for file in pinned.latest_base_files("a")] == [
         pinned.snapshot.write_timeline[-1].requested_time
     ]
@@ -78,8 +78,8 @@ def without_an_instant(table: SmallTable) -> None:
 
 def test_what_cannot_be_followed_is_loaded_anew_and_counted() -> None:
     table = a_table()
-    table.complete(table.begin([("a", "f1-0")]))
-    table.complete(table.begin([("b", "f2-0")]))
+    table.write(("a", "f1-0"))
+    table.write(("b", "f2-0"))
     metrics = Metrics()
     view = TableView(table.storage, metrics=metrics)
     pinned = LocalView.newest(view)
@@ -98,7 +98,7 @@ def test_while_a_clean_runs_what_it_may_have_deleted_is_not_answered() -> None:
     """The newest view itself refuses; nobody newer could answer for it."""
     table = a_table()
     for _ in range(3):
-        table.complete(table.begin([("a", "f1-0")]))
+        table.write(("a", "f1-0"))
     clean = table.begin_clean(table.to_clean())
     view = LocalView.newest(TableView(table.storage))
     assert [name for name, _ in table.model.latest("a").values()] == [

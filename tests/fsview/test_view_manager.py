@@ -185,7 +185,7 @@ def test_a_client_that_has_not_seen_the_table_sees_it_empty() -> None:
 def test_a_clean_at_the_end_may_be_unknown_to_a_client() -> None:
     table = SmallTable()
     for _ in range(4):
-        table.complete(table.begin([("a", "f1-0")]))
+        table.write(("a", "f1-0"))
     before = LocalView.newest(TableView(table.storage))
     table.finish_clean(*table.begin_clean(table.to_clean()))
     fresh = TableView(table.storage)
@@ -201,7 +201,7 @@ def test_snapshots_beyond_the_bound_are_forgotten_oldest_first() -> None:
     view = TableView(table.storage, retained_snapshots=3, metrics=metrics)
     pinned = []
     for _ in range(5):
-        table.complete(table.begin([("a", "f1-0")]))
+        table.write(("a", "f1-0"))
         seen = LocalView.synced(view)
         last = seen.last_instant()
         assert last is not None
@@ -220,16 +220,13 @@ def test_snapshots_beyond_the_bound_are_forgotten_oldest_first() -> None:
 
 def test_commits_between_two_syncs_each_have_a_snapshot() -> None:
     table = SmallTable()
-    table.complete(table.begin([("a", "f1-0")]))
+    table.write(("a", "f1-0"))
     view = TableView(table.storage)
     LocalView.newest(view).load_partitions(["a"])
     seen = []
     for _ in range(3):
-        table.complete(table.begin([("a", "f1-0")]))
-        timeline = table.meta.active_timeline().client_timeline()
-        last = timeline.last
-        assert last is not None
-        seen.append((last.requested_time, timeline.hash))
+        table.write(("a", "f1-0"))
+        seen.append(table.known())
     for last_instant, timeline_hash in reversed(seen):
         (file,) = LocalView.at(view, last_instant, timeline_hash).latest_base_files("a")
         assert file.instant == last_instant
@@ -262,10 +259,10 @@ def test_as_many_snapshots_are_kept_as_were_asked_for(tmp_path: Path) -> None:
 def test_requests_for_a_new_instant_share_a_sync() -> None:
     """At most one sync runs and one waits, however many ask."""
     table = SmallTable()
-    table.complete(table.begin([("a", "f1-0")]))
+    table.write(("a", "f1-0"))
     view = TableView(table.storage)
     view.newest()
-    table.complete(table.begin([("a", "f1-0")]))
+    table.write(("a", "f1-0"))
     timeline = table.meta.active_timeline().client_timeline()
     assert timeline.last is not None
     last = timeline.last.requested_time
@@ -312,7 +309,7 @@ def many_switches() -> Iterator[None]:
 def test_a_table_that_many_ask_for_first_is_opened_once() -> None:
     """Whoever looked before it was open, and leads after that, finds it open (#12)."""
     model = SmallTable()
-    model.complete(model.begin([("a", "f1-0")]))
+    model.write(("a", "f1-0"))
     for _ in range(200):
         opened: list[str] = []
         begin = threading.Barrier(8, timeout=10)
@@ -336,7 +333,7 @@ def test_a_table_that_many_ask_for_first_is_opened_once() -> None:
 def test_a_table_that_could_not_be_opened_can_be_tried_again(kind: str, tmp_path: Path) -> None:
     """Its store is given back, also by RocksDB, which opens none twice."""
     model = SmallTable()
-    model.complete(model.begin([("a", "f1-0")]))
+    model.write(("a", "f1-0"))
 
     def fail(kind: str, path: str) -> None:
         if kind == "list":

@@ -35,8 +35,8 @@ WIDE = [f"p{number:02d}" for number in range(LEAST_CALLS + 6)]
 def wide_table(version: int = 9) -> SmallTable:
     """Return a table of many partitions, written by two commits."""
     table = SmallTable(version=version)
-    table.complete(table.begin([(partition, f"{partition}-0") for partition in WIDE]))
-    table.complete(table.begin([("p00", "p00-0"), ("p01", "p01-0")]))
+    table.write(*((partition, f"{partition}-0") for partition in WIDE))
+    table.write(("p00", "p00-0"), ("p01", "p01-0"))
     return table
 
 
@@ -44,7 +44,7 @@ def small_table(version: int = 9) -> SmallTable:
     """Return a table of three commits in two partitions."""
     table = SmallTable(version=version)
     for _ in range(3):
-        table.complete(table.begin([("a", "f1-0"), ("b", "f2-0")]))
+        table.write(("a", "f1-0"), ("b", "f2-0"))
     return table
 
 

@@ -21,6 +21,7 @@ from strandline.service.process.options import PartsOptions
 from strandline.service.process.parts import Parts
 from strandline.service.table_threads import TableThreads
 from tests.kit import golden
+from timeline.meta_client import TableMetaClient
 from timeline.storage.base import Storage
 from timeline.storage.open import open_storage
 
@@ -36,6 +37,12 @@ class GoldenTables:
 
     def base_path(self, scenario: str, step: int) -> str:
         return f"{self.root}/{scenario}/{step:02d}"
+
+    def known(self, scenario: str, step: int, **more: str) -> dict[str, str]:
+        """Return the parameters of a client that knows the timeline of a step, and others."""
+        client = golden.client(scenario, step)
+        pin = {name: client[name] for name in ("lastinstantts", "timelinehash")}
+        return {"basepath": self.base_path(scenario, step), **pin, **more}
 
     def __call__(self, base_path: str, options: Mapping[str, Any] | None) -> Storage:
         scenario, step = base_path.removeprefix(f"{self.root}/").split("/")
@@ -123,6 +130,14 @@ class AppClient:
     def ask(self, method: str, path: str, params: Mapping[str, str]) -> tuple[int, bytes]:
         answered = self.request(method, path, params)
         return answered.status, answered.body
+
+
+def known(storage: Storage, **more: str) -> dict[str, str]:
+    """Return the parameters of a client that reads a table's timeline now, and others."""
+    timeline = TableMetaClient.open(storage).active_timeline().client_timeline()
+    assert timeline.last is not None
+    pin = {"lastinstantts": timeline.last.requested_time, "timelinehash": timeline.hash}
+    return {"basepath": storage.base_path, **pin, **more}
 
 
 def parts_of(*roots: str, opener: Opener = open_storage, token: str | None = TOKEN) -> Parts:

@@ -128,6 +128,12 @@ class SmallTable:
         """Commit one file for each group; return the requested time."""
         return self.complete(self.begin(groups, replaces))
 
+    def known(self) -> tuple[str, str]:
+        """Return the last instant and the hash of a client that reads the timeline now."""
+        timeline = self.meta.active_timeline().client_timeline()
+        assert timeline.last is not None
+        return timeline.last.requested_time, timeline.hash
+
     def take_back(self, write: Write) -> None:
         """Take a write that was begun away, without a trace on the timeline."""
         for path in write.paths:

@@ -38,7 +38,7 @@ def a_table(version: int = 9) -> SmallTable:
     """Return a table with two commits in two partitions."""
     table = SmallTable(version=version)
     for _ in range(2):
-        table.complete(table.begin([("a", "f1-0"), ("a", "f2-0"), ("b", "f3-0")]))
+        table.write(("a", "f1-0"), ("a", "f2-0"), ("b", "f3-0"))
     return table
 
 
@@ -173,7 +173,7 @@ def a_busy_writer(table: SmallTable) -> Iterator[Callable[[], Any]]:
         failed = table.begin([("a", "f2-0"), ("a", "f9-0")])
         yield lambda: None
         yield lambda w=failed: table.roll_back(w)
-        yield lambda: table.complete(table.begin([("b", "o1-0")]))
+        yield lambda: table.write(("b", "o1-0"))
 
 
 @pytest.mark.property
@@ -227,7 +227,7 @@ def test_a_table_that_never_rests_is_left_for_another_time() -> None:
     def write(kind: str, path: str) -> None:
         if kind == "list":
             table.storage.fail.remove(write)
-            table.complete(table.begin([("b", "f3-0")]))
+            table.write(("b", "f3-0"))
             table.storage.fail.append(write)
 
     table.storage.fail.append(write)
@@ -295,7 +295,7 @@ def test_a_file_changed_behind_the_table_is_found_and_right_after_a_reload(
     metrics = Metrics()
     view = opened(table, metrics)
     pinned = view.newest().client_timeline
-    table.complete(table.begin([("b", "f3-0")]))
+    table.write(("b", "f3-0"))
     view.sync()
     said = damage(table)
     assert told(view.check("a")) == [said]
@@ -412,7 +412,7 @@ def test_another_timeline_is_a_difference_with_its_hashes() -> None:
     table = a_table()
     view = opened(table)
     held = view.newest()
-    table.complete(table.begin([("b", "f3-0")]))
+    table.write(("b", "f3-0"))
     found = differences_from_rebuilt(held, table.storage, ["a"])
     assert [difference.where for difference in found.found] == ["timeline", "hashes"]
     assert "is there and isn't held" in found.found[0].what
@@ -465,7 +465,7 @@ def test_a_reload_keeps_no_snapshot_that_was_suspect() -> None:
         timeline = view.sync().client_timeline
         assert timeline.last is not None
         pins.append((timeline.last.requested_time, timeline.hash))
-        table.complete(table.begin([("a", "f1-0")]))
+        table.write(("a", "f1-0"))
     view.sync()
     view.reload("check-failed")
     assert [view.held(*pin) for pin in pins] == [None, None, None]
@@ -490,7 +490,7 @@ def test_a_check_books_its_calls_and_syncs_only_for_news() -> None:
     assert {cause for _, cause in made} == {"check"}
     assert made["list", "check"] == 2
     assert metrics.get("syncs") == syncs
-    table.complete(table.begin([("a", "f1-0")]))
+    table.write(("a", "f1-0"))
     assert view.check("a").outcome == "equal"
     assert metrics.get("syncs") == syncs + 1
 
@@ -498,7 +498,7 @@ def test_a_check_books_its_calls_and_syncs_only_for_news() -> None:
 def test_a_large_partition_is_compared_in_slices_that_may_break_off() -> None:
     table = SmallTable()
     count = 2 * SLICE + 1
-    table.complete(table.begin([("a", f"f{n}-0") for n in range(count)]))
+    table.write(*(("a", f"f{n}-0") for n in range(count)))
     view = opened(table)
     pauses = []
     assert view.check("a", lambda: pauses.append(1)).outcome == "equal"

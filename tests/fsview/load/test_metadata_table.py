@@ -14,7 +14,6 @@ from fsview.load.metadata_table_state import FILES, FOLDER, NotInStepError, look
 from fsview.load.source_choice import Loaded, uncertainty
 from fsview.snapshot.snapshot import Snapshot
 from fsview.sync.plan_reader import snapshot_of
-from tests.conformance.view_suite import servers
 from tests.fsview.metadata_table import (
     BEGINNING,
     GROUP,
@@ -23,7 +22,6 @@ from tests.fsview.metadata_table import (
     delete_block,
     hfile_content,
 )
-from tests.fsview.subject import assert_answers_as_recorded
 from tests.fsview.wide_table import cleaned, delete_partition, listed, sizes, small_table
 from tests.kit import golden
 from tests.kit.small_table import SmallTable
@@ -88,13 +86,13 @@ def kept(version: int = 9) -> tuple[SmallTable, MetadataTable]:
     table = small_table(version)
     metadata = MetadataTable(table)
     for _ in range(2):
-        table.complete(table.begin([("a", "f1-0"), ("c", "f3-0")]))
+        table.write(("a", "f1-0"), ("c", "f3-0"))
         metadata.follow()
     return table, metadata
 
 
 def commit(table: SmallTable) -> None:
-    table.complete(table.begin([("a", "f1-0"), ("b", "f2-0")]))
+    table.write(("a", "f1-0"), ("b", "f2-0"))
 
 
 # Real tables.
@@ -114,14 +112,6 @@ def test_there_are_golden_tables_with_metadata_tables() -> None:
 def test_the_metadata_table_says_what_a_listing_says(scenario: str, step: int) -> None:
     storage = golden.GoldenStorage(scenario, step)
     assert files_of(read(storage)) == listed(storage)
-
-
-@pytest.mark.parametrize("scenario", sorted({scenario for scenario, _ in STEPS}))
-def test_tables_read_from_it_answer_as_recorded(scenario: str) -> None:
-    (server,) = servers(scenario)
-    for step in golden.recorded_steps(scenario, server):
-        loaded = read(golden.GoldenStorage(scenario, step))
-        assert_answers_as_recorded(loaded, scenario, server, step)
 
 
 # What a metadata table may have gone through.

@@ -34,7 +34,7 @@ def test_a_partition_that_was_asked_for_before_it_was_made_counts_as_loaded() ->
     table = small_table()
     view = TableView(table.storage)
     LocalView.newest(view).load_partitions(["new"])
-    table.complete(table.begin([("new", "n1-0")]))
+    table.write(("new", "n1-0"))
     view.sync()
     assert [file.file_id for file in LocalView.newest(view).all_latest_base_files()] == ["n1-0"]
 
@@ -59,7 +59,7 @@ def test_what_has_come_to_be_a_partition_is_not_forgotten() -> None:
     table = small_table()
     view = TableView(table.storage)
     LocalView.newest(view).latest_base_files("new")
-    table.complete(table.begin([("new", "n1-0")]))
+    table.write(("new", "n1-0"))
     view.sync()
     LocalView.newest(view).load_partitions(invented(0, STRAYS + 1))
     lists = table.storage.calls.snapshot()["list", "lookup"]
@@ -73,7 +73,7 @@ def test_a_pinned_client_keeps_none_of_them() -> None:
     view = TableView(table.storage)
     pinned = LocalView.newest(view)
     pinned.load_all_partitions()
-    table.complete(table.begin([("a", "n1-0")]))
+    table.write(("a", "n1-0"))
     view.sync()
     pinned.load_partitions(invented(0, 50))
     assert all(pinned.latest_base_files(name) == () for name in invented(0, 50))
@@ -109,7 +109,7 @@ def test_a_restart_goes_on_without_them(tmp_path: Path) -> None:
     assert sorted(service.view.held_partitions()) == []
     service.view.newest()
     assert sorted(service.view.held_partitions()) == ["a", "b"]
-    table.complete(table.begin([("new", "n1-0")]))
+    table.write(("new", "n1-0"))
     service.view.sync()
     assert [file.file_id for file in LocalView.newest(service.view).latest_base_files("new")] == [
         "n1-0"

@@ -22,6 +22,7 @@ from fsview.sync.plan_reader import snapshot_of
 from fsview.table_view import TableView
 from tests.kit.manual_clock import ManualClock
 from tests.kit.model import services, writes
+from tests.kit.model.asking import Pin
 from tests.kit.model.table import ModelTable
 from tests.kit.small_table import SmallTable
 from timeline.errors import CorruptMetadataError, ViewBehindError
@@ -33,11 +34,10 @@ Known = tuple[str, str]
 """Last instant and hash of a client's timeline."""
 
 
-def known_now(table: ModelTable | SmallTable) -> Known:
-    """Return what a client sends who reads the timeline now."""
-    timeline = table.meta.active_timeline().client_timeline()
-    assert timeline.last is not None
-    return timeline.last.requested_time, timeline.hash
+def known_now(table: ModelTable) -> Known:
+    """Return the last instant and the hash of a client that reads the timeline now."""
+    pin = Pin.of(table)
+    return pin.last_instant, pin.timeline_hash
 
 
 def compacting(compactions: int, commits: int = 10) -> ModelTable:
@@ -206,7 +206,7 @@ def a_table_with_a_gap() -> tuple[SmallTable, Known]:
     """Return a table, and a timeline since which something happened that nobody can know."""
     table = SmallTable()
     table.write(("a", "f1"))
-    known = known_now(table)
+    known = table.known()
     times = [table.write(("a", "f1")) for _ in range(20)]
     path = table.meta.path_of(table.meta.active_timeline().find(times[9]))  # type: ignore[arg-type]
     table.storage.replace(path, b"")
@@ -244,7 +244,7 @@ def test_a_refused_client_is_read_for_again_when_something_happened() -> None:
 def test_storage_that_fails_refuses_nobody_for_good() -> None:
     table = SmallTable()
     table.write(("a", "f1"))
-    known = known_now(table)
+    known = table.known()
     time = table.write(("a", "f1"))
     view = TableView(table.storage)
     view.newest()
@@ -268,7 +268,7 @@ def written(writes: int) -> tuple[SmallTable, list[Known]]:
     seen = []
     for _ in range(writes):
         table.write(("a", "f1"))
-        seen.append(known_now(table))
+        seen.append(table.known())
     return table, seen
 
 

@@ -30,10 +30,8 @@ PARTITIONS = ("a", "b", "c")
 
 def commit(table: SmallTable, *partitions: str) -> tuple[str, str]:
     """Commit once; return the last instant and hash of a client who has seen just that."""
-    table.complete(table.begin([(partition, f"{partition}1-0") for partition in partitions]))
-    timeline = table.meta.active_timeline().client_timeline()
-    assert timeline.last is not None
-    return timeline.last.requested_time, timeline.hash
+    table.write(*((partition, f"{partition}1-0") for partition in partitions))
+    return table.known()
 
 
 def short_of_memory(table: SmallTable) -> TableView:

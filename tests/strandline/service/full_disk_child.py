@@ -10,10 +10,9 @@ from pathlib import Path
 from fsview.check.rebuild import differences_from_rebuilt
 from fsview.local_view import LocalView
 from fsview.store.stores import StoreOptions
-from fsview.table_view import TableView
 from strandline.service.process.options import PartsOptions
 from strandline.service.process.parts import Parts
-from tests.kit.live_service import AppClient
+from tests.kit.live_service import AppClient, known
 from tests.kit.small_table import SmallTable
 
 BASE = "/memory/t"
@@ -29,19 +28,6 @@ def service(table: SmallTable, directory: Path) -> Parts:
     return Parts(PartsOptions((BASE,), None, store=store), opener=lambda _path, _o: table.storage)
 
 
-def known(table: SmallTable) -> dict[str, str]:
-    """Return the parameters of a client that reads the timeline now."""
-    timeline = TableView(table.storage).newest().client_timeline
-    assert timeline.last is not None
-    last = timeline.last.requested_time
-    return {
-        "basepath": BASE,
-        "partition": "a",
-        "lastinstantts": last,
-        "timelinehash": timeline.hash,
-    }
-
-
 def main(directory: Path) -> None:
     table = SmallTable()
     table.write(*EVERYWHERE)
@@ -49,7 +35,7 @@ def main(directory: Path) -> None:
     client = AppClient(parts)
     filler = directory / "filler"
     for _ in range(2):
-        before = known(table)
+        before = known(table.storage, partition="a")
         status, was = client.ask("GET", LATEST, before)
         assert status == 200, was
         with filler.open("wb", buffering=0) as file:
@@ -60,7 +46,7 @@ def main(directory: Path) -> None:
                 pass
         for _ in range(200):
             table.write(*EVERYWHERE)
-            after = known(table)
+            after = known(table.storage, partition="a")
             status, said = client.ask("GET", LATEST, after)
             if status != 200:
                 break

@@ -40,7 +40,7 @@ class Tables:
 
     def __call__(self, base_path: str, options: Mapping[str, Any] | None) -> Storage:
         table = SmallTable()
-        table.complete(table.begin([(p, f"f{n}-0") for n, p in enumerate(PARTITIONS)]))
+        table.write(*((p, f"f{n}-0") for n, p in enumerate(PARTITIONS)))
         table.storage.base_path = base_path
         self.made[base_path] = table
         return table.storage
@@ -171,7 +171,7 @@ def test_a_clean_under_way_is_counted_as_skipped() -> None:
     lake = Lake(("one",))
     table = lake.tables.made["/lake/one"]
     for _ in range(3):
-        table.complete(table.begin([("a", "f0-0")]))
+        table.write(("a", "f0-0"))
     clean = table.begin_clean(table.to_clean())
     lake.check.check_next()
     assert lake.counts() == {"skipped": 1}

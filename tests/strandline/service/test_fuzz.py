@@ -20,7 +20,6 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from fsview.table_view import TableView
 from fsview.wire.routes import BY_PATH
 from strandline.service.http.server import ServiceServer
 from strandline.service.http.server_options import ServerOptions
@@ -28,7 +27,7 @@ from strandline.service.marker.conflict_options import ConflictOptions
 from strandline.service.process.options import PartsOptions
 from strandline.service.process.parts import Parts
 from tests.kit import golden
-from tests.kit.live_service import TOKEN, running
+from tests.kit.live_service import TOKEN, known, running
 from tests.kit.marker_name import marker_name
 from tests.kit.raw_http import Answer, RawConnection, request, take
 from tests.kit.touched import Touched, watched
@@ -176,22 +175,14 @@ class Live:
         self.check_goes_on(self.bystander)
 
 
-def known_now(base: str) -> dict[str, str]:
-    """Return the parameters of a client that reads a table's timeline now."""
-    timeline = TableView(LocalStorage(base)).newest().client_timeline
-    assert timeline.last is not None
-    last = timeline.last.requested_time
-    return {"basepath": base, "lastinstantts": last, "timelinehash": timeline.hash}
-
-
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     place = Place(tmp_path_factory.mktemp("fuzz"))
-    known = [known_now(str(path)) for path in place.tables]
+    clients = [known(LocalStorage(str(path))) for path in place.tables]
     conflicts = ConflictOptions(enabled=True, checks_commits=True, period_s=0.01)
     parts = Parts(PartsOptions((str(place.root),), TOKEN, conflicts=conflicts))
     with running(ServiceServer(parts, ServerOptions())) as server, watched() as touched:
-        live = Live(server, place, touched, known)
+        live = Live(server, place, touched, clients)
         yield live
         live.bystander.socket.close()
         logging.getLogger().removeHandler(live.faults)

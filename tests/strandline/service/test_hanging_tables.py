@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from fsview.table_view import TableView
 from strandline.service.http.server import ServiceServer
 from strandline.service.table_threads import FIRST
-from tests.kit.live_service import TOKEN, HttpClient, serving
+from tests.kit.live_service import TOKEN, HttpClient, known, serving
 from tests.kit.raw_http import RawConnection, request
 from tests.kit.small_table import SmallTable
 from timeline.storage.base import FileInfo, Storage
@@ -62,17 +61,6 @@ def table(base: Path) -> SmallTable:
     return made
 
 
-def pinned(made: SmallTable, partition: str) -> dict[str, str]:
-    timeline = TableView(made.storage).newest().client_timeline
-    assert timeline.last is not None
-    return {
-        "basepath": made.storage.base_path,
-        "partition": partition,
-        "lastinstantts": timeline.last.requested_time,
-        "timelinehash": timeline.hash,
-    }
-
-
 def shares(client: HttpClient) -> dict[str, Any]:
     """Return what the status says of the threads."""
     said: dict[str, Any] = json.loads(client.request("GET", STATUS).body)["threads"]
@@ -100,7 +88,7 @@ def test_a_hanging_table_takes_no_thread_that_others_need(tmp_path: Path) -> Non
             stack.enter_context(RawConnection(server.port)).socket.sendall(stuck)
         until_waiting(client, 16)
         for partition in "abcdefgh":
-            answered = client.request("GET", LATEST, pinned(made, partition))
+            answered = client.request("GET", LATEST, known(made.storage, partition=partition))
             assert (answered.status, answered.body.count(b'"baseFile"')) == (200, 3)
         markers = {"markerdirpath": f"{tmp_path}/good/.hoodie/.temp/20260101000000000"}
         assert client.request("GET", MARKERS, markers).body == b"[]"
@@ -142,7 +130,10 @@ def test_many_hanging_tables_leave_every_other_a_thread(tmp_path: Path, hanging:
         # The first that came is alone, and gets six; then each gets one.
         until_waiting(client, 8 * hanging - 6 - (hanging - 1))
         for partition in "abcdefgh":
-            assert client.request("GET", LATEST, pinned(made, partition)).status == 200
+            assert (
+                client.request("GET", LATEST, known(made.storage, partition=partition)).status
+                == 200
+            )
         assert client.request("GET", "/healthz").status == 200
 
 

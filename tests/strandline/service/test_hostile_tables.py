@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.kit.avro_container import container, doubling
-from tests.kit.live_service import HttpClient
+from tests.kit.live_service import HttpClient, known
 from tests.kit.serve_process import ServeProcess
 from tests.kit.small_table import SmallTable
 from timeline.storage.local import LocalStorage
-from timeline.timeline import Timeline
 
 pytestmark = pytest.mark.property
 
@@ -95,14 +94,14 @@ def test_a_sound_table_is_answered_while_hostile_ones_are_asked(tmp_path: Path) 
     with ServeProcess(lake, tmp_path / "log", "--check-interval", "0") as service:
         later = {lake / f"after-{spoil.__name__}": spoil for spoil in WHILE_IT_IS_OPEN}
         for base in (lake / "sound", *later):
-            timeline = (sound if base.name == "sound" else good(base)).meta.active_timeline()
-            assert ask(service, asked(base, timeline))[0] == 200
+            made = sound if base.name == "sound" else good(base)
+            assert ask(service, known(made.storage))[0] == 200
         for base, spoil in later.items():
             spoil(base)
             hostile.append(str(base))
         pid = service.status()["pid"]
         before = highest_bytes(pid)
-        told = under_attack(service, asked(lake / "sound", sound.meta.active_timeline()), hostile)
+        told = under_attack(service, known(sound.storage), hostile)
         assert highest_bytes(pid) - before < 300 * MIB
         assert set(told) == set(hostile)
         for base in hostile[: len(BEFORE_IT_IS_OPENED)]:
@@ -151,17 +150,6 @@ def started(task: Callable[..., None], arguments: Iterable[object]) -> list[thre
     return threads
 
 
-def asked(base: Path, timeline: Timeline) -> dict[str, str]:
-    """Return the question of a client that knows a timeline."""
-    assert timeline.last is not None
-    return {
-        "basepath": str(base),
-        "partition": "a",
-        "lastinstantts": timeline.last.requested_time,
-        "timelinehash": timeline.hash,
-    }
-
-
 def ask(service: ServeProcess, question: dict[str, str]) -> tuple[int, bytes]:
     with HttpClient(service.port, token=None) as client:
         return client.ask("GET", LATEST, {"partition": "a", **question})
@@ -180,7 +168,7 @@ def test_what_is_said_of_a_hostile_commit_names_file_size_and_bound(
     base = tmp_path / "t"
     made = good(base)
     with ServeProcess(tmp_path, tmp_path / "log") as service:
-        assert ask(service, asked(base, made.meta.active_timeline()))[0] == 200
+        assert ask(service, known(made.storage))[0] == 200
         spoil(base)
         with HttpClient(service.port, token=None) as client:
             status, body = client.ask("POST", REFRESH, {"basepath": str(base)})
@@ -188,4 +176,4 @@ def test_what_is_said_of_a_hostile_commit_names_file_size_and_bound(
         assert body.startswith(str(completed(base, "commit")).encode())
         assert re.search(SAID[spoil], body)
         completed(base, "commit").unlink()
-        assert ask(service, asked(base, made.meta.active_timeline()))[0] == 200
+        assert ask(service, known(made.storage))[0] == 200

@@ -34,10 +34,7 @@ class Pinned:
 
     def newest(self) -> RemoteView:
         """Return the view of somebody who reads the timeline now."""
-        timeline = self.table.meta.active_timeline().client_timeline()
-        assert timeline.last is not None
-        base = self.table.storage.base_path
-        return RemoteView(self.session, base, timeline.last.requested_time, timeline.hash)
+        return RemoteView(self.session, self.table.storage.base_path, *self.table.known())
 
     def commit(self, number: int) -> None:
         """Write to some partitions."""

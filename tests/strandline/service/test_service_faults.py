@@ -27,12 +27,11 @@ import pytest
 
 from executor_proxy.http import HttpSession
 from executor_proxy.remote import RemoteView
-from fsview.table_view import TableView
 from strandline.service.http.server import ServiceServer
 from strandline.service.http.server_options import ServerOptions
 from strandline.service.process.options import PartsOptions
 from strandline.service.process.parts import Parts
-from tests.kit.live_service import TOKEN, HttpClient, running, serving
+from tests.kit.live_service import TOKEN, HttpClient, known, running, serving
 from tests.kit.manual_clock import ManualClock
 from tests.kit.marker_name import marker_name
 from tests.kit.memory_storage import MemoryStorage
@@ -80,18 +79,6 @@ def local_table(base: Path, groups: int = 20) -> SmallTable:
     table = SmallTable(LocalStorage(str(base)))
     table.write(("b", "g"), *(("a", f"g{number:03d}") for number in range(groups)))
     return table
-
-
-def known(storage: Storage, partition: str = "a") -> dict[str, str]:
-    """Return the parameters of a client that reads the timeline now."""
-    timeline = TableView(storage).newest().client_timeline
-    assert timeline.last is not None
-    return {
-        "basepath": storage.base_path,
-        "partition": partition,
-        "lastinstantts": timeline.last.requested_time,
-        "timelinehash": timeline.hash,
-    }
 
 
 def asking(path: str, params: dict[str, str], method: str = "GET") -> bytes:
@@ -142,7 +129,7 @@ def many_files(wanted: int) -> Iterator[None]:
 def test_two_thousand_idle_connections_are_nobodys_burden(tmp_path: Path) -> None:
     """Half of them have asked something, half say nothing at all; some say half of something."""
     table = local_table(tmp_path / "t")
-    asked = asking(LATEST, known(table.storage))
+    asked = asking(LATEST, known(table.storage, partition="a"))
     patience = ("--request-timeout", "3600", "--keep-alive", "3600")
     with (
         Service(tmp_path, tmp_path / "log", *patience) as service,
@@ -192,10 +179,10 @@ sys.stdin.read()
 
 def test_clients_that_are_killed_leave_nothing_behind(tmp_path: Path) -> None:
     table = local_table(tmp_path / "t")
-    asked = asking(LATEST, known(table.storage))
+    asked = asking(LATEST, known(table.storage, partition="a"))
     sent = [
         asked * 40,
-        asking(EVERYTHING, known(table.storage) | {"maxinstant": "9"}) * 40,
+        asking(EVERYTHING, known(table.storage, partition="a", maxinstant="9")) * 40,
         asked[:-2],
         asked[:20],
         b"",
@@ -277,10 +264,12 @@ def test_told_to_end_under_load_it_answers_wholly_or_not_at_all(
 ) -> None:
     table = local_table(tmp_path / "t", MANY)
     base = table.storage.base_path
-    asked = asking(LATEST, known(table.storage))
-    everything = asking(EVERYTHING, known(table.storage) | {"maxinstant": "99991231235959999"})
+    asked = asking(LATEST, known(table.storage, partition="a"))
+    everything = asking(
+        EVERYTHING, known(table.storage, partition="a", maxinstant="99991231235959999")
+    )
     load = asking(LOAD, {"basepath": base}, "POST")
-    indented = asking(LATEST, known(table.storage) | {"pretty": "1"})
+    indented = asking(LATEST, known(table.storage, partition="a", pretty="1"))
     warm = threading.Barrier(9)
     with Service(tmp_path, tmp_path / "log") as service:
         with RawConnection(service.port) as first:
@@ -321,7 +310,7 @@ def test_told_to_end_under_load_it_answers_wholly_or_not_at_all(
 def test_a_table_that_is_deleted_and_made_anew_is_another(tmp_path: Path) -> None:
     base = tmp_path / "t"
     table = local_table(base)
-    before = known(table.storage)
+    before = known(table.storage, partition="a")
     other = local_table(tmp_path / "other")
     marker = {
         "markerdirpath": f"{base}/.hoodie/.temp/{INSTANT}",
@@ -341,11 +330,11 @@ def test_a_table_that_is_deleted_and_made_anew_is_another(tmp_path: Path) -> Non
             assert refused.status == 404, refused.body
         assert not base.exists()
         assert client.request("GET", "/healthz").status == 200
-        assert client.request("GET", LATEST, known(other.storage)).status == 200
+        assert client.request("GET", LATEST, known(other.storage, partition="a")).status == 200
         anew = SmallTable(LocalStorage(str(base)))
         anew.clock.advance(3_600_000)
         anew.write(("a", "new"))
-        now = client.request("GET", LATEST, known(anew.storage))
+        now = client.request("GET", LATEST, known(anew.storage, partition="a"))
         assert (now.status, files_of(now.body)) == (200, names(anew, "a"))
         old = client.request("GET", LATEST, before)
         assert old.status == 400, old.body
@@ -368,7 +357,7 @@ def test_tables_that_take_turns_at_a_path_are_never_mixed_up(tmp_path: Path) -> 
         table = SmallTable(LocalStorage(str(base)))
         table.clock.advance(3_600_000 * len(tables))
         table.write(("a", group))
-        tables.append((known(table.storage), names(table, "a")))
+        tables.append((known(table.storage, partition="a"), names(table, "a")))
         base.rename(tmp_path / name)
     outcomes: Counter[str] = Counter()
     ended = threading.Event()
@@ -434,10 +423,8 @@ def test_a_storage_that_fails_now_and_then_makes_no_answer_wrong() -> None:
                 outcomes["answered" if found == right[partition] else "wrong"] += 1
 
     def pin() -> None:
-        timeline = table.meta.active_timeline().client_timeline()
-        assert timeline.last is not None
         right = {partition: names(table, partition) for partition in "ab"}
-        pins.append((timeline.last.requested_time, timeline.hash, right))
+        pins.append((*table.known(), right))
 
     pin()
     with serving(served.base_path, opener=lambda _path, _options: served) as server:
@@ -539,8 +526,8 @@ class Hanging(LocalStorage):
 def test_a_table_whose_storage_hangs_keeps_no_ready_answer_and_no_probe(tmp_path: Path) -> None:
     """Its requests take all threads; whoever needs none is answered, and the end comes."""
     sound, hanging = local_table(tmp_path / "sound"), local_table(tmp_path / "hanging")
-    asked = known(sound.storage)
-    stuck = asking(LATEST, known(hanging.storage))
+    asked = known(sound.storage, partition="a")
+    stuck = asking(LATEST, known(hanging.storage, partition="a"))
     storage = Hanging(hanging.storage.base_path)
 
     def opener(path: str, _options: object) -> Storage:
@@ -588,7 +575,7 @@ def test_a_clock_that_jumps_changes_no_answer(tmp_path: Path) -> None:
         running(ServiceServer(parts, ServerOptions())) as server,
         HttpClient(server.port) as client,
     ):
-        asked = known(table.storage)
+        asked = known(table.storage, partition="a")
         was = client.request("GET", LATEST, asked)
         assert was.status == 200
         for number, jump_ms in enumerate((10 * 365 * 86_400_000, -20 * 365 * 86_400_000, -1, 1)):
@@ -602,7 +589,7 @@ def test_a_clock_that_jumps_changes_no_answer(tmp_path: Path) -> None:
             for answer in (b"true", b"false"):
                 assert client.request("POST", f"{MARKERS}/create", marker).body == answer
             table.write(("a", f"new{number}"))
-            now = client.request("GET", LATEST, known(table.storage))
+            now = client.request("GET", LATEST, known(table.storage, partition="a"))
             assert files_of(now.body) == names(table, "a")
             status = json.loads(client.request("GET", "/v1/strandline/status").body)
             assert status["uptime_s"] >= 0

@@ -13,13 +13,12 @@ import pytest
 
 from fsview.store.rocksdb.store_directory import StorePlace
 from fsview.store.stores import StoreOptions
-from fsview.table_view import TableView
 from strandline.service.http.authorization import HEALTH
 from strandline.service.http.server import ServiceServer
 from strandline.service.http.server_options import ServerOptions
 from strandline.service.process.options import PartsOptions
 from strandline.service.process.parts import Parts
-from tests.kit.live_service import TOKEN, Answered, HttpClient, running
+from tests.kit.live_service import TOKEN, Answered, HttpClient, known, running
 from tests.kit.small_table import SmallTable
 from timeline.storage.local import LocalStorage
 from timeline.storage.table_id import TableId
@@ -48,19 +47,6 @@ def service(root: Path, stores: Path) -> Iterator[HttpClient]:
         yield client
 
 
-def known(table: SmallTable, partition: str = "a") -> dict[str, str]:
-    """Return the parameters of a client that reads the timeline now."""
-    timeline = TableView(table.storage).newest().client_timeline
-    assert timeline.last is not None
-    last = timeline.last.requested_time
-    return {
-        "basepath": table.storage.base_path,
-        "partition": partition,
-        "lastinstantts": last,
-        "timelinehash": timeline.hash,
-    }
-
-
 def slices(answered: Answered) -> list[str]:
     """Return the files of an answer; how old they are only a listing tells."""
     return [said["baseFile"]["fullPath"] for said in json.loads(answered.body)]
@@ -83,15 +69,15 @@ def test_store_that_another_process_has_open(
     with child.stdout as said, service(tmp_path, stores) as client:
         assert said.readline()
         for _ in range(3):
-            refused = client.request("GET", LATEST, known(table))
+            refused = client.request("GET", LATEST, known(table.storage, partition="a"))
             assert refused.status == 503
             told = refused.body.decode()
             assert f"{place(table, stores)} is open in process {child.pid}" in told
-            assert client.request("GET", LATEST, known(other)).status == 200
+            assert client.request("GET", LATEST, known(other.storage, partition="a")).status == 200
             assert client.request("GET", HEALTH).status == 200
         child.kill()
         child.wait(timeout=30)
-        assert client.request("GET", LATEST, known(table)).status == 200
+        assert client.request("GET", LATEST, known(table.storage, partition="a")).status == 200
 
 
 def test_store_that_can_not_be_opened(table: SmallTable, tmp_path: Path, stores: Path) -> None:
@@ -99,12 +85,12 @@ def test_store_that_can_not_be_opened(table: SmallTable, tmp_path: Path, stores:
     with service(tmp_path, stores) as client:
         in_the_way.write_text("")
         for _ in range(2):
-            refused = client.request("GET", LATEST, known(table))
+            refused = client.request("GET", LATEST, known(table.storage, partition="a"))
             assert refused.status == 500
             assert str(in_the_way) in refused.body.decode()
             assert client.request("GET", HEALTH).status == 200
         in_the_way.unlink()
-        assert client.request("GET", LATEST, known(table)).status == 200
+        assert client.request("GET", LATEST, known(table.storage, partition="a")).status == 200
 
 
 def test_store_that_was_deleted_under_a_service(
@@ -112,15 +98,15 @@ def test_store_that_was_deleted_under_a_service(
 ) -> None:
     """What it has open it keeps; the next begins anew."""
     with service(tmp_path, stores) as client:
-        assert client.request("GET", LATEST, known(table)).status == 200
+        assert client.request("GET", LATEST, known(table.storage, partition="a")).status == 200
         for path in place(table, stores).iterdir():
             path.unlink()
         place(table, stores).rmdir()
         table.write(("a", "a0"))
-        answered = client.request("GET", LATEST, known(table))
+        answered = client.request("GET", LATEST, known(table.storage, partition="a"))
         assert answered.status == 200
     with service(tmp_path, stores) as client:
-        again = client.request("GET", LATEST, known(table))
+        again = client.request("GET", LATEST, known(table.storage, partition="a"))
         assert slices(again) == slices(answered) != []
 
 

@@ -77,9 +77,7 @@ def client(parts: Parts) -> AppClient:
 
 
 def params(**more: str) -> dict[str, str]:
-    known = golden.recording("cow_basic_v9", 7).client
-    last, hashed = known["lastinstantts"], known["timelinehash"]
-    return {"basepath": BASE, "lastinstantts": last, "timelinehash": hashed, **more}
+    return TABLES.known("cow_basic_v9", 7) | more
 
 
 def test_nobody_passes_without_the_token(server: ServiceServer) -> None:

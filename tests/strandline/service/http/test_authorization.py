@@ -21,7 +21,6 @@ from strandline.service.http.server import ServiceServer
 from strandline.service.http.server_options import ServerOptions
 from strandline.service.process.options import PartsOptions
 from strandline.service.process.parts import Parts
-from tests.kit import golden
 from tests.kit.live_service import TOKEN, GoldenTables, HttpClient, running
 from timeline.errors import ConfigError
 
@@ -139,13 +138,7 @@ def test_a_missing_token_file_is_named(tmp_path):
 # On real sockets.
 
 TABLES = GoldenTables()
-KNOWN = golden.recording("cow_basic_v9", 7).client
-LOOK_UP = {
-    "basepath": TABLES.base_path("cow_basic_v9", 7),
-    "partition": "2024-01-01",
-    "lastinstantts": KNOWN["lastinstantts"],
-    "timelinehash": KNOWN["timelinehash"],
-}
+LOOK_UP = TABLES.known("cow_basic_v9", 7, partition="2024-01-01")
 MARKER = {"markerdirpath": "/golden/t/.hoodie/.temp/20261121090000000"}
 # All refused for what they ask, once they are admitted: nothing is there to be written to.
 ASKED = (("POST", CREATE), ("GET", NAMES))

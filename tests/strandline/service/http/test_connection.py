@@ -67,14 +67,7 @@ def test_both_ways_answer_the_same_bytes(
 
 
 def params(**more: str) -> dict[str, str]:
-    known = golden.recording("cow_basic_v9", 7).client
-    return {
-        "basepath": TABLES.base_path("cow_basic_v9", 7),
-        "lastinstantts": known["lastinstantts"],
-        "timelinehash": known["timelinehash"],
-        "partition": "2024-01-01",
-        **more,
-    }
+    return TABLES.known("cow_basic_v9", 7) | {"partition": "2024-01-01"} | more
 
 
 def test_a_wrong_hash_is_refused_on_the_hot_path_too(hot: ServiceServer) -> None:

@@ -19,19 +19,12 @@ from strandline.service.http.reply import Reply, success
 from strandline.service.http.request import Fields, Request
 from strandline.service.http.server import ServiceServer
 from strandline.service.table_threads import TableThreads
-from tests.kit import golden
 from tests.kit.live_service import TOKEN, GoldenTables, serving
 from tests.kit.manual_clock import ManualClock
 from tests.kit.raw_http import Answer, RawConnection, request
 
 TABLES = GoldenTables()
-KNOWN = golden.recording("cow_basic_v9", 7).client
-ASKED = {
-    "basepath": TABLES.base_path("cow_basic_v9", 7),
-    "partition": "2024-01-01",
-    "lastinstantts": KNOWN["lastinstantts"],
-    "timelinehash": KNOWN["timelinehash"],
-}
+ASKED = TABLES.known("cow_basic_v9", 7, partition="2024-01-01")
 HOT = ("GET", f"/v1/hoodie/view/slices/partition/latest/?{urlencode(ASKED)}")
 WAYS = (
     HOT,

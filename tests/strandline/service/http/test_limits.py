@@ -47,15 +47,9 @@ from timeline.storage.base import FileInfo, Storage
 from timeline.storage.local import LocalStorage
 
 TABLES = GoldenTables()
-BASE = TABLES.base_path("cow_basic_v9", 7)
 GREETING = request("/", token=TOKEN)
 LATEST = "/v1/hoodie/view/slices/partition/latest/"
-KNOWN = {
-    key: value
-    for key, value in golden.recording("cow_basic_v9", 7).client.items()
-    if key in ("lastinstantts", "timelinehash")
-}
-LOOK_UP = f"{LATEST}?{urlencode({'basepath': BASE, 'partition': '2024-01-01', **KNOWN})}"
+LOOK_UP = f"{LATEST}?{urlencode(TABLES.known('cow_basic_v9', 7, partition='2024-01-01'))}"
 SLOW = f"{LATEST}?basepath=/golden/t&partition=2024-01-01&refreshoff=true"
 INSTANTS = "/v1/hoodie/view/timeline/instants/all?basepath=/golden/t&refreshoff=true"
 SHORT_S = 0.05
