@@ -27,8 +27,8 @@ from fsview.model.file_system_view import FileSystemView
 from fsview.query import latest_json
 from fsview.query.queries import InstantSet
 from fsview.query.query_table import QUERIES, Scope
-from fsview.snapshot.in_use import Use
 from fsview.snapshot.snapshot import Snapshot
+from fsview.state.current_history import Use
 from fsview.table_view import TableView
 from fsview.wire.json_form import PathForms
 from timeline.completion import UnreadArchiveError
@@ -159,12 +159,12 @@ class LocalView(FileSystemView):
     def load_partitions(self, partitions: Collection[str], go_on: GoOn = always) -> None:
         """See ``FileSystemView``; for ``go_on`` see ``PartitionLoader.load``."""
         names = dict.fromkeys(_without_slash(partition) for partition in partitions)
-        self.table.mark_loaded(self.table.load(self.snapshot, names, go_on))
+        self.table.loaded.mark(self.table.load(self.snapshot, names, go_on))
 
     def load_all_partitions(self) -> None:
         """See ``FileSystemView``."""
         names = self.table.load_all(self.snapshot)
-        self.table.mark_loaded(names)
+        self.table.loaded.mark(names)
 
     def sync(self) -> None:
         """See ``FileSystemView``."""
@@ -173,7 +173,7 @@ class LocalView(FileSystemView):
     def refresh(self) -> None:
         """Sync, and count no partition as loaded: what Hudi's ``refresh/`` does, as far as seen."""
         self.sync()
-        self.table.clear_loaded()
+        self.table.loaded.clear()
 
     def close(self) -> None:
         """See ``FileSystemView``; the table stays for other views."""
@@ -189,7 +189,7 @@ class LocalView(FileSystemView):
         if scope is not Scope.STATELESS and (
             name in self.snapshot.files.versions or self.table.holds(name)
         ):
-            self.table.mark_loaded((name,))
+            self.table.loaded.mark((name,))
         return answer
 
     def _replaces_in(self, partition: str) -> bool:
@@ -209,10 +209,10 @@ class LocalView(FileSystemView):
         if "instants" in arguments:
             arguments["instants"] = InstantSet.of(arguments["instants"])
         if wide.scope is Scope.LOADED:
-            partitions = self.table.loaded_partitions()
+            partitions = self.table.loaded.in_order()
         else:
             partitions = self.table.load_all(self.snapshot)
-            self.table.mark_loaded(partitions)
+            self.table.loaded.mark(partitions)
         for partition in partitions:
             yield partition, self._answer(partition, wide.function, **arguments, **wide.more)
 

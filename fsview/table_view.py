@@ -6,7 +6,6 @@ its partitions (``fsview.load.partition_loader``), and says which snapshot a cli
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
@@ -18,17 +17,20 @@ from fsview.metrics import Metrics
 from fsview.model.file_group import CompactionOperation
 from fsview.snapshot.difference import key_of
 from fsview.snapshot.history import History
-from fsview.snapshot.in_use import Use
 from fsview.snapshot.snapshot import GroupKey, Snapshot
 from fsview.snapshot.step import Step
+from fsview.state.current_history import Use
+from fsview.state.table_state import TableState
 from fsview.store.base import Store
 from fsview.store.budget import Share
 from fsview.store.memory import MemoryStore
+from fsview.sync.branch_finder import BranchFinder
 from fsview.sync.follower import TimelineFollower
 from timeline.clock import Clock, SystemClock
 from timeline.errors import StoreError, ViewBehindError
 from timeline.instant import DELTA_COMMIT, LOG_COMPACTION, Instant
 from timeline.storage.base import Storage
+from timeline.storage.table_id import TableId
 from timeline.timeline import Timeline
 
 RETAINED_SNAPSHOTS: Final = 256
@@ -41,8 +43,10 @@ _TOLD_INSTANTS: Final = 100
 class TableView:
     """One table and its snapshots; safe to use from several threads.
 
-    ``_loaded`` are the partitions that count as loaded (some table-wide queries cover only those,
-    as Hudi's do); ``_lock`` guards them.
+    Attributes:
+        storage: The table's storage.
+        table_id: The table.
+        loaded: The partitions that count as loaded.
     """
 
     def __init__(
@@ -69,20 +73,20 @@ class TableView:
         self._store = store or MemoryStore()
         self.storage = storage
         self._metrics = metrics or Metrics()
-        self._follower = TimelineFollower(
-            storage,
-            metrics=self._metrics,
-            clock=clock or SystemClock(),
+        self.table_id = TableId.of(storage.base_path)
+        self._state = TableState(
+            self._store,
+            self.table_id,
             retained=retained_snapshots,
-            store=self._store,
-            on_another_table=self.clear_loaded,
-            share=share,
+            share=share or Share.unbounded(),
         )
-        self.table_id = self._follower.table_id
-        self._loader = PartitionLoader(self._follower, on_forgotten=self._unmark)
+        self.loaded = self._state.loaded
+        self._follower = TimelineFollower(
+            storage, self._state, metrics=self._metrics, clock=clock or SystemClock()
+        )
+        self._branches = BranchFinder(self._follower)
+        self._loader = PartitionLoader(self._follower)
         self._checker = PartitionChecker(self._follower)
-        self._lock = threading.Lock()
-        self._loaded: set[str] = set()
 
     # Snapshots.
 
@@ -118,26 +122,26 @@ class TableView:
         Cost: none when the snapshot is held; else a sync, or for a client that is behind what
             happened since.
         """
-        follower = self._follower
-        use = follower.use(last_instant, timeline_hash)
+        state, find = self._state, lambda history: history.meant(last_instant, timeline_hash)
+        use = state.use(find)
         # What is no hash isn't looked for, nor remembered as a question.
         may_be = len(timeline_hash) == _HASH_CHARACTERS and len(last_instant) <= _HASH_CHARACTERS
-        if use is None and may_be and follower.held is not None:
-            use = follower.reach_back(last_instant, timeline_hash)
+        if use is None and may_be and state.held is not None:
+            use = self._branches.find(last_instant, timeline_hash)
         if use is None:
-            follower.sync()
-            use = follower.use(last_instant, timeline_hash)
+            self._follower.sync()
+            use = state.use(find)
             if use is None and may_be:
-                use = follower.reach_back(
-                    last_instant, timeline_hash
-                ) or follower.use_without_last_clean(timeline_hash)
+                use = self._branches.find(last_instant, timeline_hash) or state.use(
+                    lambda history: history.without_last_clean(timeline_hash)
+                )
         if use is None:
-            raise _behind(last_instant, follower.newest().timeline)
+            raise _behind(last_instant, self._follower.newest().timeline)
         return use
 
     def held(self, last_instant: str, timeline_hash: str) -> Snapshot | None:
         """Return the snapshot that a client means if it is kept; never waits, reads nothing."""
-        history = self._follower.held
+        history = self._state.held
         return None if history is None else history.meant(last_instant, timeline_hash)
 
     # What views ask.
@@ -177,7 +181,7 @@ class TableView:
 
     def holds(self, partition: str) -> bool:
         """Whether a partition's files are held at the newest snapshot."""
-        history = self._follower.held
+        history = self._state.held
         return history is not None and partition in history.newest.files.versions
 
     def load_all(self, snapshot: Snapshot) -> list[str]:
@@ -232,9 +236,9 @@ class TableView:
         Returns:
             The history, and the steps since the snapshot.
         """
-        with self._follower.using(snapshot):
+        with self._state.using(snapshot):
             self._follower.sync()
-            history = self._follower.history
+            history = self._state.history
         since = history.steps_since(snapshot)
         if since is None and not snapshot.is_empty:  # for whom nothing has happened yet
             raise ViewBehindError(
@@ -245,38 +249,14 @@ class TableView:
 
     def newest_if_only_cleaned(self, snapshot: Snapshot) -> Snapshot | None:
         """Return the newest snapshot if cleans and nothing else came after this one."""
-        history = self._follower.history
+        history = self._state.history
         return history.newest if history.only_cleans_since(snapshot) else None
-
-    def mark_loaded(self, partitions: Collection[str]) -> None:
-        """Count partitions as loaded."""
-        # Nearly always they do already; a hot request shouldn't wait for a sync that is published.
-        if not self._loaded.issuperset(partitions):
-            with self._lock:
-                self._loaded.update(partitions)
-
-    def loaded_partitions(self) -> list[str]:
-        """Return the partitions that count as loaded, in order."""
-        with self._lock:
-            return sorted(self._loaded)
-
-    def _unmark(self, partitions: Collection[str]) -> None:
-        """Count partitions as not loaded that turned out to be nothing."""
-        with self._lock:
-            self._loaded.difference_update(partitions)
-
-    def clear_loaded(self) -> None:
-        """Count no partition as loaded; what was read of them stays."""
-        with self._lock:
-            self._loaded.clear()
 
     # Whether it is right.
 
     def held_partitions(self) -> tuple[str, ...]:
         """Return the partitions whose files are held at the newest snapshot, as they were read."""
-        history = self._follower.held
-        with self._follower.lock:
-            return () if history is None else tuple(history.newest.files.versions)
+        return tuple(version.partition for version in self._state.newest_versions())
 
     def check(self, partition: str, pause: Pause = lambda: None) -> Checked:
         """Compare a partition with storage, see ``PartitionChecker.check``."""
@@ -287,31 +267,28 @@ class TableView:
         self._follower.reload(cause)
 
     def lost(self, version: PartitionVersion, why: StoreError) -> None:
-        """Take it that the store can't give back a version; see ``TimelineFollower``."""
-        self._follower.lost(version, why)
+        """Take it that the store can't give back a version; see ``TableState.lost``."""
+        self._state.lost(version, why)
 
     def drop_oldest_snapshot(self) -> int | None:
-        """Keep one snapshot fewer for clients that are behind; see ``TimelineFollower``."""
-        return self._follower.drop_oldest()
+        """Keep one snapshot fewer for clients that are behind; see ``TableState``."""
+        return self._state.drop_oldest()
 
     def close(self) -> None:
         """Give back what the store holds; views can't be asked any more."""
-        self._follower.close()
-        self._store.close()
+        self._state.close()
 
     def status(self) -> dict[str, Any]:
         """Return figures about this table, fit for JSON."""
-        history = self._follower.held
+        history, versions = self._state.held, self._state.newest_versions()
         newest = None if history is None else history.newest
-        with self._follower.lock:
-            versions = () if newest is None else tuple(newest.files.versions.values())
         return {
             "storage_calls": [
                 {"kind": kind, "cause": cause, "count": count}
                 for (kind, cause), count in sorted(self.storage.calls.snapshot().items())
             ],
             "snapshots": 0 if history is None else len(history.links),
-            "retained_bytes": self._follower.retained_bytes,
+            "retained_bytes": self._state.retained_bytes,
             "last_instant": None if newest is None else str(newest.timeline.last),
             "partitions_loaded": len(versions),
             "store": self._store.status(),

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from fsview.load.missing_partitions import PATH_CHARACTERS
+from fsview.load.listing import PATH_CHARACTERS
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.single_flight import Shared

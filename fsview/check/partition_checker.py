@@ -64,6 +64,7 @@ class PartitionChecker:
 
     def __init__(self, follower: TimelineFollower) -> None:
         self._follower = follower
+        self._state = follower.state
 
     def check(self, partition: str, pause: Pause) -> Checked:
         """Compare one partition and the table's pending and replaced groups with storage.
@@ -81,7 +82,7 @@ class PartitionChecker:
             if there is news.
         """
         for _ in range(ATTEMPTS):
-            history = self._follower.held
+            history = self._state.held
             if history is None:
                 return _skipped("the table isn't held")
             with suppress(InstantNotFoundError):  # it went between a listing and a read
@@ -100,7 +101,7 @@ class PartitionChecker:
             return _skipped("a clean, rollback or restore is under way")
         if rebuilt.active != start.active:
             follower.sync()
-        history = follower.held
+        history = self._state.held
         newest = None if history is None else history.newest
         steps = None if history is None else history.steps_since(start)
         if history is None or newest is None or steps is None or newest.active != rebuilt.active:

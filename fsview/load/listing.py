@@ -6,19 +6,28 @@ Source: Hudi 1.2.0 ``FSUtils.getAllPartitionFoldersThreeLevelsDown`` (here to an
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from fsview.model.file_name import PARTITION_METADATA
 from timeline.storage.base import FileInfo, Storage, checked_path
 from timeline.table.config import META_FOLDER
 
+PATH_CHARACTERS: Final = 4096
+"""Longest path that is looked for; no file system has longer ones."""
 
-def list_partition(storage: Storage, partition: str) -> tuple[FileInfo, ...]:
-    """List one partition; one that doesn't exist has no files, nor has what can't be one."""
+
+def may_be_path(partition: str) -> bool:
+    """Whether a storage can have something at a partition's path; else it has no files."""
     try:
         checked_path(partition)
     except ValueError:
-        return ()
-    return storage.list(partition)
+        return False
+    return len(partition) <= PATH_CHARACTERS
+
+
+def list_partition(storage: Storage, partition: str) -> tuple[FileInfo, ...]:
+    """List one partition; one that doesn't exist has no files, nor has what can't be one."""
+    return storage.list(partition) if may_be_path(partition) else ()
 
 
 def discover_partitions(storage: Storage) -> Iterator[tuple[str, tuple[FileInfo, ...]]]:

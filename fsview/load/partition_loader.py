@@ -13,21 +13,19 @@ who doesn't wait makes nobody list twice.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import replace
 from functools import partial
 
 from fsview.files.partition import PartitionVersion
-from fsview.load.catch_up import Arrived, Found, arrived
 from fsview.load.duplicate_files import RememberedNames
-from fsview.load.listing import folders_below, is_partition, list_partition
-from fsview.load.missing_partitions import STRAYS, Strays, may_be_path
+from fsview.load.listing import folders_below, is_partition, list_partition, may_be_path
 from fsview.load.source_choice import Bootstrap, Loaded
 from fsview.load.timeline_at_load import look
 from fsview.single_flight import Shared, SharedLoads
 from fsview.snapshot.plans import base_extensions
-from fsview.snapshot.snapshot import LoadedFiles, Snapshot
+from fsview.snapshot.snapshot import Snapshot
+from fsview.state.missing_partitions import MOST_MISSING
 from fsview.sync.follower import ATTEMPTS, TimelineFollower
-from timeline.errors import StorageUnavailableError, StoreError, ViewBehindError
+from timeline.errors import StorageUnavailableError, ViewBehindError
 from timeline.table.partition_metadata import read_partition_metadata
 
 GoOn = Callable[[], None]
@@ -39,28 +37,12 @@ def always() -> None:
 
 
 class PartitionLoader:
-    """Fills the snapshots of one table; callers that want the same share one listing.
+    """Fills the snapshots of one table; callers that want the same share one listing."""
 
-    ``_strays`` are paths that were asked for, and listed, and are no partitions of the table; the
-    follower's lock guards them.
-    """
-
-    def __init__(
-        self,
-        follower: TimelineFollower,
-        *,
-        on_forgotten: Callable[[Collection[str]], None] = lambda _: None,
-    ) -> None:
-        """Make a loader.
-
-        Args:
-            follower: Whose snapshots are filled.
-            on_forgotten: Told of paths that were nothing and are forgotten.
-        """
+    def __init__(self, follower: TimelineFollower) -> None:
         self._follower = follower
-        self._on_forgotten = on_forgotten
+        self._state = follower.state
         self._loads = SharedLoads()
-        self._strays = Strays()
         self._readings: Shared[None] = Shared()
         self._remembered = RememberedNames()
         self._bootstrap = Bootstrap(
@@ -78,9 +60,9 @@ class PartitionLoader:
             return PartitionVersion(partition)
         tries = ATTEMPTS
         while found is None and tries > 0:
-            found = self._derived(snapshot, partition)
+            found = self._state.derive(snapshot, partition)
             if found is None and self._loads.run_one(partition, lambda p: self._load(p, set())):
-                found = self._derived(snapshot, partition)
+                found = self._state.derive(snapshot, partition)
                 # What is nothing may be forgotten before it is looked at here.
                 held = partition in self._follower.newest().files.versions
                 tries = 0 if held else tries - 1
@@ -130,7 +112,7 @@ class PartitionLoader:
         if snapshot.files.known is None:
             if self._follower.newest().files.known is None:
                 self._loads.run_all(self._discover)
-            known = self._follower.history.known_at(
+            known = self._state.history.known_at(
                 snapshot, lambda partition: self._was_there(snapshot, partition)
             )
             if known is None:
@@ -138,7 +120,7 @@ class PartitionLoader:
                     f"the partitions at {snapshot.timeline.last} are not known any more",
                     hint="sync and ask again",
                 )
-            self._follower.fill_known(snapshot, known)
+            self._state.fill_known(snapshot, known)
         else:
             known = snapshot.files.known
         partitions = sorted(known)
@@ -152,7 +134,7 @@ class PartitionLoader:
             return True
         # Empty then, or not made yet: its own file says which instant made it.
         made = read_partition_metadata(self._follower.storage.for_cause("past"), partition)
-        since = self._follower.history.steps_since(snapshot)
+        since = self._state.history.steps_since(snapshot)
         last = snapshot.timeline.last
         if made is None or last is None or since is None:
             raise ViewBehindError(
@@ -165,27 +147,6 @@ class PartitionLoader:
     def _is_nothing(self, snapshot: Snapshot) -> bool:
         """Whether it is what a client sees to whom nothing has happened yet."""
         return snapshot.is_empty and self._follower.newest().files is not snapshot.files
-
-    def _derived(self, snapshot: Snapshot, partition: str) -> PartitionVersion | None:
-        """Fill in a partition from what a later snapshot has of it.
-
-        Raises:
-            StoreError: That can't be read, and the table is loaded anew the next time; or what is
-                found can't be kept.
-        """
-        with self._follower.lock:
-            history = self._follower.history
-            try:
-                found = history.derived(snapshot, partition, base_extensions(snapshot.config))
-            except StoreError as exc:
-                self._follower.distrust(exc)
-                raise
-            # Only the newest snapshot remembers what is nothing, as it is where that is forgotten.
-            if found is not None and not (found.is_empty and partition in self._strays):
-                self._follower.saved.keep((found,))
-                self._follower.fill(snapshot, found)
-        self._follower.make_room()
-        return found
 
     def _load(
         self,
@@ -219,7 +180,7 @@ class PartitionLoader:
             ahead: How many directories are to be listed next.
         """
         follower, bootstrap = self._follower, self._bootstrap
-        if follower.must_list or not bootstrap.may_pay(follower.newest(), ahead):
+        if self._state.must_list or not bootstrap.may_pay(follower.newest(), ahead):
             return False
         client = follower.client_for("bootstrap")
         self._readings.run(
@@ -247,7 +208,7 @@ class PartitionLoader:
                 nothing.discard(partition)  # it may have been when it was listed before
             else:
                 nothing.add(partition)
-                if len(nothing) > STRAYS:
+                if len(nothing) > MOST_MISSING:
                     continue  # it would be forgotten at once
             versions[partition] = PartitionVersion.of_listing(partition, listing, extensions)
         return Loaded(versions)
@@ -260,10 +221,7 @@ class PartitionLoader:
         """
         storage = self._follower.storage.for_cause("lookup")
         extensions = base_extensions(start.config)
-        with self._follower.lock:
-            loaded = set(start.files.versions)
-            held = start.files.versions.values()
-            known = self._strays.without(v.partition for v in held if not v.is_empty)
+        loaded, known = self._state.partitions_at(start)
         versions: dict[str, PartitionVersion] = {}
         level = [""] if "" not in known else []
         while level:
@@ -308,7 +266,7 @@ class PartitionLoader:
         follower = self._follower
         wanted = find
         for _ in range(ATTEMPTS):
-            with follower.loading() as start:
+            with self._state.using(follower.newest()) as start:
                 search = partial(wanted, start)
                 loaded, since = follower.gathered(search) if gathers else (search(), None)
                 if loaded is None:
@@ -318,7 +276,7 @@ class PartitionLoader:
                 found = look(client, start, loaded, looked, self._remembered)
                 if found is None:
                     continue
-                there = self._arrive(found, nothing)
+                there = self._state.fill(found, nothing)
             if there is None:
                 wanted = find
                 continue
@@ -329,64 +287,6 @@ class PartitionLoader:
                 return
             wanted = partial(self._listed, partitions=tuple(there.again), nothing=nothing)
         raise StorageUnavailableError(
-            f"{follower.table_id} changed {ATTEMPTS} times while its partitions were listed",
+            f"{self._state.table_id} changed {ATTEMPTS} times while its partitions were listed",
             hint="ask again",
         )
-
-    def _arrive(self, found: Found, nothing: Collection[str]) -> Arrived | None:
-        """Fill the newest snapshot with what was found; ``None`` when all must be found anew."""
-        follower = self._follower
-        with follower.lock:
-            there = arrived(follower.history, found)
-            if there is None:
-                return None
-            newest = follower.history.newest
-            forgotten = self._fill_in(newest, there.versions, there.known, nothing)
-        if forgotten:
-            self._on_forgotten(forgotten)
-        return there
-
-    def _fill_in(
-        self,
-        newest: Snapshot,
-        versions: Collection[PartitionVersion],
-        known: frozenset[str] | None,
-        nothing: Collection[str],
-    ) -> list[str]:
-        """Save some versions and put them into the newest snapshot; under the lock.
-
-        Args:
-            newest: The newest snapshot.
-            versions: Of partitions that it lacks.
-            known: All partitions of the table, if they were looked for.
-            nothing: Those that are no partitions.
-
-        Returns:
-            The paths that are nothing and are forgotten.
-        """
-        follower = self._follower
-        unfinished = {time: set(listed) for time, listed in follower.unfinished.items()}
-        for version in versions:
-            for instant in version.instants():
-                if not newest.completion.is_completed(instant):
-                    unfinished.setdefault(instant, set()).add(version.partition)
-        files = newest.files.versions.fork()
-        files.update({version.partition: version for version in versions})
-        self._strays.heed((version.partition for version in versions), nothing)
-        forgotten = self._strays.forget_oldest(files)
-        for partition in forgotten:
-            del files[partition]
-        filled = LoadedFiles(files, newest.files.known if known is None else known)
-        follower.saved.save(
-            replace(newest, files=filled),
-            # A restart has nothing from remembering what is nothing.
-            {
-                *(v.partition for v in versions if not (v.is_empty and v.partition in nothing)),
-                *forgotten,
-            },
-            unfinished=unfinished,
-            must_list=follower.must_list,
-        )
-        newest.files.versions, newest.files.known = filled.versions, filled.known
-        follower.unfinished.update(unfinished)
-        return forgotten

@@ -6,9 +6,9 @@ base files are one too many, which of them its commit wrote.
 
 from __future__ import annotations
 
-from fsview.load.catch_up import Found
 from fsview.load.duplicate_files import RememberedNames, unwritten
 from fsview.load.source_choice import LISTING, Loaded
+from fsview.snapshot.catch_up import Found
 from fsview.snapshot.delta import with_ghosts
 from fsview.snapshot.plans import base_extensions
 from fsview.snapshot.snapshot import Snapshot
@@ -47,4 +47,5 @@ def look(
     listed = loaded.versions.values() if loaded.source == LISTING else ()
     extensions = base_extensions(looked.config)
     there = (with_ghosts(v, ghosts.get(v.partition, ()), extensions) for v in listed)
-    return Found(start, loaded, looked, ghosts, unwritten(client, looked, there, remembered))
+    wrong = unwritten(client, looked, there, remembered)
+    return Found(start, loaded.versions, loaded.known, looked, ghosts, wrong)

@@ -14,13 +14,14 @@ from typing import TypeVar
 from fsview.model.file_group import CompactionOperation
 from fsview.snapshot.difference import key_of
 from fsview.snapshot.link import Branch
+from fsview.snapshot.news import Reload
 from fsview.snapshot.next_snapshot import advanced
 from fsview.snapshot.plans import plan_operations
 from fsview.snapshot.snapshot import GroupKey, LoadedFiles, Snapshot
 from fsview.snapshot.step import Step
 from fsview.sync.metadata_reader import MetadataReader
 from fsview.sync.plan_reader import replaced_groups
-from fsview.sync.timeline_diff import Reload, read_news
+from fsview.sync.timeline_diff import read_news
 from timeline.instant import COMPACTION, LOG_COMPACTION, WRITE_ACTIONS, Instant
 from timeline.meta_client import TableMetaClient
 from timeline.timeline import Timeline

@@ -13,14 +13,14 @@ that archived instants are followed.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from fsview.snapshot.delta import Delta, Said, dated, delta_of
 from fsview.snapshot.difference import WITHOUT_FILES, Difference, compare, key_of
+from fsview.snapshot.news import News, Reload
 from fsview.snapshot.plans import add_operations, base_extensions, plan_operations
 from fsview.snapshot.snapshot import Snapshot
-from fsview.snapshot.step import Step, steps
+from fsview.snapshot.step import steps
 from fsview.sync.metadata_reader import MetadataReader, plan_of_replaced, with_deleted, with_unsaid
 from fsview.sync.plan_reader import read_plans, replaced_groups
 from timeline.clock import parse_instant_time
@@ -42,54 +42,6 @@ from timeline.timeline import Timeline
 _UNDOING: Final = (ROLLBACK, RESTORE)
 _REMOVING: Final = (CLEAN, ROLLBACK, RESTORE)
 _COMPACTIONS: Final = (COMPACTION, LOG_COMPACTION)
-
-
-@dataclass(frozen=True, slots=True)
-class News:
-    """The way from one active timeline to another.
-
-    Attributes:
-        active: Where it leads.
-        steps: What happened, in order.
-        completed: How many instants completed.
-        replaced: The replaced groups read anew, where a replacecommit is gone or archived; else
-            ``None``.
-        undone: Completed writes that were rolled back or restored away.
-        lost: Requested times of the (log) compactions whose plans are gone.
-        unexplained: Those of ``undone`` of which nothing says why: what became of their files only
-            a listing can tell.
-        given_up: Instants that were pending and are gone without having completed.
-    """
-
-    active: Timeline
-    steps: tuple[Step, ...] = ()
-    completed: int = 0
-    replaced: Mapping[str, Mapping[str, str]] | None = None
-    undone: frozenset[Instant] = frozenset()
-    lost: frozenset[str] = frozenset()
-    unexplained: frozenset[Instant] = frozenset()
-    given_up: frozenset[Instant] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class Reload:
-    """Why a table can't be followed.
-
-    Attributes:
-        cause: ``timeline-emptied``, ``table-replaced`` (nothing of the old timeline is left, here
-            or in the archive), ``table-upgraded`` (or downgraded), ``archived-unseen`` (the archive
-            doesn't keep what an archived instant did), ``empty-metadata`` (a completed instant's
-            file is empty), ``plan-vanished`` (a compaction was requested and completed, and what it
-            planned is gone; or a clean, rollback or restore began and was taken back: what it had
-            removed by then only a listing can tell), ``instant-vanished`` (a write from before the
-            history began is gone and nothing says why) or ``check-failed``.
-        undone: As in ``News``; ``None`` when it isn't the same table any more.
-        lost: As in ``News``.
-    """
-
-    cause: str
-    undone: frozenset[Instant] | None = None
-    lost: frozenset[str] = frozenset()
 
 
 def read_news(

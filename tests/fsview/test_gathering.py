@@ -79,7 +79,7 @@ def test_a_search_that_ends_in_reading_the_commits_does_not_wait_for_itself() ->
 
     table.storage.fail.append(take_ages)
     LocalView.newest(view).load_all_partitions()
-    assert view.loaded_partitions() == WIDE
+    assert view.loaded.in_order() == WIDE
     assert metrics.get("partition_loads", source=METADATA) == len(WIDE)
 
 

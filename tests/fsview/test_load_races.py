@@ -16,7 +16,7 @@ import pytest
 
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
-from fsview.sync.follower import SPARED
+from fsview.state.current_history import SPARED
 from fsview.table_view import TableView
 from tests.fsview.test_single_flight import wait_until, waits_in
 from tests.fsview.wide_table import assert_as_listed

@@ -147,14 +147,14 @@ def test_of_a_table_written_anew_nothing_counts_as_loaded() -> None:
     metrics = Metrics()
     view = TableView(table.storage, metrics=metrics)
     LocalView.newest(view).load_partitions(["a", "b"])
-    assert view.loaded_partitions() == ["a", "b"]
+    assert view.loaded.in_order() == ["a", "b"]
     table.storage.files.clear()
     other = SmallTable(table.storage)
     other.clock.advance(10**7)
     other.write(("a", "z1"))
     view.sync()
     assert metrics.get("reloads", cause="table-replaced") == 1
-    assert view.loaded_partitions() == []
+    assert view.loaded.in_order() == []
     assert names(LocalView.newest(view), "a") == truth(other, "a")
 
 

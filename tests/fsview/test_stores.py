@@ -43,7 +43,7 @@ def test_every_store_answers_as_recorded_with_restarts_between_any_two_steps(
         assert not found, f"step {step}: {found}"
         if step in recorded and not in_flight:
             client = LocalClient(service.view)
-            service.view.clear_loaded()
+            service.view.loaded.clear()
             recording = golden.recording(scenario, step, server, base=client.base_path)
             wrong = replay(client, recording, f"{scenario}/{step:02d}", times=False)
             assert not wrong, told(wrong)

@@ -377,7 +377,7 @@ def test_a_partition_outside_the_roots_is_none_of_the_table(lake: Path) -> None:
     LocalView.newest(table).load_all_partitions()
     without_link = TableView(LocalStorage(f"{lake.parent}/outside/t"))
     LocalView.newest(without_link).load_all_partitions()
-    assert table.loaded_partitions() == without_link.loaded_partitions() != []
+    assert table.loaded.in_order() == without_link.loaded.in_order() != []
 
 
 @pytest.mark.parametrize(

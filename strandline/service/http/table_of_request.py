@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
-from fsview.load.missing_partitions import PATH_CHARACTERS
+from fsview.load.listing import PATH_CHARACTERS
 from fsview.wire.param import BASE_PATH
 from fsview.wire.routes import PREFIX
 from strandline.service.http.authorization import MARKERS

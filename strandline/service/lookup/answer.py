@@ -256,7 +256,7 @@ class Answers:
             response = whole(success(body, zipped=zipped and self._gzip))
             self.kept.put(version.answers, key, response)
         if not route.name.endswith("_stateless"):
-            table.mark_loaded((version.partition,))
+            table.loaded.mark((version.partition,))
         return response
 
     def _made_on_loop(

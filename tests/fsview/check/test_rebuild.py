@@ -261,7 +261,7 @@ def test_what_can_be_no_path_has_no_files_and_is_not_held(partition: str) -> Non
     assert not list(LocalView.newest(view).latest_base_files(partition))
     LocalView.newest(view).load_partitions([partition])
     assert partition not in view.held_partitions()
-    assert partition not in view.loaded_partitions()
+    assert partition not in view.loaded.in_order()
     assert table.storage.calls.snapshot() == before
 
 

@@ -16,7 +16,10 @@ from fsview.snapshot.history import History
 from fsview.snapshot.link import BRANCHED, Branch, Link
 from fsview.snapshot.snapshot import LoadedFiles, Snapshot
 from fsview.snapshot.step import Step
+from fsview.state.table_state import TableState
+from fsview.store.budget import Share
 from fsview.store.memory import MemoryStore
+from fsview.sync.branch_finder import BranchFinder
 from fsview.sync.follower import TimelineFollower
 from fsview.sync.plan_reader import snapshot_of
 from fsview.table_view import TableView
@@ -27,6 +30,7 @@ from tests.kit.model.table import ModelTable
 from tests.kit.small_table import SmallTable
 from timeline.errors import CorruptMetadataError, ViewBehindError
 from timeline.instant import COMMIT, Instant, State
+from timeline.storage.table_id import TableId
 from timeline.timeline import Timeline
 
 NOBODYS = "0" * 64
@@ -272,25 +276,23 @@ def written(writes: int) -> tuple[SmallTable, list[Known]]:
     return table, seen
 
 
-def following(table: SmallTable) -> TimelineFollower:
-    return TimelineFollower(
-        table.storage,
-        metrics=Metrics(),
-        clock=ManualClock(0),
-        retained=64,
-        store=MemoryStore(),
-        on_another_table=lambda: None,
-    )
+def branching(table: SmallTable) -> tuple[TableState, BranchFinder]:
+    """Return the state of a table that was read, and what finds branches of it."""
+    table_id, share = TableId.of(table.storage.base_path), Share.unbounded()
+    state = TableState(MemoryStore(), table_id, retained=64, share=share)
+    follower = TimelineFollower(table.storage, state, metrics=Metrics(), clock=ManualClock(0))
+    follower.newest()
+    return state, BranchFinder(follower)
 
 
 def test_a_branch_keeps_one_snapshot_and_the_steps_since() -> None:
     table, seen = written(30)
-    follower = following(table)
-    newest = follower.newest()
-    use = follower.reach_back(*seen[4])
+    state, finder = branching(table)
+    newest = state.history.newest
+    use = finder.find(*seen[4])
     assert use is not None
     start = use.snapshot
-    (branch,) = follower.history.branches
+    (branch,) = state.history.branches
     assert branch.start is start
     assert branch.onto is newest
     assert len(branch.steps) == 25
@@ -313,11 +315,10 @@ def test_clients_on_the_way_of_another_share_its_steps_and_read_nothing() -> Non
 
 def test_the_steps_that_are_shared_are_the_same_ones() -> None:
     table, seen = written(30)
-    follower = following(table)
-    follower.newest()
+    state, finder = branching(table)
     for known in seen[:-1]:
-        follower.reach_back(*known)
-    branches = follower.history.branches
+        finder.find(*known)
+    branches = state.history.branches
     assert [len(branch.steps) for branch in branches] == list(range(29, 0, -1))
     assert len({id(step) for branch in branches for step in branch.steps}) == 29
 

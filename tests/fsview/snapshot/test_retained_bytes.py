@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from fsview.local_view import LocalView
+from fsview.state.current_history import SPARED
 from fsview.store.stores import StoreOptions, Stores
-from fsview.sync.follower import SPARED
 from fsview.table_view import TableView
 from fsview.view_manager import ViewManager
 from tests.kit.small_table import SmallTable

@@ -47,7 +47,7 @@ def test_following_every_step_answers_as_recorded_and_lists_nothing_twice(scenar
         assert not found, f"step {step}: {found}"
         assert bool(found.unnamed) == in_flight, f"step {step}: nothing names {found.unnamed}"
         if step in recorded and not in_flight:
-            table.clear_loaded()  # each recording begins with a fresh server
+            table.loaded.clear()  # each recording begins with a fresh server
             recording = golden.recording(scenario, step, server, base=client.base_path)
             wrong = replay(client, recording, f"{scenario}/{step:02d}", times=False)
             assert not wrong, told(wrong)

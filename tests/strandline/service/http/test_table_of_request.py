@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from fsview.load.missing_partitions import PATH_CHARACTERS
+from fsview.load.listing import PATH_CHARACTERS
 from strandline.service.api import instant_states
 from strandline.service.http.authorization import MARKERS
 from strandline.service.http.table_of_request import (

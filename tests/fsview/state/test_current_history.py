@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-import fsview.snapshot.in_use
+import fsview.state.current_history
+import fsview.state.table_state
 import fsview.sync.follower
 from fsview.local_view import LocalView
 from fsview.snapshot.history import FOLLOWED
+from fsview.state.current_history import SPARED
 from fsview.store.stores import Stores
-from fsview.sync.follower import SPARED
 from fsview.table_view import TableView
 from fsview.view_manager import ViewManager
 from tests.kit.small_table import SmallTable
@@ -24,7 +25,11 @@ from timeline.errors import ViewBehindError
 
 PATIENCE_S = 30.0
 MOST_LINES = 2000
-FILES = {fsview.snapshot.in_use.__file__, fsview.sync.follower.__file__}
+FILES = {
+    fsview.state.current_history.__file__,
+    fsview.state.table_state.__file__,
+    fsview.sync.follower.__file__,
+}
 PARTITIONS = ("a", "b", "c")
 
 
@@ -155,8 +160,9 @@ class Interrupts:
         if frame.f_code.co_filename not in FILES:
             return None
         line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
-        # At the end of such a block no interrupt comes between it and the release of its lock.
-        if event == "line" and not line.lstrip().startswith("with "):
+        # At the end of a ``with`` block no interrupt comes between it and the release of its lock;
+        # nor does one come at ``try``, which is no instruction.
+        if event == "line" and not line.lstrip().startswith(("with ", "try:")):
             self.lines += 1
             if self.lines == self._at:
                 raise KeyboardInterrupt

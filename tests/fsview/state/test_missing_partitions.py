@@ -6,8 +6,8 @@ import threading
 from pathlib import Path
 from sys import getsizeof
 
-from fsview.load.missing_partitions import STRAY_BYTES, STRAYS
 from fsview.local_view import LocalView
+from fsview.state.missing_partitions import MOST_MISSING, MOST_MISSING_BYTES
 from fsview.table_view import TableView
 from tests.fsview.wide_table import small_table
 from tests.kit.stores import Restarted
@@ -17,7 +17,7 @@ def invented(start: int, count: int) -> list[str]:
     return [f"no/such={number}" for number in range(start, start + count)]
 
 
-def held_strays(view: TableView) -> int:
+def held_missing(view: TableView) -> int:
     return sum(name.startswith("no/") for name in view.held_partitions())
 
 
@@ -42,16 +42,16 @@ def test_a_partition_that_was_asked_for_before_it_was_made_counts_as_loaded() ->
 def test_very_many_paths_that_are_nothing_are_not_all_kept() -> None:
     table = small_table()
     view = TableView(table.storage)
-    names = invented(0, STRAYS + 500)
+    names = invented(0, MOST_MISSING + 500)
     for _ in range(2):
         LocalView.newest(view).load_partitions(["a", *names, "b"])
-    assert held_strays(view) == STRAYS
-    assert len(view.loaded_partitions()) == STRAYS + 2
+    assert held_missing(view) == MOST_MISSING
+    assert len(view.loaded.in_order()) == MOST_MISSING + 2
     lists = table.storage.calls.snapshot()["list", "lookup"]
     for name in (names[100], names[-1], names[100]):
         assert LocalView.newest(view).latest_base_files(name) == ()
     assert table.storage.calls.snapshot()["list", "lookup"] == lists + 1
-    assert held_strays(view) == STRAYS
+    assert held_missing(view) == MOST_MISSING
     assert {f.partition for f in LocalView.newest(view).all_latest_base_files()} == {"a", "b"}
 
 
@@ -61,11 +61,11 @@ def test_what_has_come_to_be_a_partition_is_not_forgotten() -> None:
     LocalView.newest(view).latest_base_files("new")
     table.write(("new", "n1-0"))
     view.sync()
-    LocalView.newest(view).load_partitions(invented(0, STRAYS + 1))
+    LocalView.newest(view).load_partitions(invented(0, MOST_MISSING + 1))
     lists = table.storage.calls.snapshot()["list", "lookup"]
     assert [file.file_id for file in LocalView.newest(view).latest_base_files("new")] == ["n1-0"]
     assert table.storage.calls.snapshot()["list", "lookup"] == lists
-    assert "new" in view.loaded_partitions()
+    assert "new" in view.loaded.in_order()
 
 
 def test_a_pinned_client_keeps_none_of_them() -> None:
@@ -78,7 +78,7 @@ def test_a_pinned_client_keeps_none_of_them() -> None:
     pinned.load_partitions(invented(0, 50))
     assert all(pinned.latest_base_files(name) == () for name in invented(0, 50))
     assert sorted(pinned.snapshot.files.versions) == ["a", "b"]
-    assert held_strays(view) == 50
+    assert held_missing(view) == 50
 
 
 def test_many_callers_at_a_time_are_all_answered() -> None:
@@ -87,24 +87,26 @@ def test_many_callers_at_a_time_are_all_answered() -> None:
     wrong: list[str] = []
 
     def ask(start: int) -> None:
-        LocalView.newest(view).load_partitions(invented(start, STRAYS // 2))
+        LocalView.newest(view).load_partitions(invented(start, MOST_MISSING // 2))
         for name in invented(start, 20):
             if LocalView.newest(view).latest_base_files(name) != ():
                 wrong.append(name)
 
-    threads = [threading.Thread(target=ask, args=(n * STRAYS,)) for n in range(4)]
+    threads = [threading.Thread(target=ask, args=(n * MOST_MISSING,)) for n in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert not wrong
-    assert held_strays(view) == STRAYS
+    assert held_missing(view) == MOST_MISSING
 
 
 def test_a_restart_goes_on_without_them(tmp_path: Path) -> None:
     table = small_table()
     service = Restarted("rocksdb", tmp_path, table.storage)
-    LocalView.newest(service.view).load_partitions(["a", "b", "new", *invented(0, STRAYS + 10)])
+    LocalView.newest(service.view).load_partitions(
+        ["a", "b", "new", *invented(0, MOST_MISSING + 10)]
+    )
     service.restart()
     assert sorted(service.view.held_partitions()) == []
     service.view.newest()
@@ -124,6 +126,6 @@ def test_long_paths_that_are_nothing_take_no_more_memory_than_short_ones() -> No
     for start in range(0, len(names), 500):
         LocalView.newest(view).load_partitions(names[start : start + 500])
     held = [name for name in view.held_partitions() if name.startswith("no/")]
-    assert 0 < sum(map(getsizeof, held)) < STRAY_BYTES
+    assert 0 < sum(map(getsizeof, held)) < MOST_MISSING_BYTES
     assert set(held) == set(names[-len(held) :])
-    assert len(view.loaded_partitions()) == len(held)
+    assert len(view.loaded.in_order()) == len(held)

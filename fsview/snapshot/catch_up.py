@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from fsview.files.partition import PartitionVersion
-from fsview.load.source_choice import Loaded
 from fsview.snapshot.delta import with_ghosts
 from fsview.snapshot.difference import key_of
 from fsview.snapshot.history import History
@@ -42,7 +41,8 @@ class Found:
 
     Attributes:
         start: The newest snapshot when the files were looked for.
-        loaded: The files.
+        versions: The files of each partition.
+        known: All partitions of the table, where all were looked for.
         looked: The snapshot of the timeline that was listed after them.
         ghosts: Partition → names that removals under way there may have deleted.
         unwritten: Partition → names of the base files that their commits don't name
@@ -50,7 +50,8 @@ class Found:
     """
 
     start: Snapshot
-    loaded: Loaded
+    versions: Mapping[str, PartitionVersion]
+    known: frozenset[str] | None
     looked: Snapshot
     ghosts: Mapping[str, frozenset[str]]
     unwritten: Mapping[str, Collection[str]]
@@ -85,7 +86,7 @@ def arrived(history: History, found: Found) -> Arrived | None:
     held = history.newest.files.versions
     versions: list[PartitionVersion] = []
     again: dict[str, str] = {}
-    for partition, version in found.loaded.versions.items():
+    for partition, version in found.versions.items():
         if partition in held:
             continue
         after = history.brought_forward(version, before)
@@ -102,8 +103,8 @@ def arrived(history: History, found: Found) -> Arrived | None:
             again[partition] = INSTANT_VANISHED
         else:
             versions.append(after)
-    known = found.loaded.known
-    return Arrived(tuple(versions), None if known is None else known_after(known, *steps), again)
+    known = None if found.known is None else known_after(found.known, *steps)
+    return Arrived(tuple(versions), known, again)
 
 
 def _given_up(history: History, found: Found, steps: Iterable[Step]) -> frozenset[str]:
@@ -130,3 +131,23 @@ def _followed(
         if concerns and after is not None:
             after = version_after(after, step, leftovers=True, logs=logs)
     return after
+
+
+def with_unfinished(
+    unfinished: Mapping[str, Collection[str]],
+    versions: Iterable[PartitionVersion],
+    newest: Snapshot,
+) -> dict[str, Collection[str]]:
+    """Return which partitions were listed with files of which instants in flight.
+
+    Args:
+        unfinished: Requested time of an instant → partitions, before some were listed.
+        versions: The files listed.
+        newest: The snapshot at which they are filled in.
+    """
+    found: dict[str, Collection[str]] = dict(unfinished)
+    for version in versions:
+        for instant in version.instants():
+            if not newest.completion.is_completed(instant):
+                found[instant] = {*found.get(instant, ()), version.partition}
+    return found

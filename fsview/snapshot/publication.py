@@ -1,0 +1,111 @@
+"""What a sync publishes: the next history of a table, computed from what is new on its timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+
+from fsview.files.partition import PartitionVersion
+from fsview.snapshot.history import History
+from fsview.snapshot.link import Link, walked
+from fsview.snapshot.news import News
+from fsview.snapshot.next_snapshot import settled
+from fsview.snapshot.snapshot import Snapshot
+from fsview.snapshot.step import Step
+from timeline.completion import CompletionTimes
+from timeline.table.config import TableConfig
+from timeline.timeline import Timeline
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """The next history of a table.
+
+    Attributes:
+        history: The history, with nothing of it dropped yet.
+        changed: Partitions whose files differ from those of the newest snapshot before.
+        versions: The versions of these partitions in all new snapshots.
+        dropped: Cause → how many partitions were loaded before and must be listed again.
+        unfinished: As was given, without the instants that aren't in flight any more.
+    """
+
+    history: History
+    changed: frozenset[str]
+    versions: tuple[PartitionVersion, ...]
+    dropped: Mapping[str, int]
+    unfinished: Mapping[str, Collection[str]]
+
+
+def publication(
+    history: History,
+    news: News,
+    config: TableConfig,
+    completion: Callable[[Timeline], CompletionTimes],
+    *,
+    unfinished: Mapping[str, Collection[str]],
+    unclear: frozenset[str],
+    kept: int,
+) -> Publication:
+    """Return the history that follows from another and what is new.
+
+    Args:
+        history: The history so far.
+        news: What is new.
+        config: The table's properties now.
+        completion: Completion times seen from an active timeline.
+        unfinished: Requested time of an instant in flight → partitions listed with files of it.
+        unclear: Partitions that must be listed again.
+        kept: How many of the new snapshots are wanted, the last ones.
+
+    Raises:
+        StoreError: A chunk of a partition that changes can't be read.
+    """
+
+    def leftovers(step: Step) -> Collection[str]:
+        return unfinished.get(step.instant.requested_time, ()) if step.delta.writes else ()
+
+    first = replace(history.newest, config=config)
+    links = list(walked(first, news.steps, completion, leftovers, kept=kept))
+    stepped = links[-1].snapshot if links else first
+    newest = settled(stepped, news.active, completion(news.active), news.replaced)
+    stepped.hash_like(history.newest)
+    newest.hash_like(stepped)
+    touched = frozenset(p for step in news.steps for p in (*step.touched, *leftovers(step)))
+    unlisted = unclear | _abandoned_in(newest, news, unfinished)
+    before, after = first.files.versions, newest.files.versions
+    dropped = {
+        "files-unclear": sum(p in before and p not in after for p in touched),
+        "instant-vanished": sum(p in after for p in unlisted),
+    }
+    is_whole = len(links) == len(news.steps)
+    base = history if is_whole else History(())
+    if unlisted:
+        newest = replace(newest, files=newest.files.without(unlisted))
+    if unlisted or newest.hashes != stepped.hashes:
+        links.append(Link(newest, unclear=unlisted))
+    elif links:
+        links[-1] = replace(links[-1], snapshot=newest)
+    following = base.extended(links) if links else base.with_newest(newest)
+    made = (link.snapshot.files.versions for link in links)
+    writes = (step.instant for step in news.steps if step.delta.writes)
+    ended = {instant.requested_time for instant in (*news.given_up, *writes)}
+    return Publication(
+        following.barring(news.undone, news.lost),
+        touched | unlisted,
+        tuple(versions[p] for versions in made for p in touched if p in versions),
+        dropped,
+        {time: listed for time, listed in unfinished.items() if time not in ended},
+    )
+
+
+def _abandoned_in(
+    newest: Snapshot, news: News, unfinished: Mapping[str, Collection[str]]
+) -> frozenset[str]:
+    """Return the loaded partitions that have files of instants that were given up."""
+    versions = newest.files.versions
+    return frozenset(
+        partition
+        for time in (instant.requested_time for instant in news.given_up)
+        for partition in unfinished.get(time, ())
+        if partition in versions and time in versions[partition].instants()
+    )

@@ -1,0 +1,179 @@
+"""``TableRecord``: the newest snapshot of a table in its store, from which a restart goes on.
+
+``fsview.state.record_rows`` has the rows. Each is written anew only when it has changed, and all
+that change together in one commit. A row names only chunks that the newest snapshot in memory
+holds, so none of these is ever given back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from fsview.files.chunk import Chunk
+from fsview.files.partition import PartitionVersion
+from fsview.snapshot.snapshot import Snapshot
+from fsview.state.record_rows import (
+    PARTITION,
+    SNAPSHOT,
+    Recorded,
+    Unfinished,
+    map_row,
+    maps_of,
+    partition_row,
+    read_rows,
+    snapshot_row,
+)
+from fsview.store.base import Handle, Store, StoredChunk
+from timeline.errors import StoreError, StrandlineError
+from timeline.storage.table_id import TableId
+
+
+class TableRecord:
+    """The record of one table in its store; not thread-safe.
+
+    Attributes:
+        store: The store.
+        unfinished: Requested time of an instant in flight → partitions that were listed with files
+            of it.
+        must_list: Whether partitions are to be listed even where reading metadata would pay, since
+            storage was found not to be what metadata says; saved with the next snapshot.
+        outdated: (Requested time, action) of what had completed when the table was upgraded last,
+            as far as that was seen; saved with the next snapshot.
+    """
+
+    def __init__(self, store: Store, table_id: TableId) -> None:
+        self.store = store
+        self.unfinished: Unfinished = {}
+        self.must_list = False
+        self.outdated: frozenset[tuple[str, str]] = frozenset()
+        self._table_id = table_id
+        self._recorded: Recorded | None = None  # holds the chunks that rows name until they change
+        self._is_refused = False
+        # The rows as of the last commit, to write only what has changed since.
+        self._maps: Mapping[str, object] = {}
+        self._partitions: set[str] = set()
+        self._knows_all = False
+
+    def keep(self, version: PartitionVersion) -> None:
+        """Move the chunks of a version that no restart needs into the store.
+
+        Raises:
+            StoreError: Nothing was moved.
+        """
+        chunks = _new_chunks((version,))
+        if chunks:
+            _move(chunks, self.store.commit(list(map(Chunk.read, chunks))))
+
+    def save(
+        self,
+        snapshot: Snapshot,
+        touched: Collection[str],
+        unfinished: Unfinished,
+        also: Iterable[PartitionVersion] = (),
+    ) -> None:
+        """Record a snapshot, and move its new chunks into the store.
+
+        Args:
+            snapshot: The newest.
+            touched: The partitions that differ from the snapshot recorded before.
+            unfinished: As the attribute is from now on.
+            also: Versions of other snapshots whose chunks are moved, too.
+
+        Raises:
+            StoreError: The record is as before, and nothing was moved.
+        """
+        versions, known = snapshot.files.versions, snapshot.files.known or frozenset()
+        self._clear_refused()
+        if not self._knows_all:
+            touched = {*touched, *known}
+        held = {p: versions[p] for p in touched if p in versions}
+        chunks = _new_chunks((*held.values(), *also))
+        maps = maps_of(snapshot, self.outdated)
+
+        def rows(handles: Sequence[Handle]) -> dict[str, bytes | None]:
+            new = dict(zip(map(id, chunks), handles, strict=True))
+            row = snapshot_row(self._table_id, snapshot, unfinished, must_list=self.must_list)
+            changed: dict[str, bytes | None] = {SNAPSHOT: row}
+            for name, content in maps.items():
+                if name not in self._maps or self._maps[name] != content:
+                    changed[name] = map_row(name, content)
+            for p in touched:
+                changed[PARTITION + p] = partition_row(held.get(p), new, is_known=p in known)
+            return changed
+
+        if chunks or self.store.lasts:
+            _move(chunks, self.store.commit(list(map(Chunk.read, chunks)), rows))
+        self.unfinished = unfinished
+        if self.store.lasts:
+            has_row = {p for p in touched if p in held or p in known}
+            self._partitions.difference_update(touched)
+            self._partitions |= has_row
+            self._maps, self._knows_all = maps, snapshot.files.known is not None
+            self._recorded = None
+
+    def save_anew(self, snapshot: Snapshot) -> None:
+        """Record a snapshot that has nothing in common with the one before.
+
+        Raises:
+            StoreError: As ``save``.
+        """
+        self.save(snapshot, set(self._partitions), {})
+
+    def read(self) -> Recorded | None:
+        """Return what is recorded; ``None`` when that is nothing.
+
+        Until something is saved, it is the same each time. What can't be read is cleared before
+        something else is saved.
+
+        Raises:
+            StoreError: The rows can't be read, or aren't those of this table and this format.
+        """
+        if self._recorded is not None or self._is_refused:
+            return self._recorded
+        try:
+            rows = self.store.rows()
+            if SNAPSHOT not in rows:
+                self._is_refused = bool(rows)
+                return None
+            self._recorded = recorded = self._parsed(rows)
+        except StoreError:
+            self._is_refused = True
+            raise
+        self.outdated = recorded.outdated
+        self._maps = maps_of(recorded.snapshot, recorded.outdated)
+        self._partitions = {n.removeprefix(PARTITION) for n in rows if n.startswith(PARTITION)}
+        self._knows_all = recorded.snapshot.files.known is not None
+        return recorded
+
+    def sweep(self) -> None:
+        """Delete the blobs that crashes left and that the record doesn't name.
+
+        Raises:
+            StoreError: Some of them are still there.
+        """
+        if self._recorded is not None:
+            versions = self._recorded.snapshot.files.versions.values()
+            self.store.sweep({c.handle for v in versions for c in v.parts if c.handle is not None})
+
+    def _clear_refused(self) -> None:
+        if self._is_refused:
+            self.store.clear()
+            self._is_refused = False
+
+    def _parsed(self, rows: Mapping[str, bytes]) -> Recorded:
+        try:
+            return read_rows(rows, self._table_id, self.store.chunk)
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as exc:
+            raise StoreError(f"the store of {self._table_id} holds no snapshot: {exc!r}") from exc
+        except StrandlineError as exc:
+            raise StoreError(f"the store of {self._table_id} holds no snapshot: {exc}") from exc
+
+
+def _new_chunks(versions: Iterable[PartitionVersion]) -> list[Chunk]:
+    found = {id(c): c for v in versions for c in v.parts if c.handle is None}
+    return list(found.values())
+
+
+def _move(chunks: list[Chunk], stored: Sequence[StoredChunk]) -> None:
+    for chunk, at in zip(chunks, stored, strict=True):
+        chunk.move(at)

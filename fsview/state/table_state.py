@@ -1,0 +1,350 @@
+"""``TableState``: the one owner of what is held of a table, in memory and in its store.
+
+Others read the table's storage and hand in what they read; each verb here then computes, has the
+store keep what a restart needs, and shows the outcome, all under one lock. What fails on the way
+leaves the state as it was.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
+
+from fsview.files.partition import PartitionVersion
+from fsview.snapshot.catch_up import Arrived, Found, arrived, with_unfinished
+from fsview.snapshot.difference import key_of
+from fsview.snapshot.history import History
+from fsview.snapshot.link import Branch, Link
+from fsview.snapshot.news import News, Reload
+from fsview.snapshot.plans import base_extensions
+from fsview.snapshot.publication import publication
+from fsview.snapshot.retained_bytes import filled_bytes, known_bytes
+from fsview.snapshot.snapshot import LoadedFiles, Snapshot
+from fsview.state.current_history import CurrentHistory, Use
+from fsview.state.loaded_partitions import LoadedPartitions
+from fsview.state.missing_partitions import MissingPartitions
+from fsview.state.record_rows import Recorded
+from fsview.state.table_record import TableRecord
+from fsview.store.base import Store
+from fsview.store.budget import Share
+from timeline.completion import CompletionTimes
+from timeline.errors import StoreError
+from timeline.storage.table_id import TableId
+from timeline.table.config import TableConfig
+from timeline.timeline import Timeline
+
+logger = logging.getLogger(__name__)
+
+
+class TableState:
+    """The state of one table; safe to use from several threads.
+
+    ``_lock`` guards the change of the history, the filling of ``Snapshot.files``, and all that is
+    recorded with them. It is held for computation and for the store, never for a call to the
+    table's storage, and no reader of a snapshot takes it. The locks of the store, of
+    ``CurrentHistory`` and of ``LoadedPartitions`` come after it.
+
+    Attributes:
+        table_id: The table.
+        loaded: The partitions that count as loaded.
+        distrusted: Why the history isn't to be trusted, as the counter ``reloads`` labels it.
+    """
+
+    def __init__(self, store: Store, table_id: TableId, *, retained: int, share: Share) -> None:
+        """Hold nothing of a table yet.
+
+        Args:
+            store: Where chunks are kept, and where a restart finds the newest snapshot.
+            table_id: The table.
+            retained: How many snapshots are kept for clients that are behind.
+            share: Of the account of what these take; ``close`` gives it back.
+        """
+        self.table_id = table_id
+        self.loaded = LoadedPartitions()
+        self.distrusted: str | None = None
+        self._lock = threading.Lock()
+        self._current = CurrentHistory(retained, share)
+        self._record = TableRecord(store, table_id)
+        self._missing = MissingPartitions()
+        self._store = store
+
+    # What is held.
+
+    @property
+    def held(self) -> History | None:
+        """The history; ``None`` before the table was read, and while it isn't to be trusted."""
+        return None if self.distrusted is not None else self._current.value
+
+    @property
+    def history(self) -> History:
+        """The history of a table that was read, trusted or not."""
+        history = self._current.value
+        assert history is not None, "asked before the first sync"
+        return history
+
+    @property
+    def outdated(self) -> frozenset[tuple[str, str]]:
+        """(Requested time, action) of what had completed when the table was upgraded last."""
+        return self._record.outdated
+
+    @property
+    def must_list(self) -> bool:
+        """Whether partitions must be listed, since storage isn't what metadata says."""
+        return self._record.must_list
+
+    @property
+    def retained_bytes(self) -> int:
+        """What is counted as kept for clients that are behind."""
+        return self._current.retained_bytes
+
+    def use(self, find: Callable[[History], Snapshot | None]) -> Use | None:
+        """Return a use of the snapshot that ``find`` finds in what is held, if any."""
+        return None if self.distrusted is not None else self._current.use(find)
+
+    def using(self, snapshot: Snapshot) -> AbstractContextManager[Snapshot]:
+        """Keep the way from a snapshot, if there is one, for as long as a block lasts."""
+        return self._current.using(snapshot)
+
+    def newest_versions(self) -> tuple[PartitionVersion, ...]:
+        """Return the partitions held at the newest snapshot, in the order they were loaded in."""
+        with self._lock:
+            held = self.held
+            return () if held is None else tuple(held.newest.files.versions.values())
+
+    def partitions_at(self, snapshot: Snapshot) -> tuple[set[str], set[str]]:
+        """Return the partitions loaded at a snapshot, and those of them that certainly exist.
+
+        Whether an empty one does, only storage says: a clean may have deleted it.
+        """
+        with self._lock:
+            versions = snapshot.files.versions
+            filled = (partition for partition, held in versions.items() if not held.is_empty)
+            return set(versions), {path for path in filled if path not in self._missing}
+
+    # Following the timeline.
+
+    def recorded(self) -> Recorded | None:
+        """Return what an earlier process recorded in the store; ``None`` if nothing.
+
+        Raises:
+            StoreError: The record can't be read.
+        """
+        with self._lock:
+            recorded = self._record.read()
+            try:
+                self._record.sweep()
+            except StoreError as exc:  # the next process tries again
+                logger.warning("what nobody needs stays in the store: %s", exc)
+        return recorded
+
+    def resume(self, recorded: Recorded, snapshot: Snapshot) -> None:
+        """Go on from what was recorded; ``snapshot`` is that one with its completion times."""
+        with self._lock:
+            self._record.unfinished = recorded.unfinished
+            self._record.must_list = recorded.must_list
+            self._current.show(History((Link(snapshot, anew=True),)))
+
+    def restart(
+        self,
+        snapshot: Snapshot,
+        reload: Reload | None = None,
+        *,
+        outdated: Snapshot | None = None,
+    ) -> None:
+        """Show a snapshot of the table read anew, from which no other can be derived.
+
+        Args:
+            snapshot: The snapshot, with no partition loaded.
+            reload: Why the table could not be followed, if the snapshots before are still its own,
+                and are kept; ``None``: they are dropped.
+            outdated: The newest snapshot before the table was upgraded or replaced, if it was.
+
+        Raises:
+            StoreError: It can't be recorded, and nothing has changed.
+        """
+        with self._lock:
+            links: tuple[Link, ...] = ()
+            if reload is not None and reload.undone is not None:
+                links = self.history.barring(reload.undone, reload.lost).links
+            if outdated is not None:
+                self._record.outdated = frozenset(map(key_of, outdated.active.completed()))
+            self._record.save_anew(snapshot)
+            self._current.show(History(links).extended((Link(snapshot, anew=True),)))
+            if not links:
+                self.distrusted = None
+        if outdated is not None:
+            self.loaded.clear()
+
+    def publish(
+        self,
+        news: News,
+        config: TableConfig,
+        completion: Callable[[Timeline], CompletionTimes],
+        unclear: frozenset[str],
+    ) -> Mapping[str, int]:
+        """Show the snapshots that follow from what is new on the timeline.
+
+        Args:
+            news: What is new.
+            config: The table's properties now.
+            completion: Completion times seen from an active timeline.
+            unclear: Partitions that must be listed again.
+
+        Returns:
+            Cause → how many partitions were loaded and must be listed again.
+
+        Raises:
+            StoreError: The new chunks could not be kept, and nothing has changed; or old ones can't
+                be read, and the table isn't to be trusted.
+        """
+        with self._lock:
+            try:
+                found = publication(
+                    self.history,
+                    news,
+                    config,
+                    completion,
+                    unfinished=self._record.unfinished,
+                    unclear=unclear,
+                    kept=self._current.most_links,  # a load may come to use the oldest
+                )
+            except StoreError as exc:
+                self._distrust_store(exc)
+                raise
+            self._record.save(
+                found.history.newest, found.changed, found.unfinished, also=found.versions
+            )
+            self._current.show(found.history)
+        return found.dropped
+
+    def branch_off(self, branch: Branch) -> Use | None:
+        """Keep a branch, whose start is in use; ``None`` when it leads nowhere any more."""
+        with self._lock:
+            if not self.history.leads_from(branch.onto):
+                return None
+            use = self._current.use_of(branch.start)
+            self._current.show(self.history.with_branch(branch))
+        self.make_room()
+        return use
+
+    # Distrust.
+
+    def distrust(self, cause: str) -> None:
+        """Answer nothing from what is held until a restart, and list from now on."""
+        with self._lock:
+            self.distrusted, self._record.must_list = cause, True
+
+    def require_listing(self) -> None:
+        """Have partitions listed from now on."""
+        with self._lock:
+            self._record.must_list = True
+
+    def lost(self, version: PartitionVersion, why: StoreError) -> None:
+        """Distrust what is held if the newest snapshot may need chunks that can't be read back.
+
+        Args:
+            version: The version with such chunks.
+            why: What the store raised.
+        """
+        with self._lock:
+            held = self.held
+            newest = None if held is None else held.newest.files.versions.get(version.partition)
+            if newest is not None and newest.shares_with(version):
+                self._distrust_store(why)
+
+    def _distrust_store(self, why: StoreError) -> None:
+        logger.warning("%s will be loaded anew: %s", self.table_id, why)
+        self.distrusted = "store-damaged"
+
+    # Filling in.
+
+    def fill(self, found: Found, nothing: Collection[str]) -> Arrived | None:
+        """Fill the newest snapshot with what a load found; see ``fsview.snapshot.catch_up``.
+
+        Args:
+            found: What it found.
+            nothing: The paths among it that are no partitions.
+
+        Raises:
+            StoreError: It can't be recorded or brought forward, and nothing has changed.
+        """
+        with self._lock:
+            there = arrived(self.history, found)
+            if there is None:
+                return None
+            newest = self.history.newest
+            files = newest.files.versions.fork()
+            files.update({version.partition: version for version in there.versions})
+            forgotten = self._missing.update(there.versions, nothing, files)
+            for partition in forgotten:
+                del files[partition]
+            known = newest.files.known if there.known is None else there.known
+            # A restart gains nothing from remembering missing partitions.
+            kept = (v for v in there.versions if not (v.is_empty and v.partition in nothing))
+            touched = {*(v.partition for v in kept), *forgotten}
+            unfinished = with_unfinished(self._record.unfinished, there.versions, newest)
+            filled = replace(newest, files=LoadedFiles(files, known))
+            self._record.save(filled, touched, unfinished)
+            newest.files.versions, newest.files.known = files, known
+        self.loaded.unmark(forgotten)
+        return there
+
+    def derive(self, snapshot: Snapshot, partition: str) -> PartitionVersion | None:
+        """Fill in a partition from what a later snapshot has of it; ``None`` if none has.
+
+        Raises:
+            StoreError: That can't be read, and the table isn't to be trusted; or what is found
+                can't be kept.
+        """
+        with self._lock:
+            history = self.history
+            try:
+                found = history.derived(snapshot, partition, base_extensions(snapshot.config))
+            except StoreError as exc:
+                self._distrust_store(exc)
+                raise
+            # Only the newest snapshot has missing partitions, as they are forgotten there alone.
+            if found is not None and not (found.is_empty and partition in self._missing):
+                self._record.keep(found)
+                if partition not in snapshot.files.versions:
+                    newest = history.newest.files.versions.get(partition)
+                    self._current.count_filled(snapshot, filled_bytes(found, newest))
+                snapshot.files.versions[partition] = found
+        self.make_room()
+        return found
+
+    def fill_known(self, snapshot: Snapshot, known: frozenset[str]) -> None:
+        """Fill in which partitions the table has at a kept snapshot."""
+        with self._lock:
+            if snapshot.files.known is None:
+                snapshot.files.known = known
+                self._current.count_filled(
+                    snapshot, known_bytes(known, self.history.newest.files.known)
+                )
+        self.make_room()
+
+    # What it takes.
+
+    def make_room(self) -> None:
+        """Have the budget kept again after growth; call it with no lock held."""
+        self._current.make_room()
+
+    def drop_oldest(self) -> int | None:
+        """See ``CurrentHistory.drop_oldest``; ``None`` also while the state is being changed."""
+        if not self._lock.acquire(blocking=False):  # the budget's lock is held: never wait here
+            return None
+        try:
+            freed = self._current.drop_oldest(in_memory=not self._store.lasts)
+        finally:
+            self._lock.release()
+        self._store.collect()
+        return freed
+
+    def close(self) -> None:
+        """Count nothing more as kept for clients, and close the store."""
+        with self._lock:
+            self._current.close()
+        self._store.close()
