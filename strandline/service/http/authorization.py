@@ -15,7 +15,6 @@ import enum
 import hmac
 import ipaddress
 import secrets
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -114,8 +113,8 @@ class Admission:
 
     Args:
         token: Bearer token; ``None``: there is none.
-        networks: Each as ``parse_networks`` takes it. Without a token and without networks
-            everybody may do everything.
+        networks: For ``parse_networks``. Without a token and without networks everybody may do
+            everything.
 
     Raises:
         ConfigError: A network isn't one.
@@ -123,9 +122,9 @@ class Admission:
 
     __slots__ = ("_networks", "_token")
 
-    def __init__(self, token: str | None, networks: Iterable[str] = ()) -> None:
+    def __init__(self, token: str | None, networks: str = "") -> None:
         self._token = None if token is None else token.encode("ascii")
-        self._networks = parse_networks(",".join(networks))
+        self._networks = parse_networks(networks)
 
     def __repr__(self) -> str:
         token = "no token" if self._token is None else "***"

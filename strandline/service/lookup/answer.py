@@ -207,8 +207,9 @@ class Answers:
             return success(pretty(body), zipped=zipped and self._gzip)
         reply = success(body, zipped=zipped and self._gzip)
         version = _version(view.snapshot, params)
-        is_cachable = (route.hot or is_of_group(route)) and _is_short(params)
-        if is_cachable and version is not None:
+        # The hot path reads no longer queries, so it would never find their answers.
+        is_short = sum(map(len, params.values())) <= TARGET_BYTES
+        if is_short and (route.hot or is_of_group(route)) and version is not None:
             self.kept.put(version.answers, _key(view.snapshot, route, params, zipped), whole(reply))
         return reply
 
@@ -296,7 +297,7 @@ def _version(snapshot: Snapshot, params: Mapping[str, str]) -> PartitionVersion 
 
     A version with ghosts doesn't: its answers may come from a newer snapshot, or be refused.
     """
-    version = snapshot.files.versions.get(_partition(params))
+    version = snapshot.files.versions.get(params.get(PARTITION.name, "").removesuffix("/"))
     return None if version is None or version.has_ghosts else version
 
 
@@ -305,15 +306,6 @@ def _as_of(snapshot: Snapshot) -> dict[str, str]:
     timeline = snapshot.client_timeline
     last = NO_INSTANT if timeline.last is None else timeline.last.requested_time
     return {AS_OF_INSTANT: last, AS_OF_HASH: timeline.hash}
-
-
-def _partition(params: Mapping[str, str]) -> str:
-    return params.get(PARTITION.name, "").removesuffix("/")
-
-
-def _is_short(params: Mapping[str, str]) -> bool:
-    """Whether the hot path would read a query of these parameters: it skips long ones."""
-    return sum(map(len, params.values())) <= TARGET_BYTES
 
 
 def whole(reply: Reply) -> bytes:

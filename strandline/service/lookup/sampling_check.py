@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from typing import Final, Protocol
+from typing import Final
 
 from fsview.metrics import Metrics
 from fsview.table_view import TableView
@@ -37,16 +37,6 @@ JOIN_S: Final = 0.2
 """How long ``close`` waits for a check; one that hangs in storage ends with the process."""
 
 
-class Waiter(Protocol):
-    """What the thread waits on, such as a ``threading.Event``."""
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until ``set`` is called, for ``timeout`` seconds at most; return whether it was."""
-
-    def set(self) -> None:
-        """End every wait, now and later."""
-
-
 class _EndedError(Exception):
     """The service stops during a check."""
 
@@ -61,7 +51,7 @@ class SamplingCheck:
         *,
         interval_s: float,
         rng: random.Random | None = None,
-        ending: Waiter | None = None,
+        ending: threading.Event | None = None,
     ) -> None:
         """Make a check that doesn't run until ``start``.
 
@@ -70,13 +60,13 @@ class SamplingCheck:
             metrics: Counts the checks.
             interval_s: Between two checks; 0: never.
             rng: Chooses partitions.
-            ending: Waited on between checks and slices; set by ``close``.
+            ending: What is waited on between checks and slices; ``close`` sets it.
         """
         self._views = views
         self._metrics = metrics
         self._interval_s = interval_s
         self._rng = rng or random.Random()  # noqa: S311 - no secret
-        self._ending: Waiter = ending or threading.Event()
+        self._ending = ending or threading.Event()
         self._thread: threading.Thread | None = None
         self._turn = 0
 

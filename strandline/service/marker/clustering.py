@@ -20,10 +20,7 @@ def concurrent_clusterings(
 ) -> frozenset[str]:
     """Return those of the ``named`` instants that are clusterings concurrent with a write.
 
-    Args:
-        storage: The table's storage.
-        instant: When the write was requested.
-        named: Requested times.
+    ``instant`` is the requested time of the write.
 
     Cost: one read and one list; one stat for each instant that has completed since.
     """

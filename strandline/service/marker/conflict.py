@@ -20,12 +20,14 @@ alone, which never fits in a partitioned table.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
 from typing import Final
 
-from strandline.service.marker.conflict_options import ConflictOptions
 from strandline.service.marker.file import INSTANT, TEMP_FOLDER, directory_path, read_stored
 from strandline.service.marker.heartbeat import alive
 from strandline.service.marker.name import FileGroup, file_group_of
+from strandline.settings import service as config
+from strandline.settings.setting import Settings
 from timeline.clock import Clock
 from timeline.instant import CLUSTERING, COMPACTION, LOG_COMPACTION, REPLACE_COMMIT, Instant
 from timeline.meta_client import TableMetaClient
@@ -35,6 +37,37 @@ from timeline.timeline import Timeline
 
 _PLANNED: Final = frozenset({COMPACTION, LOG_COMPACTION, CLUSTERING, REPLACE_COMMIT})
 _COMPACTIONS: Final = frozenset({"COMPACT", "LOG_COMPACT"})
+
+
+@dataclass(frozen=True, slots=True)
+class ConflictOptions:
+    """How early conflicts are detected; plain values, sent to a child process as JSON.
+
+    Attributes:
+        enabled: Whether they are, for writers that ask for it.
+        checks_commits: Whether commits that completed meanwhile count.
+        initial_delay_s: From the first marker of a write to its first check.
+        period_s: From one check to the next.
+        max_heartbeat_age_s: Writers with older heartbeats count as dead.
+    """
+
+    enabled: bool = False
+    checks_commits: bool = False
+    initial_delay_s: float = 0.0
+    period_s: float = 30.0
+    max_heartbeat_age_s: float = 120.0
+
+    @classmethod
+    def of(cls, settings: Settings) -> ConflictOptions:
+        """Return the options from settings."""
+        misses = settings.get(config.HEARTBEAT_MISSES)
+        return cls(
+            enabled=settings.get(config.EARLY_CONFLICTS),
+            checks_commits=settings.get(config.EARLY_COMMIT_CONFLICTS),
+            initial_delay_s=settings.get(config.EARLY_CONFLICTS_DELAY) / 1000,
+            period_s=settings.get(config.EARLY_CONFLICTS_PERIOD) / 1000,
+            max_heartbeat_age_s=settings.get(config.HEARTBEAT_INTERVAL) * misses / 1000,
+        )
 
 
 class ConflictCheck:
@@ -48,15 +81,7 @@ class ConflictCheck:
         options: ConflictOptions,
         clock: Clock,
     ) -> None:
-        """Make a check that has read nothing yet.
-
-        Args:
-            storage: The table's storage.
-            instant: Requested time of the write.
-            announced: Returns the write's markers so far.
-            options: What counts as a conflict.
-            clock: Tells the age of heartbeats.
-        """
+        """Make a check of a write, whose markers so far ``announced`` returns; reads nothing."""
         self._storage = storage.for_cause("conflict")
         self._instant = instant
         self._announced = announced

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol
 
-from strandline.service.marker.conflict_options import ConflictOptions
+from strandline.service.marker.conflict import ConflictOptions
+from strandline.service.table_threads import TableThreads
 from timeline.clock import Clock
 from timeline.errors import StrandlineError
 from timeline.storage.table_id import TableId
@@ -38,16 +38,6 @@ class Check(Protocol):
 
     def run(self) -> str | None:
         """Return a description of the conflict, or ``None``."""
-
-
-class Pool(Protocol):
-    """Where checks run, see ``TableThreads``."""
-
-    def submit(self, table: TableId, work: Callable[[], None], /) -> object:
-        """Run a check soon; raise ``RuntimeError`` if there is no thread for it."""
-
-    def close(self) -> None:
-        """Start no more checks."""
 
 
 class ConflictWatch:
@@ -88,19 +78,10 @@ class ConflictWatch:
 
 
 class ConflictDetector:
-    """All watches of a service.
+    """All watches of a service; ``_lock`` guards the set of watches and when each is due."""
 
-    ``_lock`` guards the set of watches and when each is due.
-    """
-
-    def __init__(self, options: ConflictOptions, clock: Clock, *, pool: Pool) -> None:
-        """Make a detector that checks only in ``run_due``, until ``start``.
-
-        Args:
-            options: When to check.
-            clock: Tells when checks are due.
-            pool: Runs the checks; closed by ``close``.
-        """
+    def __init__(self, options: ConflictOptions, clock: Clock, *, pool: TableThreads) -> None:
+        """Make a detector that checks on ``pool``, only in ``run_due`` until ``start``."""
         self.options = options
         self.clock = clock
         self._pool = pool

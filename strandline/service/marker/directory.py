@@ -90,9 +90,8 @@ class MarkerDirectory:
             instant: Requested time of the write.
             start: Runs flushes.
             clock: Times flushes and use.
-            clusterings: Returns those of the given instants that are clusterings concurrent with
-                this write; may read storage.
-            watch: Starts to watch a directory for conflicts; ``None``: conflicts aren't detected.
+            clusterings: See ``concurrent_clusterings``; may read storage.
+            watch: Starts to watch a directory for conflicts; ``None``: none are detected.
         """
         self.instant = instant
         self.used_s = clock.monotonic()
@@ -233,7 +232,6 @@ class MarkerDirectory:
         return admitted
 
     def _fail_all(self, error: StorageUnavailableError) -> None:
-        """Fail all queued markers; the next one tries again."""
         with self._lock:
             failed, self._pending = self._pending, []
             self._flushing = False

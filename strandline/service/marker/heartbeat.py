@@ -24,12 +24,6 @@ def alive(
     A heartbeat may be as far in the future as in the past: the storage's clock and ours differ,
     and a clock that was set back must not keep a dead writer alive for ever.
 
-    Args:
-        storage: The table's storage.
-        instants: Requested times.
-        now_ms: Milliseconds since the epoch.
-        max_age_ms: Oldest heartbeat that counts.
-
     Cost: one list call, none without instants.
     """
     if not instants:

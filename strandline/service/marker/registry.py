@@ -19,8 +19,7 @@ from functools import partial
 from typing import Final
 
 from strandline.service.marker.clustering import concurrent_clusterings
-from strandline.service.marker.conflict import ConflictCheck
-from strandline.service.marker.conflict_options import ConflictOptions
+from strandline.service.marker.conflict import ConflictCheck, ConflictOptions
 from strandline.service.marker.conflict_watch import ConflictDetector, ConflictWatch
 from strandline.service.marker.directory import Created, MarkerDirectory
 from strandline.service.marker.file import directory_path, split_directory
@@ -75,14 +74,7 @@ class MarkerService:
         clock: Clock | None = None,
         detector: ConflictDetector | None = None,
     ) -> None:
-        """Make a service without directories.
-
-        Args:
-            table_of: Finds tables.
-            conflicts: How early conflicts are detected; ``None``: they aren't.
-            clock: Times use and flushes.
-            detector: Replaces the default detector.
-        """
+        """Make a service without directories; ``None`` for ``conflicts``: none are detected."""
         self._table_of = table_of
         self._clock = clock or SystemClock()
         self._conflicts = conflicts or ConflictOptions()

@@ -11,7 +11,7 @@ from fsview.store.stores import StoreOptions
 from fsview.table_view import RETAINED_SNAPSHOTS
 from strandline.service.http.limits import Limits
 from strandline.service.http.server_options import ServerOptions
-from strandline.service.marker.conflict_options import ConflictOptions
+from strandline.service.marker.conflict import ConflictOptions
 from strandline.settings import service as config
 from strandline.settings.read_limits import read_limits
 from strandline.settings.setting import Settings
@@ -49,7 +49,7 @@ class PartsOptions:
     check_interval_s: float = CHECK_INTERVAL_S
     conflicts: ConflictOptions = field(default_factory=ConflictOptions)
     shown: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    admit_networks: tuple[str, ...] = ()
+    admit_networks: str = ""
     read_limits: ReadLimits = DEFAULT_LIMITS
 
     @classmethod
@@ -74,7 +74,7 @@ class PartsOptions:
             check_interval_s=settings.get(config.CHECK_INTERVAL),
             conflicts=ConflictOptions.of(settings),
             shown=shown,
-            admit_networks=_words(settings.get(config.ADMIT_NETWORKS)),
+            admit_networks=settings.get(config.ADMIT_NETWORKS),
             read_limits=read_limits(settings),
         )
 
@@ -109,12 +109,6 @@ class Birth:
         parts["roots"] = tuple(parts["roots"])
         parts["store"] = StoreOptions(**parts["store"])
         parts["conflicts"] = ConflictOptions(**parts["conflicts"])
-        parts["admit_networks"] = tuple(parts["admit_networks"])
         parts["read_limits"] = ReadLimits(**parts["read_limits"])
         server["limits"] = Limits(**server["limits"])
         return cls(PartsOptions(**parts), ServerOptions(**server), decoded["log_level"])
-
-
-def _words(text: str) -> tuple[str, ...]:
-    """Split a comma-separated list."""
-    return tuple(part.strip() for part in text.split(",") if part.strip())

@@ -27,7 +27,7 @@ from strandline.service.http.refusals import Refusals
 from strandline.service.http.request import Application
 from strandline.service.lookup.answer import REQUESTS, Answers
 from strandline.service.lookup.ready_answer import HotCount, HotPath
-from strandline.service.lookup.sampling_check import SamplingCheck, Waiter
+from strandline.service.lookup.sampling_check import SamplingCheck
 from strandline.service.marker.registry import MarkerService
 from strandline.service.process.options import PartsOptions
 from strandline.service.table_threads import TableThreads
@@ -47,7 +47,7 @@ class Parts:
         *,
         clock: Clock | None = None,
         opener: Opener | None = None,
-        ending: Waiter | None = None,
+        ending: threading.Event | None = None,
     ) -> None:
         """Put the parts together; nothing runs before ``start``.
 

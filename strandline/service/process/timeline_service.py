@@ -23,7 +23,6 @@ import threading
 import weakref
 from collections.abc import Collection, Hashable, Mapping
 from importlib import import_module
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from executor_proxy.http import HttpSession
@@ -117,12 +116,7 @@ class TimelineService:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @classmethod

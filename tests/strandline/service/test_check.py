@@ -46,7 +46,7 @@ class Tables:
         return table.storage
 
 
-class Ticks:
+class Ticks(threading.Event):
     """What the thread waits by: one check for each tick, none before; pauses take no time.
 
     Attributes:
@@ -55,6 +55,7 @@ class Ticks:
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.waited: list[float | None] = []
         self.ended = threading.Event()
         self._ticks: queue.Queue[bool] = queue.Queue()

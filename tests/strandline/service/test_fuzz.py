@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from fsview.wire.routes import BY_PATH
 from strandline.service.http.server import ServiceServer
 from strandline.service.http.server_options import ServerOptions
-from strandline.service.marker.conflict_options import ConflictOptions
+from strandline.service.marker.conflict import ConflictOptions
 from strandline.service.process.options import PartsOptions
 from strandline.service.process.parts import Parts
 from tests.kit import golden

@@ -680,7 +680,7 @@ def test_a_child_hears_of_limits_and_networks(tmp_path: Path) -> None:
     }
     settings = Settings.parse(named, SERVICE_SETTINGS)
     birth = Birth(
-        PartsOptions(("/t",), "s", admit_networks=("127.0.0.0/8=reads",)),
+        PartsOptions(("/t",), "s", admit_networks="127.0.0.0/8=reads"),
         ServerOptions.of(settings, "127.0.0.1", 0),
     )
     assert Birth.of_line(birth.to_line()) == birth

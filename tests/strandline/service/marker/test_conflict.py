@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from strandline.service.http.server import ServiceServer
 from strandline.service.http.server_options import ServerOptions
 from strandline.service.marker import registry as markers
-from strandline.service.marker.conflict import candidates, changed_by
-from strandline.service.marker.conflict_options import ConflictOptions
+from strandline.service.marker.conflict import ConflictOptions, candidates, changed_by
 from strandline.service.marker.conflict_watch import IDLE_PERIODS, ConflictDetector
 from strandline.service.marker.file import directory_path
 from strandline.service.marker.heartbeat import HEARTBEAT_FOLDER, alive
@@ -39,20 +40,24 @@ from timeline.storage.table_id import TableId
 from timeline.table.config import CONFIG_PATH
 from timeline.timeline import Timeline
 
+T = TypeVar("T")
+
 ON = ConflictOptions(enabled=True)
 COMMITS_TOO = replace(ON, checks_commits=True)
 GROUP = ("2024-01-01", "f1")
 OTHER = ("2024-01-01", "f2")
 
 
-class Inline:
-    """A pool that runs what it is given, at once."""
+class Inline(TableThreads):
+    """A pool that runs its work at once, on the caller's thread."""
 
-    def submit(self, table: TableId, work: Callable[[], None], /) -> None:
-        work()
+    def __init__(self) -> None:
+        super().__init__("inline", 1)
 
-    def close(self) -> None:
-        """Have nothing to end."""
+    def submit(self, table: Hashable, work: Callable[[], T]) -> Future[T]:
+        done: Future[T] = Future()
+        done.set_result(work())
+        return done
 
 
 class Site:
@@ -524,12 +529,13 @@ class NoThreads(Inline):
     """A pool without a thread, until there is one."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.given = False
 
-    def submit(self, table: TableId, work: Callable[[], None], /) -> None:
+    def submit(self, table: Hashable, work: Callable[[], T]) -> Future[T]:
         if not self.given:
             raise RuntimeError("can't start new thread")
-        work()
+        return super().submit(table, work)
 
 
 def test_without_a_thread_a_look_is_put_off() -> None:
