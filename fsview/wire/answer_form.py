@@ -57,14 +57,18 @@ class AnswerForm:
 
 
 BASE_FILE: Final = AnswerForm(wire.base_file_dto, wire.read_base_file)
+BASE_FILES: Final = BASE_FILE.many()
+ONE_BASE_FILE: Final = BASE_FILE.optional()
 FILE_SLICE: Final = AnswerForm(wire.file_slice_dto, wire.read_file_slice)
+FILE_SLICES: Final = FILE_SLICE.many()
+ONE_FILE_SLICE: Final = FILE_SLICE.optional()
 FILE_GROUPS: Final = AnswerForm(
     wire.file_groups_dto,
     lambda dto, paths: wire.read_file_groups(_checked(dto, list), paths),
 )
 COMPACTIONS: Final = AnswerForm(wire.compaction_dto, wire.read_compaction).many()
 CLUSTERINGS: Final = AnswerForm(wire.clustering_dto, wire.read_clustering).many()
-INSTANT: Final = AnswerForm(wire.instant_dto, wire.read_instant)
+ONE_INSTANT: Final = AnswerForm(wire.instant_dto, wire.read_instant).optional()
 TIMELINE: Final = AnswerForm(wire.timeline_dto, wire.read_timeline)
 DONE: Final = AnswerForm(lambda _, __: True, lambda _, __: None)
-"""Of routes that act and return nothing: ``true``."""
+"""The answer ``true`` of routes that return nothing."""

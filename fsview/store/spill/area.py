@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from fsview.store.base import Handle
 from fsview.store.budget import Account, Budget
-from fsview.store.spill.blob_file import BlobFile, SpillFile
+from fsview.store.spill.blob_file import SpillFile
 from fsview.store.spill.blob_space import BlobSpace
 from fsview.store.spill.malloc_trim import HeapTrim
 from fsview.store.spill.residency import BLOB_OVERHEAD_BYTES, SpillIndex, missing, resident_cost
@@ -57,7 +57,7 @@ class SpillArea:
         directory: Path | None,
         records: Account,
         budget: Budget,
-        file: BlobFile | None = None,
+        file: SpillFile | None = None,
     ) -> None:
         """Make the file, and let the account evict from here.
 

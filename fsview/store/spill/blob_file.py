@@ -11,48 +11,20 @@ import tempfile
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from timeline.errors import StoreError
 
 _NAME: Final = "blobs"
 
 
-class BlobFile(Protocol):
+class SpillFile:
     """A file that several threads read and write at any offset.
+
+    It is closed when its last reference ends, so never while a thread reads.
 
     Attributes:
         path: Its path in messages.
-    """
-
-    path: str
-
-    def read(self, offset: int, size: int) -> bytes:
-        """Return ``size`` bytes from ``offset``, fewer if the file ends before.
-
-        Raises:
-            OSError: The disk failed.
-        """
-
-    def write(self, offset: int, blob: bytes) -> None:
-        """Write all of a blob.
-
-        Raises:
-            OSError: The disk failed or is full; part of the blob may have been written.
-        """
-
-    def truncate(self, size: int) -> None:
-        """Cut the file to ``size`` bytes.
-
-        Raises:
-            OSError: The disk failed.
-        """
-
-
-class SpillFile:
-    """A file in a directory of its own; see ``BlobFile``.
-
-    It is closed when its last reference ends, so never while a thread reads.
     """
 
     def __init__(
@@ -82,7 +54,11 @@ class SpillFile:
         weakref.finalize(self, _close, self._descriptor, left, remove, os.getpid())
 
     def read(self, offset: int, size: int) -> bytes:
-        """See ``BlobFile``."""
+        """Return ``size`` bytes from ``offset``, fewer if the file ends before.
+
+        Raises:
+            OSError: The disk failed.
+        """
         blob = os.pread(self._descriptor, size, offset)
         while len(blob) < size:
             more = os.pread(self._descriptor, size - len(blob), offset + len(blob))
@@ -92,14 +68,22 @@ class SpillFile:
         return blob
 
     def write(self, offset: int, blob: bytes) -> None:
-        """See ``BlobFile``."""
+        """Write all of a blob.
+
+        Raises:
+            OSError: The disk failed or is full; part of the blob may have been written.
+        """
         written = os.pwrite(self._descriptor, blob, offset)
         while written < len(blob):
             # A nearly full disk writes a part; the next call raises the reason.
             written += os.pwrite(self._descriptor, memoryview(blob)[written:], offset + written)
 
     def truncate(self, size: int) -> None:
-        """See ``BlobFile``."""
+        """Cut the file to ``size`` bytes.
+
+        Raises:
+            OSError: The disk failed.
+        """
         os.ftruncate(self._descriptor, size)
 
 

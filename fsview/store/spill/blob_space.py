@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any, Final, NewType
 from zlib import crc32
 
-from fsview.store.spill.blob_file import BlobFile
+from fsview.store.spill.blob_file import SpillFile
 from fsview.store.spill.free_space import Extents
 from timeline.errors import StoreError
 
@@ -46,7 +46,7 @@ class BlobSpace:
     may be read isn't given to another.
     """
 
-    def __init__(self, file: BlobFile) -> None:
+    def __init__(self, file: SpillFile) -> None:
         self._file = file
         self._extents = Extents()
         self._length = 0  # upper bound of the file's

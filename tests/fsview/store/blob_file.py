@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import threading
 
+from fsview.store.spill.blob_file import SpillFile
 
-class FaultyFile:
-    """A ``BlobFile`` in memory.
+
+class FaultyFile(SpillFile):
+    """A file in memory.
 
     Attributes:
         capacity: Bytes from which on the disk is full; what fits before them is written.
