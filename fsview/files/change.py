@@ -96,10 +96,6 @@ class PackedFiles:
         """Return the number of files."""
         return self.count
 
-    def __bool__(self) -> bool:
-        """Whether there are any."""
-        return bool(self.groups)
-
     def change_with(self, removed: Collection[str]) -> Changes:
         """Return the change that adds these files and removes those of some names.
 

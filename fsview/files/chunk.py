@@ -10,7 +10,7 @@ from fsview.store.base import Handle, StoredChunk
 
 
 class Chunk:
-    """Some packed bytes, equal to others with the same content."""
+    """Some packed bytes; equal by identity."""
 
     __slots__ = ("_at",)
 
@@ -41,11 +41,3 @@ class Chunk:
     def move(self, stored: StoredChunk) -> None:
         """Let go of the bytes, which a store keeps from now on."""
         self._at = stored
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Chunk):
-            return NotImplemented
-        return self is other or self.read() == other.read()
-
-    def __hash__(self) -> int:
-        return hash(self.read())

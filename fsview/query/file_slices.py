@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from fsview.files.partition import PartitionVersion
 from fsview.files.row import DataFile
@@ -27,6 +28,8 @@ from fsview.snapshot.snapshot import Snapshot
 from timeline.completion import CompletionTimes
 
 SliceOf = Callable[[LogFile, Sequence[str]], str]
+"""Returns the base instant of a log's slice, given those of all slices so far, in order; one that
+isn't among them begins a slice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +64,13 @@ def _raw_group(
     snapshot: Snapshot, partition: str, file_id: str, files: tuple[DataFile, ...]
 ) -> RawGroup:
     compaction = snapshot.pending_compaction_time(partition, file_id)
-    placing = _ByCompletion if snapshot.logs_by_completion else _ByName
+    slice_of = partial(
+        _by_completion if snapshot.logs_by_completion else _by_name, snapshot.completion
+    )
     return RawGroup(
         partition,
         file_id,
-        build_slices(partition, file_id, files, compaction, placing(snapshot.completion)),
+        build_slices(partition, file_id, files, compaction, slice_of),
         snapshot.replaced_at(partition, file_id),
         compaction,
     )
@@ -86,8 +91,7 @@ def build_slices(
         files: The group's files, logs in ``LogFile.order``. Of two base files of one instant (a
             task that was tried twice) the last counts.
         compaction: Requested time of the compaction that pends on the group, or ``None``.
-        slice_of: Returns the base instant of a log's slice, given those of all slices so far, in
-            order; one that isn't among them begins a slice.
+        slice_of: Places the logs.
     """
     bases: dict[str, BaseFile | None] = {}
     logs: list[LogFile] = []
@@ -112,30 +116,20 @@ def build_slices(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _ByCompletion:
-    """Places logs from table version 8 on."""
-
-    completion: CompletionTimes
-
-    def __call__(self, log: LogFile, instants: Sequence[str]) -> str:
-        if not instants:
-            return log.instant
-        completed = self.completion.completion_time_for(instants[-1], log.instant)
-        if completed is None:
-            return instants[-1]
-        return max((instant for instant in instants if instant <= completed), default=log.instant)
+def _by_completion(completion: CompletionTimes, log: LogFile, instants: Sequence[str]) -> str:
+    """Place a log from table version 8 on; see ``SliceOf``."""
+    if not instants:
+        return log.instant
+    completed = completion.completion_time_for(instants[-1], log.instant)
+    if completed is None:
+        return instants[-1]
+    return max((instant for instant in instants if instant <= completed), default=log.instant)
 
 
-@dataclass(frozen=True, slots=True)
-class _ByName:
-    """Places logs in table version 6."""
-
-    completion: CompletionTimes
-
-    def __call__(self, log: LogFile, instants: Sequence[str]) -> str:
-        if not instants or log.instant in instants:
-            return log.instant
-        if not self.completion.is_completed(log.instant):
-            return instants[-1]
-        return max((instant for instant in instants if instant <= log.instant), default=log.instant)
+def _by_name(completion: CompletionTimes, log: LogFile, instants: Sequence[str]) -> str:
+    """Place a log in table version 6; see ``SliceOf``."""
+    if not instants or log.instant in instants:
+        return log.instant
+    if not completion.is_completed(log.instant):
+        return instants[-1]
+    return max((instant for instant in instants if instant <= log.instant), default=log.instant)

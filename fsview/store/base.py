@@ -18,6 +18,8 @@ from typing import Any, ClassVar, NewType
 Handle = NewType("Handle", int)
 Rows = Mapping[str, bytes | None]
 """Name → content; ``None`` deletes the row."""
+MakeRows = Callable[[Sequence[Handle]], Rows]
+"""Makes the changed rows of a commit from the handles of its new blobs, in order."""
 
 
 class StoredChunk:
@@ -85,17 +87,13 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def commit(
-        self,
-        blobs: Sequence[bytes],
-        rows: Callable[[Sequence[Handle]], Rows] = lambda handles: {},
-    ) -> list[StoredChunk]:
+    def commit(self, blobs: Sequence[bytes], rows: MakeRows | None = None) -> list[StoredChunk]:
         """Add blobs and change rows, all or nothing; free the forgotten blobs.
 
         Args:
             blobs: The new blobs.
-            rows: Makes the changed rows from the handles of ``blobs``, in their order; an exception
-                from it leaves the store unchanged. Not called by a store that doesn't last.
+            rows: Makes the changed rows; an exception from it leaves the store unchanged. Not
+                called by a store that doesn't last.
 
         Returns:
             A chunk for each blob, in order.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import count
 from typing import Any, ClassVar
 
-from fsview.store.base import Handle, Rows, Store, StoredChunk
+from fsview.store.base import Handle, MakeRows, Store, StoredChunk
 from fsview.store.budget import Account, Budget
 from timeline.errors import StoreError
 
@@ -46,13 +46,8 @@ class MemoryStore(Store):
             raise StoreError(f"the store in memory has no blob {handle}")
         return blob
 
-    def commit(
-        self,
-        blobs: Sequence[bytes],
-        rows: Callable[[Sequence[Handle]], Rows] = lambda handles: {},
-    ) -> list[StoredChunk]:
+    def commit(self, blobs: Sequence[bytes], rows: MakeRows | None = None) -> list[StoredChunk]:
         """See ``Store``; never calls ``rows``."""
-        del rows
         with self._lock:
             self._drain()
             if self._closed:

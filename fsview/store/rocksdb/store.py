@@ -18,12 +18,12 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from fsview.store.base import Handle, Rows, Store, StoredChunk
+from fsview.store.base import Handle, MakeRows, Store, StoredChunk
 from fsview.store.rocksdb.database import RocksDatabase
 from fsview.store.rocksdb.engine import RocksEngine
 from fsview.store.rocksdb.error import RocksError
@@ -190,11 +190,7 @@ class RocksStore(Store):
             raise StoreError(f"the store {self._place.path} has no blob {handle}")
         return blob
 
-    def commit(
-        self,
-        blobs: Sequence[bytes],
-        rows: Callable[[Sequence[Handle]], Rows] = lambda handles: {},
-    ) -> list[StoredChunk]:
+    def commit(self, blobs: Sequence[bytes], rows: MakeRows | None = None) -> list[StoredChunk]:
         """See ``Store``."""
         database = self._open_one()
         with self._lock:
@@ -204,7 +200,8 @@ class RocksStore(Store):
             for handle, blob in zip(handles, blobs, strict=True):
                 changes.append((blob_key(handle), blob))
                 changes.append((handle_key(handle), b""))
-            changes += [(row_key(name), row) for name, row in rows(handles).items()]
+            if rows is not None:
+                changes += [(row_key(name), row) for name, row in rows(handles).items()]
             self._write(database, changes, came=len(blobs))
         return [self.chunk(handle, len(blob)) for handle, blob in zip(handles, blobs, strict=True)]
 

@@ -7,10 +7,10 @@ account's ``evict`` takes.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from fsview.store.base import Handle, Rows, Store, StoredChunk
+from fsview.store.base import Handle, MakeRows, Store, StoredChunk
 from fsview.store.spill.area import SpillArea
 from fsview.store.spill.residency import NUMBER_BITS
 
@@ -39,13 +39,8 @@ class SpillableStore(Store):
             return area.fetch(self._number, handle)
         return blob
 
-    def commit(
-        self,
-        blobs: Sequence[bytes],
-        rows: Callable[[Sequence[Handle]], Rows] = lambda handles: {},
-    ) -> list[StoredChunk]:
+    def commit(self, blobs: Sequence[bytes], rows: MakeRows | None = None) -> list[StoredChunk]:
         """See ``Store``; never calls ``rows``."""
-        del rows
         handles = self._area.keep(self._number, blobs)
         return [self.chunk(handle, len(blob)) for handle, blob in zip(handles, blobs, strict=True)]
 
