@@ -61,10 +61,6 @@ class StoreSuite:
         store.collect()
         assert second.read() == b"same"
 
-    def test_commit_of_nothing(self, store: Store) -> None:
-        assert store.commit([]) == []
-        assert store.status()["blobs"] == 0
-
     def test_new_store_has_no_rows(self, store: Store) -> None:
         assert store.rows() == {}
 
@@ -100,16 +96,6 @@ class StoreSuite:
         assert store.status()["blobs"] == 0
         if not store.lasts:
             assert store.status()["bytes"] == 0
-
-    def test_handles_are_never_used_again(self, store: Store) -> None:
-        seen: set[Handle] = set()
-        for n in range(50):
-            handles = [chunk.handle for chunk in store.commit([content(n, 10)] * 3)]
-            assert seen.isdisjoint(handles)
-            seen.update(handles)
-            if n % 5 == 0:
-                store.collect()
-        assert len(seen) == 150
 
     def test_status_counts_and_is_fit_for_json(self, store: Store) -> None:
         sizes = (10, 20_000, 0)
@@ -330,35 +316,6 @@ class LastingStoreSuite(StoreSuite):
         assert again.get(handle) == b"kept"
         again.close()
 
-    def test_chunks_forgotten_while_rows_are_made(self, store: Store) -> None:
-        old = store.commit([b"old"])
-        handle = old[0].handle
-
-        def rows(_: Sequence[Handle]) -> Rows:
-            old.clear()
-            return {"row": b"x"}
-
-        (new,) = store.commit([b"new"], rows)
-        store.collect()
-        with pytest.raises(StoreError):
-            store.get(handle)
-        assert new.read() == b"new"
-
-    def test_handles_of_the_dead_are_not_used_again(
-        self, open_store: OpenStore, tmp_path: Path
-    ) -> None:
-        seen: set[Handle] = set()
-        for n in range(5):
-            store = open_store(tmp_path / "store")
-            store.sweep([])
-            chunks = store.commit([content(n, 10)] * 4)
-            handles = {chunk.handle for chunk in chunks}
-            assert seen.isdisjoint(handles)
-            seen |= handles
-            del chunks
-            store.collect()
-            store.close()
-
     def test_sweep_takes_what_no_row_names(self, open_store: OpenStore, tmp_path: Path) -> None:
         store = open_store(tmp_path / "store")
         handles = [chunk.handle for chunk in store.commit([b"named", b"orphan", b"orphan 2"])]
@@ -372,22 +329,6 @@ class LastingStoreSuite(StoreSuite):
         for orphan in handles[1:]:
             with pytest.raises(StoreError, match=str(orphan)):
                 again.get(orphan)
-        again.close()
-
-    def test_named_chunk_of_an_earlier_process_is_forgotten_as_any(
-        self, open_store: OpenStore, tmp_path: Path
-    ) -> None:
-        store = open_store(tmp_path / "store")
-        handles = [chunk.handle for chunk in store.commit([b"0", b"1"])]
-        store.close()
-        again = open_store(tmp_path / "store")
-        chunks = [again.chunk(handle, 1) for handle in handles]
-        again.sweep(handles)
-        chunks.pop()
-        again.collect()
-        assert chunks[0].read() == b"0"
-        with pytest.raises(StoreError):
-            again.get(handles[1])
         again.close()
 
     def test_clear_takes_the_rows_for_good(self, open_store: OpenStore, tmp_path: Path) -> None:

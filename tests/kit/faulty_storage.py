@@ -12,8 +12,9 @@ every call crashes, and a stream that was open stays as it is, torn.
 from __future__ import annotations
 
 import io
+import itertools
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
@@ -278,3 +279,29 @@ def _files_below(storage: Storage, path: str) -> list[str]:
         child = f"{path}/{entry.name}"
         found += _files_below(storage, child) if entry.is_dir else [child]
     return found
+
+
+READS = frozenset({"list", "stat", "read", "open_input"})
+STREAM = frozenset({"create_stream", "write", "close"})
+
+
+def distinct_calls(log: Sequence[tuple[str, str]], effect: Effect) -> Iterator[int]:
+    """Yield the calls, counted from 1, at which an effect is one that no other run has.
+
+    A read that fails after it was made is as one that fails before. A crash at a read is as one at
+    the next call that changes something; it has a middle in a stream and in the deletion of a tree
+    only, and one after a call is one before the next. Of a file's many writes the first, the
+    second, one in the middle and the last are taken.
+    """
+    at = 0
+    for (kind, _), run in itertools.groupby(log):
+        numbers = [at := at + 1 for _ in run]
+        if kind == "write":
+            numbers = sorted({numbers[len(numbers) // 2], numbers[-1]})
+        if effect in (Effect.ERROR_AFTER, Effect.CRASH_BEFORE) and kind in READS:
+            continue
+        if effect is Effect.CRASH_TORN and kind not in STREAM | {"delete_tree"}:
+            continue
+        if effect is Effect.CRASH_AFTER and at != len(log):
+            continue
+        yield from numbers

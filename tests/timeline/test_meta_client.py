@@ -2,8 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.distinct_faults import distinct_calls
-from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage
+from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage, distinct_calls
 from tests.kit.memory_storage import MemoryStorage
 from timeline.errors import (
     ConcurrentWriteError,

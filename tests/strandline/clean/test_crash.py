@@ -10,8 +10,7 @@ from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from strandline.clean.policy import CleanSettings
 from strandline.clean.run import Cleaner
-from tests.kit.distinct_faults import distinct_calls
-from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage
+from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage, distinct_calls
 from tests.kit.memory_storage import MemoryStorage
 from tests.kit.small_table import SmallTable
 from timeline.errors import StorageUnavailableError

@@ -372,12 +372,6 @@ def churn(jobs: list[Job], seed: int, *, steps: int, clients: int) -> Counter[st
     return outcomes
 
 
-@pytest.mark.usefixtures("service")
-def test_clients_are_answered_at_their_instants_while_writes_go_on(jobs: list[Job]) -> None:
-    outcomes = churn(jobs, 1, steps=8, clients=2)
-    assert outcomes["answered"] > 0.8 * outcomes.total(), outcomes
-
-
 @pytest.mark.property
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("how", ["loaded first", "loaded late", "restarted"])

@@ -30,7 +30,7 @@ from tests.kit import golden
 from tests.kit.live_service import TOKEN, known, running
 from tests.kit.marker_name import marker_name
 from tests.kit.raw_http import Answer, RawConnection, request, take
-from tests.kit.touched import Touched, watched
+from tests.strandline.service.touched import Touched, watched
 from timeline.storage.local import LocalStorage
 
 INSTANT: Final = "20261121090000000"

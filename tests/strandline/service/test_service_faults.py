@@ -1,16 +1,14 @@
 """What may go wrong around a running service: it goes on, or it ends cleanly.
 
 Clients that sit there, are killed or leave; the signal to end under load; tables that vanish and
-come back as others; a storage that fails now and then; a clock that jumps.
+come back as others; a clock that jumps.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import random
 import resource
-import shutil
 import signal
 import subprocess
 import sys
@@ -25,8 +23,6 @@ from urllib.parse import urlencode
 
 import pytest
 
-from executor_proxy.http import HttpSession
-from executor_proxy.remote import RemoteView
 from strandline.service.http.server import ServiceServer
 from strandline.service.http.server_options import ServerOptions
 from strandline.service.process.options import PartsOptions
@@ -34,12 +30,9 @@ from strandline.service.process.parts import Parts
 from tests.kit.live_service import TOKEN, HttpClient, known, running, serving
 from tests.kit.manual_clock import ManualClock
 from tests.kit.marker_name import marker_name
-from tests.kit.memory_storage import MemoryStorage
 from tests.kit.raw_http import Answer, RawConnection, request
 from tests.kit.serve_process import ServeProcess
 from tests.kit.small_table import SmallTable
-from timeline.errors import RemoteFailureError, StorageUnavailableError
-from timeline.storage.base import FileInfo, Storage
 from timeline.storage.local import LocalStorage
 
 pytestmark = pytest.mark.property
@@ -307,41 +300,6 @@ def test_told_to_end_under_load_it_answers_wholly_or_not_at_all(
 # Tables that vanish.
 
 
-def test_a_table_that_is_deleted_and_made_anew_is_another(tmp_path: Path) -> None:
-    base = tmp_path / "t"
-    table = local_table(base)
-    before = known(table.storage, partition="a")
-    other = local_table(tmp_path / "other")
-    marker = {
-        "markerdirpath": f"{base}/.hoodie/.temp/{INSTANT}",
-        "markername": made("f"),
-    }
-    with serving(str(tmp_path)) as server, HttpClient(server.port) as client:
-        was = client.request("GET", LATEST, before)
-        assert files_of(was.body) == names(table, "a")
-        assert client.request("POST", f"{MARKERS}/create", marker).body == b"true"
-        shutil.rmtree(base)
-        for _ in range(2):
-            gone = client.request("GET", LATEST, before | {"timelinehash": "of nothing known"})
-            assert gone.status in (400, 404), gone.body
-            refused = client.request(
-                "POST", f"{MARKERS}/create", marker | {"markername": made("g")}
-            )
-            assert refused.status == 404, refused.body
-        assert not base.exists()
-        assert client.request("GET", "/healthz").status == 200
-        assert client.request("GET", LATEST, known(other.storage, partition="a")).status == 200
-        anew = SmallTable(LocalStorage(str(base)))
-        anew.clock.advance(3_600_000)
-        anew.write(("a", "new"))
-        now = client.request("GET", LATEST, known(anew.storage, partition="a"))
-        assert (now.status, files_of(now.body)) == (200, names(anew, "a"))
-        old = client.request("GET", LATEST, before)
-        assert old.status == 400, old.body
-        assert client.request("POST", f"{MARKERS}/create", marker).body == b"true"
-        assert stored_markers(base) == [marker["markername"]]
-
-
 def names(table: SmallTable, partition: str) -> set[str]:
     """Return the names of the files that a reader reads now."""
     paths = table.model.read_at("99991231")
@@ -386,182 +344,6 @@ def test_tables_that_take_turns_at_a_path_are_never_mixed_up(tmp_path: Path) -> 
         for one in done:
             one.result()
     assert set(outcomes) <= {"200", "400", "404"}, outcomes
-
-
-# A storage that fails now and then.
-
-
-def test_a_storage_that_fails_now_and_then_makes_no_answer_wrong() -> None:
-    """Calls fail at random while a writer commits and clients ask: 200 and right, or 503."""
-    table = SmallTable()
-    served = MemoryStorage()
-    served.base_path, served.files = table.storage.base_path, table.storage.files
-    table.write(("a", "f0"), ("b", "f1"))
-    rng = random.Random(7)
-    failing = threading.Event()
-
-    def fail(kind: str, path: str) -> None:
-        if failing.is_set() and rng.random() < 0.3:
-            raise StorageUnavailableError(f"injected: {kind} {path}")
-
-    served.fail.append(fail)
-    outcomes: Counter[str] = Counter()
-    pins = []
-
-    def ask(seed: int) -> None:
-        mine = random.Random(seed)
-        session = HttpSession(server.url, TOKEN)
-        for _ in range(40):
-            last, timeline_hash, right = mine.choice(pins)
-            view = RemoteView(session, served.base_path, last, timeline_hash)
-            partition = mine.choice(sorted(right))
-            try:
-                found = {file.name for file in view.latest_base_files(partition)}
-            except RemoteFailureError as exc:
-                outcomes["refused" if "injected" in str(exc) else str(exc)] += 1
-            else:
-                outcomes["answered" if found == right[partition] else "wrong"] += 1
-
-    def pin() -> None:
-        right = {partition: names(table, partition) for partition in "ab"}
-        pins.append((*table.known(), right))
-
-    pin()
-    with serving(served.base_path, opener=lambda _path, _options: served) as server:
-        failing.set()
-        with ThreadPoolExecutor(4) as pool:
-            for round_ in range(5):
-                done = [pool.submit(ask, 10 * round_ + n) for n in range(4)]
-                table.write(("a", "f0"), ("b", f"f{round_ % 2}"))
-                pin()
-                for one in done:
-                    one.result()
-        failing.clear()
-        outcomes_then = outcomes.copy()
-        ask(99)
-        assert outcomes["refused"] == outcomes_then["refused"]
-    assert set(outcomes) == {"answered", "refused"}, outcomes
-
-
-class Flaky(LocalStorage):
-    """Fails now and then while ``failing``, before a call has its effect or after."""
-
-    def __init__(self, base_path: str) -> None:
-        super().__init__(base_path)
-        self.failing = threading.Event()
-        self.rng = random.Random(3)
-
-    def create(self, path: str, data: bytes = b"") -> None:
-        self._maybe(path)
-        super().create(path, data)
-        self._maybe(path)
-
-    def replace(self, path: str, data: bytes) -> None:
-        self._maybe(path)
-        super().replace(path, data)
-        self._maybe(path)
-
-    def list(self, path: str) -> tuple[FileInfo, ...]:
-        self._maybe(path)
-        return super().list(path)
-
-    def _maybe(self, path: str) -> None:
-        if self.failing.is_set() and self.rng.random() < 0.3:
-            raise StorageUnavailableError(f"injected: {path}")
-
-
-def test_a_storage_that_fails_now_and_then_loses_no_marker(tmp_path: Path) -> None:
-    """Sixteen clients ask for a marker each, twenty times, until they hear that it is there."""
-    local_table(tmp_path / "t")
-    storage = Flaky(str(tmp_path / "t"))
-
-    def create(asker: int) -> Counter[bytes]:
-        heard: Counter[bytes] = Counter()
-        with RawConnection(server.port) as connection:
-            for number in range(20):
-                answer = None
-                while answer is None or answer.status == 503:
-                    assert answer is None or b"injected" in answer.body
-                    said = marking(tmp_path / "t", made(f"{asker // 2}-{number}"))
-                    answer = connection.ask(said)
-                    heard[answer.body if answer.status == 200 else b"injected"] += 1
-                    assert answer.status in (200, 503)
-        return heard
-
-    with serving(str(tmp_path), opener=lambda _path, _options: storage) as server:
-        with RawConnection(server.port) as connection:
-            assert connection.ask(marking(tmp_path / "t", made("first"))).body == b"true"
-        storage.failing.set()
-        with ThreadPoolExecutor(16) as pool:
-            heard = sum(pool.map(create, range(16)), Counter())
-    # Each name was asked for by two, and is new to one of them at most.
-    assert heard[b"true"] <= 160
-    assert heard[b"true"] + heard[b"false"] == 320
-    assert heard[b"injected"] > 0
-    asked = {made(f"{asker}-{number}") for asker in range(8) for number in range(20)}
-    assert set(stored_markers(tmp_path / "t")) == {made("first"), *asked}
-
-
-class Hanging(LocalStorage):
-    """Lists and writes nothing until it is let go."""
-
-    def __init__(self, base_path: str) -> None:
-        super().__init__(base_path)
-        self.go = threading.Event()
-        self.waiting = threading.Semaphore(0)
-
-    def list(self, path: str) -> tuple[FileInfo, ...]:
-        self._hang()
-        return super().list(path)
-
-    def create(self, path: str, data: bytes = b"") -> None:
-        self._hang()
-        super().create(path, data)
-
-    def _hang(self) -> None:
-        self.waiting.release()
-        assert self.go.wait(60)
-
-
-def test_a_table_whose_storage_hangs_keeps_no_ready_answer_and_no_probe(tmp_path: Path) -> None:
-    """Its requests take all threads; whoever needs none is answered, and the end comes."""
-    sound, hanging = local_table(tmp_path / "sound"), local_table(tmp_path / "hanging")
-    asked = known(sound.storage, partition="a")
-    stuck = asking(LATEST, known(hanging.storage, partition="a"))
-    storage = Hanging(hanging.storage.base_path)
-
-    def opener(path: str, _options: object) -> Storage:
-        return storage if path.endswith("hanging") else LocalStorage(path)
-
-    threads = 4
-    with (
-        serving(str(tmp_path), opener=opener, threads=threads, grace_s=0.05) as server,
-        HttpClient(server.port) as client,
-        RawConnection(server.port) as marking_client,
-        ExitStack() as stack,
-    ):
-        right = client.request("GET", LATEST, asked)
-        marker = marking(tmp_path / "sound", made("1"))
-        assert marking_client.ask(marker).body == b"true"
-        for _ in range(5 * threads):
-            connection = stack.enter_context(RawConnection(server.port))
-            connection.socket.sendall(stuck)
-        for number in range(2 * threads):
-            connection = stack.enter_context(RawConnection(server.port))
-            said = marking(tmp_path / "hanging", made("1"))
-            instant = f"{INSTANT[:-3]}{number:03d}"
-            connection.socket.sendall(said.replace(INSTANT.encode(), instant.encode()))
-        for _ in range(1 + 2 * threads):  # a listing, and each directory of markers
-            assert storage.waiting.acquire(timeout=60)
-        for number in range(20):
-            assert client.request("GET", LATEST, asked).body == right.body
-            assert client.request("GET", "/").body == b"Hello Hudi"
-            assert marking_client.ask(marker).body == b"false"
-            another = marking(tmp_path / "sound", made(f"more-{number}"))
-            assert marking_client.ask(another).body == b"true"
-        assert client.request("GET", "/healthz").status == 200
-    assert server.wait(60)
-    storage.go.set()
 
 
 # Clocks.

@@ -18,8 +18,7 @@ import pytest
 
 from strandline.write.engine import LocalEngine
 from tests.kit import reader
-from tests.kit.distinct_faults import distinct_calls
-from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage
+from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage, distinct_calls
 from tests.strandline.write.tables import client, row, table
 from timeline.errors import StrandlineError
 from timeline.storage.local import LocalStorage

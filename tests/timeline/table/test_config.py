@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.kit import golden
-from tests.kit.distinct_faults import distinct_calls
-from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage
+from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage, distinct_calls
 from timeline.encoding.java_properties import format_properties, parse_properties
 from timeline.errors import (
     AlreadyExistsError,
