@@ -65,7 +65,7 @@ def rewrite(
 ) -> None:
     """Merge updates into ``old.parquet`` batch by batch, and delete the new file."""
     avro = arrow_to_avro(rules.schema, "bench")
-    merger = Merger(updates, rules)
+    merger = Merger(updates, rules, "f.parquet", 0)
     with storage.create_stream("new.parquet") as stream:
         writer = BaseFileWriter(stream, avro, settings)
         for piece in iter_base_file(storage, "old.parquet"):
@@ -86,9 +86,9 @@ def main() -> None:
     keyed = table.append_column(RECORD_KEY, table["id"])
     keyed = keyed.append_column(PARTITION_PATH, pa.array(["p=1"] * ROWS))
     measured("deduplicate, nothing to drop", lambda: deduplicate(keyed, ["ts"]))
-    rules = MergeRules(table.schema, ("ts",), True, "20250101000000000", 0, "f.parquet")
-    measured("stamp new rows", lambda: Merger(keyed, rules).finish())
-    file = Merger(keyed, rules).finish()
+    rules = MergeRules(table.schema, ("ts",), True, "20250101000000000")
+    measured("stamp new rows", lambda: Merger(keyed, rules, "f.parquet", 0).finish())
+    file = Merger(keyed, rules, "f.parquet", 0).finish()
     chosen = np.sort(np.random.default_rng(2).choice(ROWS, UPDATES, replace=False))
     updates = keyed.take(pa.array(chosen))
     measured("merge updates", lambda: merge(file, updates, rules))

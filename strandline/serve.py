@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -49,8 +49,6 @@ from timeline.storage.table_id import TableId
 
 logger = logging.getLogger(__name__)
 
-Command = TypeVar("Command", bound=click.Command)
-
 
 class SettingOption(click.Option):
     """A row of ``FLAGS``; its text is parsed with the other sources of settings, not by click."""
@@ -67,13 +65,7 @@ class SettingOption(click.Option):
         )
 
 
-def _with_flags(command: Command) -> Command:
-    command.params = [*(SettingOption(flag) for flag in FLAGS), *command.params]
-    return command
-
-
-@_with_flags
-@click.command()
+@click.command(params=[SettingOption(flag) for flag in FLAGS])
 @click.option("--child", is_flag=True, hidden=True)
 def serve(child: bool, **given: Any) -> None:
     """Serve the tables below the given roots until SIGTERM or SIGINT.

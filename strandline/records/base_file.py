@@ -39,6 +39,7 @@ from strandline.records.meta_fields import (
 from timeline.errors import TableError
 from timeline.storage.base import Storage
 
+EXTENSION: Final = ".parquet"
 AVRO_SCHEMA_KEY: Final = "parquet.avro.schema"
 MODEL_KEY: Final = "writer.model.name"
 BLOOM_KEY: Final = "org.apache.hudi.bloomfilter"

@@ -96,18 +96,18 @@ class ServeSettings:
 
     def many(self, setting: Setting[str]) -> tuple[str, ...]:
         """Return the elements of a list setting."""
-        given = self._given.get(setting.name)
-        return () if given is None else given.parts
+        return self._of(setting).parts
 
     def source(self, setting: Setting[Any]) -> Source:
         """Return the source of a setting's value."""
-        given = self._given.get(setting.name)
-        return "default" if given is None else given.source
+        return self._of(setting).source
 
     def key(self, setting: Setting[Any]) -> str:
         """Return a setting's name in the source of its value, for messages."""
-        given = self._given.get(setting.name)
-        return setting.name if given is None else given.key
+        return self._of(setting).key
+
+    def _of(self, setting: Setting[Any]) -> _Given:
+        return self._given.get(setting.name, _Given(setting, setting.name, "default", ()))
 
     def redacted(self) -> dict[str, dict[str, str]]:
         """Return name → ``value`` and ``from`` for every setting, with secrets masked."""

@@ -83,8 +83,6 @@ class InsertShares:
 
     def pick(self, key: str) -> int:
         """Return the bucket of a new record by its key's hash."""
-        if len(self.numbers) == 1:
-            return self.numbers[0]
         at = bisect_right(self.bounds, zlib.crc32(key.encode()) / 2**32)
         return self.numbers[min(at, len(self.numbers) - 1)]
 

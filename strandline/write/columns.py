@@ -32,6 +32,8 @@ BASE_FILE: Final = "_strandline_base_file"
 NOTE: Final = "_strandline_note"
 """JSON for the driver; null in the caller's rows."""
 BUCKET: Final = "_strandline_bucket"
+ROWS: Final = "rows"
+"""Number of rows, in what tasks count."""
 
 _KEYS: Final = (pa.field(RECORD_KEY, pa.string()), pa.field(PARTITION_PATH, pa.string()))
 
@@ -90,21 +92,22 @@ def fill(schema: pa.Schema, rows: int, columns: Mapping[str, pa.Array]) -> pa.Re
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-class CallsMade:
-    """Counts the storage calls of a task since this object was made."""
+def count_rows(rows: pa.Table, by: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the distinct values of some columns in the form ``schema``, with their ``ROWS``."""
+    counts = rows.group_by(list(by)).aggregate([([], "count_all")])
+    for batch in counts.combine_chunks().to_batches():
+        columns = {name: batch.column(name) for name in by}
+        yield fill(schema, batch.num_rows, {**columns, ROWS: batch.column("count_all")})
 
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
-        self._before = storage.calls.snapshot()
 
-    def so_far(self) -> list[list[Any]]:
-        """Return ``[kind, cause, number]`` of each kind of call, to be put into a note."""
-        made = Counter(self._storage.calls.snapshot()) - Counter(self._before)
-        return [[kind, cause, number] for (kind, cause), number in made.items()]
+def calls_since(storage: Storage, before: Mapping[tuple[str, str], int]) -> list[list[Any]]:
+    """Return ``[kind, cause, number]`` of the storage calls since a snapshot, for a note."""
+    made = Counter(storage.calls.snapshot()) - Counter(before)
+    return [[kind, cause, number] for (kind, cause), number in made.items()]
 
 
 def read_calls(calls: Iterable[Sequence[Any]]) -> dict[tuple[str, str], int]:
-    """Return the result of ``CallsMade.so_far`` by (kind, cause)."""
+    """Return the result of ``calls_since`` by (kind, cause)."""
     return {(kind, cause): number for kind, cause, number in calls}
 
 

@@ -35,6 +35,7 @@ from strandline.write.embedded import EmbeddedService
 from strandline.write.engine import EngineContext
 from strandline.write.keyed import KeyProfileTask, KeyTask
 from strandline.write.markers import delete_markers, delete_unreported
+from strandline.write.merge import MergeRules
 from strandline.write.options import base_file_settings
 from strandline.write.result import WriteAccount, WriteResult
 from strandline.write.rollback import Rollbacks
@@ -68,14 +69,6 @@ class WriteContext:
     history: CommitHistory
     embedded: EmbeddedService
     clean_memory: CleanMemory = field(default_factory=CleanMemory)
-
-
-@dataclass(frozen=True, slots=True)
-class _Tagged:
-    """Tagged rows and their assignment to buckets."""
-
-    rows: Any
-    assignment: Assignment
 
 
 class WriteJob:
@@ -150,18 +143,13 @@ class WriteJob:
             with self._account.timed("commit"):
                 transaction.start()
             with self._account.timed("write"):
-                report = self._write_files(target, columns, tagged, transaction.time)
+                report = self._write_files(target, columns, *tagged, transaction.time)
         self._account.add(report.calls)
         with self._account.timed("commit"):
             self._complete(target, transaction, report)
         cleaned = self._sync_and_clean(target, times)
-        return self._account.result(
-            transaction.time,
-            self._operation,
-            report,
-            cleaned,
-            tuple(rolled_back),
-        )
+        rolled = tuple(rolled_back)
+        return self._account.result(transaction.time, self._operation, report, cleaned, rolled)
 
     @contextmanager
     def _tagged(
@@ -172,12 +160,11 @@ class WriteJob:
         partitions: Mapping[str, int],
         sizing: Sizing,
         transaction: Transaction,
-    ) -> Iterator[_Tagged]:
+    ) -> Iterator[tuple[Any, Assignment]]:
         """Tag the rows, persist them while the block runs, and assign their buckets."""
         task = self._tag_task(target, columns, sizing, transaction)
         if task is None or not partitions:
-            assignment = assign((), partitions, {}, sizing, _new_file_id)
-            yield _Tagged(rows, assignment)
+            yield rows, assign((), partitions, {}, sizing, _new_file_id)
             return
         engine = self._engine
         with self._account.timed("tag"):
@@ -187,7 +174,7 @@ class WriteJob:
                 counts = engine.transform(tagged, TagProfileTask(), tag.PROFILE_SCHEMA)
                 profile = TagProfile.read(engine.collect(counts))
             self._account.add(profile.calls, profile.report)
-            yield _Tagged(tagged, self._assign(target, profile, sizing, transaction))
+            yield tagged, self._assign(target, profile, sizing, transaction)
 
     def _tag_task(
         self, target: Target, columns: pa.Schema, sizing: Sizing, transaction: Transaction
@@ -222,24 +209,25 @@ class WriteJob:
         return assign(profile.updates, profile.inserts, stored, sizing, _new_file_id)
 
     def _write_files(
-        self, target: Target, columns: pa.Schema, tagged: _Tagged, instant: str
+        self, target: Target, columns: pa.Schema, rows: Any, assignment: Assignment, instant: str
     ) -> WriteReport:
-        if not tagged.assignment.buckets:
+        if not assignment.buckets:
             return WriteReport()
         engine = self._engine
         form = assigned_schema(columns)
-        assigned = engine.transform(tagged.rows, AssignTask(columns, tagged.assignment), form)
+        assigned = engine.transform(rows, AssignTask(columns, assignment), form)
         task = WriteTask(
             storage=self._context.storage,
-            buckets=tagged.assignment.buckets,
-            schema=target.schema,
+            buckets=assignment.buckets,
+            rules=MergeRules(
+                schema=target.schema,
+                ordering_fields=target.config.ordering_fields,
+                event_time=target.event_time,
+                instant=instant,
+                delete=self._operation == DELETE,
+                append=self._operation in (INSERT, BULK_INSERT),
+            ),
             avro_schema=target.avro_schema or "",
-            instant=instant,
-            ordering_fields=target.config.ordering_fields,
-            event_time=target.event_time,
-            delete=self._operation == DELETE,
-            append=self._operation in (INSERT, BULK_INSERT),
-            extension=target.config.base_file_extension,
             settings=base_file_settings(self._context.settings),
             attempt=engine.attempt,
         )

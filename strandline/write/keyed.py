@@ -17,11 +17,10 @@ import pyarrow.compute as pc
 
 from strandline.records.meta_fields import IS_DELETED, PARTITION_PATH, RECORD_KEY
 from strandline.records.schema import column_of, conform
-from strandline.write.columns import PROBLEM, fill, keyed_schema
+from strandline.write.columns import PROBLEM, ROWS, count_rows, fill, gather, keyed_schema
 from strandline.write.key_generator import KeyGenerator
 from timeline.errors import InputError
 
-ROWS = "rows"
 PROFILE_SCHEMA = pa.schema(
     [(PARTITION_PATH, pa.string()), (PROBLEM, pa.string()), (ROWS, pa.int64())]
 )
@@ -85,13 +84,10 @@ class KeyProfileTask:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield a row of ``PROFILE_SCHEMA`` for each partition or problem of the task."""
         by = [PARTITION_PATH, PROBLEM]
-        found = [batch.select(by) for batch in batches if batch.num_rows]
-        if not found:
+        rows = gather(batch.select(by) for batch in batches)
+        if rows is None:
             return
-        counts = pa.Table.from_batches(found).group_by(by).aggregate([([], "count_all")])
-        for batch in counts.combine_chunks().to_batches():
-            named = {name: batch.column(name) for name in by}
-            yield fill(PROFILE_SCHEMA, batch.num_rows, {**named, ROWS: batch.column("count_all")})
+        yield from count_rows(rows, by, PROFILE_SCHEMA)
 
 
 def rows_by_partition(counts: pa.Table) -> dict[str, int]:

@@ -44,16 +44,13 @@ _FILE_NAME_TYPE: Final = pa.dictionary(pa.int32(), pa.string())
 
 @dataclass(frozen=True, slots=True)
 class MergeRules:
-    """Parameters of the merge into one base file.
+    """How a write's rows are merged into stored rows.
 
     Attributes:
         schema: The table's own columns; the output has the meta columns before them.
         ordering_fields: Ordering columns of event-time ordering.
         event_time: Whether ordering is by event time; otherwise the write's rows always win.
         instant: Requested time of the write.
-        task_partition: Number of the writing task, part of sequence numbers.
-        file_name: Name of the new file.
-        first_seqno: First sequence number to assign.
         delete: Whether all rows of the write are hard deletes, which need only their keys.
         append: Whether keys aren't compared: every row of the write is an insert, even duplicates.
     """
@@ -62,9 +59,6 @@ class MergeRules:
     ordering_fields: tuple[str, ...]
     event_time: bool
     instant: str
-    task_partition: int
-    file_name: str
-    first_seqno: int = 0
     delete: bool = False
     append: bool = False
 
@@ -92,15 +86,27 @@ class Merger:
     Args:
         incoming: Rows with ``_hoodie_record_key``, ``_hoodie_partition_path``, the table's columns
             and optionally ``_hoodie_is_deleted``; keys are unique unless ``rules.append``.
-        rules: Parameters of the merge.
+        rules: The write's rules.
+        file_name: Name of the new file.
+        task_partition: Number of the writing task, part of sequence numbers.
+        first_seqno: First sequence number to assign.
 
     Raises:
         ValueError: A key is duplicated.
         InputError: The rows don't fit the table's columns.
     """
 
-    def __init__(self, incoming: pa.Table, rules: MergeRules) -> None:
+    def __init__(
+        self,
+        incoming: pa.Table,
+        rules: MergeRules,
+        file_name: str,
+        task_partition: int,
+        first_seqno: int = 0,
+    ) -> None:
         self._rules = rules
+        self._file_name = file_name
+        self._seqno_prefix = f"{rules.instant}_{task_partition}_"
         self._keys = one_chunk(incoming.column(RECORD_KEY))
         if not rules.append and pc.count_distinct(self._keys).as_py() < len(self._keys):
             raise ValueError("rows to merge have duplicate keys; deduplicate them first")
@@ -110,7 +116,7 @@ class Merger:
         self._rows = conform(incoming, rules.schema).combine_chunks() if not rules.delete else None
         self._stored_schema = with_meta_fields(rules.schema)
         self._schema = self._stored_schema.set(4, pa.field(FILE_NAME, _FILE_NAME_TYPE))
-        self._seqno = rules.first_seqno
+        self._seqno = first_seqno
         self._inserts = self._updates = self._removed = self._late = 0
 
     @property
@@ -190,13 +196,12 @@ class Merger:
         """Return rows of the write with this instant's meta columns, except the file name."""
         assert self._rows is not None
         assert self._paths is not None
-        count, rules = len(which), self._rules
+        count = len(which)
         numbers = pa.array(np.arange(self._seqno, self._seqno + count)).cast(pa.string())
-        prefix = f"{rules.instant}_{rules.task_partition}_"
         self._seqno += count
         meta = [
-            pa.repeat(pa.scalar(rules.instant, pa.string()), count),
-            pc.binary_join_element_wise(prefix, numbers, ""),
+            pa.repeat(pa.scalar(self._rules.instant, pa.string()), count),
+            pc.binary_join_element_wise(self._seqno_prefix, numbers, ""),
         ]
         given = [self._keys, self._paths, *self._rows.columns]
         if not np.array_equal(which, np.arange(self._rows.num_rows)):
@@ -209,7 +214,7 @@ class Merger:
     def _named(self, rows: pa.Table) -> pa.Table:
         """Set the rows' file name to the new file's."""
         zeros = pa.array(np.zeros(rows.num_rows, np.int32))
-        names = pa.DictionaryArray.from_arrays(zeros, pa.array([self._rules.file_name]))
+        names = pa.DictionaryArray.from_arrays(zeros, pa.array([self._file_name]))
         return rows.set_column(4, pa.field(FILE_NAME, _FILE_NAME_TYPE), names)
 
 

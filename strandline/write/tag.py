@@ -31,7 +31,9 @@ from strandline.write.columns import (
     BASE_FILE,
     FILE_ID,
     NOTE,
-    CallsMade,
+    ROWS,
+    calls_since,
+    count_rows,
     fill,
     gather,
     note_rows,
@@ -42,7 +44,6 @@ from strandline.write.columns import (
 from strandline.write.ordering import deduplicate
 from timeline.storage.base import Storage
 
-ROWS = "rows"
 PROFILE_SCHEMA = pa.schema(
     [
         (PARTITION_PATH, pa.string()),
@@ -84,7 +85,7 @@ class TagTask:
             return
         form = tagged_schema(self.schema)
         report = LookupReport()
-        calls = CallsMade(self.storage)
+        calls_before = self.storage.calls.snapshot()
         notes: list[dict[str, Any]] = []
         if self.location is None:
             for _, part in parts(rows, PARTITION_PATH):
@@ -95,7 +96,7 @@ class TagTask:
                     files = view.latest_base_files(partition)
                     notes.append(_files_note(partition, files))
                     yield from self._tagged(self._combined(part), files, form)
-        notes.append({"report": report.as_dict(), "calls": calls.so_far()})
+        notes.append({"report": report.as_dict(), "calls": calls_since(self.storage, calls_before)})
         yield from note_rows(form, notes)
 
     def _combined(self, rows: pa.Table) -> pa.Table:
@@ -139,11 +140,7 @@ class TagProfileTask:
         notes = rows.filter(pc.is_valid(rows.column(NOTE))).combine_chunks()
         for batch in notes.to_batches():
             yield fill(PROFILE_SCHEMA, batch.num_rows, {NOTE: batch.column(NOTE)})
-        data = rows.filter(pc.is_null(rows.column(NOTE))).select(_GROUP)
-        counts = data.group_by(_GROUP).aggregate([([], "count_all")])
-        for batch in counts.combine_chunks().to_batches():
-            named = {name: batch.column(name) for name in _GROUP}
-            yield fill(PROFILE_SCHEMA, batch.num_rows, {**named, ROWS: batch.column("count_all")})
+        yield from count_rows(rows.filter(pc.is_null(rows.column(NOTE))), _GROUP, PROFILE_SCHEMA)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from strandline.records.avro_schema import arrow_to_avro, avro_to_arrow
-from strandline.records.base_file import MIN_KEY, read_footer
+from strandline.records.base_file import EXTENSION, MIN_KEY, read_footer
 from strandline.records.commit_history import CommitHistory
 from strandline.records.schema import check_against_table
 from strandline.settings.setting import Setting, Settings
@@ -232,38 +232,33 @@ def _key_generator_type(values: Settings) -> str | None:
 
 def _refuse_unsupported(config: TableConfig, base_path: str) -> None:
     """Refuse a table that this writer can't write or would damage."""
-    if config.table_type != COPY_ON_WRITE:
-        raise UnsupportedTableError(
-            f"{base_path} is {config.table_type}; only {COPY_ON_WRITE} tables can be written"
-        )
     if config.metadata_partitions:
         raise UnsupportedTableError(
             f"{base_path} has a metadata table ({METADATA_PARTITIONS}="
             f"{','.join(config.metadata_partitions)}), which this write would leave stale",
             hint="disable it in Hudi: hoodie.metadata.enable=false in its next write",
         )
-    if config.key_generator_type not in TYPES:
-        raise UnsupportedTableError(
-            f"{base_path} has key generator {config.key_generator_type}; allowed:"
-            f" {', '.join(TYPES)}"
-        )
-    if not config.record_key_fields:
-        raise UnsupportedTableError(
-            f"{base_path} has no record key columns; its keys are generated"
-        )
-    if not config.populate_meta_fields:
-        raise UnsupportedTableError(
-            f"{base_path} has no meta columns (hoodie.populate.meta.fields)"
-        )
-    if config.record_merge_mode == CUSTOM:
-        raise UnsupportedTableError(f"{base_path} merges records by a custom class")
-    if config.base_file_extension != ".parquet":
-        raise UnsupportedTableError(
-            f"{base_path} has {config.base_file_extension} files, not Parquet"
-        )
-    for name in _FALSE_PROPERTIES:
-        if config.properties.get(name, "false").lower() == "true":
-            raise UnsupportedTableError(f"{base_path} has {name}=true, which isn't supported")
+    refusals = [
+        (config.table_type != COPY_ON_WRITE, f"is {config.table_type}; allowed: {COPY_ON_WRITE}"),
+        (
+            config.key_generator_type not in TYPES,
+            f"has key generator {config.key_generator_type}; allowed: {', '.join(TYPES)}",
+        ),
+        (not config.record_key_fields, "has no record key columns; its keys are generated"),
+        (not config.populate_meta_fields, "has no meta columns (hoodie.populate.meta.fields)"),
+        (config.record_merge_mode == CUSTOM, "merges records by a custom class"),
+        (
+            config.base_file_extension != EXTENSION,
+            f"has {config.base_file_extension} files; allowed: {EXTENSION}",
+        ),
+    ]
+    refusals += [
+        (config.properties.get(name, "false").lower() == "true", f"has {name}=true; allowed: false")
+        for name in _FALSE_PROPERTIES
+    ]
+    for refused, reason in refusals:
+        if refused:
+            raise UnsupportedTableError(f"{base_path} {reason}")
 
 
 def _refuse_disagreement(config: TableConfig, values: Settings) -> None:

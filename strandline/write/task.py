@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 
 from fsview.model.file_name import base_file_name, parse_base_name
 from strandline.records.base_file import (
+    EXTENSION,
     BaseFileSettings,
     BaseFileWriter,
     FileWritten,
@@ -34,8 +35,8 @@ from strandline.write.columns import (
     BUCKET,
     FILE_ID,
     NOTE,
-    CallsMade,
     assigned_schema,
+    calls_since,
     fill,
     gather,
     parts,
@@ -110,28 +111,16 @@ class WriteTask:
     Attributes:
         storage: The table's storage.
         buckets: The write's buckets by number.
-        schema: The table's own columns.
-        avro_schema: The same as Avro JSON, for the files' footers.
-        instant: Requested time of the write.
-        ordering_fields: Ordering columns.
-        event_time: Whether the ordering columns decide; otherwise the incoming row wins.
-        delete: Whether all rows are deletes.
-        append: Whether rows are added without comparing keys.
-        extension: Extension of base files, with the dot.
+        rules: How rows are merged into stored ones.
+        avro_schema: The table's schema, for the files' footers.
         settings: Settings of base files.
         attempt: Returns the running attempt of the task.
     """
 
     storage: Storage
     buckets: tuple[Bucket, ...]
-    schema: pa.Schema
+    rules: MergeRules
     avro_schema: str
-    instant: str
-    ordering_fields: tuple[str, ...]
-    event_time: bool
-    delete: bool
-    append: bool
-    extension: str
     settings: BaseFileSettings
     attempt: Callable[[], TaskAttempt]
 
@@ -140,7 +129,7 @@ class WriteTask:
         rows = gather(batches)
         if rows is None:
             return
-        calls = CallsMade(self.storage)
+        calls_before = self.storage.calls.snapshot()
         attempt = self.attempt()
         seqno = 0
         known: set[str] = set()
@@ -151,46 +140,29 @@ class WriteTask:
                 known.add(bucket.partition)
             stat, counts, seqno = self._write(bucket, part, attempt, seqno)
             yield _status({"stat": asdict(stat), "counts": asdict(counts)})
-        yield _status({"calls": calls.so_far()})
+        yield _status({"calls": calls_since(self.storage, calls_before)})
 
     def _make_partition(self, partition: str) -> None:
         """Write the partition's metadata file; without it Hudi's readers see no rows in it."""
         storage = self.storage.for_cause("table")
         if storage.stat(_below(partition, PARTITION_FILE)) is None:
-            write_partition_metadata(storage, partition, self.instant)
+            write_partition_metadata(storage, partition, self.rules.instant)
 
     def _write(
         self, bucket: Bucket, rows: pa.Table, attempt: TaskAttempt, seqno: int
     ) -> tuple[WriteStat, MergeCounts, int]:
         """Write one bucket's file; return its statistics, counts and the next sequence number."""
-        name = base_file_name(bucket.file_id, attempt.write_token, self.instant, self.extension)
+        instant = self.rules.instant
+        name = base_file_name(bucket.file_id, attempt.write_token, instant, EXTENSION)
         path = _below(bucket.partition, name)
-        create_marker(
-            self.storage.for_cause("marker"),
-            self.instant,
-            path,
-            CREATE if bucket.base_file is None else MERGE,
-        )
-        rules = MergeRules(
-            schema=self.schema,
-            ordering_fields=self.ordering_fields,
-            event_time=self.event_time,
-            instant=self.instant,
-            task_partition=attempt.partition,
-            file_name=name,
-            first_seqno=seqno,
-            delete=self.delete,
-            append=self.append,
-        )
-        merger = Merger(rows, rules)
+        kind = CREATE if bucket.base_file is None else MERGE
+        create_marker(self.storage.for_cause("marker"), instant, path, kind)
+        merger = Merger(rows, self.rules, name, attempt.partition, seqno)
         started = time.perf_counter()
         written = self._merge(bucket, path, merger)
         taken_ms = round((time.perf_counter() - started) * 1000)
-        return (
-            _stat(bucket, path, written, merger.counts, taken_ms),
-            merger.counts,
-            merger.next_seqno,
-        )
+        counts = merger.counts
+        return _stat(bucket, path, written, counts, taken_ms), counts, merger.next_seqno
 
     def _merge(self, bucket: Bucket, path: str, merger: Merger) -> FileWritten:
         """Stream the stored file, if any, through the merge into the new file."""

@@ -12,8 +12,8 @@ from timeline.storage.base import Storage
 def merge(
     existing: pa.Table, incoming: pa.Table, rules: MergeRules
 ) -> tuple[pa.Table, MergeCounts]:
-    """Merge rows into all rows of a base file; return the new file's, and the counts."""
-    merger = Merger(incoming, rules)
+    """Merge rows into all rows of a base file; return those of new.parquet, and the counts."""
+    merger = Merger(incoming, rules, "new.parquet", 3)
     return pa.concat_tables([merger.apply(existing), merger.finish()]), merger.counts
 
 

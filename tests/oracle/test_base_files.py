@@ -38,8 +38,8 @@ def base_file(tmp_path: Path) -> Path:
     table = pa.Table.from_pylist(rows, schema=ALL_TYPES)
     keyed = table.append_column(RECORD_KEY, table["id"])
     keyed = keyed.append_column(PARTITION_PATH, pa.array(["", ""]))
-    rules = MergeRules(ALL_TYPES, (), False, "20250101000000000", 0, "f.parquet")
-    file = Merger(keyed, rules).finish()
+    rules = MergeRules(ALL_TYPES, (), False, "20250101000000000")
+    file = Merger(keyed, rules, "f.parquet", 0).finish()
     write_base_file(LocalStorage(str(tmp_path)), "f.parquet", file, arrow_to_avro(ALL_TYPES, "t"))
     return tmp_path / "f.parquet"
 

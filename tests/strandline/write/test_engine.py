@@ -16,6 +16,7 @@ from strandline.write.bucket import Assignment, Bucket
 from strandline.write.engine import LocalEngine
 from strandline.write.key_generator import KeyGenerator
 from strandline.write.keyed import KeyProfileTask, KeyTask
+from strandline.write.merge import MergeRules
 from strandline.write.tag import TagProfileTask, TagTask
 from strandline.write.task import AssignTask, WriteTask
 from timeline.errors import ConfigError, InputError, StorageUnavailableError
@@ -106,14 +107,8 @@ def tasks():
         WriteTask(
             storage=storage,
             buckets=(Bucket(0, "", "id"),),
-            schema=schema,
+            rules=MergeRules(schema, (), False, "1"),
             avro_schema="{}",
-            instant="1",
-            ordering_fields=(),
-            event_time=False,
-            delete=False,
-            append=False,
-            extension=".parquet",
             settings=BaseFileSettings(),
             attempt=LocalEngine.attempt,
         ),

@@ -32,10 +32,12 @@ def rules(**changes):
         "ordering_fields": ("ts", "seq"),
         "event_time": True,
         "instant": NEW,
-        "task_partition": 3,
-        "file_name": "new.parquet",
     }
     return MergeRules(**(defaults | changes))
+
+
+def merger_of(rows, how, file_name="new.parquet", first_seqno=0):
+    return Merger(rows, how, file_name, 3, first_seqno)
 
 
 def row(key, ts=None, seq=None, *, deleted=None):
@@ -66,8 +68,8 @@ def incoming(rows, schema=INCOMING):
 
 def stored(rows):
     """A base file that an earlier instant wrote in one go."""
-    how = rules(instant=OLD, file_name="old.parquet", append=True)
-    return Merger(incoming(rows), how).finish()
+    how = rules(instant=OLD, append=True)
+    return merger_of(incoming(rows), how, "old.parquet").finish()
 
 
 def java_compare(mine, theirs):
@@ -148,7 +150,7 @@ def test_a_merge_is_the_rules_row_by_row(before, new, mode, in_pieces):
     before = [r | {"_hoodie_is_deleted": None} for r in before]
     existing = stored(before)
     how = rules(event_time=mode == "event", delete=mode == "delete", append=mode == "append")
-    merger = Merger(incoming(new), how)
+    merger = merger_of(incoming(new), how)
     step = 3 if in_pieces else max(1, len(existing))
     pieces = [merger.apply(existing.slice(i, step)) for i in range(0, len(existing), step)]
     result = pa.concat_tables([*pieces, merger.finish()])
@@ -234,7 +236,7 @@ def test_stored_duplicates_are_all_replaced():
 
 
 def test_sequence_numbers_go_on_from_where_they_are_told():
-    merger = Merger(incoming([row("a", 1), row("b", 1)]), rules(first_seqno=7))
+    merger = merger_of(incoming([row("a", 1), row("b", 1)]), rules(), first_seqno=7)
     assert merger.finish()["_hoodie_commit_seqno"].to_pylist() == [f"{NEW}_3_7", f"{NEW}_3_8"]
     assert merger.next_seqno == 9
 
@@ -265,8 +267,8 @@ def test_any_type_with_an_order_orders(kind, low, high):
     how = rules(schema=schema, ordering_fields=("ts",))
     meta = {"_hoodie_record_key": ["a"], "_hoodie_partition_path": ["p"], "id": ["a"]}
     old, new = (pa.table(meta | {"ts": pa.array([v], kind)}) for v in (low, high))
-    assert merge(Merger(old, how).finish(), new, how)[1] == MergeCounts(updates=1)
-    assert merge(Merger(new, how).finish(), old, how)[1] == MergeCounts(late=1)
+    assert merge(merger_of(old, how).finish(), new, how)[1] == MergeCounts(updates=1)
+    assert merge(merger_of(new, how).finish(), old, how)[1] == MergeCounts(late=1)
     both = pa.concat_tables([new, old])
     assert deduplicate(both, ["ts"])["ts"] == new["ts"]
     assert deduplicate(both, [])["ts"] == old["ts"]
@@ -277,7 +279,7 @@ def test_ordering_may_lie_in_a_struct():
     how = rules(schema=schema, ordering_fields=("s.at",))
     meta = {"_hoodie_record_key": ["a"], "_hoodie_partition_path": ["p"], "id": ["a"]}
     old, new = (pa.table(meta | {"s": [{"at": at}]}) for at in (1, 2))
-    table, _ = merge(Merger(old, how).finish(), new, how)
+    table, _ = merge(merger_of(old, how).finish(), new, how)
     assert table["s"].to_pylist() == [{"at": 2}]
 
 
@@ -291,13 +293,13 @@ def test_a_missing_ordering_column_is_named():
 def test_rows_that_do_not_fit_are_refused():
     strict = pa.schema([SCHEMA.field("id"), SCHEMA.field("ts").with_nullable(False)])
     with pytest.raises(InputError, match=re.escape("column 'ts' has 1 nulls")):
-        Merger(incoming([row("a", None)]), rules(schema=strict))
+        merger_of(incoming([row("a", None)]), rules(schema=strict))
 
 
 def test_a_key_twice_is_the_callers_mistake():
     twice = incoming([row("a", 1), row("a", 2)])
     with pytest.raises(ValueError, match="deduplicate them first"):
-        Merger(twice, rules())
+        merger_of(twice, rules())
     assert merge(stored([row("a", 0)]), twice, rules(append=True))[1] == MergeCounts(inserts=2)
 
 
