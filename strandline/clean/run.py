@@ -85,7 +85,7 @@ class _EmptyPlan:
 
 @dataclass(slots=True)
 class CleanMemory:
-    """What a driver remembers of one table between cleans; without it a clean reads more.
+    """Facts of one table that a driver keeps between cleans to save reads.
 
     Attributes:
         empty_plan: Bounds of the last planning that found nothing.

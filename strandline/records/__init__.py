@@ -1,4 +1,4 @@
-"""What readers and the writer share about rows: schemas, meta columns, base files, Bloom filters.
+"""Storage of rows, for readers and the writer: schemas, meta columns, base files, Bloom filters.
 
-What says how a row is stored belongs here. No instant is begun and no engine is known here.
+Code that defines how a row is stored belongs here. It begins no instant and knows no engine.
 """

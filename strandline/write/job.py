@@ -58,7 +58,7 @@ DELETE: Final = "DELETE"
 
 @dataclass(frozen=True)
 class WriteContext:
-    """What all writes of a client share."""
+    """State and settings shared by all writes of a client."""
 
     engine: EngineContext[Any]
     storage: Storage

@@ -44,7 +44,7 @@ _FILE_NAME_TYPE: Final = pa.dictionary(pa.int32(), pa.string())
 
 @dataclass(frozen=True, slots=True)
 class MergeRules:
-    """How a write's rows are merged into stored rows.
+    """Rules by which a write's rows are merged into stored rows.
 
     Attributes:
         schema: The table's own columns; the output has the meta columns before them.

@@ -23,7 +23,7 @@ Mask = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.int64]
 
 _HOODIE_KEY: Final = (RECORD_KEY, PARTITION_PATH)
-"""What makes rows equal: Hudi compares partition paths, too, unless the index is global."""
+"""Columns that identify a record; Hudi includes the partition path unless the index is global."""
 
 
 def deduplicate(rows: pa.Table, ordering_fields: Sequence[str]) -> pa.Table:

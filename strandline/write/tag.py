@@ -115,10 +115,10 @@ class TagTask:
                 held = read_record_keys(storage, file.path, wanted)
                 if held is None:
                     continue
-                here = pc.is_in(keys, value_set=held.combine_chunks()).to_numpy()
-                if here.any():
-                    stored |= here
-                    yield from _with_file(rows.filter(pa.array(here)), file, form)
+                matches = pc.is_in(keys, value_set=held.combine_chunks()).to_numpy()
+                if matches.any():
+                    stored |= matches
+                    yield from _with_file(rows.filter(pa.array(matches)), file, form)
         if self.only_stored:
             return
         new = rows.filter(pa.array(~stored))

@@ -79,27 +79,26 @@ class AssignTask:
                 yield fill(form, rows.num_rows, columns)
 
     def _numbers(self, rows: pa.RecordBatch) -> pa.Array:
+        """Return each row's bucket, found once for all rows of a file or of a single bucket."""
         numbers = np.full(rows.num_rows, -1, np.int32)
         paths = rows.column(PARTITION_PATH)
-        if FILE_ID in rows.schema.names:
-            ids = rows.column(FILE_ID)
-        else:
-            ids = pa.nulls(rows.num_rows, pa.string())
+        has_ids = FILE_ID in rows.schema.names
+        ids = rows.column(FILE_ID) if has_ids else pa.nulls(rows.num_rows, pa.string())
         groups = pa.table([paths, ids], names=["path", "id"]).group_by(["path", "id"])
         for group in groups.aggregate([]).to_pylist():
-            here = pc.equal(paths, group["path"])
-            if group["id"] is not None:
-                here = pc.and_(here, pc.fill_null(pc.equal(ids, group["id"]), False))
-                at = here.to_numpy(zero_copy_only=False)
-                numbers[at] = self.assignment.updates[group["path"], group["id"]]
+            path, file_id = group["path"], group["id"]
+            same_id = pc.is_null(ids) if file_id is None else pc.equal(ids, file_id)
+            same = pc.and_(pc.equal(paths, path), pc.fill_null(same_id, False))
+            mask = same.to_numpy(zero_copy_only=False)
+            if file_id is not None:
+                numbers[mask] = self.assignment.updates[path, file_id]
                 continue
-            at = pc.and_(here, pc.is_null(ids)).to_numpy(zero_copy_only=False)
-            shares = self.assignment.inserts[group["path"]]
+            shares = self.assignment.inserts[path]
             if len(shares.numbers) == 1:
-                numbers[at] = shares.numbers[0]
+                numbers[mask] = shares.numbers[0]
             else:
-                keys = rows.column(RECORD_KEY).filter(pa.array(at)).to_pylist()
-                numbers[at] = [shares.pick(key) for key in keys]
+                keys = rows.column(RECORD_KEY).filter(same).to_pylist()
+                numbers[mask] = [shares.pick(key) for key in keys]
         assert (numbers >= 0).all()
         return pa.array(numbers, pa.int32())
 
