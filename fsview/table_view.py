@@ -122,7 +122,7 @@ class TableView:
         Cost: none when the snapshot is held; else a sync, or for a client that is behind what
             happened since.
         """
-        state, find = self._state, lambda history: history.meant(last_instant, timeline_hash)
+        state, find = self._state, lambda history: history.snapshot_for(last_instant, timeline_hash)
         use = state.use(find)
         # What is no hash isn't looked for, nor remembered as a question.
         may_be = len(timeline_hash) == _HASH_CHARACTERS and len(last_instant) <= _HASH_CHARACTERS
@@ -142,7 +142,7 @@ class TableView:
     def held(self, last_instant: str, timeline_hash: str) -> Snapshot | None:
         """Return the snapshot that a client means if it is kept; never waits, reads nothing."""
         history = self._state.held
-        return None if history is None else history.meant(last_instant, timeline_hash)
+        return None if history is None else history.snapshot_for(last_instant, timeline_hash)
 
     # What views ask.
 
@@ -199,7 +199,7 @@ class TableView:
         Cost: as of ``sync``, each time.
         """
         history, since = self._looked_at(snapshot)
-        there, held = history.there_after(since), snapshot.pending_clustering.items()
+        there, held = history.keys_after(since), snapshot.pending_clustering.items()
         pending = {
             **history.newest.pending_clustering,
             **{key: instant for key, instant in held if key_of(instant) in there},
@@ -214,7 +214,7 @@ class TableView:
         Raises and costs what ``clustering_of`` does.
         """
         history, since = self._looked_at(snapshot)
-        there, held = history.there_after(since), snapshot.pending_log_compaction.items()
+        there, held = history.keys_after(since), snapshot.pending_log_compaction.items()
         pending = {
             **history.newest.pending_log_compaction,
             **{key: op for key, op in held if (op.compaction_instant, DELTA_COMMIT) in there},

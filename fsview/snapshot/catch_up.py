@@ -111,8 +111,12 @@ def _given_up(history: History, found: Found, steps: Iterable[Step]) -> frozense
     """Return the times of the instants that pended during a load and are gone uncompleted."""
     if found.start.active is history.newest.active:
         return frozenset()
-    there = history.there_after(steps)
-    seen = (found.start, found.looked, *(link.snapshot for link in history.way(found.start) or ()))
+    there = history.keys_after(steps)
+    seen = (
+        found.start,
+        found.looked,
+        *(link.snapshot for link in history.links_from(found.start) or ()),
+    )
     pended = (i for snapshot in seen for i in snapshot.active if not i.is_completed)
     return frozenset(i.requested_time for i in pended if key_of(i) not in there)
 

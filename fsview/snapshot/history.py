@@ -1,17 +1,16 @@
-"""The snapshots that are kept, oldest first, and how one follows from another.
+"""``History``: the snapshots of a table that are kept, oldest first, and the steps between them.
 
-Clients say which timeline they know by its hash; as every snapshot of the recent past is kept, most
-are answered from the very snapshot that they mean. For a client whose timeline was never held, the
-way from there to a snapshot that is kept is read from the timeline
-(``fsview.snapshot.hash_search``) and kept as a
+Clients name their timeline by its hash; as recent snapshots are kept, most are answered from the
+very snapshot that they know. For a client whose timeline was never published, the steps from there
+to a kept snapshot are read from the timeline (``fsview.snapshot.hash_search``) and kept as a
 *branch*.
 
-A partition that was never loaded is listed only at the newest snapshot; what it held before is
-*derived* by taking back, newest first, what the steps in between did. Where that needs to know what
-is lost (the size of a file that was deleted) the answer is refused.
+A partition that was never loaded is listed only at the newest snapshot; its files at an older one
+are *derived* by taking back the steps in between, newest first. Where that needs what is lost (the
+size of a deleted file) the answer is refused.
 
-A snapshot is *barred* once an instant of its timeline was undone: a writer that went on from there
-would lose rows (pinned.md, rule 2).
+A snapshot is *barred* once an instant of its timeline was undone: a writer that continued from it
+would lose rows.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from typing import Final
 from fsview.files.partition import PartitionVersion
 from fsview.snapshot.delta import NOTHING, taken_back
 from fsview.snapshot.difference import key_of
-from fsview.snapshot.link import Branch, Link, bytes_of_branches, kept_branches, says_the_same
+from fsview.snapshot.link import Branch, Link, bytes_of_branches, has_same_answers, kept_branches
 from fsview.snapshot.next_snapshot import version_after
 from fsview.snapshot.retained_bytes import memo_bytes
 from fsview.snapshot.snapshot import Snapshot
@@ -36,8 +35,8 @@ from timeline.timeline import Timeline
 
 EMPTY_HASH: Final = Timeline().hash
 FOLLOWED: Final = 64
-"""So many links are kept at most because somebody works from the first of them: a load that hangs
-keeps no more, and begins anew where that isn't enough."""
+"""Most links that are kept because the first is in use: a load that hangs keeps no more of them,
+and begins anew if they aren't enough."""
 
 NO_INSTANT: Final = ("", "0")
 """``lastinstantts`` of a client whose timeline is empty."""
@@ -45,12 +44,12 @@ NO_INSTANT: Final = ("", "0")
 
 @dataclass(frozen=True)
 class History:
-    """An immutable row of links, of which the last is the newest snapshot, and its branches.
+    """An immutable chain of links, of which the last has the newest snapshot, and its branches.
 
     Attributes:
-        links: The row.
-        branches: Those that lead to a link of it.
-        branches_bytes: What they take; steps that they share count once.
+        links: The chain, oldest first.
+        branches: Branches that lead to one of the links, oldest first.
+        branches_bytes: Bytes of the branches, counting shared steps once.
     """
 
     links: tuple[Link, ...]
@@ -71,14 +70,11 @@ class History:
             if link.anew:
                 return
 
-    # Which snapshot a client means.
-
-    def find(self, timeline_hash: str) -> Snapshot | None:
-        """Return the newest snapshot whose server's or client's hash this is."""
-        return self._by_hash.get(timeline_hash)
+    # The snapshot of a client.
 
     @cached_property
     def _by_hash(self) -> dict[str, Snapshot]:
+        """Server's or client's timeline hash → the newest snapshot that has it."""
         branched = (branch.start for branch in self.branches)
         kept = (link.snapshot for link in self.links if not link.barred)
         found: dict[str, Snapshot] = {}
@@ -91,25 +87,24 @@ class History:
         return found
 
     def indexed(self) -> History:
-        """Return this history with its snapshots' hashes made, by whoever publishes it.
+        """Return this history after computing its hashes.
 
-        Who asks for a snapshot then finds it in one step, on the event loop, too.
+        Whoever publishes it does so, as the event loop looks snapshots up and must not hash.
         """
         assert self._by_hash is not None
         return self
 
-    def meant(self, last_instant: str, timeline_hash: str) -> Snapshot | None:
-        """Return the snapshot that a client means, ``None`` when it isn't kept.
+    def snapshot_for(self, last_instant: str, timeline_hash: str) -> Snapshot | None:
+        """Return the snapshot of a client's timeline, ``None`` if it isn't kept.
 
         Args:
             last_instant: Requested time of the last instant of the client's timeline.
-            timeline_hash: Of its timeline. A client to whom nothing has happened yet sees an empty
-                table.
+            timeline_hash: Hash of the client's timeline; of an empty one, the snapshot is empty.
         """
         newest = self.newest
         if newest.is_empty and last_instant in NO_INSTANT:
             return newest
-        found = self.find(timeline_hash)
+        found = self._by_hash.get(timeline_hash)
         if found is not None and found.timeline.contains_or_before_start(last_instant):
             return found
         if timeline_hash != EMPTY_HASH or last_instant not in NO_INSTANT:
@@ -118,7 +113,7 @@ class History:
         return found or Snapshot(newest.config, Timeline(), nothing)
 
     def without_last_clean(self, timeline_hash: str) -> Snapshot | None:
-        """Return the newest snapshot if a client lacks only the clean at its end, as Java does."""
+        """Return the newest snapshot if the client lacks only a clean at its end, as Java does."""
         last = self.newest.timeline.last
         if last is None or last.action != CLEAN:
             return None
@@ -131,14 +126,14 @@ class History:
     # The next history.
 
     def extended(self, links: Iterable[Link]) -> History:
-        """Return this history with links put behind it."""
-        row = list(self.links)
+        """Return this history with links appended."""
+        chain = list(self.links)
         for link in links:
-            row.append(link.behind(row[-1]) if row else link)
-        return self._of(tuple(row))
+            chain.append(link.behind(chain[-1]) if chain else link)
+        return self._of(tuple(chain))
 
     def with_newest(self, snapshot: Snapshot) -> History:
-        """Return this history with another newest snapshot, of the same files and hashes."""
+        """Return this history with another newest snapshot that has the same files and hashes."""
         *before, last = self.links
         last = replace(last, snapshot=snapshot)
         return self._of((*before, last.behind(before[-1]) if before else last))
@@ -148,25 +143,22 @@ class History:
         return self._with_branches((*self.branches, branch))
 
     def keeping(self, links: int, branches: int, in_use: Collection[Snapshot] = ()) -> History:
-        """Return this history with so many links and branches at most, and those in use.
+        """Return this history without its oldest links and branches, except those in use.
 
-        The last of each stays in any case, and the oldest go first.
+        The last link and the last branch always stay.
 
         Args:
-            links: How many.
-            branches: How many; fewer where they are large (``kept_branches``).
-            in_use: The snapshots that somebody works from.
+            links: Most links.
+            branches: Most branches; fewer if they are large (``kept_branches``).
+            in_use: Snapshots in use.
         """
         kept = kept_branches(self.branches, branches, in_use)
         history = self._with_branches(kept)
-        wanted = max(1, links, history.links_in_use(in_use))
+        wanted = max(1, links, history._links_in_use(in_use))
         return history if wanted >= len(self.links) else history._of(self.links[-wanted:])
 
-    def links_in_use(self, in_use: Iterable[Snapshot]) -> int:
-        """Return how many of the last links are needed by who works from some snapshots.
-
-        Who would need more than ``FOLLOWED`` is not counted.
-        """
+    def _links_in_use(self, in_use: Iterable[Snapshot]) -> int:
+        """Return how many of the last links, at most ``FOLLOWED``, the snapshots in use need."""
         files = {id(snapshot.files) for snapshot in in_use}
         files |= {id(b.onto.files) for b in self.branches if id(b.start.files) in files}
         needed = 0
@@ -179,7 +171,7 @@ class History:
 
     @property
     def retained_bytes(self) -> int:
-        """What is kept for clients that are behind, beside the newest snapshot and packed files."""
+        """Bytes kept for clients that are behind: all but the newest snapshot and packed files."""
         links = sum(link.keeps_bytes for link in self.links[1:])
         older = (*(link.snapshot for link in self.links[:-1]), *(b.start for b in self.branches))
         filled = {id(snapshot.files): snapshot.files.filled_bytes for snapshot in older}
@@ -187,22 +179,22 @@ class History:
         return links + sum(map(memo_bytes, older)) + sum(filled.values()) + self.branches_bytes
 
     def _of(self, links: tuple[Link, ...]) -> History:
-        """Return a history of these links with the branches that still lead to one of them."""
+        """Return a history of these links with the branches that lead to one of them."""
         history = replace(self, links=links)
-        return history._with_branches(b for b in self.branches if history.leads_from(b.onto))
+        return history._with_branches(b for b in self.branches if history.can_derive_from(b.onto))
 
     def _with_branches(self, branches: Iterable[Branch]) -> History:
         branches = tuple(branches)
-        if len(branches) == len(self.branches):  # one comes, or some go
+        if len(branches) == len(self.branches):  # branches are added or dropped, never replaced
             return self
         return replace(self, branches=branches, branches_bytes=bytes_of_branches(branches))
 
-    def leads_from(self, snapshot: Snapshot) -> bool:
-        """Whether others can be derived from this snapshot."""
+    def can_derive_from(self, snapshot: Snapshot) -> bool:
+        """Whether this is a kept snapshot from which others can be derived."""
         return any(found.files is snapshot.files for found in self.open_snapshots)
 
     def barring(self, undone: Collection[Instant], lost: Collection[str]) -> History:
-        """Return this history with the snapshots barred that hold what isn't there any more.
+        """Return this history with the snapshots barred that have instants undone since.
 
         Args:
             undone: Completed writes that were rolled back or restored away.
@@ -220,24 +212,25 @@ class History:
         history = self._of(
             tuple(replace(link, barred=link.barred or bars(link.snapshot)) for link in self.links)
         )
-        # A branch may lead to a snapshot whose files the newest, which isn't barred, has, too.
+        # The files of a barred link may be those of the newest, which isn't barred, so its branches
+        # are still here.
         return history._with_branches(b for b in history.branches if not bars(b.start))
 
     # From one snapshot to another.
 
-    def way(self, snapshot: Snapshot) -> tuple[Link, ...] | None:
-        """Return the links from a snapshot on to the newest; ``None`` when there is no way."""
-        found = self._on_the_row(snapshot)
+    def links_from(self, snapshot: Snapshot) -> tuple[Link, ...] | None:
+        """Return the links from a snapshot, included, to the newest; ``None`` if it isn't kept."""
+        found = self._in_chain(snapshot)
         if found is not None:
             return found
         for branch in self.branches:
             if branch.start.files is snapshot.files:
-                rest = self._on_the_row(branch.onto)
-                assert rest is not None, "a branch goes with the link that it leads to"
+                rest = self._in_chain(branch.onto)
+                assert rest is not None, "a branch is dropped with the link that it leads to"
                 return (*branch.links, *rest[1:])
         return None
 
-    def _on_the_row(self, snapshot: Snapshot) -> tuple[Link, ...] | None:
+    def _in_chain(self, snapshot: Snapshot) -> tuple[Link, ...] | None:
         for at in range(len(self.links) - 1, -1, -1):
             if self.links[at].snapshot.files is snapshot.files:
                 return self.links[at:]
@@ -246,17 +239,17 @@ class History:
         return None
 
     def steps_since(self, snapshot: Snapshot) -> list[Step] | None:
-        """Return the steps from a snapshot to the newest; ``None`` when there is no way."""
-        way = self.way(snapshot)
-        return None if way is None else [link.step for link in way[1:] if link.step is not None]
+        """Return the steps from a snapshot to the newest; ``None`` if it isn't kept."""
+        links = self.links_from(snapshot)
+        return None if links is None else [link.step for link in links[1:] if link.step is not None]
 
     def unclear_since(self, snapshot: Snapshot) -> frozenset[str]:
-        """Return the partitions of which a listing made at a kept snapshot is worth nothing now."""
-        since = (self.way(snapshot) or ())[1:]
+        """Return the partitions whose listings made at a kept snapshot are worth nothing now."""
+        since = (self.links_from(snapshot) or ())[1:]
         return frozenset(partition for link in since for partition in link.unclear)
 
     def touched_by(self, instants: Collection[Instant]) -> frozenset[str] | None:
-        """Return the partitions that some instants touched; ``None`` when not all are known."""
+        """Return the partitions that some instants touched; ``None`` if not all are known."""
         steps = (link.step for link in self.links if link.step is not None)
         touched = {step.instant: step.touched for step in steps if step.instant in instants}
         if len(touched) < len(instants):
@@ -264,37 +257,37 @@ class History:
         return frozenset(partition for found in touched.values() for partition in found)
 
     def only_cleans_since(self, snapshot: Snapshot) -> bool:
-        """Whether some cleans and nothing else came after a snapshot.
+        """Whether one or more cleans and nothing else followed a snapshot.
 
-        Then Java answers from the newest.
+        Java answers from the newest snapshot then.
         """
         since = self.steps_since(snapshot)
         return bool(since) and all(step.instant.action == CLEAN for step in since or ())
 
-    def there_after(self, steps: Iterable[Step]) -> frozenset[tuple[str, str]]:
-        """Return the keys of the instants that are on the timeline, or completed in some steps.
+    def keys_after(self, steps: Iterable[Step]) -> frozenset[tuple[str, str]]:
+        """Return the keys of the instants on the timeline and of those that completed in steps.
 
-        What pended before the steps and isn't among them was taken back.
+        An instant that was pending before the steps and isn't among them was undone.
         """
         completed = (step.instant for step in steps if step.instant.is_completed)
         return frozenset(map(key_of, (*self.newest.active, *completed)))
 
     def planned_in(self, steps: Iterable[Step]) -> tuple[Step, ...]:
-        """Return those of some steps that requested something whose plan is still there."""
-        there = set(map(key_of, self.newest.active))
+        """Return the steps that requested a plan which is still on the timeline."""
+        keys = set(map(key_of, self.newest.active))
         return tuple(
             step
             for step in steps
-            if (step.compactions or step.clustering) and key_of(step.instant) in there
+            if (step.compactions or step.clustering) and key_of(step.instant) in keys
         )
 
     def brought_forward(
         self, version: PartitionVersion, steps: Iterable[Step]
     ) -> PartitionVersion | None:
-        """Return at the newest snapshot what was listed at some time since the first of ``steps``.
+        """Return a partition at the newest snapshot, from a listing made during or after ``steps``.
 
-        Some of the steps were in the listing already; applying them again changes nothing. ``None``
-        where what happened since can only be known by listing again.
+        The listing may include some of the steps already; applying a step again changes nothing.
+        ``None`` if only another listing can tell the files.
         """
         logs = self.newest.logs_by_completion
         after: PartitionVersion | None = version
@@ -306,16 +299,19 @@ class History:
     def derived(
         self, snapshot: Snapshot, partition: str, extensions: Collection[str]
     ) -> PartitionVersion | None:
-        """Return a partition at a kept snapshot, from the nearest later one that has it loaded."""
-        way = self.way(snapshot) or ()
-        if way and way[0].barred:
+        """Return a partition at a kept snapshot, from the next later one that has it loaded.
+
+        ``None`` if there is none, or if a step between them can't be taken back.
+        """
+        links = self.links_from(snapshot) or ()
+        if links and links[0].barred:
             return None
-        held = (link.snapshot.files.versions.get(partition) for link in way)
-        at, loaded = next(((at, v) for at, v in enumerate(held) if v is not None), (0, None))
+        versions = (link.snapshot.files.versions.get(partition) for link in links)
+        at, loaded = next(((at, v) for at, v in enumerate(versions) if v is not None), (0, None))
         if loaded is None:
             return None
         version = loaded
-        for link in reversed(way[1 : at + 1]):
+        for link in reversed(links[1 : at + 1]):
             delta = NOTHING if link.step is None else link.step.delta
             if partition in delta.unsaid:
                 return None
@@ -323,19 +319,19 @@ class History:
                 version = taken_back(version, delta.partitions[partition], extensions)
         if at == 0:
             return version
-        then = without_uncommitted(version, snapshot, way[at].snapshot, extensions)
-        return (
-            then if then is loaded and says_the_same(way[: at + 1], partition) else then.renewed()
-        )
+        found = without_uncommitted(version, snapshot, links[at].snapshot, extensions)
+        if found is loaded and has_same_answers(links[: at + 1], partition):
+            return found
+        return found.renewed()
 
     def known_at(
         self, snapshot: Snapshot, was_there: Callable[[str], bool]
     ) -> frozenset[str] | None:
-        """Return the table's partitions at a kept snapshot, from what is known of the newest.
+        """Return the table's partitions at a kept snapshot, ``None`` if the newest's are unknown.
 
         Args:
             snapshot: The snapshot.
-            was_there: Whether a partition that was written since was there already.
+            was_there: Whether a partition written since existed then.
         """
         since, known = self.steps_since(snapshot), self.newest.files.known
         if since is None or known is None:

@@ -69,7 +69,7 @@ class Branch:
         return Link(self.start), *map(Link, snapshots, steps)
 
 
-def says_the_same(way: Sequence[Link], partition: str) -> bool:
+def has_same_answers(way: Sequence[Link], partition: str) -> bool:
     """Whether a partition with the same files gives the same answers at both ends of a way.
 
     That is so if no step touches the partition, the epoch is the same, and the mappings of pending

@@ -223,7 +223,7 @@ class TableState:
     def branch_off(self, branch: Branch) -> Use | None:
         """Keep a branch, whose start is in use; ``None`` when it leads nowhere any more."""
         with self._lock:
-            if not self.history.leads_from(branch.onto):
+            if not self.history.can_derive_from(branch.onto):
                 return None
             use = self._current.use_of(branch.start)
             self._current.show(self.history.with_branch(branch))

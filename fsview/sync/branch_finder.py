@@ -38,7 +38,7 @@ class BranchFinder:
         return self._runs.run(key, lambda: self._find(last_instant, timeline_hash))
 
     def _find(self, last_instant: str, timeline_hash: str) -> Use | None:
-        known = self._state.use(lambda history: history.meant(last_instant, timeline_hash))
+        known = self._state.use(lambda history: history.snapshot_for(last_instant, timeline_hash))
         if known is not None:
             return known  # since this caller looked, another has found it
         history = self._state.history
