@@ -1,1 +1,1 @@
-"""What happened to a table: instants, their metadata, table properties, storage."""
+"""A table's history: instants, their metadata, table properties, storage."""

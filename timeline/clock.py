@@ -1,8 +1,8 @@
-"""Clocks, and the times that name instants.
+"""Clocks, and the generation of instants' times.
 
-An instant's time is text of 17 digits, ``yyyyMMddHHmmssSSS``, in the zone that the table's
-properties name: ``UTC``, or ``LOCAL`` for the zone of the machine that writes. Such text compares
-as time does, except where a local zone sets its clock back; a ``TimeGenerator`` never goes back.
+An instant's time is text of 17 digits, ``yyyyMMddHHmmssSSS``, in the zone of the table's
+properties: ``UTC``, or ``LOCAL`` for the zone of the machine that writes. Text order is time order,
+except when a local zone sets its clock back; a ``TimeGenerator`` never goes back.
 
 Source: Hudi 1.2.0 ``HoodieInstantTimeGenerator``, ``SkewAdjustingTimeGenerator``.
 """
@@ -21,19 +21,19 @@ UTC: Final = "UTC"
 LOCAL: Final = "LOCAL"
 
 MAX_WAIT_MS: Final = 200
-"""How far ahead of the clock a time may be for the generator to wait for the clock to get there."""
+"""If a new time is at most this far ahead of the clock, the generator waits for the clock."""
 MAX_AHEAD_MS: Final = 2 * 60 * 60 * 1000
-"""How far ahead of the clock the timeline may be: a local zone set back, clocks that disagree."""
+"""How far ahead of the clock the timeline may be: local zones are set back, clocks disagree."""
 
 _EPOCH: Final = datetime(1970, 1, 1)  # wall time: the zone is the caller's
 _ONE_MS: Final = timedelta(milliseconds=1)
 _EARLIEST_MS: Final = (datetime(1, 1, 2) - _EPOCH) // _ONE_MS
 _LATEST_MS: Final = (datetime(9999, 12, 31) - _EPOCH) // _ONE_MS
-"""What 17 digits can say in every zone."""
+"""The range of times that 17 digits can express in every zone."""
 
 
 class Clock(Protocol):
-    """Where the time comes from."""
+    """A source of time."""
 
     def now_ms(self) -> int:
         """Return milliseconds since the epoch, UTC."""
@@ -55,25 +55,25 @@ class SystemClock:
 
 
 def format_instant_time(ms: int, zone: str) -> str:
-    """Write a time (ms since the epoch) as an instant's time in ``zone``.
+    """Format a time (ms since the epoch) as an instant's time in ``zone``.
 
     Args:
         ms: Milliseconds since the epoch, UTC.
         zone: ``"UTC"`` or ``"LOCAL"``.
 
     Returns:
-        17 digits, ``yyyyMMddHHmmssSSS``; of a time that they can't say, the nearest that they can.
+        17 digits, ``yyyyMMddHHmmssSSS``; times out of range are clamped.
     """
     return _to_text(_wall_time(max(_EARLIEST_MS, min(ms, _LATEST_MS)), zone))
 
 
 def parse_instant_time(text: str, zone: str) -> int:
-    """Read an instant's time back as milliseconds since the epoch.
+    """Parse an instant's time; return milliseconds since the epoch.
 
     Args:
-        text: 17 digits; or 14, of releases before 0.10, which count as the last millisecond of
-            their second.
-        zone: ``"UTC"`` or ``"LOCAL"``; a time that a local zone has twice is the earlier one.
+        text: 17 digits, or 14 in releases before 0.10, which count as the last millisecond of their
+            second.
+        zone: ``"UTC"`` or ``"LOCAL"``; of a time that a local zone has twice the earlier is meant.
 
     Raises:
         ValueError: The text is not a time.
@@ -86,16 +86,15 @@ def parse_instant_time(text: str, zone: str) -> int:
 
 
 class TimeGenerator:
-    """Gives out times for instants, each later than any before; its lock guards the last one given.
+    """A generator of instants' times, each later than the last; its lock guards the last one.
 
-    A time is never far ahead of the clock, so a file made after its instant was named also has a
-    later modification time: table version 6 takes that as the completion time.
+    A time is never far ahead of the clock, so that a file created after its instant was named also
+    has a later modification time: table version 6 uses that as the completion time.
 
     Args:
-        clock: Where the time comes from.
+        clock: The source of time.
         zone: The table's zone, ``"UTC"`` or ``"LOCAL"``.
-        wait: Waits so many seconds; called when the clock must catch up, for at most
-            ``MAX_WAIT_MS``.
+        wait: Waits for a number of seconds, at most ``MAX_WAIT_MS``, until the clock catches up.
     """
 
     def __init__(
@@ -112,15 +111,15 @@ class TimeGenerator:
         self._last = ""
 
     def next(self, after: str = "") -> str:
-        """Return a time later than any given out so far and than ``after``.
+        """Return a time later than any returned so far and than ``after``.
 
         Args:
-            after: The newest time on the timeline, or empty. Where it is ahead of the clock by at
-                most ``MAX_AHEAD_MS`` the answer goes just above it.
+            after: The newest time on the timeline, or empty. If it is ahead of the clock by at most
+                ``MAX_AHEAD_MS``, the result is one millisecond later.
 
         Raises:
-            ConfigError: ``after`` is further ahead than that: this machine's clock or zone is
-                wrong, or the one of the writer before.
+            ConfigError: ``after`` is further ahead: the clock or zone of this machine, or of the
+                last writer's, is wrong.
         """
         with self._lock:
             floor = max(self._last, after + "999" if len(after) == 14 else after)

@@ -1,12 +1,11 @@
-"""When an instant completed, and whether it did at all, seen from the active timeline.
+"""Whether and when instants completed, seen from the active timeline.
 
-In layout 2 the completion time stands in the name of the completed file; of an instant that is
-archived it stands in the archive, which is asked only when a time older than the active timeline
-comes up. Version 6 has the file's modification time, and takes an archived instant's requested
-time.
+In layout 2 the completion time is in the name of the completed file; that of an archived instant is
+in the archive, which is read only if a time older than the active timeline is needed. Version 6 has
+the file's modification time, and uses the requested time of an archived instant.
 
-Nothing is read here. What is asked for and wasn't read of the archive yet is an
-``UnreadArchiveError``; whoever may wait reads it (``CompletionTimes.read_archive``) and asks again.
+Queries do no I/O. A time in a part of the archive that wasn't read yet raises
+``UnreadArchiveError``; callers that may wait read it (``CompletionTimes.read_archive``) and retry.
 
 Source: Hudi 1.2.0 ``CompletionTimeQueryViewV1``/``V2``.
 """
@@ -20,14 +19,14 @@ from timeline.instant import SAVEPOINT, WRITE_ACTIONS
 from timeline.timeline import Timeline
 
 ReadArchive = Callable[[str, str], Mapping[str, str]]
-"""(from, to) → requested time → completion time of archived instants in [from, to)."""
+"""(start, end) → {requested time: completion time} of the archived instants in [start, end)."""
 
 
 class UnreadArchiveError(Exception):
-    """A completion time was asked for that lies in a part of the archive that wasn't read yet.
+    """A completion time is in a part of the archive that wasn't read yet.
 
     Attributes:
-        requested_time: Of the instant.
+        requested_time: The instant's requested time.
     """
 
     def __init__(self, requested_time: str) -> None:
@@ -36,10 +35,10 @@ class UnreadArchiveError(Exception):
 
 
 class _ArchivedTimes:
-    """What was read of the archive so far, of instants requested before ``end``.
+    """Completion times read from the archive so far, of instants requested before ``end``.
 
-    Asking takes no lock: where it begins and what it holds are swapped in one step. The lock is
-    held while more is read, so that one caller reads it; only those who read wait for it.
+    Queries take no lock: the start of the range and its times are swapped in one assignment. The
+    lock serialises reads of the archive; only callers that read wait for it.
     """
 
     def __init__(self, end: str) -> None:
@@ -61,10 +60,7 @@ class _ArchivedTimes:
 
 
 class CompletionTimes:
-    """Completion times by requested time.
-
-    Make one with ``CompletionTimes.of``.
-    """
+    """Completion times by requested time; made by ``CompletionTimes.of``."""
 
     __slots__ = ("_archive", "_asked", "_first_write", "_timeline")
 
@@ -74,7 +70,7 @@ class CompletionTimes:
         self._timeline = timeline
         self._first_write = first_write
         self._archive = archive
-        # Few instants write many files; of all there are a table each snapshot would be too much.
+        # A memo of queries: few instants write many files, and an index of all would be larger.
         self._asked: dict[str, str | None] = {}
 
     @classmethod
@@ -85,16 +81,16 @@ class CompletionTimes:
 
         Args:
             timeline: The active timeline, instants of any state.
-            table_version: Decides what an instant older than the timeline has.
-            before: Those seen from an earlier timeline of the table: what was read of the archive
-                for them isn't read again as long as no instant has left the timeline.
+            table_version: Decides how archived instants are treated.
+            before: Those of an earlier timeline of the table. What they read of the archive is
+                shared unless an instant has left the timeline since.
         """
         writes = (i.requested_time for i in timeline if i.action in WRITE_ACTIONS)
         first_write = next(writes, "")
         if table_version < 8:
             return cls(timeline, first_write, None)
-        # Other actions are archived by counts of their own, or never: a restore says nothing about
-        # whether the writes after it are archived, nor does a write that a savepoint keeps.
+        # The archive ends where the active writes begin. Hudi archives other actions by counts of
+        # their own, or never, and keeps writes with savepoints, so neither mark that place.
         saved = {i.requested_time for i in timeline if i.action == SAVEPOINT}
         start = first_write
         if saved and first_write in saved:
@@ -108,18 +104,18 @@ class CompletionTimes:
 
     @property
     def remembered(self) -> int:
-        """How many of the times asked for are remembered."""
+        """The number of memoised times."""
         return len(self._asked)
 
     def is_completed(self, requested_time: str) -> bool:
-        """Whether the instant completed; what is older than the timeline counts as completed."""
+        """Return whether an instant completed; those older than the timeline count as completed."""
         return self._known(requested_time) is not None or requested_time < self._first_write
 
     def completion_time(self, requested_time: str) -> str | None:
-        """Return when the instant completed, ``None`` while it is pending.
+        """Return when an instant completed, ``None`` while it is pending.
 
         Raises:
-            UnreadArchiveError: It is older than the active timeline and than what was read.
+            UnreadArchiveError: It is in a part of the archive that wasn't read yet.
         """
         known = self._known(requested_time)
         if known is not None:
@@ -131,10 +127,10 @@ class CompletionTimes:
         return None
 
     def completion_time_for(self, base_instant: str, requested_time: str) -> str | None:
-        """Return when an instant completed, fit to be compared with a slice's base instant.
+        """Return when an instant completed, for a comparison with a slice's base instant.
 
-        Where the two differ in length (bootstrap instants, times of 14 digits) the requested time
-        stands in for the completion time.
+        If the two differ in length (bootstrap instants, times of 14 digits) it is the requested
+        time.
 
         Raises:
             UnreadArchiveError: As ``completion_time``.
@@ -145,17 +141,17 @@ class CompletionTimes:
         return completed
 
     def read_archive(self, start: str, read: ReadArchive) -> None:
-        """Have the archive read back to a requested time, unless it was.
+        """Make sure that the archive is read back to a requested time.
 
         Args:
             start: The time.
-            read: Reads it; what it raises leaves things as they were.
+            read: Reads a range; if it raises, nothing changes.
         """
         if self._archive is not None:
             self._archive.read(start, read)
 
     def _known(self, requested_time: str) -> str | None:
-        """Return when an instant of the active timeline completed."""
+        """Return when an instant of the active timeline completed, ``None`` if it isn't there."""
         try:
             return self._asked[requested_time]
         except KeyError:
@@ -164,8 +160,8 @@ class CompletionTimes:
 
 
 def _have_left(before: Timeline, now: Timeline) -> bool:
-    """Whether an instant that was completed isn't any more, or isn't there."""
-    if now.instants[: len(before)] == before.instants:  # as after most commits
+    """Return whether a completed instant is missing or no longer completed."""
+    if now.instants[: len(before)] == before.instants:  # the usual case: only appended to
         return False
     completed = {i.requested_time for i in now if i.is_completed}
     return any(i.is_completed and i.requested_time not in completed for i in before)

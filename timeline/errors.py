@@ -1,4 +1,4 @@
-"""Every error that Strandline raises on purpose: the root of the tree.
+"""The tree of Strandline's errors.
 
 ::
 
@@ -29,10 +29,10 @@
         ├─ RemoteFailureError               the service's own answer, with its status
         └─ BadAnswerError
 
-``code`` names an error on the wire, ``status`` is its HTTP status, ``retryable`` says whether the
-same call may succeed later with nothing changed by the caller. All three are class attributes, so
+``code`` identifies an error on the wire, ``status`` is its HTTP status, ``retryable`` tells whether
+the same call may succeed later without a change by the caller. All three are class attributes, so
 an error pickles with its message and hint alone. The classes of ``ViewError`` and ``ServiceError``
-live here too: they cross process borders, and the table ``code → class`` must know every one.
+are here too: they cross process boundaries, and the table ``code → class`` must have every one.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from typing import ClassVar
 
 
 class StrandlineError(Exception):
-    """The root: whatever Strandline raises on purpose.
+    """The base class of all errors that Strandline raises on purpose.
 
     Attributes:
         hint: What the reader can do about it, or ``None``.
-        detail: What only whoever runs this process may know (its paths, where links lead), or
-            ``None``: it is in the error's text, which is logged, and never on the wire.
+        detail: Information for operators only (paths, targets of links), or ``None``; part of the
+            error's text, which is logged, and never sent to clients.
     """
 
     code: ClassVar[str] = "strandline"
@@ -60,7 +60,7 @@ class StrandlineError(Exception):
 
     @property
     def message(self) -> str:
-        """The sentence without hint and detail."""
+        """The message without hint and detail."""
         return str(self.args[0])
 
     def __str__(self) -> str:
@@ -69,34 +69,34 @@ class StrandlineError(Exception):
 
 
 class ConfigError(StrandlineError, ValueError):
-    """A setting has a value that isn't allowed; the message names all three."""
+    """A setting's value isn't allowed; the message names setting, value and what is allowed."""
 
     code = "config"
     status = 400
 
 
 class InputError(StrandlineError, ValueError):
-    """The caller's data can't be taken as it is; nothing has been written."""
+    """The caller's data can't be written as it is; nothing has been written."""
 
     code = "input"
     status = 400
 
 
 class TableError(StrandlineError):
-    """Something about a table as it lies on storage."""
+    """A table can't be used as it is on storage."""
 
     code = "table"
 
 
 class TableNotFoundError(TableError):
-    """No table at this base path."""
+    """There is no table at the base path."""
 
     code = "table_not_found"
     status = 404
 
 
 class UnsupportedTableError(TableError):
-    """The table has a version, type or feature that this release can't handle."""
+    """The table's version, type or a feature of it isn't supported."""
 
     code = "unsupported_table"
     status = 422
@@ -109,13 +109,13 @@ class CorruptMetadataError(TableError):
 
 
 class StorageError(StrandlineError):
-    """The file system failed."""
+    """A call to the file system failed."""
 
     code = "storage"
 
 
 class StorageUnavailableError(StorageError):
-    """The file system could not be reached or refused for now."""
+    """The file system couldn't be reached, or refused the call."""
 
     code = "storage_unavailable"
     status = 503
@@ -123,7 +123,7 @@ class StorageUnavailableError(StorageError):
 
 
 class PathNotFoundError(StorageError):
-    """A file that should be there is not."""
+    """A file doesn't exist."""
 
     code = "path_not_found"
     status = 404
@@ -137,27 +137,27 @@ class AlreadyExistsError(StorageError):
 
 
 class TimelineError(StrandlineError):
-    """Something about instants and their states."""
+    """An operation on the timeline failed."""
 
     code = "timeline"
 
 
 class InstantNotFoundError(TimelineError):
-    """No such instant on the timeline."""
+    """The instant isn't on the timeline."""
 
     code = "instant_not_found"
     status = 404
 
 
 class IllegalTransitionError(TimelineError):
-    """An instant can't go from its state to the one asked for."""
+    """An instant can't move from its state to the requested one."""
 
     code = "illegal_transition"
     status = 409
 
 
 class ConcurrentWriteError(TimelineError):
-    """Another writer was first; redo the write."""
+    """Another writer was first; the write must be redone."""
 
     code = "concurrent_write"
     status = 409
@@ -165,22 +165,21 @@ class ConcurrentWriteError(TimelineError):
 
 
 class StoreError(StrandlineError):
-    """A view's own store can't be read or written; the table itself is not concerned."""
+    """A view's own store can't be read or written; the table is unaffected."""
 
     code = "store"
-    status = 500
     retryable = True
 
 
 class StoreFullError(StoreError):
-    """What was to be kept isn't: the disk is full. What was kept before can still be read."""
+    """The store's disk is full; what was stored before can still be read."""
 
     code = "store_full"
     status = 507
 
 
 class StoreLockedError(StoreError):
-    """Another process that lives has the store open."""
+    """Another running process has the store open."""
 
     code = "store_locked"
     status = 503
@@ -193,7 +192,7 @@ class ViewError(StrandlineError):
 
 
 class ViewBehindError(ViewError):
-    """The caller's timeline is neither held nor derivable (HTTP 400 on Hudi's routes)."""
+    """The caller's timeline is neither kept nor derivable (HTTP 400 on Hudi's routes)."""
 
     code = "view_behind"
     status = 400
@@ -222,7 +221,7 @@ class ServiceUnreachableError(ServiceError):
 
 
 class ServiceTimeoutError(ServiceError):
-    """The service did not answer in time."""
+    """The service didn't answer in time."""
 
     code = "service_timeout"
     status = 504

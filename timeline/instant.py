@@ -1,9 +1,8 @@
-"""Instants: what happened to a table, when, and how far it got.
+"""Instants: actions on a table, each with its time and state.
 
-An instant is a triple of requested time, action and state. Two instants are equal when these three
-are; the completion time is knowledge about an instant, not part of its identity. Times are text of
-17 digits, ``yyyyMMddHHmmssSSS`` in the table's zone, and are compared as text; 14-digit times of
-old releases compare as they are.
+An instant is identified by requested time, action and state; its completion time isn't part of its
+identity. Times are text of 17 digits, ``yyyyMMddHHmmssSSS`` in the table's zone, and are compared
+as text; so are the 14-digit times of old releases.
 
 Source: Hudi 1.2.0 ``HoodieInstant``, ``HoodieTimeline``, ``InstantComparatorV2``.
 """
@@ -56,12 +55,12 @@ _COMPLETED_ACTION: Final = {
 
 
 def completed_action(action: str) -> str:
-    """Return the action that ``action`` bears once completed (Hudi's "comparable action")."""
+    """Return the action's name once completed (Hudi's "comparable action")."""
     return _COMPLETED_ACTION.get(action, action)
 
 
 class State(str, Enum):
-    """How far an instant got; the order of the members is the order of the states."""
+    """The state of an instant; members are in the order in which an instant passes them."""
 
     REQUESTED = "REQUESTED"
     INFLIGHT = "INFLIGHT"
@@ -81,14 +80,14 @@ class Instant:
     """One action on a table at one time.
 
     Attributes:
-        requested_time: When it was requested: its name everywhere.
+        requested_time: When it was requested; its name everywhere.
         action: One of ``ACTIONS``.
-        state: How far it got.
+        state: Its state.
         completion_time: When it completed; ``None`` while pending in timeline layout 2. In layout 1
-            it is the modification time of the instant's file, whatever the state.
-        legacy: A completed instant of layout 1 found in a layout-2 timeline: its metadata is
-            encoded as layout 1 does.
-        size_bytes: How large its file is, where that was listed.
+            it is the modification time of the instant's file in any state.
+        legacy: Whether it is a completed instant of layout 1 in a timeline of layout 2: its
+            metadata has the encoding of layout 1.
+        size_bytes: The size of its file, if known.
     """
 
     requested_time: str
@@ -109,7 +108,7 @@ class Instant:
         return (self.requested_time, completed_action(self.action), self.state.rank)
 
     def __str__(self) -> str:
-        """Write the instant as Hudi does in its messages."""
+        """Return the instant as Hudi writes it in messages."""
         arrow = "" if self.is_completed else "==>"
         completed = f"__{self.completion_time}" if self.completion_time else ""
         return f"[{arrow}{self.requested_time}{completed}__{self.action}__{self.state.value}]"

@@ -1,17 +1,14 @@
-"""``TableMetaClient``: a table's properties, its instants, and what their files say.
+"""``TableMetaClient``: a table's properties, its instants, and the content of their files.
 
-An instant moves requested → inflight → completed. Each state is one file, created once, atomically,
-with its whole content, and never changed; the completed file is the commit point. So who loses the
-race for a name has lost the race for the state. Pending files stay after completion.
+An instant moves requested → inflight → completed. Each state is one file, created exclusively and
+atomically with its whole content and never changed, so the writer that loses the race for a file
+name has lost the race for the state. The completed file is the commit point. Files of earlier
+states remain.
 
 Source: Hudi 1.2.0 ``HoodieTableMetaClient``, ``ActiveTimelineV1``/``V2``.
 """
 
 from __future__ import annotations
-
-import re
-from collections.abc import Iterable
-from typing import Final
 
 from timeline.archive.archived_timeline import ArchivedTimeline, read_archived_timeline
 from timeline.completion import CompletionTimes
@@ -23,28 +20,11 @@ from timeline.errors import (
     InstantNotFoundError,
     PathNotFoundError,
 )
-from timeline.instant import (
-    ACTIONS,
-    CLUSTERING,
-    COMPACTION,
-    LOG_COMPACTION,
-    REPLACE_COMMIT,
-    RESTORE,
-    ROLLBACK,
-    SAVEPOINT,
-    Instant,
-    State,
-    completed_action,
-)
+from timeline.instant import ACTIONS, REPLACE_COMMIT, SAVEPOINT, Instant, State, completed_action
 from timeline.layout import TimelineLayout
 from timeline.metadata import codec
-from timeline.metadata.instant_metadata import (
-    CleanMetadata,
-    CommitMetadata,
-    InstantMetadata,
-    RestoreMetadata,
-    RollbackMetadata,
-)
+from timeline.metadata.consistency import check_files, check_metadata, needs_content, needs_plan
+from timeline.metadata.instant_metadata import CommitMetadata, InstantMetadata
 from timeline.metadata.written_files import CommitFiles, commit_files
 from timeline.storage.base import Storage
 from timeline.storage.read_limits import FileKind
@@ -52,21 +32,18 @@ from timeline.table.config import TableConfig
 from timeline.table.config_file import read_table_config
 from timeline.timeline import Timeline
 
-_BASE_FILE: Final = re.compile(r"(?:.*/)?[^._/][^_/]*_[^_/]+_(\d{14,17})\.\w+", re.ASCII)
-"""``<file id>_<write token>_<instant>.<extension>``."""
-
 
 class TableMetaClient:
-    """One table, seen through its ``.hoodie`` folder; holds no state of the timeline.
+    """Access to one table's ``.hoodie`` folder; keeps no state of the timeline.
 
     Attributes:
         storage: The table's storage.
         config: Its properties, as read when the client was made.
-        layout: Where and how its instants' files are named.
+        layout: Where its instants' files are and how they are named.
     """
 
     def __init__(self, storage: Storage, config: TableConfig, *, cause: str | None = None) -> None:
-        """Make a client; ``cause`` is what all its calls are booked under."""
+        """Make a client; by default reads count as ``timeline`` and writes as ``commit``."""
         self.storage = storage
         self.config = config
         self.layout = TimelineLayout.of(config)
@@ -80,13 +57,13 @@ class TableMetaClient:
 
         Args:
             storage: The table's storage.
-            cause: What all its calls are booked under; ``None``: reading the properties under
-                ``table``, and the rest as ``for_cause`` says.
+            cause: The cause under which all calls are booked; ``None`` books reading the properties
+                under ``table``.
 
         Raises:
             TableNotFoundError: There is no table.
             CorruptMetadataError: Its properties can't be read.
-            UnsupportedTableError: It is of a version or type that can't be handled.
+            UnsupportedTableError: Its version, layout or type isn't supported.
 
         Cost: one read.
         """
@@ -94,17 +71,13 @@ class TableMetaClient:
         return cls(storage, config, cause=cause)
 
     def for_cause(self, cause: str) -> TableMetaClient:
-        """Return this client with all its storage calls booked under ``cause``.
-
-        Otherwise reading is booked under ``timeline`` and creating instants' files under
-        ``commit``.
-        """
+        """Return this client with all its storage calls booked under ``cause``."""
         return TableMetaClient(self.storage, self.config, cause=cause)
 
     # Reading.
 
     def active_timeline(self) -> Timeline:
-        """Return the active timeline as it is now.
+        """Return the current active timeline.
 
         Cost: one list call.
         """
@@ -113,7 +86,7 @@ class TableMetaClient:
         return Timeline.of(instant for instant in parsed if instant is not None)
 
     def as_found(self, instant: Instant) -> Instant:
-        """Return a pending instant as its file says it: layout 1 knows when that was written.
+        """Return a pending instant with its file's modification time, which only layout 1 keeps.
 
         Raises:
             InstantNotFoundError: There is no such file (any more).
@@ -131,8 +104,8 @@ class TableMetaClient:
     def archived_timeline(self) -> ArchivedTimeline:
         """Return the instants that were moved out of the active timeline.
 
-        Cost: layout 2: two reads and one for each file of the history that is asked for; layout 1:
-            one list and a read of every archive file.
+        Cost: layout 2: two reads, and one for each history file that is needed; layout 1: one list
+            and a read of every archive file.
         """
         return read_archived_timeline(self._reading, self.config)
 
@@ -143,15 +116,14 @@ class TableMetaClient:
 
         Args:
             timeline: The timeline.
-            before: Those seen from an earlier one, see ``CompletionTimes.of``.
+            before: Those of an earlier timeline, see ``CompletionTimes.of``.
         """
         return CompletionTimes.of(timeline, self.config.version, before=before)
 
     def read_archived_times(self, times: CompletionTimes, start: str) -> None:
-        """Have the archive's completion times read back to a requested time, unless they were.
+        """Make sure that the archive's completion times are read back to a requested time.
 
-        Cost: none if they were; else two reads and one for each file of the history with such
-            instants.
+        Cost: none if they are; else two reads, and one for each history file with such instants.
         """
         times.read_archive(start, lambda a, b: self.archived_timeline().completion_times(a, b))
 
@@ -172,68 +144,53 @@ class TableMetaClient:
             raise InstantNotFoundError(f"{instant} has no file {path}") from exc
 
     def read(self, instant: Instant) -> InstantMetadata:
-        """Return what the file of an instant in its state says; the codec says in which class.
+        """Return the decoded content of the file of an instant in its state.
 
         Raises:
             InstantNotFoundError: There is no such file (any more).
-            CorruptMetadataError: It can't be read, tells of another instant, or is of a completed
-                replacecommit and empty.
+            CorruptMetadataError: It can't be decoded, describes another instant, or is the empty
+                file of a completed replacecommit.
         """
         kind = codec.metadata_type(instant.action, instant.state)
-        found = self._decoded(kind, instant, missed=_missed(instant))
-        said = _time_said(found) if instant.is_completed else None
-        self._check_time(instant, said)
-        if isinstance(found, CommitMetadata) and _has_negative_size(found):
-            raise CorruptMetadataError(f"{self._source(instant)} has a file of negative size")
-        return found
+        data = self._content(instant, needed=needs_content(instant))
+        metadata: InstantMetadata = codec.decode(kind, data, source=self._source(instant))
+        check_metadata(metadata, instant, self._source(instant))
+        return metadata
 
     def read_files(self, instant: Instant) -> InstantMetadata | CommitFiles:
-        """Return what a completed instant says; of a commit only what it says of files.
+        """Return the content of a completed instant's file; of a commit only its files.
 
         Raises:
             InstantNotFoundError: As ``read``.
-            CorruptMetadataError: As ``read``, but nobody looks at a commit's statistics.
+            CorruptMetadataError: As ``read``, but a commit's statistics aren't checked.
         """
         if codec.metadata_type(instant.action, instant.state) is not CommitMetadata:
             return self.read(instant)
-        data = self._bytes(instant, missed=_missed(instant))
-        found = commit_files(data, source=self._source(instant))
-        self._check_time(instant, _time_in_names(f[0][0] for f in found.files.values() if f))
-        return found
-
-    def _check_time(self, instant: Instant, said: str | None) -> None:
-        """Refuse what tells of another instant."""
-        if said not in (None, instant.requested_time):
-            raise CorruptMetadataError(f"{self._source(instant)} tells of an instant {said!r}")
+        data = self._content(instant, needed=needs_content(instant))
+        commit = commit_files(data, source=self._source(instant))
+        check_files(commit, instant, self._source(instant))
+        return commit
 
     def read_plan(self, instant: Instant) -> InstantMetadata:
-        """Return the plan in the requested file of an instant, whatever state the instant is in.
+        """Return the plan in the requested file of an instant, whatever the instant's state.
 
-        Of a completed instant the action that was requested isn't known from its name (a commit may
-        have been a compaction): pass it with the action that it was requested with.
+        The name of a completed instant doesn't tell which action was requested (a commit may have
+        been a compaction): pass the requested action.
 
         Raises:
             InstantNotFoundError: There is no requested file.
-            CorruptMetadataError: It can't be read, or is empty though what it plans may be under
-                way.
+            CorruptMetadataError: It can't be decoded, or is empty though its plan may be under way.
         """
         requested = Instant(instant.requested_time, instant.action, State.REQUESTED)
-        missed = "is planned" if _has_plan(instant) else None
-        return self._decoded(codec.plan_type(instant.action), requested, missed=missed)
+        data = self._content(requested, needed=needs_plan(instant))
+        kind = codec.plan_type(instant.action)
+        return codec.decode(kind, data, source=self._source(requested))
 
-    def _decoded(
-        self, kind: type[InstantMetadata], instant: Instant, *, missed: str | None
-    ) -> InstantMetadata:
-        data = self._bytes(instant, missed=missed)
-        return codec.decode(kind, data, source=self._source(instant))
-
-    def _bytes(self, instant: Instant, *, missed: str | None) -> bytes:
-        """Read a file; ``missed`` is what an empty one fails to say, ``None`` if it may be."""
+    def _content(self, instant: Instant, *, needed: bool) -> bytes:
         data = self.read_bytes(instant)
-        if missed is not None and not data:
-            raise CorruptMetadataError(
-                f"{self._source(instant)} (0 bytes) doesn't say what {missed}"
-            )
+        if needed and not data:
+            source = self._source(instant)
+            raise CorruptMetadataError(f"{source} (0 bytes) doesn't say what happened")
         return data
 
     def _source(self, instant: Instant) -> str:
@@ -252,7 +209,7 @@ class TableMetaClient:
             metadata: The plan; ``None`` for an empty file.
 
         Raises:
-            IllegalTransitionError: No action begins so: an unknown one, or a savepoint.
+            IllegalTransitionError: The action is unknown, or begins otherwise (a savepoint).
             ConcurrentWriteError: Another writer took this time for this action.
         """
         if action not in ACTIONS or action == SAVEPOINT:
@@ -262,7 +219,9 @@ class TableMetaClient:
     def transition_to_inflight(
         self, instant: Instant, metadata: InstantMetadata | None = None
     ) -> Instant:
-        """Move an instant from requested to inflight; a savepoint begins so, of its commit's time.
+        """Move an instant from requested to inflight.
+
+        A savepoint begins inflight, at the time of its commit.
 
         Args:
             instant: The instant in state requested.
@@ -270,12 +229,10 @@ class TableMetaClient:
 
         Raises:
             IllegalTransitionError: The instant isn't requested, or its requested file is gone:
-                somebody rolled it back.
+                another writer rolled it back.
             ConcurrentWriteError: Another writer was first.
         """
-        self._expect(instant, State.REQUESTED)
-        if instant.action != SAVEPOINT:
-            self._expect_file(instant)
+        self._expect(instant, State.REQUESTED, has_file=instant.action != SAVEPOINT)
         return self._create(
             Instant(instant.requested_time, instant.action, State.INFLIGHT), metadata
         )
@@ -288,37 +245,37 @@ class TableMetaClient:
         Args:
             instant: The instant in state inflight.
             metadata: What it did.
-            completion_time: Later than the requested time; layout 1 has no use for it.
+            completion_time: Later than the requested time; unused in layout 1.
 
         Raises:
-            IllegalTransitionError: The instant isn't inflight, or its inflight file is gone:
-                somebody rolled it back; or the completion time isn't after the requested one.
+            IllegalTransitionError: The instant isn't inflight, its inflight file is gone (another
+                writer rolled it back), or the completion time isn't after the requested one.
             ConcurrentWriteError: Another writer completed it.
         """
-        self._expect(instant, State.INFLIGHT)
-        if self.config.layout_version > 1 and completion_time <= instant.requested_time:
+        # In layout 1 the completion time is the modification time of the completed file.
+        completed = completion_time if self.config.layout_version > 1 else None
+        if completed is not None and completed <= instant.requested_time:
             raise IllegalTransitionError(
                 f"{instant} can't complete at {completion_time}, which isn't later"
             )
-        self._expect_file(instant)
-        # In layout 1 only the file system knows: its modification time.
-        completed = completion_time if self.config.layout_version > 1 else None
+        self._expect(instant, State.INFLIGHT)
         action = completed_action(instant.action)
         return self._create(
             Instant(instant.requested_time, action, State.COMPLETED, completed), metadata
         )
 
     def delete_instant_file(self, instant: Instant) -> bool:
-        """Delete the file that put an instant in its state; return whether it was there.
+        """Delete the file that put an instant in its state; return whether it existed.
 
-        A rollback does so: inflight before requested, after all files of the instant are gone.
+        A rollback deletes the inflight file before the requested one, after all of the instant's
+        data files: whenever it dies, the instant is still pending and is rolled back again.
         """
         return self._writing.delete(self.path_of(instant))
 
     def _create(self, instant: Instant, metadata: InstantMetadata | None) -> Instant:
         data = b""
         if metadata is not None:
-            replace = completed_action(instant.action) == "replacecommit"
+            replace = completed_action(instant.action) == REPLACE_COMMIT
             data = codec.encode(metadata, self.config.version, replace=replace)
         try:
             self._writing.create(self.path_of(instant), data)
@@ -328,69 +285,13 @@ class TableMetaClient:
             ) from exc
         return instant
 
-    def _expect(self, instant: Instant, state: State) -> None:
+    def _expect(self, instant: Instant, state: State, *, has_file: bool = True) -> None:
         if instant.state is not state:
             raise IllegalTransitionError(
                 f"{instant} is {instant.state.value}, it would have to be {state.value}"
             )
-
-    def _expect_file(self, instant: Instant) -> None:
-        if self._writing.stat(self.path_of(instant)) is None:
+        if has_file and self._writing.stat(self.path_of(instant)) is None:
             raise IllegalTransitionError(
                 f"{instant} is not on the timeline of {self.storage.base_path} any more",
                 hint="another writer may have rolled it back",
             )
-
-
-def _has_plan(instant: Instant) -> bool:
-    """Whether there is more to an instant's plan than an empty file.
-
-    A replacecommit that doesn't cluster may have none, and a clean whose plan was cut short has
-    deleted nothing: the next cleaner removes it, as it does with a rollback that is only requested.
-    """
-    if instant.action in (COMPACTION, LOG_COMPACTION, CLUSTERING):
-        return True
-    return instant.action in (ROLLBACK, RESTORE) and instant.state is State.INFLIGHT
-
-
-def _missed(instant: Instant) -> str | None:
-    """Return what the file of an instant in its state must say."""
-    # Whatever else completed, a listing shows what it did.
-    replaced = instant.action == REPLACE_COMMIT and instant.is_completed
-    return "it replaced" if replaced else None
-
-
-def _time_said(found: InstantMetadata) -> str | None:
-    """Return the requested time of the instant that this tells of, ``None`` if it doesn't say."""
-    if isinstance(found, CleanMetadata):
-        return found.start_clean_time or None
-    if isinstance(found, RollbackMetadata):
-        return found.start_rollback_time or None
-    if isinstance(found, RestoreMetadata):
-        return found.start_restore_time or None
-    if isinstance(found, CommitMetadata):
-        stats = found.partition_to_write_stats.values()
-        return _time_in_names(each[0].path or "" for each in stats if each)
-    return None
-
-
-def _has_negative_size(commit: CommitMetadata) -> bool:
-    return any(
-        stat.file_size_in_bytes < 0
-        or (stat.log_offset or 0) < 0
-        or (stat.cdc_stats and min(stat.cdc_stats.values()) < 0)
-        for stats in commit.partition_to_write_stats.values()
-        for stat in stats
-    )
-
-
-def _time_in_names(firsts: Iterable[str]) -> str | None:
-    """Return the time in the name of a base file that a commit wrote.
-
-    The name of a log doesn't tell: in table version 6 it has its slice's time.
-
-    Args:
-        firsts: Path or name of the first file of each partition.
-    """
-    matches = map(_BASE_FILE.fullmatch, firsts)
-    return next((match[1] for match in matches if match is not None), None)

@@ -1,7 +1,7 @@
-"""``Timeline``: the instants of a table, in order, and what is asked about them.
+"""``Timeline``: the instants of a table in order, with queries and the hash that clients send.
 
-Timeline order is requested time, then completed action, then state. Of the files that one instant
-leaves behind (requested, inflight, completed) only the most advanced counts.
+Timeline order is requested time, then completed action, then state. Of an instant's files
+(requested, inflight, completed) only the most advanced counts.
 
 Source: Hudi 1.2.0 ``BaseHoodieTimeline``, ``ActiveTimelineV1``/``V2``, ``TimelineLayout``.
 """
@@ -27,8 +27,8 @@ from timeline.instant import (
 )
 
 _CHANGING: Final = 32
-"""So many instants at the end of a timeline may still change; those before are hashed once for all
-timelines that begin with them."""
+"""The number of instants at the end of a timeline that may still change; the hash of those before
+is shared by all timelines that begin with them."""
 
 _STATES: Final = {state: state.value for state in State}
 _TIME: Final = attrgetter("requested_time")
@@ -46,14 +46,14 @@ class Timeline:
 
     @classmethod
     def of(cls, instants: Iterable[Instant]) -> Timeline:
-        """Return the timeline of these instants, of which each may come in several states."""
+        """Return the timeline of these instants, each of which may be given in several states."""
         newest: dict[tuple[str, str], Instant] = {}
         for instant in sorted(instants, key=lambda i: (i.sort_key, i.action, not i.legacy)):
             newest[instant.requested_time, completed_action(instant.action)] = instant
         return cls(tuple(newest.values()))
 
     def __reduce__(self) -> tuple[type[Timeline], tuple[tuple[Instant, ...]]]:
-        """Pickle what it is, without what was derived from that."""
+        """Pickle the instants without cached properties."""
         return type(self), (self.instants,)
 
     def __len__(self) -> int:
@@ -68,7 +68,7 @@ class Timeline:
     # Filters.
 
     def filter(self, keep: Callable[[Instant], bool]) -> Timeline:
-        """Return the timeline of the instants that ``keep`` is true for; this one, if all are."""
+        """Return the timeline of the instants that ``keep`` accepts; itself if it accepts all."""
         return self._of(tuple(instant for instant in self.instants if keep(instant)))
 
     def completed(self) -> Timeline:
@@ -80,56 +80,56 @@ class Timeline:
         return self.filter(lambda instant: not instant.is_completed)
 
     def client_timeline(self) -> Timeline:
-        """Return what a client hashes: what is completed, and compactions in any state."""
+        """Return what a client hashes: completed instants, and compactions in any state."""
         return self._served((COMPACTION,))
 
     def server_timeline(self) -> Timeline:
-        """Return what a view serves: the client's timeline and log compactions in any state."""
+        """Return what a view serves: the client's timeline, and log compactions in any state."""
         return self._served((COMPACTION, LOG_COMPACTION))
 
     def _served(self, actions: tuple[str, ...]) -> Timeline:
-        """Return what is completed, and some actions in any state."""
+        """Return the completed instants, and those of some actions in any state."""
         done = State.COMPLETED
         return self._of(tuple(i for i in self.instants if i.state is done or i.action in actions))
 
     def _of(self, instants: tuple[Instant, ...]) -> Timeline:
-        """Return the timeline of some of these instants: this very one, if they are all."""
+        """Return the timeline of a subset of the instants; this object if it is all of them."""
         return self if len(instants) == len(self.instants) else Timeline(instants)
 
     def write_timeline(self) -> Timeline:
         """Return the instants whose action writes data files, in any state."""
         return self.filter(lambda instant: instant.action in WRITE_ACTIONS)
 
-    # The next timeline.
+    # Derived timelines.
 
     def with_instant(self, instant: Instant) -> Timeline:
-        """Return this timeline with an instant in its place, instead of what it was before."""
+        """Return this timeline with an instant added, replacing its earlier state."""
         key = completed_action(instant.action)
-        start, end = self._places(instant.requested_time)
+        start, end = self._range_of(instant.requested_time)
         others = (i for i in self.instants[start:end] if completed_action(i.action) != key)
-        at_once = sorted((*others, instant), key=attrgetter("sort_key"))
-        return Timeline((*self.instants[:start], *at_once, *self.instants[end:]))
+        same_time = sorted((*others, instant), key=attrgetter("sort_key"))
+        return Timeline((*self.instants[:start], *same_time, *self.instants[end:]))
 
     def sharing(self, other: Timeline) -> Timeline:
-        """Return this timeline with the instants of another wherever they say the same.
+        """Return this timeline with equal instants replaced by the objects of another one.
 
-        A timeline is listed anew at each look, and hundreds are kept: of 1,000 instants the objects
-        take 250 KB.
+        It saves memory: each sync lists the timeline again and hundreds of timelines are kept, at
+        250 KB for the objects of 1,000 instants.
         """
-        theirs = {(i.requested_time, i.action): i for i in other.instants}
+        known = {(i.requested_time, i.action): i for i in other.instants}
 
-        def shared(ours: Instant) -> Instant:
-            found = theirs.get((ours.requested_time, ours.action), ours)
+        def shared(instant: Instant) -> Instant:
+            found = known.get((instant.requested_time, instant.action), instant)
             is_same = (
-                found.state is ours.state
-                and found.completion_time == ours.completion_time
-                and found.legacy == ours.legacy
+                found.state is instant.state
+                and found.completion_time == instant.completion_time
+                and found.legacy == instant.legacy
             )
-            return found if is_same else ours
+            return found if is_same else instant
 
         return Timeline(tuple(map(shared, self.instants)))
 
-    # Questions.
+    # Queries.
 
     @cached_property
     def hash(self) -> str:
@@ -137,43 +137,40 @@ class Timeline:
 
         Source: Hudi 1.2.0 ``BaseHoodieTimeline.setInstants``.
         """
-        count, digest = self._begun
+        count, digest = self._hashed_prefix
         digest = digest.copy()
-        digest.update(_said(self.instants[count:]))
+        digest.update(_hash_input(self.instants[count:]))
         return digest.hexdigest()
 
     def hash_like(self, before: Timeline) -> None:
-        """Take over what was hashed of another timeline, as far as this one begins alike.
-
-        Only what comes behind is hashed for this one then.
-        """
-        if self is before or "_begun" in self.__dict__:
+        """Reuse the hashed prefix of another timeline if this one begins with it."""
+        if self is before or "_hashed_prefix" in self.__dict__:
             return
-        count, digest = before._begun
+        count, digest = before._hashed_prefix
         if self.instants[:count] == before.instants[:count]:
-            self.__dict__["_begun"] = _hashed_on(count, digest, self.instants)
+            self.__dict__["_hashed_prefix"] = _extended(count, digest, self.instants)
 
     @cached_property
-    def _begun(self) -> tuple[int, hashlib._Hash]:
-        """How many instants are hashed already, all but the last, and their hash so far."""
-        return _hashed_on(0, hashlib.sha256(), self.instants)
+    def _hashed_prefix(self) -> tuple[int, hashlib._Hash]:
+        """The number of instants that are hashed ahead, and their hash state."""
+        return _extended(0, hashlib.sha256(), self.instants)
 
     @property
     def first(self) -> Instant | None:
-        """The first instant, ``None`` of an empty timeline."""
+        """The first instant, ``None`` if there is none."""
         return self.instants[0] if self.instants else None
 
     @property
     def last(self) -> Instant | None:
-        """The last instant, ``None`` of an empty timeline."""
+        """The last instant, ``None`` if there is none."""
         return self.instants[-1] if self.instants else None
 
     @cached_property
     def first_non_savepoint_time(self) -> str | None:
-        """The first requested time that isn't a savepoint's.
+        """The first requested time without a savepoint.
 
-        A savepoint keeps its commit on the timeline when those around it are archived, so such a
-        commit says nothing about where the active timeline begins.
+        A savepoint keeps its commit on the timeline while those around it are archived, so such a
+        commit doesn't show where the active timeline begins.
         """
         saved = {i.requested_time for i in self.instants if i.action == SAVEPOINT}
         return next(
@@ -181,30 +178,30 @@ class Timeline:
         )
 
     def contains(self, instant: Instant) -> bool:
-        """Whether this very instant is here, in this very state."""
+        """Return whether the timeline has this instant in this state."""
         return instant in self._at(instant.requested_time)
 
     def contains_time(self, requested_time: str) -> bool:
-        """Whether some instant was requested at this time."""
+        """Return whether an instant was requested at this time."""
         last = self.last
         if last is not None and last.requested_time == requested_time:
-            return True  # what nearly every client asks
-        start, end = self._places(requested_time)
+            return True  # nearly every client asks for the last
+        start, end = self._range_of(requested_time)
         return start < end
 
     def completion_time(self, requested_time: str) -> str | None:
-        """Return when the first completed instant of a time completed, by halving.
+        """Return when the first completed instant of a time completed, ``None`` if there is none.
 
-        ``None`` if there is none; the requested time where that isn't said.
+        It is the requested time if the completion time isn't known.
         """
         done = (i for i in self._at(requested_time) if i.is_completed)
         return next((i.completion_time or requested_time for i in done), None)
 
     def contains_or_before_start(self, requested_time: str) -> bool:
-        """Whether an instant is here, or before the timeline's start: archived, so committed.
+        """Return whether an instant is on the timeline or before its start, so archived.
 
-        Log files of metadata tables may add ``999`` to a time of 14 digits; it is tried without,
-        too.
+        Log files of metadata tables may append ``999`` to a time of 14 digits, so a time is also
+        tried without.
 
         Source: Hudi 1.2.0 ``BaseHoodieTimeline.containsOrBeforeTimelineStarts``.
         """
@@ -221,8 +218,8 @@ class Timeline:
 
         Args:
             requested_time: 17 digits.
-            action: Its action, or the one that it bears once completed; ``None`` for the first in
-                timeline order that isn't a savepoint, or else the savepoint.
+            action: Its action, or that action's name once completed; ``None`` for the first in
+                timeline order that isn't a savepoint, else the savepoint.
         """
         found = self._at(requested_time)
         if action is None:
@@ -231,14 +228,14 @@ class Timeline:
         return next((i for i in found if completed_action(i.action) == wanted), None)
 
     def _at(self, requested_time: str) -> tuple[Instant, ...]:
-        """Return the instants that were requested at a time."""
-        start, end = self._places(requested_time)
+        """Return the instants requested at a time."""
+        start, end = self._range_of(requested_time)
         return self.instants[start:end]
 
-    def _places(self, requested_time: str) -> tuple[int, int]:
-        """Return where the instants of a time begin and end, by halving.
+    def _range_of(self, requested_time: str) -> tuple[int, int]:
+        """Return the half-open index range of the instants of a time, by bisection.
 
-        Tables of instants would take many times what the timeline does, of hundreds that are kept.
+        An index by time would take many times the memory of a timeline, of which hundreds are kept.
         """
         instants = self.instants
         start = end = bisect_left(instants, requested_time, key=_TIME)
@@ -247,24 +244,23 @@ class Timeline:
         return start, end
 
 
-def _said(instants: Iterable[Instant]) -> bytes:
-    """Return what is hashed of some instants."""
+def _hash_input(instants: Iterable[Instant]) -> bytes:
     return "".join(f"{i.requested_time}_{i.action}_{_STATES[i.state]}" for i in instants).encode()
 
 
-def _hashed_on(
+def _extended(
     count: int, digest: hashlib._Hash, instants: tuple[Instant, ...]
 ) -> tuple[int, hashlib._Hash]:
-    """Return how many of some instants are worth hashing ahead, and their hash so far.
+    """Extend a hashed prefix to all but the last instants, if it is worth it.
 
     Args:
-        count: How many are hashed already.
-        digest: Of these.
+        count: The number of instants in the prefix.
+        digest: Its hash state.
         instants: All of the timeline.
     """
     if len(instants) - count < 2 * _CHANGING:
         return count, digest
     end = len(instants) - _CHANGING
     digest = digest.copy()
-    digest.update(_said(instants[count:end]))
+    digest.update(_hash_input(instants[count:end]))
     return end, digest

@@ -1,7 +1,7 @@
 """``.hoodie_partition_metadata``: the file that makes a directory a partition.
 
-Hudi's readers find partitions by it: rows in a directory without it are not read, and nothing is
-said. It is written once, before the partition's first data file, and never changed.
+Hudi's readers find partitions by it and silently ignore the rows in a directory without one. It is
+written once, before the partition's first data file, and never changed.
 
 Source: Hudi 1.2.0 ``HoodiePartitionMetadata``.
 """
@@ -23,10 +23,10 @@ _DEPTH: Final = "partitionDepth"
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """What the file says.
+    """The content of the file.
 
     Attributes:
-        commit_time: Requested time of the instant that made the partition.
+        commit_time: Requested time of the instant that created the partition.
         depth: Number of segments of the partition's path; 0 in a table without partitions.
     """
 
@@ -40,14 +40,14 @@ def depth_of(partition: str) -> int:
 
 
 def write_partition_metadata(storage: Storage, partition: str, commit_time: str) -> bool:
-    """Make ``partition`` a partition; return whether it wasn't one before.
+    """Write the metadata file of a partition; return whether there was none.
 
     Args:
         storage: The table's storage.
         partition: Path under the base path, ``""`` for a table without partitions.
         commit_time: Requested time of the instant that writes there.
 
-    Cost: one create; a partition already made is noticed by its failing.
+    Cost: one create, which fails if the file exists.
     """
     properties = {_TIME: commit_time, _DEPTH: str(depth_of(partition))}
     try:
@@ -58,10 +58,10 @@ def write_partition_metadata(storage: Storage, partition: str, commit_time: str)
 
 
 def read_partition_metadata(storage: Storage, partition: str) -> PartitionMetadata | None:
-    """Return what a partition's file says, ``None`` where there is none.
+    """Return the content of a partition's file, ``None`` if there is none.
 
     Raises:
-        CorruptMetadataError: It can't be read.
+        CorruptMetadataError: The file is damaged.
     """
     path = _path(partition)
     try:

@@ -1,4 +1,4 @@
-"""The names of a table's properties, and the full set that a new table gets.
+"""The names of a table's properties, and the properties of a new table.
 
 Source: Hudi 1.2.0 ``HoodieTableConfig``, ``HoodieTableMetaClient.TableBuilder``.
 """
@@ -81,10 +81,10 @@ def new_properties(
     ordering_fields: Iterable[str],
     timezone: str,
 ) -> dict[str, str]:
-    """Return the properties of a new table that its columns don't decide.
+    """Return the properties of a new table that don't depend on its columns.
 
     Raises:
-        ConfigError: A value that no table can have.
+        ConfigError: A value isn't allowed.
     """
     if not name:
         raise ConfigError(f"{NAME} is empty; it must name the table")
@@ -109,7 +109,7 @@ def new_properties(
 
 
 def listed(values: Iterable[object]) -> str:
-    """Write the allowed values in a message."""
+    """Return allowed values as text for a message."""
     return ", ".join(str(value) for value in values)
 
 
