@@ -12,20 +12,20 @@ from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from tests.kit.products import ALL, TELLING
 
-# Tables of version 6 are in the zone of the machine, by Hudi's default; the recorded ones in UTC.
+# Instants of version 6 are in the machine's time zone by default; the golden tables are in UTC.
 os.environ["TZ"] = "UTC"
 time.tzset()
 
-# Everybody else's warnings are errors (``filterwarnings`` in pyproject.toml).
+# All other warnings are errors (``filterwarnings`` in pyproject.toml).
 OF_PYSPARK = (
-    # collect() leaves the socket on which the JVM sends the rows to the garbage collector.
+    # collect() leaves the socket of the JVM's rows to the garbage collector.
     "ignore:unclosed <socket.socket:ResourceWarning",
-    # 3.5 compares versions with distutils, which setuptools stands in for.
+    # 3.5 compares versions with distutils, which setuptools provides.
     "ignore:distutils Version classes are deprecated:DeprecationWarning",
-    # 3.5 and 4 turn frames into pandas with what pandas is going to take away.
+    # 3.5 and 4 convert frames with pandas functions that are deprecated.
     "ignore:is_(datetime64tz|categorical)_dtype is deprecated:DeprecationWarning",
     "ignore:The copy keyword is deprecated:DeprecationWarning",
-    # 4.3 says so at every Arrow function; tox installs pandas 2, a developer may have 3.
+    # 4.3 warns at every Arrow function; tox installs pandas 2, a developer may have 3.
     "ignore:PySpark does not yet fully support pandas:FutureWarning",
 )
 
@@ -67,7 +67,7 @@ FIGURE = "figure"
 
 @pytest.fixture
 def report(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
-    """Return what says a line at the end of the run: a figure that a test found out."""
+    """Return a function that adds a line with a measured figure to the run's summary."""
     return lambda line: record_property(FIGURE, line)
 
 

@@ -1,4 +1,4 @@
-"""What every storage promises; inherit ``StorageSuite`` and give it a ``storage`` fixture."""
+"""Conformance suite of storages: inherit ``StorageSuite`` and define the ``storage`` fixture."""
 
 import pickle
 import threading

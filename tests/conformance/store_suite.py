@@ -1,4 +1,4 @@
-"""What every store promises; inherit ``StoreSuite`` and give it an ``open_store`` fixture.
+"""Conformance suite of stores: inherit ``StoreSuite`` and define the ``open_store`` fixture.
 
 Stores that last inherit ``LastingStoreSuite``, which opens them again after closing them.
 """

@@ -1,7 +1,8 @@
-"""Every recorded answer of Hudi's own timeline server, asked of a subject of ours.
+"""Conformance suite: every recorded answer of Hudi's timeline server.
 
-A subclass says how a table is served (``serving``); the suite asks what was asked of Java, in the
-same order, and compares. What differs on purpose is in ``golden/README.md`` and here, nowhere else:
+A subclass defines how a table is served (``serving``). The suite repeats the recorded requests in
+their order and compares the answers. These differences are intended, and those in
+``golden/README.md``; there are no others:
 
 * file groups and map entries come in any order; slices and logs have theirs;
 * where Java failed (500) on a question that has an answer, any sound answer is right;
@@ -24,22 +25,22 @@ import pytest
 from tests.kit import golden
 
 UNABLE = "rest of a table with a metadata table"
-"""A server that can't read a metadata table and so fails at every request."""
+"""A server that can't read the metadata table and fails every request."""
 
 FAILS_0150 = frozenset(
     {"slices/all/beforeoron/latest", "basefiles/all/beforeoron", "loadallpartitions"}
 )
-"""Where the server of 0.15.0 answers 500: it can't load a whole table."""
+"""Requests at which the server of 0.15.0 answers 500: it can't load a whole table."""
 
 UNCOMMITTED_0150 = {("rollback_mor_v6_h0150/rest_server_0150/02", n) for n in (208, 209)}
-"""Where it shows a file of a write in flight."""
+"""Requests at which it shows a file of a write in flight."""
 
 JAVA_FAILS = frozenset({"slices/range/latest", "slices/uncompacted/partition/latest"})
-"""Where Java answers 500: a group without a slice in the range, or without a committed one."""
+"""Requests at which Java answers 500: no slice in the range, or none committed."""
 
 
 class Client(Protocol):
-    """A subject that serves one table; answers (status, body)."""
+    """A client of one table; answers are (status, body)."""
 
     base_path: str
 
@@ -47,7 +48,7 @@ class Client(Protocol):
 
 
 def canonical(body: Any) -> Any:
-    """Return a body with everything sorted whose order Java leaves open."""
+    """Return a body with everything sorted that Java leaves unordered."""
     if isinstance(body, dict) and "instants" not in body:
         return {key: canonical(value) for key, value in body.items()}
     if not isinstance(body, list):
@@ -65,7 +66,7 @@ def _sorted_keys(item: Any) -> bytes:
 
 
 def without_times(body: Any) -> Any:
-    """Return a body without what metadata doesn't know of a file: its times and blocks."""
+    """Return a body without the modification times and block sizes, which metadata doesn't have."""
     if isinstance(body, list):
         return [without_times(item) for item in body]
     if isinstance(body, dict):
@@ -77,7 +78,7 @@ def without_times(body: Any) -> Any:
 
 
 def without_schemes(body: Any) -> Any:
-    """Return a body whose paths have no scheme, as those that come from a metadata table."""
+    """Return a body whose paths have no scheme, like those from a metadata table."""
     if isinstance(body, list):
         return [without_schemes(item) for item in body]
     if isinstance(body, dict):
@@ -86,7 +87,7 @@ def without_schemes(body: Any) -> Any:
 
 
 def as_of_0150(body: Any) -> Any:
-    """Return a body whose instants say what those of 0.15.0 do."""
+    """Return a body whose instants have only the fields of 0.15.0."""
     if isinstance(body, list):
         return [as_of_0150(item) for item in body]
     if isinstance(body, dict):
@@ -99,12 +100,12 @@ SHOWN: Mapping[str, Callable[[Any], Any]] = {
     "rest_mdt_on": lambda body: without_times(without_schemes(body)),
     "rest_server_0150": as_of_0150,
 }
-"""Recording server → the part of a body that it can be compared in, if not all."""
+"""Recorded server → projection of a body to the comparable part."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One answer that isn't as recorded."""
+    """An answer that differs from the recorded one."""
 
     where: str
     exchange: golden.Exchange
@@ -128,14 +129,14 @@ def replay(
     times: bool = True,
     server: str = "rest",
 ) -> list[Difference]:
-    """Ask everything that a recording asked, in its order; return what differs.
+    """Repeat the requests of a recording in order; return the differences.
 
     Args:
-        client: Who is asked.
-        recording: What was asked.
-        where: Its name.
-        times: Whether times and blocks of files must be as recorded.
-        server: Which server was recorded.
+        client: The client under test.
+        recording: The recorded exchanges.
+        where: The recording's name.
+        times: Whether to compare times and block sizes of files.
+        server: The recorded server.
     """
     found = []
     as_told = SHOWN.get(server, lambda body: body)
@@ -156,7 +157,7 @@ def replay(
 
 
 def _was_unable(exchange: golden.Exchange, server: str) -> bool:
-    """Whether Java failed on what has an answer, or hadn't the route yet."""
+    """Return whether Java failed on a sound request, or lacked the route."""
     asked = _short(exchange.path)
     if server == "rest_server_0150" and (exchange.status == 404 or asked in FAILS_0150):
         return True
@@ -185,7 +186,7 @@ def all_servers(scenario: str) -> tuple[str, ...]:
 
 
 class ViewSuite:
-    """Recordings, for a table that is built at once; inherit and define ``serving``."""
+    """Replays recordings on a table built at once; subclasses define ``serving``."""
 
     times = True
 
@@ -194,7 +195,7 @@ class ViewSuite:
         raise NotImplementedError
 
     def steps(self, scenario: str) -> tuple[tuple[str, int], ...]:
-        """Return the (server, step) of the recordings to replay; fewer where asking is dear."""
+        """Return the (server, step) of the recordings to replay."""
         return tuple(
             (server, step)
             for server in servers(scenario)

@@ -1,4 +1,4 @@
-"""A table with a column of every type, and a row that fills them all."""
+"""A table with a column of every supported type, and one row that sets them all."""
 
 import datetime as dt
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""Avro containers with whatever header, schema and blocks a test wants."""
+"""Hand-made Avro containers: any schema, any blocks, valid or not."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from timeline.encoding import avro, avro_binary
 
 
 def container(schema: object, *blocks: bytes | tuple[int, bytes]) -> bytes:
-    """Return a container of blocks: of one record each, or of as many as its number says."""
+    """Return a container; each block holds one record, or claims the given number of records."""
     out = bytearray(avro.MAGIC)
     header = {"avro.schema": json.dumps(schema).encode(), "avro.codec": b"null"}
     avro_binary.writer_of({"type": "map", "values": "bytes"})(out, header)
@@ -22,13 +22,13 @@ def container(schema: object, *blocks: bytes | tuple[int, bytes]) -> bytes:
 
 
 def record_schema(name: str, **fields: object) -> dict[str, object]:
-    """Return the schema of a record: its fields' types by name."""
+    """Return the schema of a record with these fields and types."""
     named = [{"name": key, "type": kind} for key, kind in fields.items()]
     return {"type": "record", "name": name, "fields": named}
 
 
 def doubling(levels: int) -> dict[str, object]:
-    """Return the schema of a record that holds two of a record that holds two ... of nothing."""
+    """Return a schema whose number of nested empty records doubles with each level."""
     schema = record_schema("R0")
     for n in range(1, levels + 1):
         schema = record_schema(f"R{n}", a=schema, b=f"R{n - 1}")

@@ -1,4 +1,4 @@
-"""Base files in one step: a merge of whole tables, and a file of one table."""
+"""Helpers that write a base file, or merge rows into one, in a single call."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from timeline.storage.base import Storage
 def merge(
     existing: pa.Table, incoming: pa.Table, rules: MergeRules
 ) -> tuple[pa.Table, MergeCounts]:
-    """Merge rows into all rows of a base file; return those of new.parquet, and the counts."""
+    """Merge rows into the rows of a base file; return those of new.parquet, and the counts."""
     merger = Merger(incoming, rules, "new.parquet", 3)
     return pa.concat_tables([merger.apply(existing), merger.finish()]), merger.counts
 
@@ -24,7 +24,7 @@ def write_base_file(
     avro_schema: str,
     settings: BaseFileSettings | None = None,
 ) -> FileWritten:
-    """Write rows with their meta columns to a new path."""
+    """Write rows with their meta columns to a new base file."""
     with storage.create_stream(path) as stream:
         writer = BaseFileWriter(stream, avro_schema, settings)
         writer.write(table)

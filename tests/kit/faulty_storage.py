@@ -1,12 +1,11 @@
-"""``FaultyStorage``: another storage that fails, or whose process dies, at a chosen call.
+"""``FaultyStorage``: wraps a storage and fails, or simulates a crash, at chosen calls.
 
-Every call counts, an open and each write and the end of a stream, too; so a test that learned from
-``log`` how many calls an operation makes can fail each of them in turn. ``make_dir`` counts as
-well.
+Every call counts, including ``make_dir``, the opening of a stream, each of its writes and its end.
+A test can therefore learn from ``log`` how many calls an operation makes and fail each in turn.
 
-An error is a ``StorageUnavailableError``, raised before the call had its effect or after. A crash
-is ``Crash``, no ``Exception``: nothing that a program does about errors may run then. From there on
-every call crashes, and a stream that was open stays as it is, torn.
+An error is a ``StorageUnavailableError`` raised before or after the call takes effect. A crash is
+``Crash``, which isn't an ``Exception``, so that no error handling runs. After a crash every call
+crashes, and an open stream stays torn.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ class Crash(BaseException):
 class Effect(Enum):
     """How a call goes wrong.
 
-    ``CRASH_TORN`` dies in the middle: half of a write is in the file, half of a tree is deleted. A
-    call that is atomic has no middle and dies before.
+    ``CRASH_TORN`` crashes in the middle: half of a write is in the file, half of a tree is deleted.
+    Atomic calls have no middle and crash before their effect.
     """
 
     ERROR_BEFORE = "error before"
@@ -49,7 +48,7 @@ class Effect(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What goes wrong at the ``at``-th call, counted from 1."""
+    """The effect of the ``at``-th call, counted from 1."""
 
     at: int
     effect: Effect
@@ -66,7 +65,7 @@ class _State:
         self.crashed = False
 
     def begin(self, kind: str, path: str) -> Effect | None:
-        """Count a call and return what is to go wrong; raise what happens before it."""
+        """Count a call; raise its fault if that comes before the effect, else return it."""
         with self.lock:
             if self.crashed:
                 raise Crash(f"{kind} {path}: the process died before")
@@ -79,14 +78,14 @@ class _State:
         return effect
 
     def end(self, effect: Effect | None, kind: str, path: str) -> None:
-        """Raise what happens after a call."""
+        """Raise the fault of a call that comes after its effect."""
         if effect in (Effect.CRASH_AFTER, Effect.CRASH_TORN):
             self.crash(kind, path)
         if effect is Effect.ERROR_AFTER:
             raise StorageUnavailableError(f"injected: {kind} {path} failed after its effect")
 
     def crash(self, kind: str, path: str) -> None:
-        """Die; files that are open keep what was written to them."""
+        """Crash; open files keep what was written to them."""
         with self.lock:
             self.crashed = True
             abandoned, self.open = self.open, []
@@ -96,11 +95,11 @@ class _State:
 
 
 class FaultyStorage(Storage):
-    """A storage that goes wrong as planned.
+    """A storage that fails as planned.
 
     Args:
-        inner: Does the work.
-        plan: The faults; none: it only keeps the log.
+        inner: The storage that does the work.
+        plan: The faults; if empty, calls are only logged.
 
     Attributes:
         log: (kind, path) of every call so far.
@@ -118,7 +117,7 @@ class FaultyStorage(Storage):
 
     @property
     def limits(self) -> ReadLimits:
-        """How much the inner storage reads of a file at most."""
+        """The read limits of the inner storage."""
         return self._inner.limits
 
     @property
@@ -129,7 +128,7 @@ class FaultyStorage(Storage):
 
     @property
     def crashed(self) -> bool:
-        """Whether the process died."""
+        """Whether a crash has happened."""
         return self._state.crashed
 
     def for_cause(self, cause: str) -> FaultyStorage:
@@ -202,7 +201,7 @@ class FaultyStorage(Storage):
 
 
 class _Stream(AbstractContextManager[IO[bytes]]):
-    """The block of ``create_stream``; its end is a call of its own."""
+    """The context manager of ``create_stream``; its exit counts as a call."""
 
     def __init__(self, inner: AbstractContextManager[IO[bytes]], path: str, state: _State) -> None:
         self._inner = inner
@@ -249,7 +248,7 @@ class _Stream(AbstractContextManager[IO[bytes]]):
 
 
 class _File(io.RawIOBase):
-    """A file whose writes are calls."""
+    """A file whose writes count as calls."""
 
     def __init__(self, inner: IO[bytes], path: str, state: _State) -> None:
         self._inner = inner
@@ -257,7 +256,7 @@ class _File(io.RawIOBase):
         self._state = state
 
     def writable(self) -> bool:
-        """Say that it can be written to."""
+        """Return that the file is writable."""
         return True
 
     def tell(self) -> int:
@@ -286,12 +285,11 @@ STREAM = frozenset({"create_stream", "write", "close"})
 
 
 def distinct_calls(log: Sequence[tuple[str, str]], effect: Effect) -> Iterator[int]:
-    """Yield the calls, counted from 1, at which an effect is one that no other run has.
+    """Yield the calls, counted from 1, at which an effect leaves a state no other fault leaves.
 
-    A read that fails after it was made is as one that fails before. A crash at a read is as one at
-    the next call that changes something; it has a middle in a stream and in the deletion of a tree
-    only, and one after a call is one before the next. Of a file's many writes the first, the
-    second, one in the middle and the last are taken.
+    An error after a read equals one before it. A crash at a read equals a crash at the next call
+    that changes something. Only streams and deletions of trees have a middle, and a crash after a
+    call equals one before the next. Of the many writes of a file, the middle and last are taken.
     """
     at = 0
     for (kind, _), run in itertools.groupby(log):

@@ -4,19 +4,20 @@
 in ``_h0150``) wrote it, all in UTC::
 
     scenario.json           name, versions, write options, and of each step what was done
-    steps/NN/listing.json   every file after step NN: path, size, mtime in ms; empty directories end
-    in "/" steps/NN/meta.tar.gz    the contents of .hoodie and of every .hoodie_partition_metadata
-    steps/NN/mdt.tar.gz     tables with a metadata table: the contents of .hoodie/metadata
-    final_table.tar.gz      some tables: everything after the last step, data files included
-    truth.json.gz           what Spark reads after the last step rest/NN.jsonl.gz        the
-    server's answers at step NN, in the order they were asked for rest_server_0150, rest_mdt_off,
-    rest_mdt_on    likewise: of the 0.15.0 server; of tables with a
-                            metadata table, the server listing files and reading that table
+    steps/NN/listing.json   every file after step NN: path, size, mtime in ms;
+                            empty directories end in "/"
+    steps/NN/meta.tar.gz    .hoodie, and every .hoodie_partition_metadata
+    steps/NN/mdt.tar.gz     .hoodie/metadata of tables with a metadata table
+    final_table.tar.gz      of some tables: everything after the last step, data files included
+    truth.json.gz           what Spark reads after the last step
+    rest/NN.jsonl.gz        the server's answers at step NN, in the order of the requests
+    rest_server_0150/       answers of the 0.15.0 server
+    rest_mdt_off/           answers of a server that lists files beside a metadata table
+    rest_mdt_on/            answers of a server that reads the metadata table
 
-Data files are rebuilt as sparse files of the right size and modification time: in table version 6
-that time is the completion time. The first line of a recording is what the Java client knew of that
-state. A recorded ``{BASE}`` is the base path. ``_server.zip`` holds recordings that belong to no
-step.
+Data files are rebuilt as sparse files with the recorded size and modification time; in table
+version 6 that time is the completion time. The first line of a recording is the Java client's
+state. ``{BASE}`` stands for the base path. ``_server.zip`` holds recordings that belong to no step.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ SERVER = "_server"
 
 @dataclass(frozen=True)
 class Entry:
-    """A file (or an empty directory) of a listing; ``path`` is relative to the base path."""
+    """A file or empty directory of a listing; ``path`` is relative to the base path."""
 
     path: str
     size: int
@@ -71,7 +72,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Recording:
-    """What one server was asked at one state, in order; ``client`` is what the Java client knew."""
+    """The exchanges with a server at one step, in order; ``client`` is the Java client's state."""
 
     client: Mapping[str, Any]
     exchanges: tuple[Exchange, ...]
@@ -100,7 +101,7 @@ def steps(scenario: str) -> tuple[int, ...]:
 
 
 def recorded_steps(scenario: str, server: str = "rest") -> tuple[int, ...]:
-    """Return the steps that there is a recording of."""
+    """Return the steps that were recorded."""
     found = (name.split("/") for name in _names(scenario) if name.startswith(f"{server}/"))
     return tuple(sorted(int(parts[1].partition(".")[0]) for parts in found))
 
@@ -115,7 +116,7 @@ def listing(scenario: str, step: int) -> tuple[Entry, ...]:
 
 
 def contents(scenario: str, step: int) -> dict[str, bytes]:
-    """Return the contents of the files that aren't data files, by path."""
+    """Return path → contents of every metadata file."""
     return dict(_contents(scenario, step))
 
 
@@ -169,7 +170,7 @@ def recording(scenario: str, step: int, server: str = "rest", *, base: str = "{B
 
 
 def client(scenario: str, step: int, server: str = "rest") -> dict[str, Any]:
-    """Return what the Java client knew of the state that was recorded."""
+    """Return the Java client's state at a recorded step."""
     with gzip.open(io.BytesIO(_read(scenario, f"{server}/{step:02d}.jsonl.gz"))) as lines:
         return json.loads(next(lines))["client"]
 
@@ -180,7 +181,7 @@ def server_recording(name: str, *, base: str = "{BASE}") -> Recording:
 
 
 def server_lines(name: str) -> list[dict[str, Any]]:
-    """Return the lines of a recording of ``_server.zip`` as they are."""
+    """Return the raw lines of a recording of ``_server.zip``."""
     text = gzip.decompress(_read(SERVER, f"{name}.jsonl.gz"))
     return [json.loads(line) for line in text.splitlines()]
 
@@ -207,9 +208,9 @@ def recordings(
 
 
 class GoldenStorage(ReadOnlyStorage):
-    """A step's table in memory, for reading only: modification times and sizes as recorded.
+    """A golden table at one step, in memory and read-only; times and sizes are as recorded.
 
-    Data files have no content here: opening one is an error.
+    Data files have no content: opening one is an error.
     """
 
     def __init__(self, scenario: str, step: int, base_path: str = "/golden/table") -> None:
@@ -290,7 +291,7 @@ def _contents(scenario: str, step: int) -> dict[str, bytes]:
                     file = tar.extractfile(member)
                     assert file is not None
                     data = file.read()
-                    # Most files are those of the step before; one copy of each is kept.
+                    # Consecutive steps share most files: equal contents are kept once.
                     found[os.path.normpath(member.name)] = _KEPT.setdefault(data, data)
     return found
 
@@ -300,7 +301,7 @@ _KEPT: dict[bytes, bytes] = {}
 
 @cache
 def _open(scenario: str) -> zipfile.ZipFile:
-    # Read as a whole: an open file would be one too many for ResourceWarning.
+    # Read whole, because an open file that is never closed raises a ResourceWarning.
     return zipfile.ZipFile(io.BytesIO((FOLDER / f"{scenario}.zip").read_bytes()))
 
 

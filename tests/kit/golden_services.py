@@ -1,4 +1,4 @@
-"""Golden tables on disk, and the three ways in which a service runs that answers about them."""
+"""Golden tables on disk, and the three ways to run a service for them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.kit.live_service import TOKEN, HttpClient, serving
 from tests.kit.serve_process import ServeProcess
 
 WAYS = ("thread", "child", "process")
-"""A server in a thread; the embedded service, a child; ``strandline serve``, without a token."""
+"""A server in a thread; the embedded service in a child; ``strandline serve`` without a token."""
 
 
 class GoldenLake:
-    """Golden tables below ``root``, each step of each built when it is first wanted."""
+    """Golden tables below ``root``; each step is built on first use."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -32,7 +32,7 @@ class GoldenLake:
 
 
 class InPlace:
-    """One base path at which a table is replaced by itself after another step."""
+    """A base path at which a golden table is replaced by another of its steps."""
 
     def __init__(self, lake: GoldenLake, scenario: str) -> None:
         self._lake = lake
@@ -42,7 +42,7 @@ class InPlace:
         self.base.parent.mkdir(exist_ok=True)
 
     def step(self, step: int | None) -> None:
-        """Have the table be as after ``step``; ``None``: have nothing there."""
+        """Put the table of ``step`` at the base path, or nothing for ``None``."""
         if step == self._step:
             return
         if self._step is not None:
@@ -54,13 +54,13 @@ class InPlace:
 
 @dataclass(frozen=True)
 class Service:
-    """A service that runs."""
+    """A running service."""
 
     port: int
     token: str | None
 
     def client(self, base_path: str = "") -> HttpClient:
-        """Return a client; to it no partition of the table counts as loaded."""
+        """Return a client; the service treats no partition of its table as loaded."""
         client = HttpClient(self.port, self.token, base_path)
         if base_path:
             refresh = BY_NAME["sync"]
@@ -70,7 +70,7 @@ class Service:
 
 @contextmanager
 def running_as(way: str, root: Path, log: Path) -> Iterator[Service]:
-    """Run a service of the tables below ``root`` in one of ``WAYS``; ``log`` is a process's."""
+    """Run a service of the tables below ``root`` in one of ``WAYS``; processes write to ``log``."""
     if way == "thread":
         with serving(str(root)) as server:
             yield Service(server.port, TOKEN)

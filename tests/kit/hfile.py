@@ -1,4 +1,4 @@
-"""HFiles and log blocks as Hudi writes them, for tests: made by hand, of any form."""
+"""Hand-made HFiles and log blocks in every form that Hudi writes."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def hfile(
 
     Args:
         entries: Keys and values in the order of the keys.
-        info: What it says about itself.
-        compressed: By gzip, or not at all.
+        info: The file's info map.
+        compressed: Whether blocks are compressed by gzip.
         checksum: Type of the checksums; 1: CRC-32.
         per_block: How many entries a block has.
         versions: Whether a version number of one byte follows each entry.
-        between: Magic of blocks that lie between those of data; empty: none do.
+        between: Magic of blocks between the data blocks; empty for none.
     """
     out, starts, index = bytearray(), [], bytearray()
     for part in range(0, len(entries), per_block):
@@ -57,7 +57,7 @@ def hfile(
 
 
 def entry(key: bytes, value: bytes, after: bytes = b"\0") -> bytes:
-    """Return an entry: HBase's key has more than the row."""
+    """Return an entry with the full HBase key."""
     whole = struct.pack(">H", len(key)) + key + b"\0" + b"\x7f" + b"\xff" * 7 + b"\4"
     return struct.pack(">ii", len(whole), len(value)) + whole + value + after
 
@@ -74,7 +74,7 @@ def block(magic: bytes, data: bytes, compressed: bool = True, checksum: int = 0)
 
 
 def trailer(numbers: Mapping[int, int], version: int = 3) -> bytes:
-    """Return a trailer that says these numbers."""
+    """Return a trailer with these numbers."""
     said = b"".join(_varint(field << 3) + _varint(number) for field, number in numbers.items())
     said += _bytes(11, b"org.apache.hudi.io.storage.HoodieHBaseKVComparator")
     front = b'TRABLK"$' + _varint(len(said)) + said

@@ -1,4 +1,4 @@
-"""Children that an interrupt ends, however the tests were started."""
+"""Child processes that react to SIGINT however the tests were started."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Have the processes that are started meanwhile take SIGINT as by default; on the main thread.
+    """Start child processes with the default SIGINT handler; call on the main thread.
 
-    A shell starts what runs in the background (``nohup tox &``) with SIGINT ignored, and so do its
-    children inherit it. What is handled becomes the default in a child, what is ignored doesn't.
+    A shell starts background jobs (``nohup tox &``) with SIGINT ignored, and children inherit that.
+    A handled signal is reset to the default in a child, an ignored one isn't.
     """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

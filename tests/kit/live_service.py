@@ -29,7 +29,7 @@ TOKEN = "a-token-for-tests"
 
 
 class GoldenTables:
-    """Opens ``<root>/<scenario>/<step>`` as that golden table, in memory."""
+    """Opens ``<root>/<scenario>/<step>`` as a golden table in memory."""
 
     def __init__(self, root: str = "/golden") -> None:
         self.root = root
@@ -52,7 +52,7 @@ class GoldenTables:
 
 
 class Answered:
-    """What came back: status, headers (lower case), body as sent and as meant."""
+    """An answer: status, headers (lower case), body as sent and decompressed."""
 
     def __init__(self, status: int, headers: Mapping[str, str], sent: bytes) -> None:
         self.status, self.headers, self.sent = status, headers, sent
@@ -61,7 +61,7 @@ class Answered:
 
 
 class HttpClient:
-    """One kept connection to a service; ``base_path`` is for the conformance suite."""
+    """A kept-alive connection to a service; the conformance suite reads ``base_path``."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ def serving(
     hot: HotAnswers | None = None,
     **options: Any,
 ) -> Iterator[ServiceServer]:
-    """Run a service in a thread; ``hot`` takes the place of its hot path."""
+    """Run a service in a thread; ``hot`` replaces its hot path."""
     parts = parts_of(*roots, opener=opener, token=token)
     with running(ServiceServer(parts, ServerOptions(**options), hot=hot)) as server:
         yield server

@@ -6,7 +6,7 @@ import threading
 
 
 class ManualClock:
-    """A clock that stands still until it is told to move; for tests and simulations."""
+    """A clock that moves only by ``advance``."""
 
     def __init__(self, now_ms: int) -> None:
         self._now_ms = now_ms

@@ -1,4 +1,4 @@
-"""A storage in a dictionary: fast, for tests that make many small tables."""
+"""An in-memory storage for tests that make many small tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from timeline.storage.base import FileInfo, Storage, StorageCalls
 
 
 class MemoryStorage(Storage):
-    """Files by path; ``now_ms`` dates them; ``fail`` may raise before a call: (kind, path)."""
+    """Files by path, dated by ``now_ms``; hooks in ``fail`` get (kind, path) before each call."""
 
     def __init__(self, base_path: str = "/memory/t", now_ms: Callable[[], int] = lambda: 0) -> None:
         self.base_path = base_path
@@ -39,7 +39,7 @@ class MemoryStorage(Storage):
         self._call("list", path)
         prefix = f"{path}/" if path else ""
         found: dict[str, FileInfo] = {}
-        # A copy is made in one go: another thread may write meanwhile.
+        # The copy is atomic: another thread may write meanwhile.
         for name, (data, mtime) in self.files.copy().items():
             if name.startswith(prefix):
                 first, slash, _ = name[len(prefix) :].partition("/")
@@ -85,7 +85,7 @@ class MemoryStorage(Storage):
         self.files[path] = (data, self._now_ms())
 
     def make_dir(self, path: str) -> None:
-        """Directories are where files are."""
+        """Do nothing: a directory exists as long as it has files."""
 
     def delete(self, path: str) -> bool:
         self._call("delete", path)

@@ -1,4 +1,4 @@
-"""Which groups clusterings and log compactions pend on, as their plans on storage say."""
+"""Pending groups of clusterings and log compactions, read from the plans on storage."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ Planned = tuple[str, str, str]
 
 
 def clusterings(client: TableMetaClient, done: Collection[str]) -> Iterator[Planned]:
-    """Yield the groups of every clustering whose plan is there, but of those that are done.
+    """Yield the groups of every clustering with a plan, without the completed ones.
 
     Args:
         client: The table.
-        done: Requested times of the instants that are completed for somebody.
+        done: Requested times of the instants that a client knows as completed.
     """
     for instant, plan in _plans(client, done, (CLUSTERING, REPLACE_COMMIT)):
         if isinstance(plan, RequestedReplaceMetadata) and plan.clustering_plan is not None:
@@ -41,7 +41,7 @@ def clusterings(client: TableMetaClient, done: Collection[str]) -> Iterator[Plan
 
 
 def log_compactions(client: TableMetaClient, done: Collection[str]) -> Iterator[Planned]:
-    """Yield the groups of every log compaction whose plan is there, as ``clusterings`` does."""
+    """Yield the groups of every log compaction with a plan, as ``clusterings`` does."""
     for instant, plan in _plans(client, done, (LOG_COMPACTION,)):
         if isinstance(plan, CompactionPlan):
             for operation in plan.operations:

@@ -1,8 +1,8 @@
 """Products of golden tables and faults: which cases run on every change, and which in `tox -e all`.
 
-Of a product the pairwise few run on every change: each scenario at least once, and each fault with
-every table type and every table version that it can happen in. They are chosen greedily, by nothing
-but the names. `tox -e quick` runs each fault once, on the scenarios in ``TELLING``.
+Of a product, pairwise chosen cases run on every change: each scenario at least once, and each fault
+with every table type and every table version in which it can happen. They are chosen greedily from
+the names alone. `tox -e quick` runs each fault once, on a scenario in ``TELLING``.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from tests.kit import golden
 
 ALL = golden.scenarios()
 TELLING = ("replace_cow_v6", "rollback_mor_v9", "savepoint_mor_v6")
-"""Scenarios that together have every action."""
+"""Scenarios that together contain every action."""
 
 Case = tuple[str, str]
 """(fault, scenario)"""
 
 
 class Product:
-    """Faults, each with the scenarios in which it happens.
+    """The product of faults and the scenarios in which each has an effect.
 
     Attributes:
-        cases: Of the whole product.
-        quick: Those that `tox -e quick` runs.
-        few: Those that run on every change, ``quick`` among them.
+        cases: All cases.
+        quick: The cases of `tox -e quick`.
+        few: The cases that run on every change, including ``quick``.
     """
 
     def __init__(self, faults: Mapping[str, Collection[str]], *, least: int) -> None:
-        """Make the cases.
+        """Build the cases.
 
         Args:
-            faults: Fault → scenarios in which something happens; no other is a test.
-            least: How many cases there must be, so that a product can't go empty unnoticed.
+            faults: Fault → scenarios in which it has an effect.
+            least: The least number of cases, so that a product can't become empty unnoticed.
         """
         self.cases = [(fault, name) for fault, names in faults.items() for name in sorted(names)]
         assert len(self.cases) >= least, f"{len(self.cases)} cases, not {least} or more"
@@ -69,7 +69,7 @@ class Product:
 
 
 def _pairwise(cases: Collection[Case], chosen: Collection[Case]) -> Iterator[Case]:
-    """Yield cases until all is covered: always the one that covers most, of equals the first."""
+    """Yield cases until all pairs are covered, greedily: the first of those that cover most."""
     left = set().union(*map(_covered, cases)).difference(*map(_covered, chosen))
     while left:
         case = max(cases, key=lambda case: len(left & _covered(case)))
@@ -78,7 +78,7 @@ def _pairwise(cases: Collection[Case], chosen: Collection[Case]) -> Iterator[Cas
 
 
 def _covered(case: Case) -> set[tuple[str, str]]:
-    """Return what a case covers: its scenario; its fault with the table's type and version."""
+    """Return what a case covers: its scenario, and its fault with the table's type and version."""
     fault, scenario = case
     told = re.search(r"(?:^|_)(cow|mor)_(?:\w+_)?(v\d+(?:_h\d+)?)$", scenario)
     assert told, f"the name of scenario {scenario} has no table type and version"

@@ -1,4 +1,4 @@
-"""HTTP as bytes: requests of any shape out, whole answers in, half ones told from none."""
+"""Raw HTTP over a socket: requests as bytes, answers parsed, truncated ones detected."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from typing import Final
 
 WAIT_S: Final = 60
-"""Until an answer that never comes fails a test; no answer takes so long."""
+"""Timeout after which a missing answer fails the test."""
 
 
 class HalfAnswerError(AssertionError):
-    """The connection ended in the midst of an answer."""
+    """The connection ended within an answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer; ``headers`` by lower-case name, ``body`` as it is meant."""
+    """An answer; header names are in lower case, ``body`` is decoded."""
 
     status: int
     headers: dict[str, str]
@@ -25,7 +25,7 @@ class Answer:
 
 
 class RawConnection:
-    """A bare connection to a server of this machine."""
+    """A TCP connection to a local server."""
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
@@ -45,10 +45,10 @@ class RawConnection:
         return answer
 
     def answer(self, *, to_head: bool = False) -> Answer | None:
-        """Return the next answer, or ``None`` if the connection has ended before it began.
+        """Return the next answer, or ``None`` if the connection ended before it.
 
         Raises:
-            HalfAnswerError: It ended in its midst.
+            HalfAnswerError: The connection ended within the answer.
         """
         while True:
             taken = take(self._left, to_head=to_head)
@@ -61,7 +61,7 @@ class RawConnection:
                 return None
 
     def answers(self) -> list[Answer]:
-        """Return all whole answers until the server ends the connection; none may be half."""
+        """Return all answers until the server ends the connection; none may be truncated."""
         found = []
         while (answer := self.answer()) is not None:
             found.append(answer)
@@ -74,14 +74,14 @@ class RawConnection:
         return self._left
 
     def send_what_is_taken(self, data: bytes) -> None:
-        """Send bytes until the server has had enough of them."""
+        """Send bytes; stop without error if the server closes the connection."""
         try:
             self.socket.sendall(data)
         except (ConnectionResetError, BrokenPipeError):
             return
 
     def end_of_requests(self) -> None:
-        """Say that nothing more comes."""
+        """Shut down the sending side."""
         try:
             self.socket.shutdown(socket.SHUT_WR)
         except OSError:  # the server has ended it
@@ -97,7 +97,7 @@ class RawConnection:
 
 
 def take(data: bytes, *, to_head: bool = False) -> tuple[Answer, bytes] | None:
-    """Return the answer with which ``data`` begins and what follows it; ``None``: not whole yet."""
+    """Return the answer at the start of ``data`` and the rest; ``None`` if it is incomplete."""
     head, blank, rest = data.partition(b"\r\n\r\n")
     if not blank:
         return None
@@ -124,7 +124,7 @@ def take(data: bytes, *, to_head: bool = False) -> tuple[Answer, bytes] | None:
 
 
 def _chunks(data: bytes) -> tuple[bytes | None, bytes]:
-    """Return a chunked body and what follows it; ``None`` for the body: not whole yet."""
+    """Return a chunked body and the rest; the body is ``None`` if it is incomplete."""
     body = b""
     while True:
         size, newline, rest = data.partition(b"\r\n")

@@ -1,9 +1,8 @@
 """A naive reader of copy-on-write tables: names and timeline only, none of the packages under test.
 
-What it calls the truth is what Hudi's readers would read: of each file group the base file of the
-newest committed instant, in directories that have a ``.hoodie_partition_metadata`` file (others
-they don't see). An instant counts as committed when its completed file is there, or when it is
-older than every instant of the active timeline.
+It returns what Hudi's readers read: of each file group the base file of the newest committed
+instant, in directories that have a ``.hoodie_partition_metadata`` file. An instant is committed if
+its completed file exists, or if it is older than every instant of the active timeline.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def committed(base) -> set[str]:
 
 
 def pending(base) -> set[str]:
-    """Names of the files of instants that have no completed file."""
+    """Return the names of the timeline files of instants without a completed file."""
     names = timeline_names(base)
     done = {name[:17] for name in names if not name.endswith((".requested", ".inflight"))}
     return {name for name in names if name[:17] not in done}
@@ -62,7 +61,7 @@ def base_files(base):
 
 
 def newest_files(base) -> dict[tuple[str, str], str]:
-    """(partition, file id) → name of the base file that readers take."""
+    """Return (partition, file id) → name of the base file that readers take."""
     done = committed(base)
     times = [name[:17] for name in timeline_names(base)]
     first = min(times, default="")
@@ -80,7 +79,7 @@ def newest_files(base) -> dict[tuple[str, str], str]:
 
 
 def rows(base) -> list[dict] | None:
-    """The table's rows without meta columns, by record key; ``None`` when there is no table."""
+    """Return the table's rows without meta columns, by record key; ``None`` without a table."""
     if not exists(base):
         return None
     found = []

@@ -84,18 +84,18 @@ OTHER_ROUTES = {
 
 
 def settings() -> tuple[Setting[Any], ...]:
-    """Every setting of the writer, the cleaner and the service."""
+    """Return every setting of the writer, the cleaner and the service."""
     return (*WRITE_SETTINGS, *CLEAN_SETTINGS, *SERVICE_SETTINGS, *SERVE_SETTINGS)
 
 
 def served() -> set[str]:
-    """``METHOD /path`` of every route, without trailing slashes."""
+    """Return ``METHOD /path`` of every route, without trailing slashes."""
     routes = Parts(PartsOptions((), None)).routes
     return {f"{method} {path.rstrip('/') or '/'}" for method, path in routes}
 
 
 def commands(group: click.Group = command_line) -> Iterator[tuple[str, click.Command]]:
-    """Name and command of every verb."""
+    """Yield name and command of every verb."""
     context = click.Context(group)
     for name in group.list_commands(context):
         command = group.get_command(context, name)
@@ -175,7 +175,7 @@ def _routes() -> Iterator[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the document; with ``--write`` write it, once all of it is made."""
+    """Print the document, or with ``--write`` write the file once the whole text is made."""
     if arguments == ["--write"]:
         made = reference()
         DOCUMENT.write_text(made, "utf-8")

@@ -1,4 +1,4 @@
-"""``strandline serve`` as a process of its own: started, killed, started again on its port."""
+"""``strandline serve`` as a process that can be killed and restarted on its port."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 def environment() -> dict[str, str]:
-    """Return this process's environment without settings: they would be the service's."""
+    """Return this process's environment without Strandline's settings."""
     kept = {name: text for name, text in os.environ.items() if not name.startswith("STRANDLINE_")}
     return {**kept, "PYTHONPATH": str(REPOSITORY)}
 
 
 class ServeProcess:
-    """Serves the tables below ``root``, to everybody; a context manager.
+    """Serves the tables below ``root`` without a token; a context manager.
 
     Attributes:
-        port: Where; stays the same over restarts.
-        log: File with what all its processes said.
+        port: The port, kept over restarts.
+        log: The file with the output of all its processes.
     """
 
     def __init__(self, root: Path, log: Path, *options: str) -> None:
@@ -45,7 +45,7 @@ class ServeProcess:
             assert self._join() == 0
 
     def start(self) -> None:
-        """Start it; returns once it serves."""
+        """Start the process; return once it serves."""
         process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "strandline", "serve", "--no-token"),
@@ -77,7 +77,7 @@ class ServeProcess:
             log.write(said)
 
     def _join(self) -> int:
-        """Wait for the end of the process and of what it says; return its exit code."""
+        """Wait for the end of the process and its output; return its exit code."""
         assert self._process is not None
         assert self._logging is not None
         code = self._process.wait(20)
@@ -86,13 +86,13 @@ class ServeProcess:
         return code
 
     def kill(self) -> None:
-        """Kill it: no signal that it could handle."""
+        """Kill the process with SIGKILL."""
         assert self._process is not None
         self._process.kill()
         self._join()
 
     def status(self) -> dict[str, Any]:
-        """Return what the service says of itself."""
+        """Return the service's status document."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
             connection.request("GET", "/v1/strandline/status")

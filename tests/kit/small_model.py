@@ -1,4 +1,4 @@
-"""What a reader must see of a copy-on-write table, from what was done to it."""
+"""A naive model of what readers must see of a ``SmallTable``."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class DataFile:
 
 @dataclass
 class Write:
-    """A write: its instant, its files, what its tasks left over, the groups that it replaces."""
+    """A write: instant, files, leftovers of failed tasks, groups that it replaces."""
 
     instant: Instant
     files: list[DataFile]
@@ -53,12 +53,12 @@ class Write:
 
 @dataclass
 class Model:
-    """What a reader must see at some moment.
+    """What readers must see now.
 
     Attributes:
-        files: By path, those of committed writes that no clean deleted.
-        committed: By requested time.
-        saved: Time of a savepoint → the paths that it protects.
+        files: Path → file of a committed write that no clean deleted.
+        committed: Requested time → committed write.
+        saved: Time of a savepoint → paths that it protects.
     """
 
     files: dict[str, DataFile] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class Model:
         return sorted(self.committed)
 
     def replaced(self) -> dict[Group, str]:
-        """Return when each replaced group was."""
+        """Return group → time of its replacement."""
         found: dict[Group, str] = {}
         for time in self.writes:
             found.update(dict.fromkeys(self.committed[time].replaces, time))
@@ -108,7 +108,7 @@ class Model:
         }
 
     def read_at(self, time: str) -> set[str]:
-        """Return the files that a reader whose last instant is ``time`` reads."""
+        """Return the paths that a reader at ``time`` reads."""
         return {file.path for file in self.newest(time).values()}
 
     def all_names(self, partition: str) -> list[str]:
@@ -127,6 +127,6 @@ class Model:
         return keep
 
     def may_stay(self, earliest: str) -> set[str]:
-        """Return the files of groups replaced since ``earliest``: no clean looks into these."""
+        """Return the files of groups replaced since ``earliest``, which cleans don't delete."""
         gone = self.replaced()
         return {f.path for f in self.files.values() if gone.get(f.group, "") >= earliest}

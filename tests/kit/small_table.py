@@ -1,7 +1,8 @@
-"""A copy-on-write table with files of a few bytes, done to as Hudi's writers and cleaners do.
+"""``SmallTable``: a copy-on-write table with tiny files on any storage.
 
-``SmallTable`` takes the steps in which they do it, and keeps beside the storage a naive model of
-what a reader must see. Nothing of ``fsview`` is used here.
+It takes the steps of Hudi's writers and cleaners and keeps a naive model of what readers must see.
+Nothing of ``fsview`` is used. ``tests.kit.model.table.ModelTable`` has every version, type and
+action, but only in memory.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class SmallTable:
         self._counter = 0
 
     def tick(self) -> str:
-        """Return the next time."""
+        """Advance the clock by a second and return the next instant time."""
         self.clock.advance(1000)
         return self.times.next()
 
@@ -72,7 +73,7 @@ class SmallTable:
         leftover: bool = False,
         inflight: bool = True,
     ) -> Write:
-        """Start a write: its files are there, its instant is pending."""
+        """Start a write: its files are written, its instant is pending."""
         replaces = list(replaces)
         time = self.tick()
         instant = self.meta.create_requested(REPLACE_COMMIT if replaces else COMMIT, time)
@@ -94,7 +95,7 @@ class SmallTable:
         return write
 
     def complete(self, write: Write) -> str:
-        """Delete what tasks left over, then complete; return the requested time."""
+        """Delete leftovers of failed tasks, then complete; return the requested time."""
         for path in write.leftovers:
             self.storage.delete(path)
         before = self.model.groups()
@@ -135,7 +136,7 @@ class SmallTable:
         return timeline.last.requested_time, timeline.hash
 
     def take_back(self, write: Write) -> None:
-        """Take a write that was begun away, without a trace on the timeline."""
+        """Remove a pending write and its files from the table and the timeline."""
         for path in write.paths:
             self.storage.delete(path)
         self._delete_instant(write.instant)
@@ -148,7 +149,7 @@ class SmallTable:
         self.meta.delete_instant_file(asked)
 
     def uncomplete(self, write: Write) -> None:
-        """Begin to undo a committed write: it is in flight again."""
+        """Begin to undo a committed write: its instant is inflight again."""
         time = write.instant.requested_time
         found = self.meta.active_timeline().find(time)
         assert found is not None
@@ -159,7 +160,7 @@ class SmallTable:
         self.pending.append(write)
 
     def roll_back(self, write: Write) -> None:
-        """Undo a write in flight: plan, delete its files, its instant, complete."""
+        """Roll back a write in flight: plan, delete its files and its instant, complete."""
         time = write.instant.requested_time
         partitions: dict[str, list[str]] = {f.partition: [] for f in write.files}
         for path in (*(file.path for file in write.files), *write.leftovers):
@@ -219,7 +220,7 @@ class SmallTable:
         return clean, files
 
     def finish_clean(self, clean: Instant, files: list[DataFile]) -> None:
-        """Delete the rest and complete."""
+        """Delete the remaining files and complete the clean."""
         names: dict[str, tuple[str, ...]] = {}
         for file in files:
             self.storage.delete(file.path)
@@ -237,7 +238,7 @@ class SmallTable:
     # Savepoints.
 
     def savepoint(self, time: str) -> None:
-        """Protect what a reader at ``time`` reads."""
+        """Create a savepoint of what a reader at ``time`` reads."""
         files = self.model.read_at(time)
         partitions: dict[str, list[str]] = {}
         for path in sorted(files):
@@ -261,10 +262,10 @@ class SmallTable:
         self.meta.delete_instant_file(Instant(time, SAVEPOINT, State.INFLIGHT))
         del self.model.saved[time]
 
-    # What there is.
+    # State.
 
     def data_files(self) -> set[str]:
-        """Return the paths of all data files there are."""
+        """Return the paths of all data files on storage."""
         return set(_data_files(self.storage, ""))
 
     def partitions(self) -> Mapping[str, list[str]]:

@@ -6,7 +6,7 @@ import asyncio
 
 
 class StoppedLoop(asyncio.SelectorEventLoop):
-    """A loop whose clock stands where it is set, in seconds."""
+    """An event loop whose clock is set by ``at``, in seconds."""
 
     at = 1000.0
 

@@ -1,4 +1,4 @@
-"""Stores of every kind for a view under test, and views that are restarted."""
+"""Stores of every kind for views under test, and a view that can be restarted."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ LITTLE = 16 << 10
 
 
 def stores_of(kind: str, directory: Path) -> Stores:
-    """Return stores of a kind that have little memory."""
+    """Return stores of a kind with little memory."""
     folder = None if kind == "memory" else str(directory)
     return Stores(StoreOptions(kind, folder, LITTLE if kind == "spillable" else 64 << 20))
 
 
 class Restarted:
-    """A service's view of one table that ends and begins again.
+    """A service's view of one table that can be restarted.
 
     Attributes:
-        view: The view of now.
-        metrics: What all of them counted.
+        view: The current view.
+        metrics: Counters shared by all views.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Restarted:
         self._begin()
 
     def restart(self) -> None:
-        """End the service and start another."""
+        """End the service and start the next one."""
         self.close()
         self._begin()
 

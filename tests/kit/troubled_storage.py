@@ -1,8 +1,8 @@
-"""Golden tables in trouble: files damaged or gone, calls that fail, a writer that doesn't wait.
+"""Golden tables with damaged or missing files, failing calls, or a concurrent writer.
 
-``TroubledStorage`` shows one golden step at a time, with some files replaced by damage, and lets a
-test act before each call: to fail, to move on to another step, to take a file away. ``answers`` is
-what a view says of a whole table, in a form that compares.
+``TroubledStorage`` shows one golden step at a time, with some files damaged, and runs a test's hook
+before each call, which may fail it, switch to another step or remove a file. ``answers`` collects a
+view's answers about a whole table in a comparable form.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ IN_FLIGHT = {
     "rollback_mor_v6_h0150": {2, 9, 10},
     "rollback_mor_v9": {2, 9, 10},
 }
-"""Steps with files of a write in flight: a listing shows them and no instant names them.
+"""Steps with files of a write in flight, which a listing shows and no instant names.
 
 In ``rollback_mor_v9`` 10 no recorded answer shows them.
 """
 
 UNSAID_SIZES = {"rollback_mor_v6_h0150"}
-"""Release 0.15 doesn't write the size of a log that a failed write left: its partition is listed
-anew."""
+"""Release 0.15 doesn't record the size of a log that a failed write left: the partition is listed
+again."""
 
 UNCOMMITTED = dict.fromkeys(("rollback_mor_v6", "rollback_mor_v6_h0150", "rollback_mor_v9"), (7,))
 """Steps at which a commit is in flight that was completed before: who missed it knows no file of
@@ -60,12 +60,12 @@ LATEST = "99991231235959999"
 
 @dataclass(frozen=True)
 class Damage:
-    """What became of a file.
+    """Damage to a file.
 
     Attributes:
-        name: What it is called in a test's message.
-        data: Its content now.
-        error: What reading it raises instead.
+        name: The name in a test's messages.
+        data: The content of the damaged file.
+        error: The error raised by reading it, if any.
     """
 
     name: str
@@ -74,20 +74,20 @@ class Damage:
 
 
 GONE = Damage("gone", error=PathNotFoundError)
-"""Still listed, but there is no such file."""
+"""The file is listed, but reading it fails: it doesn't exist."""
 DIRECTORY = Damage("a directory", error=StorageUnavailableError)
 FORBIDDEN = Damage("forbidden", error=StorageUnavailableError)
 
 
 def cuts(data: bytes) -> Iterator[Damage]:
-    """Yield a file cut short: to nothing, to a byte, to half, by a byte."""
+    """Yield truncations of a file: to nothing, to one byte, to half, by one byte."""
     for length in sorted({0, min(1, len(data)), len(data) // 2, max(len(data) - 1, 0)}):
         if length < len(data):
             yield Damage(f"cut to {length} of {len(data)}", data[:length])
 
 
 def foreign(path: str, data: bytes) -> Iterator[Damage]:
-    """Yield what is no file of this kind."""
+    """Yield contents and errors that are invalid for this kind of file."""
     yield Damage("random bytes", random.Random(path).randbytes(max(len(data), 64)))
     yield Damage("zeros", b"\x00" * len(data))
     yield Damage("other JSON", b'{"files": [{"fileName": "x"}]}')
@@ -98,12 +98,12 @@ def foreign(path: str, data: bytes) -> Iterator[Damage]:
 
 @lru_cache(maxsize=48)
 def table_at(scenario: str, step: int) -> GoldenStorage:
-    """Return a golden step, which nobody changes."""
+    """Return a shared, unchanged golden step."""
     return GoldenStorage(scenario, step)
 
 
 def steps_of(scenario: str) -> list[int]:
-    """Return the steps of which a listing shows nothing that no instant names."""
+    """Return the steps at which instants name every listed file."""
     return [n for n in golden.steps(scenario) if n not in IN_FLIGHT.get(scenario, ())]
 
 
@@ -123,7 +123,7 @@ class _State:
 
 
 class TroubledStorage(ReadOnlyStorage):
-    """A golden table that a test can damage, move on, and act on before each call."""
+    """A golden table that tests can damage, switch to other steps, and hook before each call."""
 
     def __init__(self, scenario: str, step: int = 0) -> None:
         self.base_path = table_at(scenario, step).base_path
@@ -142,17 +142,17 @@ class TroubledStorage(ReadOnlyStorage):
         return Counter(path for kind, path in self.log if kind == "list")
 
     def step(self, step: int) -> None:
-        """Show another step from now on."""
+        """Switch to another step."""
         self._state.step = step
 
     @property
     def now(self) -> GoldenStorage:
-        """The table as it would be without damage."""
+        """The current step without damage."""
         return table_at(self._state.scenario, self._state.step)
 
     @contextmanager
     def damaged(self, path: str, damage: Damage) -> Iterator[None]:
-        """Have a file damaged."""
+        """Damage a file within the block."""
         self._state.damage[path] = damage
         try:
             yield
@@ -171,7 +171,7 @@ class TroubledStorage(ReadOnlyStorage):
 
     @contextmanager
     def moving(self, nth: int, step: int) -> Iterator[list[int]]:
-        """Show another step from just before the nth call on; what is yielded then has it."""
+        """Switch to another step before the nth call; the yielded list then has that step."""
         moved: list[int] = []
 
         def move(at: int, _kind: str, _path: str) -> None:
@@ -184,7 +184,7 @@ class TroubledStorage(ReadOnlyStorage):
 
     @contextmanager
     def failing(self, nth: int, effect: Effect) -> Iterator[None]:
-        """Fail the nth call from now, before it has its effect or after."""
+        """Fail the nth call from now, before or after its effect."""
         at = len(self.log) + nth
         self._state.fault = Fault(at, effect)
         try:
@@ -193,7 +193,7 @@ class TroubledStorage(ReadOnlyStorage):
             self._state.fault = None
 
     def copy(self) -> TroubledStorage:
-        """Return a storage that shows the same, damage included, and has a log of its own."""
+        """Return a storage with the same step and damage, and a log of its own."""
         other = TroubledStorage(self._state.scenario, self._state.step)
         other._state.damage = dict(self._state.damage)
         return other
@@ -228,7 +228,7 @@ class TroubledStorage(ReadOnlyStorage):
         return self._call("read", path, self._read)
 
     def _list(self, path: str) -> tuple[FileInfo, ...]:
-        # Whatever becomes of a file afterwards, a listing has it as a file.
+        # A listing shows a damaged file as a file.
         return tuple(
             self._sized(f"{path}/{info.name}".lstrip("/"), info) for info in self.now.list(path)
         )
@@ -273,9 +273,9 @@ def partitions_of(scenario: str) -> tuple[str, ...]:
 
 
 def held_answers(view: LocalView, scenario: str) -> dict[str, Any]:
-    """Return what a view says of a table that is loaded, without a look at its storage.
+    """Return the answers of a loaded view that need no storage call.
 
-    An answer that is refused is ``"refused"``.
+    A refused answer is ``"refused"``.
     """
     found: dict[str, Any] = {
         "timeline": [str(instant) for instant in view.timeline],
@@ -294,20 +294,20 @@ def held_answers(view: LocalView, scenario: str) -> dict[str, Any]:
 
 
 def answers(view: LocalView, scenario: str) -> dict[str, Any]:
-    """Return what a view says of a table: every file it shows, in its slice, and what pends."""
+    """Return a view's answers about a table: files, slices, and pending operations."""
     clusterings = sorted((o.partition, o.file_id) for o in view.file_groups_in_pending_clustering())
     return {**held_answers(view, scenario), "clusterings": clusterings}
 
 
 def changed(said: dict[str, Any], right: dict[str, Any]) -> list[str]:
-    """Return the names of the answers that differ, of those that there are."""
+    """Return the names of the answers that differ."""
     return [name for name in said if said[name] != right[name]]
 
 
 def changed_since(said: dict[str, Any], then: dict[str, Any]) -> list[str]:
-    """Return the names of the answers that an older client isn't given as it was then.
+    """Return the names of the answers that differ from those an older client got.
 
-    A refusal is no answer, and what is clustered by now is so for everybody.
+    Refusals don't count as different, nor does a clustering that has been planned since.
     """
     return [
         name
@@ -345,12 +345,12 @@ def _expected(scenario: str, step: int) -> dict[str, Any]:
 
 
 def expected(scenario: str, step: int) -> dict[str, Any]:
-    """Return what a view built from nothing says of a step."""
+    """Return the answers of a fresh view at a step."""
     return _expected(scenario, step)
 
 
 def loaded(storage: Storage, scenario: str) -> TableView:
-    """Return a view with every partition loaded, those that are to come included."""
+    """Return a view with every partition loaded, including those of later steps."""
     table = TableView(storage)
     LocalView.newest(table).load_all_partitions()
     LocalView.newest(table).load_partitions(partitions_of(scenario))

@@ -1,4 +1,4 @@
-"""All of Hudi's actions, done to a table at random: the rules of a state machine."""
+"""State machine whose rules are all of Hudi's actions on a table."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ hows = st.lists(st.sampled_from(["base", "log", "grow", "cdc"]), min_size=6, max
 how_far = st.sampled_from(list(State))
 which = st.integers(0, 3)
 TOKENS = ("0-0-", "0-9-")
-"""How write tokens of attempts begin that nobody waited for: before and behind ``0-1-``."""
+"""Write token prefixes of late attempts: they sort before and after ``0-1-``."""
 tokens = st.sampled_from(("", *TOKENS))
 
 
 class ActingMachine(RuleBasedStateMachine):
-    """Does anything to a table, in any order that its writers allow.
+    """Applies actions to a table in any order that Hudi's writers allow.
 
-    ``watcher`` and ``late`` follow it; what they say is for others to ask.
+    ``watcher`` and ``late`` are views that follow it; subclasses check their answers.
     """
 
     @initialize(
@@ -81,7 +81,7 @@ class ActingMachine(RuleBasedStateMachine):
             self.begin(chosen, how, leftovers_in=leftovers_in)
 
     def pending(self, *operations: str) -> list[Write]:
-        """Return what is in flight and may complete, of some operations or of any."""
+        """Return the writes in flight that may complete, of some operations or of any."""
         return [
             write
             for write in self.table.writes
@@ -103,7 +103,7 @@ class ActingMachine(RuleBasedStateMachine):
     @precondition(lambda self: any(write.leftovers for write in self.table.writes))
     @rule()
     def left_over_goes(self) -> None:
-        """Delete what tasks left over, before their writes complete."""
+        """Delete leftovers of failed task attempts before their writes complete."""
         for write in self.table.writes:
             leftovers.clear(self.table, write)
 
@@ -158,7 +158,7 @@ class ActingMachine(RuleBasedStateMachine):
             self.bring(asked, far, leftovers=leftovers)
 
     def bring(self, write: Write, far: State, *, leftovers: bool) -> None:
-        """Bring what was requested so far."""
+        """Advance a requested write to a state."""
         if far is not State.REQUESTED:
             services.start(self.table, write, leftovers=leftovers)
         if far is State.COMPLETED:
@@ -171,7 +171,7 @@ class ActingMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.table.truth.compactions and self.may_begin())
     @rule(number=which)
     def compaction_fails(self, number: int) -> None:
-        """Take it back to where it was requested; a plan that nobody began is dropped."""
+        """Return a compaction to requested, or drop its plan if it hasn't started."""
         found = [write for write in self.table.writes if write.operation == "COMPACT"]
         write = found[number % len(found)]
         if write.instant.state is State.INFLIGHT:
@@ -213,7 +213,7 @@ class ActingMachine(RuleBasedStateMachine):
         return self.is_under_way("restore")
 
     def failing(self) -> list[Write]:
-        """Return what may be rolled back; what was committed once, first."""
+        """Return the writes that may be rolled back, formerly committed ones first."""
         if self.regressed:
             return [self.regressed]
         return self.pending("UPSERT", "INSERT_OVERWRITE", "CLUSTER", "DELETE_PARTITION")
@@ -241,7 +241,7 @@ class ActingMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.may_begin())
     @rule(looked=st.integers(0, 3))
     def newest_undone(self, looked: int) -> None:
-        """Undo the newest completed write, with others looking on in between or not."""
+        """Roll back the newest completed write, with or without a sync in between."""
         newest = undoing.newest_undoable(self.table)
         if newest is None:
             return
@@ -310,6 +310,6 @@ class ActingMachine(RuleBasedStateMachine):
     # Who looks on.
 
     def note(self) -> None:
-        """Note what is in flight now: whoever syncs may see it."""
+        """Record what is in flight now, which a sync may see."""
         for watcher in (self.watcher, *self.late):
             watcher.storage.note()

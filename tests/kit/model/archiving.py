@@ -1,8 +1,8 @@
 """The archiver: what may be moved out of the active timeline, and both forms of archive.
 
-Version 6: ``.hoodie/archived/.commits_.archive.<N>_1-0-1``, a log of Avro records, one for each
-state of an instant. Later: ``.hoodie/timeline/history``, a Parquet file for each run, a manifest, a
-pointer to it.
+Version 6: ``.hoodie/archived/.commits_.archive.<N>_1-0-1``, a log with an Avro record for each
+state of an instant. Later versions: ``.hoodie/timeline/history``, with a Parquet file for each run,
+a manifest, and a pointer to the manifest.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def archive(table: ModelTable, instants: list[Instant]) -> None:
 
 
 def _as_requested(table: ModelTable, instant: Instant) -> list[Instant]:
-    """Return an instant as requested, by each action that it may have been requested with."""
+    """Return the requested instants, one for each action it may have been requested with."""
     actions = [a for a in _PLANNED_AS if completed_action(a) == instant.action]
     if table.meta.config.layout_version == 1:
         actions = [a for a in actions if a != CLUSTERING]
@@ -138,7 +138,7 @@ def _write_history(table: ModelTable, instants: list[Instant]) -> None:
 
 
 def _numbers(storage: Storage, folder: str, prefix: str) -> int:
-    """Return the highest number among the files that begin so, 0 when there is none."""
+    """Return the highest number of the files with a prefix, 0 if there is none."""
     names = [info.name for info in storage.list(folder) if info.name.startswith(prefix)]
     return max((int(name.removeprefix(prefix).partition("_")[0]) for name in names), default=0)
 

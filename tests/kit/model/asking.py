@@ -1,10 +1,10 @@
-"""Asking a view what the truth says, in the truth's form; and telling where the two differ.
+"""Compares a view's answers with the truth, in the truth's form.
 
-What a view says of files in flight depends on whether it listed a partition while they lay there,
-which no instant tells. So a ``Watcher`` notes for each listing which files were in flight then. As
-long as the truth has nothing of their writes either, a group that has such files is *clouded*, and
-the questions that show them (in version 6: any question about slices) are compared as
-``tests.kit.model.clouds`` says; all other groups, and all other questions, to the last field.
+Whether a view shows files in flight depends on whether it listed the partition while they existed,
+which no instant tells. A ``Watcher`` therefore records which files were in flight at each listing.
+Until their writes settle, a group with such files is *clouded*: questions that may show them (in
+version 6 any question about slices) are compared by the rules of ``tests.kit.model.clouds``. All
+other groups and questions must match in every field.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Question = tuple[str, tuple[Any, ...]]
 
 
 def questions(as_of: str) -> list[Question]:
-    """Return what is asked of a partition: methods' names, and arguments after the partition."""
+    """Return the questions about a partition: (method name, arguments after the partition)."""
     return [
         *((name, ()) for name in NOW),
         ("latest_base_files_before_or_on", (as_of,)),
@@ -49,15 +49,15 @@ def questions(as_of: str) -> list[Question]:
 
 
 class NotedStorage(MemoryStorage):
-    """The storage of a table, with its own calls; notes what was in flight at each listing.
+    """A table's storage with counters of its own; records what is in flight at each listing.
 
     Attributes:
         table: The table.
-        listed: How often each directory was, but by checks.
+        listed: How often each directory was listed, without checks.
         seen_in_flight: Group, requested time and name of the files that were in flight when their
             partition was listed.
-        then: Path → what happens to the table after it is listed next.
-        calls_until_then: How many calls come in between.
+        then: Path → action to run after its next listing.
+        calls_until_then: Calls between the listing and the action.
     """
 
     def __init__(self, table: ModelTable) -> None:
@@ -85,7 +85,7 @@ class NotedStorage(MemoryStorage):
         return found
 
     def _happens(self, then: Callable[[], None]) -> None:
-        """Let something happen to the table now, or before a call to come."""
+        """Run the action now, or before a later call."""
         if self.calls_until_then == 0:
             then()
             return
@@ -99,20 +99,20 @@ class NotedStorage(MemoryStorage):
         self.fail.append(before_call)
 
     def nothing_more(self) -> None:
-        """Let nothing happen that hasn't happened yet."""
+        """Cancel the actions that haven't run."""
         self.then.clear()
         self.fail.clear()
         self.calls_until_then = 0
 
     def note(self, path: str | None = None) -> None:
-        """Note what is in flight now, in a partition or everywhere."""
+        """Record what is in flight now, in one partition or in all."""
         for group, time, name in self.table.in_flight():
             if path is None or group[0] == path:
                 self.seen_in_flight.add((group, time, name))
 
 
 class Watcher:
-    """A view of a table, as a server has it."""
+    """A view that follows a table, as in a server."""
 
     def __init__(self, table: ModelTable, retained: int = 64) -> None:
         self.storage = NotedStorage(table)
@@ -120,7 +120,7 @@ class Watcher:
         self.view = TableView(self.storage, metrics=self.metrics, retained_snapshots=retained)
 
     def clouds(self, truth: Truth, partition: str) -> dict[str, Cloud]:
-        """Return the groups of which the view may have files that were in flight as of a truth."""
+        """Return the clouded groups as of a truth."""
         found: dict[str, Cloud] = {}
         for (place, file_id), time, name in self.storage.seen_in_flight:
             if place == partition and time not in truth.settled:
@@ -132,9 +132,9 @@ class Watcher:
     def differences(
         self, view: LocalView, truth: Truth, partition: str, as_of: str
     ) -> Iterator[tuple[str, Any, Any]]:
-        """Yield (question, answer, what is right) wherever a view's answer is wrong.
+        """Yield (question, answer, expected) for each wrong answer of a view.
 
-        A question that the view refuses is yielded with ``None`` for its answer.
+        The answer is ``None`` where the view refuses.
         """
         for name, arguments in questions(as_of):
             right = getattr(truth, name)(partition, *arguments)
@@ -160,7 +160,7 @@ class Watcher:
 
 
 def said(view: LocalView, partition: str, as_of: str) -> dict[str, Any]:
-    """Return what a view answers, by question; ``None`` where it refuses to."""
+    """Return a view's answers by question, ``None`` for a refusal."""
     answers: dict[str, Any] = {}
     for name, arguments in questions(as_of):
         asked = f"{name}{arguments} of {partition}"
@@ -204,7 +204,7 @@ def operations(found: tuple[CompactionOperation, ...]) -> set[tuple[str, Operati
 
 
 def plan_differences(view: LocalView, truth: Truth) -> Iterator[tuple[str, Any, Any]]:
-    """Yield (question, answer, what is right) where a view of the newest state errs about plans."""
+    """Yield (question, answer, expected) for each wrong answer about plans at the newest state."""
     for name in ("pending_compaction_operations", "pending_log_compaction_operations"):
         answer, right = operations(getattr(view, name)()), getattr(truth, name)()
         if answer != right:

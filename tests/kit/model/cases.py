@@ -1,4 +1,4 @@
-"""What single cases of what is done to a table have in common."""
+"""Fixtures and assertions for single cases on a ``ModelTable``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def watched(table: ModelTable) -> tuple[TableView, Metrics]:
 
 
 def assert_as_rebuilt(view: TableView, table: ModelTable) -> None:
-    """Compare all that a view says after a sync with one built anew, and with the model."""
+    """Assert that a view, after a sync, answers as a rebuilt view and as the model."""
     followed, rebuilt = LocalView.synced(view), LocalView.synced(TableView(table.storage))
     assert not list(plan_differences(followed, table.truth))
     assert not differences_from_rebuilt(followed.snapshot, table.storage)
@@ -45,6 +45,6 @@ def assert_as_rebuilt(view: TableView, table: ModelTable) -> None:
 
 
 def reloads(metrics: Metrics) -> dict[str, int]:
-    """Return by cause what was loaded anew."""
+    """Return cause → number of reloads."""
     found = metrics.counts().items()
     return {dict(labels)["cause"]: n for (name, labels), n in found if name.endswith("reloads")}

@@ -1,4 +1,4 @@
-"""The cleaner: what it may delete, its plan, the two halves of its run."""
+"""The cleaner: what it may delete, and the two halves of its run."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def begin_clean(table: ModelTable, files: list[DataFile]) -> None:
         file_paths_to_be_deleted_per_partition=paths, partitions_to_be_deleted=emptied
     )
     asked = table.meta.create_requested(CLEAN, table.tick(), plan)
-    # Release 0.15 writes the plan a second time here, 1.x nothing.
+    # Release 0.15 writes the plan a second time, 1.x writes an empty file.
     copy = None if table.truth.logs_by_completion else plan
     clean = table.meta.transition_to_inflight(asked, copy)
     table.under_way = UnderWay("clean", clean, files=files, partitions=emptied)
@@ -84,7 +84,7 @@ def finish_clean(table: ModelTable) -> None:
         names = (*before.success_delete_files, file.name)
         done[file.partition] = replace(before, success_delete_files=names)
     for partition in clean.partitions:
-        # A writer may have come since the plan was made.
+        # A writer may have begun since the plan was made.
         there = any(file.partition == partition for file in table.files.values())
         if not there and not _is_written_to(table, partition):
             table.storage.delete(f"{partition}/{FILE_NAME}")

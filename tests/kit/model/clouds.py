@@ -1,7 +1,7 @@
-"""What a view may say of a group of which it listed files in flight.
+"""Rules for the answers about a group of which files in flight were listed.
 
-In such a group the files in flight may be shown or not, and a log that is being appended to may
-have any size. All else is known:
+In such a group files in flight may be shown or not, and a log that is being appended to may have
+any size. Everything else is determined:
 
 * questions for all slices show every other file, and none that isn't there; in version 6, where
   a log's name has its slice, each in its slice. From version 8 on a base file in flight begins a
@@ -25,25 +25,25 @@ SHOW_IN_FLIGHT: Final = ALL | {
     "latest_merged_file_slices_before_or_on",
     "latest_file_slices_before_or_on",
 }
-"""Questions whose answers files in flight may change in every version."""
+"""Questions whose answers may contain files in flight in every version."""
 
 Known = dict[str, frozenset[tuple[str, int]]]
 """Base instant → (name, size) of the files of its slice."""
 
 
 def may_show_in_flight(name: str, truth: Truth) -> bool:
-    """Whether the answer to a question may have files in flight."""
+    """Return whether the answer to a question may contain files in flight."""
     return name in SHOW_IN_FLIGHT or ("slices" in name and not truth.logs_by_completion)
 
 
 def without(answer: list[Any], file_ids: Collection[str]) -> list[Any]:
-    """Return an answer without the slices of some groups; base files stay."""
+    """Return an answer without the slices of some groups; base files are kept."""
     return [item for item in answer if len(item) == 2 or item[0] not in file_ids]
 
 
 @dataclass
 class Cloud:
-    """What was seen in flight of a group, and isn't settled as of a truth.
+    """Files of a group that were seen in flight and aren't settled as of a truth.
 
     Attributes:
         truth: The truth.
@@ -58,7 +58,7 @@ class Cloud:
     names: set[str] = field(default_factory=set)
 
     def allows(self, question: str, answer: list[SliceShown], right: list[SliceShown]) -> bool:
-        """Whether an answer is right as far as this group goes; see the module's docstring."""
+        """Return whether an answer is right for this group, by the module's rules."""
         said, due = self._known(answer), self._known(right)
         if said == due:
             return True

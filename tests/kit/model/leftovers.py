@@ -1,4 +1,4 @@
-"""What failed attempts at tasks leave, and attempts that nobody waited for write."""
+"""Files of failed task attempts, and of late attempts that no commit names."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from timeline.table.partition_metadata import write_partition_metadata
 
 
 def write_again(table: ModelTable, write: Write, partition: str | None = None) -> None:
-    """Leave what an earlier attempt at the task of a write's last file wrote.
+    """Write the file that a failed attempt at the last file's task left.
 
-    In another partition than the task's own it was a new group: rows may be dealt out otherwise
-    when they are computed anew. Logs of version 6 that a failed attempt wrote stay: nothing tells
-    them from others.
+    In a partition other than the task's own it is a new group, as rows may be distributed
+    differently when they are recomputed. Logs of version 6 are skipped: nothing tells those of a
+    failed attempt from others.
     """
     file = write.files[-1]
     logs = table.truth.logs_by_completion
@@ -31,19 +31,19 @@ def write_again(table: ModelTable, write: Write, partition: str | None = None) -
 
 
 def clear(table: ModelTable, write: Write) -> None:
-    """Delete what failed attempts left, as is done before a write completes."""
+    """Delete the leftovers of a write, as Hudi does before it completes."""
     for path in write.leftovers:
         table.storage.delete(path)
     write.leftovers.clear()
 
 
 def write_late(table: ModelTable, file: DataFile, token: str) -> None:
-    """Let an attempt that nobody waited for write a base file once more.
+    """Write a base file a second time, as a late attempt would.
 
     Args:
         table: The table.
-        file: The one that the commit names.
-        token: How the other's write token begins, for ``0-1-`` in its own.
+        file: The file that the commit names.
+        token: The prefix of the late attempt's write token, in place of ``0-1-``.
     """
     path = file.path.replace("_0-1-", f"_{token}")
     table.storage.create(path, b"late")

@@ -1,4 +1,4 @@
-"""What happens to a table between two calls of who looks at it."""
+"""Actions on a table between two storage calls of a view."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ MOVES = (
 
 
 class MovingMachine(ActingMachine):
-    """Does to the table what may be done to it at some moment, as ``MOVES`` names it."""
+    """Runs the actions named in ``MOVES`` if the table's state allows them."""
 
     def move_on(self, moves: list[tuple[str, int]]) -> None:
-        """Do to the table what may be done to it now, without anybody looking on."""
+        """Run those of the actions that the table's state allows, without a sync in between."""
         for what, number in moves:
             self.move(what, number)
 

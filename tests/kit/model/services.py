@@ -1,7 +1,7 @@
 """Table services with a plan: compaction, log compaction, clustering.
 
-Each is requested, started, and completes as any write does (``writes.complete``). A compaction that
-was started may be taken back to where it was requested; a plan that nobody began may be dropped.
+Each is requested, started, and completed like a write (``writes.complete``). A started compaction
+may return to requested; a plan that hasn't started may be dropped.
 """
 
 from __future__ import annotations
@@ -92,12 +92,12 @@ def request_clustering(table: ModelTable, groups: Iterable[Group]) -> Write:
 
 
 def start(table: ModelTable, write: Write, *, leftovers: bool = False) -> None:
-    """Begin what was requested: the instant is in flight, the files are there.
+    """Start a requested service: its instant becomes inflight, its files are written.
 
     Args:
         table: The table.
-        write: What was requested.
-        leftovers: Whether each task was tried before, and left what it wrote.
+        write: The requested service.
+        leftovers: Whether each task has a failed attempt that left files.
     """
     write.instant = table.meta.transition_to_inflight(write.instant)
     table.truth.moves += 1
@@ -117,7 +117,7 @@ def start(table: ModelTable, write: Write, *, leftovers: bool = False) -> None:
 
 
 def take_back(table: ModelTable, write: Write) -> None:
-    """Roll an inflight compaction back to where it was requested: its files go, the plan stays."""
+    """Roll an inflight compaction back to requested: delete its files, keep its plan."""
     undoing.undo_compaction(table, write)
     write.instant = undoing.as_requested(write.instant)
     write.files.clear()
@@ -135,7 +135,7 @@ def may_drop(table: ModelTable, write: Write) -> bool:
 
 
 def drop(table: ModelTable, write: Write) -> None:
-    """Delete a plan that nobody began."""
+    """Delete the plan of a service that hasn't started."""
     table.remove(write.instant, State.REQUESTED)
     table.writes.remove(write)
     table.truth.compactions.pop(write.time, None)

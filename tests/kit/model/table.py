@@ -1,9 +1,9 @@
-"""A table of any version and type on a memory storage, done to as Hudi's writers do.
+"""``ModelTable``: an in-memory table of any version and type, changed in Hudi's own steps.
 
-``ModelTable`` holds the storage, what is under way and the truth; the other modules of this package
-are what happens to it: ``writes``, ``leftovers``, ``services``, ``undoing``, ``cleaning``,
-``archiving``, ``upgrading``. Whatever they do they do in the steps in which Hudi does it, so that a
-view may look in between.
+``ModelTable`` holds the storage, the pending actions and the truth. The other modules of this
+package change it: ``writes``, ``leftovers``, ``services``, ``undoing``, ``cleaning``,
+``archiving``, ``upgrading``. They take the same steps as Hudi, so that a view can sync between any
+two.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ def partition_of(path: str) -> str:
 
 @dataclass
 class Write:
-    """Something that writes or replaces files: its instant and what it did so far.
+    """An action that writes or replaces files, and what it has done so far.
 
     Attributes:
-        instant: As it is on the timeline, of the action that it was requested with.
+        instant: The instant on the timeline, with the action of its request.
         operation: Hudi's operation type.
-        completion: When it completed, empty before.
-        files: With their sizes after the write.
-        grown: Path of a log that it appended to → the log as it was before.
-        leftovers: Paths of files of failed attempts at its tasks.
-        replaces: Groups that go when it completes.
-        operations: Of a (log) compaction's plan.
+        completion: Completion time, empty before.
+        files: Files, with their sizes after the write.
+        grown: Path of a log that it appended to → the log before.
+        leftovers: Paths of the files of failed task attempts.
+        replaces: Groups that it replaces.
+        operations: Operations of a (log) compaction's plan.
     """
 
     instant: Instant
@@ -61,13 +61,13 @@ class Write:
 
     @property
     def groups(self) -> set[Group]:
-        """The groups that it concerns."""
+        """The groups it writes to or replaces."""
         planned = {operation.group for operation in self.operations}
         return planned | set(self.replaces) | {file.group for file in self.files}
 
     @property
     def partitions(self) -> set[str]:
-        """The partitions that it concerns, or left something in."""
+        """The partitions of its groups and leftovers."""
         return {partition for partition, _ in self.groups} | {
             partition_of(p) for p in self.leftovers
         }
@@ -83,14 +83,14 @@ class UnderWay:
 
     Attributes:
         kind: ``clean``, ``rollback`` or ``restore``.
-        instant: As it is on the timeline.
-        writes: What a rollback or restore undoes, in this order.
-        files: What a clean deletes.
-        partitions: Those that a clean deletes because they will be empty.
-        deleted: Paths that were deleted already.
-        logs: Logs that the undoing wrote or left, as they are now.
-        left: What a restore hasn't undone yet.
-        results: Requested time of a write → what a restore says it did to undo it.
+        instant: The instant on the timeline.
+        writes: The writes that a rollback or restore undoes, in order.
+        files: The files that a clean deletes.
+        partitions: Partitions that a clean deletes as empty.
+        deleted: Paths deleted so far.
+        logs: Logs that the rollback wrote or left.
+        left: Writes that a restore hasn't undone yet.
+        results: Requested time of a write → rollback metadata of the restore.
     """
 
     kind: str
@@ -109,18 +109,18 @@ class ModelTable:
 
     Attributes:
         truth: What a reader must see.
-        writes: Those under way, in the order in which they began.
+        writes: Pending writes, in the order in which they began.
         done: Requested time → write that completed.
         under_way: The clean, rollback or restore that has begun.
         undone: Requested times of the completed instants that were undone, and of the compactions
             whose plans are gone.
         saved: Time of a savepoint → its completion time and the paths that it protects.
-        files: By path, every data file that lies there but what tasks left over.
-        doubles: Path of a base file → path of another of its group and instant, which an attempt
-            wrote that nobody waited for, and which no metadata names.
-        unnamed: By path, the logs of version 6 that failed attempts at a rollback wrote: they stay
-            with their slice, and nothing says so.
-        generation: How often the table was written anew.
+        files: Path → data file on storage, without leftovers of tasks.
+        doubles: Path of a base file → path of another of its group and instant, written by a late
+            attempt and named by no metadata.
+        unnamed: Path → log of version 6 written by a failed attempt at a rollback: it stays with
+            its slice, and no metadata names it.
+        generation: How often the table was recreated.
         versions: How often it was upgraded or downgraded.
     """
 
@@ -137,7 +137,7 @@ class ModelTable:
         self._make(version)
 
     def write_anew(self, version: int) -> None:
-        """Delete the table and make an empty one of the same type at its path."""
+        """Delete the table and create an empty one of the same type at its path."""
         self.storage.files.clear()
         self.generation += 1
         self._make(version)
@@ -174,18 +174,18 @@ class ModelTable:
         return self.meta.config.table_type == "MERGE_ON_READ"
 
     def tick(self) -> str:
-        """Return the next time."""
+        """Advance the clock by a second and return the next instant time."""
         self.clock.advance(1000)
         return self.times.next()
 
     def full_path(self, path: str) -> str:
-        """Return a path as metadata has it."""
+        """Return a path as in metadata."""
         return f"{self.storage.base_path}/{path}"
 
     # Groups.
 
     def group(self, partition: str, slot: int) -> Group:
-        """Return the group of a slot; a file id that was replaced is never used again."""
+        """Return the group of a slot; replaced file ids aren't reused."""
         file_id = self._slots.setdefault((partition, slot), f"{partition[-1]}{slot}-0")
         while self._is_gone((partition, file_id)):
             file_id = f"{file_id.removesuffix('-0')}n-0"
@@ -202,7 +202,7 @@ class ModelTable:
         return f"o{self.count()}-0"
 
     def concerning(self, group: Group) -> set[str]:
-        """Return the operations under way, or being undone, that concern a group."""
+        """Return the types of the pending operations, and those being undone, on a group."""
         undone = [] if self.under_way is None else self.under_way.writes
         return {write.operation for write in (*self.writes, *undone) if group in write.groups}
 
@@ -264,7 +264,7 @@ class ModelTable:
         return now
 
     def delete(self, path: str) -> None:
-        """Delete a data file, and another of its group and instant."""
+        """Delete a data file and its double."""
         self.storage.delete(path)
         self.files.pop(path, None)
         self.unnamed.pop(path, None)
@@ -308,7 +308,7 @@ class ModelTable:
                     yield file.group, write.time, self.doubles[file.path].rpartition("/")[2]
 
     def put_state(self, action: str, time: str, *states: State) -> Instant:
-        """Put an instant that has nothing to say into some states, one after another."""
+        """Put an instant with empty metadata into some states, one after another."""
         instant = Instant(time, action, State.REQUESTED)
         for state in states:
             completion = self.tick() if state is State.COMPLETED else None
@@ -318,7 +318,7 @@ class ModelTable:
         return instant
 
     def remove(self, instant: Instant, *states: State, completion: str | None = None) -> None:
-        """Delete the files of an instant in some states; those that aren't there don't matter."""
+        """Delete the files of an instant in some states, if they exist."""
         for state in states:
             completed = completion if state is State.COMPLETED else None
             self.meta.delete_instant_file(replace(instant, state=state, completion_time=completed))

@@ -1,9 +1,9 @@
-"""What a reader must see of a table, said naively from what was done to it.
+"""A naive model of what readers must see of a table, derived from the actions on it.
 
-A ``Truth`` holds the files whose writers completed, when those did, which plans pend and what was
-replaced. It never looks at a storage, and nothing of ``fsview`` is used here. Its questions bear
-the names of ``FileSystemView``'s methods; they answer in plain tuples (``tests.kit.model.asking``
-brings a view's answers into the same form), so that the two can be compared.
+A ``Truth`` holds the files of completed writes, their completion times, the pending plans and the
+replaced groups. It never reads storage and uses nothing of ``fsview``. Its questions have the names
+of ``FileSystemView``'s methods and answer in plain tuples; ``tests.kit.model.asking`` converts a
+view's answers to the same form.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class DataFile:
 
     Attributes:
         writer: Requested time of the instant that wrote it.
-        order: Of a log: instant in its name, version, write token, suffix; ``None``: a base file.
-        appended_to: Of a log in table version 6: base instant of the slice.
+        order: (instant in the name, version, write token, suffix) of a log; else ``None``.
+        appended_to: Base instant of the slice, for logs in table version 6.
     """
 
     partition: str
@@ -53,7 +53,7 @@ class DataFile:
 
 @dataclass(frozen=True)
 class Operation:
-    """What a (log) compaction is going to do to one group."""
+    """The operation of a (log) compaction's plan on one group."""
 
     group: Group
     base_instant: str
@@ -63,7 +63,7 @@ class Operation:
 
 @dataclass
 class Slice:
-    """A base file and the logs on top of it, greatest first."""
+    """A base file and its logs, greatest first."""
 
     base_instant: str
     base: DataFile | None = None
@@ -84,14 +84,14 @@ class Truth:
 
     Attributes:
         logs_by_completion: Whether completion decides a log's slice (table version 8 and later).
-        files: By path: those of completed writes, and logs that a rollback left.
+        files: Path → file of a completed write, or log that a rollback left.
         completed: Requested time → completion time of the writes that completed, archived or not.
         replaced_by: Requested time of a completed replacecommit → the groups that it replaced.
         compactions: Requested time of a pending compaction → its operations; likewise
             ``log_compactions``.
         clusterings: Requested time of a pending clustering → its groups.
-        settled: Requested times of what completed or was rolled back: nothing of it is in flight.
-        moves: Counts whatever happened but cleans and archival.
+        settled: Requested times of instants that completed or were rolled back.
+        moves: Number of actions so far, without cleans and archival.
     """
 
     logs_by_completion: bool
@@ -105,7 +105,7 @@ class Truth:
     moves: int = 0
 
     def copy(self) -> Truth:
-        """Return this truth as it is now, whatever happens later."""
+        """Return a copy that later actions don't change."""
         fields = {k: v if isinstance(v, bool | int) else copy(v) for k, v in vars(self).items()}
         return Truth(**fields)
 
@@ -116,7 +116,7 @@ class Truth:
         return max((t for t, groups in self.replaced_by.items() if group in groups), default=None)
 
     def compaction_of(self, group: Group) -> str | None:
-        """Return the time of the compaction that pends on a group."""
+        """Return the time of the pending compaction of a group."""
         for time, operations in self.compactions.items():
             if any(operation.group == group for operation in operations):
                 return time

@@ -1,7 +1,7 @@
 """Rollbacks, savepoints, restores.
 
-A rollback deletes what a write left, but for logs of version 6 on a slice that others wrote: those
-stay, with a block behind them that takes the write back, in a log of its own or appended.
+A rollback deletes the files of a write. Logs of version 6 on another writer's slice stay, with a
+rollback block appended to them or in a log of its own.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from timeline.metadata.instant_metadata import (
 
 
 def uncomplete(table: ModelTable, write: Write) -> None:
-    """Begin to undo a completed write: it is in flight again, and nobody may read it."""
+    """Begin to undo a completed write: its instant is inflight again, readers no longer see it."""
     table.remove(write.instant, State.COMPLETED, completion=write.completion)
     truth = table.truth
     truth.moves += 1
@@ -68,7 +68,7 @@ def newest_undoable(table: ModelTable) -> Write | None:
     saved = any(time >= newest.time for time in table.saved)
     if later or saved or newest.operation in ("COMPACT", "LOG_COMPACT"):
         return None
-    # Without any write on the timeline nothing that is archived would count as written.
+    # With no write on the timeline, archived writes wouldn't count as completed.
     left = [i for i in table.meta.active_timeline().completed() if i.action in WRITE_ACTIONS]
     is_left = any(i.requested_time == newest.time for i in left)
     return newest if is_left and len(left) > 1 else None
@@ -94,9 +94,9 @@ def finish_rollback(
 
     Args:
         table: The table.
-        append: Whether a block that takes a log back is appended to it, as on HDFS.
-        unsaid: Whether sizes of logs are said to be 1, as release 0.15 does.
-        leftovers: Whether each task was tried before, and left the log that it wrote.
+        append: Whether the rollback block is appended to the log, as on HDFS.
+        unsaid: Whether metadata gives 1 for the sizes of logs, as release 0.15 does.
+        leftovers: Whether each task has a failed attempt that left a log.
     """
     under_way = table.under_way
     assert under_way is not None
@@ -110,7 +110,7 @@ def finish_rollback(
 
 
 def undo_compaction(table: ModelTable, write: Write) -> None:
-    """Roll back an inflight compaction, all at once: its plan stays."""
+    """Roll back an inflight compaction in one step; its plan stays."""
     asked = table.meta.create_requested(ROLLBACK, table.tick(), _plan(table, write))
     rollback = table.meta.transition_to_inflight(asked)
     done = _undo(table, write, rollback.requested_time)
@@ -212,7 +212,7 @@ def _forget_plans(table: ModelTable, write: Write) -> None:
 
 
 def _settle(table: ModelTable) -> None:
-    """Let readers see the logs that an undoing left or wrote; it has ended."""
+    """End the rollback or restore: readers see the logs that it left or wrote."""
     under_way, truth = table.under_way, table.truth
     assert under_way is not None
     truth.files.update({p: f for p, f in under_way.logs.items() if p in table.files})
@@ -226,7 +226,7 @@ def _settle(table: ModelTable) -> None:
 
 
 def save(table: ModelTable, time: str) -> None:
-    """Save the table as of a completed write."""
+    """Create a savepoint at a completed write."""
     truth = table.truth
     protected: dict[str, list[DataFile]] = {}
     for partition in {file.partition for file in truth.files.values()}:
@@ -249,7 +249,7 @@ def save(table: ModelTable, time: str) -> None:
 
 
 def delete_savepoint(table: ModelTable, time: str) -> None:
-    """Delete a savepoint; nothing else says that it was there."""
+    """Delete a savepoint's files."""
     completion, _ = table.saved.pop(time)
     instant = Instant(time, SAVEPOINT, State.INFLIGHT)
     table.remove(instant, State.COMPLETED, State.INFLIGHT, completion=completion)

@@ -1,7 +1,7 @@
-"""Upgrade and downgrade: the properties say another version, and the timeline has its layout.
+"""Upgrade and downgrade of the table version, including the timeline's layout.
 
-As Hudi does it nothing is under way then, and no log is on a newest slice: what a log's name says
-means something else on the other side of version 8. Its names stay.
+As in Hudi, nothing may be pending and no newest slice may have logs, because version 8 changed the
+meaning of the instant in a log's name. Names of logs don't change.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def may_move(table: ModelTable, version: int) -> bool:
 
 
 def move(table: ModelTable, version: int) -> None:
-    """Bring the table to a version."""
+    """Move the table to a version."""
     if _moves_layout(table, version):
         _compact_all(table)
         _move_layout(table, version)

@@ -1,4 +1,4 @@
-"""Writers: commits, delta commits, overwrites; one that begins now may complete late."""
+"""Commits, delta commits and overwrites, each begun and completed in separate steps."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def may_write(table: ModelTable, group: Group) -> bool:
 def begin(
     table: ModelTable, wanted: Iterable[tuple[Group, How]], *, leftovers_in: str | None = None
 ) -> Write:
-    """Start an upsert: its files are there, its instant is in flight.
+    """Start an upsert: its instant is inflight, its files are written.
 
     Args:
         table: The table.
-        wanted: What it writes to, and how.
-        leftovers_in: The partition in which each task was tried before, and left what it wrote.
+        wanted: The groups, and how each is written.
+        leftovers_in: The partition in which each task has a failed attempt that left files.
     """
     action = DELTA_COMMIT if table.merges_on_read else COMMIT
     write = _start(table, action, "UPSERT")
@@ -60,10 +60,10 @@ def begin_overwrite(
 
     Args:
         table: The table.
-        replaces: Groups that go when it completes.
+        replaces: The groups that it replaces.
         new: Partitions in which it writes a new group.
         operation: Hudi's operation type.
-        leftovers: Whether each task was tried before, and left what it wrote.
+        leftovers: Whether each task has a failed attempt that left files.
     """
     write = _start(table, REPLACE_COMMIT, operation)
     write.replaces = tuple(replaces)
@@ -75,13 +75,13 @@ def begin_overwrite(
 
 
 def complete(table: ModelTable, write: Write, *, late: str = "") -> None:
-    """Delete what tasks left over, then complete.
+    """Delete leftovers of failed attempts, then complete the write.
 
     Args:
         table: The table.
-        write: What completes.
-        late: The beginning of a write token: with it an attempt that nobody waited for writes the
-            first base file again, after what was left over was deleted.
+        write: The write.
+        late: A write token prefix: a late attempt with it writes the first base file again after
+            the leftovers were deleted.
     """
     clear(table, write)
     bases = [file for file in write.files if file.order is None]
@@ -146,7 +146,7 @@ def _metadata(write: Write) -> CommitMetadata:
 
 
 def _stat(write: Write, file: DataFile, cdc: DataFile | None) -> WriteStat:
-    """Say what was written to a file; of a log that grew: what was appended, and where."""
+    """Return the write stat of a file; for a log that grew, of the bytes appended."""
     before = write.grown.get(file.path)
     offset = 0 if before is None else before.size
     log = file.order is not None
