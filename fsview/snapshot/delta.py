@@ -34,7 +34,7 @@ from timeline.metadata.instant_metadata import (
 )
 from timeline.metadata.written_files import CommitFiles, WrittenFile
 
-Said = InstantMetadata | CommitFiles
+ReadMetadata = InstantMetadata | CommitFiles
 """An instant's metadata, of a commit perhaps only the files."""
 
 
@@ -76,8 +76,8 @@ class Delta:
         planned_as: The action with which it was requested, if completion changed that:
             ``compaction``, ``logcompaction`` or ``clustering`` (layout 1 requests a clustering as a
             replacecommit).
-        unsaid: Partitions for which its metadata is incomplete, so that it can neither be applied
-            there nor taken back.
+        incomplete: Partitions for which its metadata doesn't name every change, so that it can
+            neither be applied there nor taken back.
     """
 
     partitions: Mapping[str, PartitionChange] = field(default_factory=dict)
@@ -86,7 +86,7 @@ class Delta:
     undone: frozenset[str] = frozenset()
     writes: bool = False
     planned_as: str | None = None
-    unsaid: frozenset[str] = frozenset()
+    incomplete: frozenset[str] = frozenset()
 
     @property
     def touched(self) -> frozenset[str]:
@@ -97,7 +97,7 @@ class Delta:
 NOTHING: Final = Delta()
 
 
-def delta_of(metadata: Said, extensions: Collection[str]) -> Delta:
+def delta_of(metadata: ReadMetadata, extensions: Collection[str]) -> Delta:
     """Return the delta of a completed instant.
 
     Args:
@@ -208,15 +208,15 @@ def _name(path: str) -> str:
 
 
 def _of_commit(metadata: CommitFiles, extensions: Collection[str]) -> Delta:
-    said = metadata.rest
+    rest = metadata.rest
     return Delta(
         {
             partition: _written(partition, files, extensions)
             for partition, files in metadata.files.items()
         },
-        dict(said.partition_to_replace_file_ids),
+        dict(rest.partition_to_replace_file_ids),
         writes=True,
-        planned_as=_PLANNED_AS.get(said.operation_type) or (COMPACTION if said.compacted else None),
+        planned_as=_PLANNED_AS.get(rest.operation_type) or (COMPACTION if rest.compacted else None),
     )
 
 
@@ -255,10 +255,10 @@ def _of_rollbacks(rollbacks: Iterable[RollbackMetadata], extensions: Collection[
             logs = {**done.log_files_from_failed_commit, **done.rollback_log_files}
             # Before table version 8 a rollback may append to an existing log.
             extended[partition].update(map(_name, logs))
-            for path, said in logs.items():
+            for path, size in logs.items():
                 # Hudi 0.15 writes 1 for a size that it doesn't know.
-                size = said if said > 1 else UNKNOWN_SIZE
-                file = parse_data_file(partition, _name(path), size, 0, extensions)
+                known = size if size > 1 else UNKNOWN_SIZE
+                file = parse_data_file(partition, _name(path), known, 0, extensions)
                 if file is not None:
                     added[partition][file.name] = file
     return Delta(

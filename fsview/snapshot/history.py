@@ -313,7 +313,7 @@ class History:
         version = loaded
         for link in reversed(links[1 : at + 1]):
             delta = NOTHING if link.step is None else link.step.delta
-            if partition in delta.unsaid:
+            if partition in delta.incomplete:
                 return None
             if partition in delta.partitions:
                 version = taken_back(version, delta.partitions[partition], extensions)

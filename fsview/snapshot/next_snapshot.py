@@ -138,7 +138,7 @@ def version_after(
     after = applied(version, change)
     if leftovers and delta.writes:
         after = without_leftovers(after, step.instant.requested_time, change, logs=logs)
-    is_incomplete = partition in delta.unsaid or change.added.has_ghosts
+    is_incomplete = partition in delta.incomplete or change.added.has_ghosts
     if is_incomplete or (after.has_ghosts and not delta.writes):
         return None
     if partition in delta.deleted_partitions and not after.is_empty:

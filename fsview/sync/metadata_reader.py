@@ -109,7 +109,7 @@ def plan_of_replaced(completed: Instant, delta: Delta) -> tuple[Instant, Instant
     return asked, RequestedReplaceMetadata(CLUSTER, plan)
 
 
-def with_unsaid(old: Snapshot, archived: Mapping[Instant, Delta]) -> dict[Instant, Delta]:
+def with_incomplete(old: Snapshot, archived: Mapping[Instant, Delta]) -> dict[Instant, Delta]:
     """Return what archived instants did, with the partitions where that isn't all they did.
 
     The archive of layout 1 keeps of a write stat neither change-data logs nor where in a log it
@@ -124,7 +124,7 @@ def with_unsaid(old: Snapshot, archived: Mapping[Instant, Delta]) -> dict[Instan
     begun: dict[str, set[str]] = {}
     found = {}
     for instant, delta in archived.items():
-        unsaid = set()
+        incomplete = set()
         for partition, change in delta.partitions.items():
             version = old.files.versions.get(partition)
             if version is not None and partition not in begun:
@@ -133,10 +133,10 @@ def with_unsaid(old: Snapshot, archived: Mapping[Instant, Delta]) -> dict[Instan
             logs = {file.name for file in change.added if isinstance(file, LogFile)}
             may_have_grown = logs if before is None else logs & before
             if delta.writes and (may_have_grown or old.config.has_change_data):
-                unsaid.add(partition)
+                incomplete.add(partition)
             if before is not None:
                 before |= logs
-        found[instant] = replace(delta, unsaid=frozenset(unsaid))
+        found[instant] = replace(delta, incomplete=frozenset(incomplete))
     return found
 
 

@@ -15,13 +15,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from fsview.snapshot.delta import Delta, Said, dated, delta_of
+from fsview.snapshot.delta import Delta, ReadMetadata, dated, delta_of
 from fsview.snapshot.difference import WITHOUT_FILES, Difference, compare, key_of
 from fsview.snapshot.news import News, Reload
 from fsview.snapshot.plans import add_operations, base_extensions, plan_operations
 from fsview.snapshot.snapshot import Snapshot
 from fsview.snapshot.step import steps
-from fsview.sync.metadata_reader import MetadataReader, plan_of_replaced, with_deleted, with_unsaid
+from fsview.sync.metadata_reader import (
+    MetadataReader,
+    plan_of_replaced,
+    with_deleted,
+    with_incomplete,
+)
 from fsview.sync.plan_reader import read_plans, replaced_groups
 from timeline.clock import parse_instant_time
 from timeline.instant import (
@@ -103,7 +108,7 @@ def read_news(
             if delta.undone and instant.completion_time and instant not in reader.archived
         }
     if client.config.layout_version == 1:
-        deltas |= with_unsaid(
+        deltas |= with_incomplete(
             old, {i: deltas[i] for i in difference.to_read if i in reader.archived}
         )
     plans = read_plans(client, difference.planned)
@@ -134,16 +139,20 @@ def _done(timeline: Timeline) -> Iterable[Instant]:
     return (instant for instant in timeline if instant.is_completed)
 
 
-def _says_nothing(metadata: Said) -> bool:
+def _says_nothing(metadata: ReadMetadata) -> bool:
     return metadata == type(metadata)()
 
 
-def _deltas(client: TableMetaClient, metadata: Mapping[Instant, Said]) -> dict[Instant, Delta]:
+def _deltas(
+    client: TableMetaClient, metadata: Mapping[Instant, ReadMetadata]
+) -> dict[Instant, Delta]:
     extensions = base_extensions(client.config)
     return {instant: delta_of(said, extensions) for instant, said in metadata.items()}
 
 
-def _times_undone(client: TableMetaClient, metadata: Mapping[Instant, Said]) -> frozenset[str]:
+def _times_undone(
+    client: TableMetaClient, metadata: Mapping[Instant, ReadMetadata]
+) -> frozenset[str]:
     """Return the requested times of the instants that new rollbacks and restores undid."""
     undoing = {i: said for i, said in metadata.items() if i.action in _UNDOING}
     return frozenset(time for delta in _deltas(client, undoing).values() for time in delta.undone)
