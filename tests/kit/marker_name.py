@@ -1,6 +1,10 @@
-"""Names of markers as Hudi's writers send them."""
+"""Markers as Hudi's writers name and create them."""
 
 from __future__ import annotations
+
+from concurrent.futures import Future
+
+from strandline.service.marker.registry import MarkerService
 
 
 def marker_name(
@@ -9,3 +13,13 @@ def marker_name(
     """Return the marker of a base file of the write at ``instant``."""
     folder = f"{partition}/" if partition else ""
     return f"{folder}{file_id}_0-1-2_{instant}.parquet.marker.{kind}"
+
+
+def create(
+    service: MarkerService, directory: str, name: str, *, refusable: bool = False
+) -> Future[bool]:
+    """Create a marker in a directory that may not be known yet."""
+    created: Future[bool] = Future()
+    while not service.submit(directory, name, created, refusable=refusable):
+        service.find(directory).result(20)
+    return created

@@ -54,7 +54,7 @@ class MarkerCreation:
         if self._answers is None:
             self._answers = LoopAnswers(asyncio.get_running_loop())
         answer = self._answers.expect()
-        while not self._markers.enqueue(directory, name, answer, refusable=refusable):
+        while not self._markers.submit(directory, name, answer, refusable=refusable):
             await self._found(directory)
         return _REPLIES[await answer.future]
 

@@ -87,34 +87,14 @@ class MarkerService:
         self._directories: dict[_Place, MarkerDirectory] = {}
         self._spelled: dict[str, MarkerDirectory] = {}
 
-    def submit(self, directory: str, name: str, *, refusable: bool = False) -> Future[bool]:
-        """Create a marker; may wait for storage to find the directory.
-
-        Args:
-            directory: ``<base>/.hoodie/.temp/<instant>``, the base path in any spelling.
-            name: The marker, relative to the base path.
-            refusable: Whether the client takes ``false`` for a conflict with another write. To
-                other clients it means that the marker existed, so they are never refused.
-
-        Returns:
-            Whether the marker is new, once it is durable; or the storage's error.
-
-        Raises:
-            InputError: The directory isn't a marker directory, or no write of its instant creates
-                a marker of this name.
-            RootNotAllowedError: The base path is outside the service's roots, or the directory is
-                behind a symbolic link.
-        """
-        created: Future[bool] = Future()
-        while not self.enqueue(directory, name, created, refusable=refusable):
-            self._find(directory)
-        return created
-
     def find(self, directory: str) -> Future[None]:
-        """Look a directory up on a thread, for ``enqueue``.
+        """Look a directory up on a thread, for ``submit``.
+
+        The future fails with ``RootNotAllowedError`` if the base path is outside the service's
+        roots, or the directory is behind a symbolic link.
 
         Raises:
-            InputError: It isn't a marker directory. ``RootNotAllowedError`` is set on the future.
+            InputError: It isn't a marker directory.
             StorageUnavailableError: There is no thread.
         """
         # The table by its spelling alone: resolving links might hang.
@@ -132,12 +112,24 @@ class MarkerService:
                 self._spelled.clear()
             self._spelled[directory] = found
 
-    def enqueue(
+    def submit(
         self, directory: str, name: str, created: Created, *, refusable: bool = False
     ) -> bool:
-        """Create a marker as ``submit`` does, but never wait; False if ``find`` has to come first.
+        """Queue the creation of a marker; never waits.
 
-        ``created`` gets the outcome.
+        Args:
+            directory: ``<base>/.hoodie/.temp/<instant>``, the base path in any spelling.
+            name: The marker, relative to the base path.
+            created: Gets ``True`` if the marker is new, once it is durable; or the storage's error.
+            refusable: Whether the client takes ``false`` for a conflict with another write. To
+                other clients it means that the marker existed, so they are never refused.
+
+        Returns:
+            False if the directory isn't known: ``find`` has to come first.
+
+        Raises:
+            InputError: The directory isn't a marker directory, or no write of its instant creates
+                a marker of this name.
         """
         found = self._spelled.get(directory)
         if found is None:

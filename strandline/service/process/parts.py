@@ -1,4 +1,4 @@
-"""The parts of a service, put together: views, answers, markers, metrics, token, app, hot path."""
+"""The parts of a service: views, answers, markers, metrics, admission, routes, hot path."""
 
 from __future__ import annotations
 
@@ -36,9 +36,13 @@ from timeline.storage.open import open_storage
 
 
 class Parts:
-    """One service without its server; every part is at hand for whoever tests it.
+    """One service without its server.
 
-    ``_lock`` guards ``_told``: what the hot path counted, as far as the metrics have been told.
+    ``_lock`` guards ``_counted``: the hot path's counts when they were last added to the metrics.
+
+    Attributes:
+        connections: Returns figures of the connections; the server sets it.
+        threads: Returns figures of the threads; the server sets it.
     """
 
     def __init__(
@@ -49,18 +53,18 @@ class Parts:
         opener: Opener | None = None,
         ending: threading.Event | None = None,
     ) -> None:
-        """Put the parts together; nothing runs before ``start``.
+        """Assemble the parts; nothing runs before ``start``.
 
         Args:
-            options: What the service is told.
-            clock: To time by.
-            opener: Opens a table's storage; ``None``: as its base path asks for.
-            ending: What the background check waits by.
+            options: The service's options.
+            clock: For every part.
+            opener: Opens a table's storage; ``None``: by the scheme of its base path.
+            ending: For ``SamplingCheck``.
         """
         self._clock = clock or SystemClock()
         self._started = self._clock.monotonic()
         self._lock = threading.Lock()
-        self._told: Counter[HotCount] = Counter()
+        self._counted: Counter[HotCount] = Counter()
         self._settings = options.shown
         self.connections: Callable[[], Mapping[str, int]] = dict
         self.threads: Callable[[], Mapping[str, Any]] = dict
@@ -103,15 +107,15 @@ class Parts:
         self.refusals = Refusals(self._clock, (path for _, path in self.routes))
 
     def application(self, threads: TableThreads) -> Application:
-        """Return what answers the requests that aren't answered from ready bytes.
+        """Return the application for requests that aren't answered from ready bytes.
 
         Args:
-            threads: Run what may wait for storage.
+            threads: Run requests that may wait for storage.
         """
         return partial(self.router.answer, threads)
 
     def status(self) -> dict[str, Any]:
-        """Return counters and figures of the service and its tables, fit for JSON."""
+        """Return counters and figures of the service and its tables, in a form for JSON."""
         self._count_hot()
         requests: Counter[str] = Counter()
         for (name, labels), count in self.metrics.counts().items():
@@ -133,22 +137,22 @@ class Parts:
         }
 
     def start(self) -> None:
-        """Begin what runs by itself."""
+        """Start the background work."""
         self.checks.start()
         self.markers.start()
 
     def close(self) -> None:
-        """End what has threads."""
+        """Stop the background work and close the views."""
         self.checks.close()
         self.markers.close()
         self.views.close()
 
     def _count_hot(self) -> None:
-        """Book what was answered from ready bytes since the last time."""
+        """Add the hot path's requests since the last call to the metrics."""
         with self._lock:
             counted = Counter(self.hot.counts)
-            for key, count in (counted - self._told).items():
+            for key, count in (counted - self._counted).items():
                 table, route = key
                 labels = {"table": str(table.table_id), "route": route, "way": "ready"}
                 self.metrics.add(REQUESTS, count, **labels)
-            self._told = counted
+            self._counted = counted

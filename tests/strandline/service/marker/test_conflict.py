@@ -28,6 +28,7 @@ from strandline.settings.service import SERVICE_SETTINGS
 from strandline.settings.setting import Settings
 from tests.kit.live_service import HttpClient, running
 from tests.kit.manual_clock import ManualClock
+from tests.kit.marker_name import create
 from tests.kit.memory_storage import MemoryStorage
 from tests.kit.small_table import SmallTable
 from timeline.clock import SystemClock
@@ -90,7 +91,7 @@ class Site:
     ) -> bool:
         directory = f"/memory/{table}/{directory_path(instant)}"
         name = marker(group, instant, number)
-        return self.markers.submit(directory, name, refusable=refusable).result(20)
+        return create(self.markers, directory, name, refusable=refusable).result(20)
 
     def look(self) -> None:
         self.detector.run_due()
@@ -201,7 +202,7 @@ def test_a_log_and_a_base_file_of_one_group_meet() -> None:
     second = site.table.tick()
     log = f"{GROUP[0]}/.{GROUP[1]}_{first}.log.1_0-1-1.marker.APPEND"
     directory = f"/memory/t/{directory_path(second)}"
-    assert site.markers.submit(directory, log, refusable=True).result(20)
+    assert create(site.markers, directory, log, refusable=True).result(20)
     site.look()
     assert not site.announce(second, OTHER)
 
@@ -522,7 +523,7 @@ def test_a_table_that_hangs_holds_up_the_looks_at_no_other() -> None:
     hanging.go.set()
     for _ in range(99):
         assert hanging.began.acquire(timeout=20)
-    detector.close()
+    pool.close(finish=True)
 
 
 class NoThreads(Inline):

@@ -23,6 +23,7 @@ from strandline.service.marker.registry import MarkerService
 from tests.kit.faulty_storage import Effect, Fault, FaultyStorage
 from tests.kit.live_service import HttpClient, serving
 from tests.kit.manual_clock import ManualClock
+from tests.kit.marker_name import create
 from timeline.errors import (
     InputError,
     RootNotAllowedError,
@@ -124,27 +125,27 @@ def files(base: Path) -> dict[str, str]:
 
 
 def test_a_marker_is_in_a_file_when_it_is_answered(base: Path, service: MarkerService) -> None:
-    assert service.submit(directory(base), name(1)).result(20) is True
+    assert create(service, directory(base), name(1)).result(20) is True
     assert files(base) == {"MARKERS.type": "TIMELINE_SERVER_BASED", "MARKERS0": f"{name(1)}\n"}
-    assert service.submit(directory(base), name(2)).result(20) is True
+    assert create(service, directory(base), name(2)).result(20) is True
     assert files(base)["MARKERS0"] == f"{name(1)}\n{name(2)}\n"
 
 
 def test_a_name_is_new_once(base: Path, service: MarkerService) -> None:
-    answers = [service.submit(directory(base), name(7)) for _ in range(20)]
+    answers = [create(service, directory(base), name(7)) for _ in range(20)]
     assert sorted(answer.result(20) for answer in answers) == [False] * 19 + [True]
-    assert service.submit(f"file:{directory(base)}", name(7)).result(20) is False
+    assert create(service, f"file:{directory(base)}", name(7)).result(20) is False
 
 
 def test_what_comes_during_a_flush_goes_together_in_the_next(
     base: Path, tables: Tables, service: MarkerService
 ) -> None:
     held = tables.storages[str(base)] = Held(str(base))
-    first = service.submit(directory(base), name(0))
+    first = create(service, directory(base), name(0))
     assert held.began.wait(20)
-    rest = [service.submit(directory(base), name(n)) for n in range(1, 100)]
+    rest = [create(service, directory(base), name(n)) for n in range(1, 100)]
     assert not first.done()
-    assert service.submit(directory(base), name(0)).done() is False
+    assert create(service, directory(base), name(0)).done() is False
     held.go.set()
     assert all(answer.result(20) for answer in [first, *rest])
     # The type, the first file, and that file once more with all the others.
@@ -162,17 +163,17 @@ def test_tasks_that_come_back_go_together(
     clock = ManualClock(0)
     service = MarkerService(tables, clock=clock)
     held = tables.storages[str(base)] = Lasting(str(base), clock)
-    first = service.submit(directory(base), name(0))
+    first = create(service, directory(base), name(0))
     assert held.began.wait(20)
-    asked = [service.submit(directory(base), name(number)) for number in range(1, 10)]
+    asked = [create(service, directory(base), name(number)) for number in range(1, 10)]
     held.go.set()
     assert first.result(20)
-    asked.append(service.submit(directory(base), name(10)))
+    asked.append(create(service, directory(base), name(10)))
     for turn in (1, 2):
         assert all(answer.result(20) for answer in asked)
         if turn == 2:
             held.at_once.set()  # the end: nobody is waited for
-        asked = [service.submit(directory(base), name(turn * 100 + n)) for n in range(10)]
+        asked = [create(service, directory(base), name(turn * 100 + n)) for n in range(10)]
     assert all(answer.result(20) for answer in asked)
     assert held.calls.snapshot()["replace", "marker"] == 3
     service.close()
@@ -183,7 +184,7 @@ def test_a_full_file_is_left_alone(
 ) -> None:
     monkeypatch.setattr(marker_file, "FILE_BYTES", 100)
     for number in range(5):
-        assert service.submit(directory(base), name(number)).result(20)
+        assert create(service, directory(base), name(number)).result(20)
     written = files(base)
     assert sorted(written) == ["MARKERS.type", "MARKERS0", "MARKERS1", "MARKERS2"]
     assert written["MARKERS1"] == f"{name(2)}\n{name(3)}\n"
@@ -193,12 +194,12 @@ def test_a_full_file_is_left_alone(
 def test_markers_are_known_after_a_restart(base: Path, tables: Tables) -> None:
     before = MarkerService(tables)
     for number in range(3):
-        before.submit(directory(base), name(number)).result(20)
+        create(before, directory(base), name(number)).result(20)
     before.close()
     (Path(directory(base)) / ".MARKERS0.left-by-a-crash").write_text("2024-01-01/torn")
     after = MarkerService(tables)
-    assert after.submit(directory(base), name(1)).result(20) is False
-    assert after.submit(directory(base), name(9)).result(20) is True
+    assert create(after, directory(base), name(1)).result(20) is False
+    assert create(after, directory(base), name(9)).result(20) is True
     assert after.names(directory(base)) == (*map(name, range(3)), name(9))
     written = files(base)
     assert written["MARKERS0"] == "".join(f"{name(n)}\n" for n in range(3))
@@ -209,7 +210,7 @@ def test_markers_are_known_after_a_restart(base: Path, tables: Tables) -> None:
 def test_two_services_do_not_share_a_file(base: Path, tables: Tables) -> None:
     one, other = MarkerService(tables), MarkerService(tables)
     for number in range(4):
-        (one if number % 2 else other).submit(directory(base), name(number)).result(20)
+        create(one if number % 2 else other, directory(base), name(number)).result(20)
     written = "".join(text for file, text in files(base).items() if file != "MARKERS.type")
     assert sorted(written.splitlines()) == list(map(name, range(4)))
     one.close()
@@ -225,12 +226,12 @@ def test_a_marker_that_failed_can_be_asked_for_again(
     failed = 0
     for number in (1, 2, 1, 2, 3):
         try:
-            service.submit(directory(base), name(number)).result(20)
+            create(service, directory(base), name(number)).result(20)
         except StorageUnavailableError:
             failed += 1
     assert failed <= 1
     for number in (1, 2, 3):
-        service.submit(directory(base), name(number)).result(20)
+        create(service, directory(base), name(number)).result(20)
     assert (Path(directory(base)) / "MARKERS.type").read_text() == "TIMELINE_SERVER_BASED"
     assert set(service.names(directory(base))) == set(map(name, (1, 2, 3)))
     restarted = MarkerService(Tables(base.parent))
@@ -242,12 +243,12 @@ def test_a_directory_that_another_service_began_anew_is_read_again(
     base: Path, tables: Tables, service: MarkerService
 ) -> None:
     other = MarkerService(tables)
-    assert service.submit(directory(base), name(1)).result()
+    assert create(service, directory(base), name(1)).result()
     assert other.delete(directory(base))
-    assert other.submit(directory(base), name(2)).result()
+    assert create(other, directory(base), name(2)).result()
     # However fast the machine: it is another file, of another time.
     os.utime(f"{directory(base)}/MARKERS.type", (1, 1))
-    assert service.submit(directory(base), name(1)).result()
+    assert create(service, directory(base), name(1)).result()
     assert service.names(directory(base)) == (name(2), name(1))
     assert files(base)["MARKERS0"] == f"{name(2)}\n"
     other.close()
@@ -285,11 +286,11 @@ def test_a_table_that_hangs_holds_up_the_markers_of_no_other(
     shutil.copytree(base, good)
     held = tables.storages[str(base)] = Held(str(base))
     hanging = [
-        service.submit(directory(base, str(number)), name(1, instant=number))
+        create(service, directory(base, str(number)), name(1, instant=number))
         for number in range(200)
     ]
     assert held.began.wait(20)
-    assert service.submit(directory(good), name(1)).result(20)
+    assert create(service, directory(good), name(1)).result(20)
     assert not any(answer.done() for answer in hanging)
     held.go.set()
     assert all(answer.result(20) for answer in hanging)
@@ -310,7 +311,7 @@ def test_a_table_that_hangs_when_looked_for_holds_up_no_other(base: Path, tables
         service.find(f"{spelled[number % 3]}/.hoodie/.temp/{number}") for number in range(200)
     ]
     service.find(directory(base)).result(20)
-    assert service.enqueue(directory(base), name(1), created := Future[bool]())
+    assert service.submit(directory(base), name(1), created := Future[bool]())
     assert created.result(20)
     assert not any(found.done() for found in hanging)
     go.set()
@@ -321,19 +322,19 @@ def test_a_table_that_hangs_when_looked_for_holds_up_no_other(base: Path, tables
 
 def test_a_deleted_directory_is_forgotten(base: Path, service: MarkerService) -> None:
     assert service.delete(directory(base)) is False
-    service.submit(directory(base), name(1)).result(20)
+    create(service, directory(base), name(1)).result(20)
     assert service.exists(directory(base))
     assert service.delete(directory(base)) is True
     assert service.delete(f"file:{directory(base)}/") is False
     assert not service.exists(directory(base))
     assert service.names(directory(base)) == ()
-    assert service.submit(directory(base), name(1)).result(20) is True
+    assert create(service, directory(base), name(1)).result(20) is True
     assert files(base)["MARKERS0"] == f"{name(1)}\n"
 
 
 def test_looking_leaves_nothing_behind(base: Path, tables: Tables, service: MarkerService) -> None:
     other = MarkerService(tables)
-    other.submit(directory(base), name(1)).result(20)
+    create(other, directory(base), name(1)).result(20)
     for number in range(50):
         assert service.names(directory(base, str(number))) == ()
         assert not service.exists(directory(base, str(number)))
@@ -348,16 +349,16 @@ def test_directories_in_which_nothing_happens_are_given_up(base: Path, tables: T
     clock = ManualClock(0)
     service = MarkerService(tables, clock=clock)
     for number in range(3):
-        service.submit(directory(base, str(number)), name(1, instant=number)).result(20)
-        service.submit(directory(base, f"{number}/"), name(2, instant=number)).result(20)
+        create(service, directory(base, str(number)), name(1, instant=number)).result(20)
+        create(service, directory(base, f"{number}/"), name(2, instant=number)).result(20)
     clock.advance(1000 * 1800)
-    service.submit(directory(base, "2"), name(3, instant=2)).result(20)
+    create(service, directory(base, "2"), name(3, instant=2)).result(20)
     clock.advance(1000 * 1801)
-    service.submit(directory(base, "3"), name(1, instant=3)).result(20)
+    create(service, directory(base, "3"), name(1, instant=3)).result(20)
     assert service.status()["directories"] == 2
     # Whoever comes back finds what was there.
-    assert service.submit(directory(base, "0"), name(2, instant=0)).result(20) is False
-    assert service.submit(directory(base, "0/"), name(3, instant=0)).result(20) is True
+    assert create(service, directory(base, "0"), name(2, instant=0)).result(20) is False
+    assert create(service, directory(base, "0/"), name(3, instant=0)).result(20) is True
     assert service.names(directory(base, "0")) == tuple(name(n, instant=0) for n in (1, 2, 3))
     service.close()
 
@@ -368,25 +369,25 @@ def test_the_directories_known_are_bounded(
     monkeypatch.setattr(markers, "MAX_DIRECTORIES", 5)
     monkeypatch.setattr(markers, "MAX_SPELLINGS", 7)
     for number in range(20):
-        assert service.submit(directory(base, str(number)), name(1, instant=number)).result(20)
-        assert not service.submit(directory(base, f"{number}//"), name(1, instant=number)).result(
+        assert create(service, directory(base, str(number)), name(1, instant=number)).result(20)
+        assert not create(service, directory(base, f"{number}//"), name(1, instant=number)).result(
             20
         )
     assert service.status()["directories"] <= 5
-    assert not service.submit(directory(base, "0"), name(1, instant=0)).result(20)
+    assert not create(service, directory(base, "0"), name(1, instant=0)).result(20)
 
 
 @pytest.mark.property
 def test_what_is_remembered_of_spellings_is_bounded_however_long_they_are(
     base: Path, service: MarkerService
 ) -> None:
-    assert service.submit(directory(base), name(1)).result(20)
+    assert create(service, directory(base), name(1)).result(20)
     tracemalloc.start()
     try:
         for number in range(1, 1001):
             spelled = directory(Path(f"{base}/no-such-folder-{number}/.."))
             long = spelled.replace("/no-such", "/." * 1500 + f"/{chr(0x1F600) * 200}-no-such")
-            assert not service.submit(long, name(1)).result(20)
+            assert not create(service, long, name(1)).result(20)
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -407,26 +408,26 @@ def test_a_directory_that_vanished_is_begun_anew(
 ) -> None:
     """Hudi takes files without ``MARKERS.type`` for none, so none of them may be relied on."""
     for number in (1, 2):
-        service.submit(directory(base), name(number)).result(20)
+        create(service, directory(base), name(number)).result(20)
     remove(base)
     kept = remove is remove_type
     assert service.names(directory(base)) == ((name(1), name(2)) if kept else ())
-    assert service.submit(directory(base), name(1)).result(20) is not kept
-    assert service.submit(directory(base), name(3)).result(20) is True
+    assert create(service, directory(base), name(1)).result(20) is not kept
+    assert create(service, directory(base), name(3)).result(20) is True
     written = files(base)
     assert written.pop("MARKERS.type") == "TIMELINE_SERVER_BASED"
     wanted = {name(1), name(3), *([name(2)] if kept else [])}
     assert set("".join(written.values()).splitlines()) == wanted
     remove(base)
-    assert service.submit(directory(base), name(3)).result(20) is not kept
+    assert create(service, directory(base), name(3)).result(20) is not kept
 
 
 def test_a_table_that_was_deleted_is_not_made_again(base: Path, service: MarkerService) -> None:
-    service.submit(directory(base), name(1)).result(20)
+    create(service, directory(base), name(1)).result(20)
     shutil.rmtree(base)
     for number in (1, 2):
         with pytest.raises(TableNotFoundError, match=f"no table at {base}"):
-            service.submit(directory(base), name(number)).result(20)
+            create(service, directory(base), name(number)).result(20)
     assert service.names(directory(base)) == ()
     assert not service.exists(directory(base))
     assert not service.delete(directory(base))
@@ -440,15 +441,15 @@ def test_markers_are_kept_where_there_are_no_directories() -> None:
     service = MarkerService(lambda _: (table_id, storage))
     folder = f"{url}/.hoodie/.temp/{INSTANT}"
     with pytest.raises(TableNotFoundError):
-        service.submit(folder, name(1)).result(20)
+        create(service, folder, name(1)).result(20)
     storage.create(CONFIG_PATH, b"damaged")
     assert not service.exists(folder)
     for number in (1, 2):
-        assert service.submit(folder, name(number)).result(20)
+        assert create(service, folder, name(number)).result(20)
     assert service.exists(folder)
     storage.delete_tree(f".hoodie/.temp/{INSTANT}")
     assert service.names(folder) == ()
-    assert service.submit(folder, name(1)).result(20)
+    assert create(service, folder, name(1)).result(20)
     assert {info.name for info in storage.list(f".hoodie/.temp/{INSTANT}")} == {
         "MARKERS.type",
         "MARKERS0",
@@ -462,13 +463,13 @@ def test_markers_are_kept_where_there_are_no_directories() -> None:
 def test_links_out_of_the_table_are_not_followed(
     base: Path, tmp_path: Path, service: MarkerService, linked: str
 ) -> None:
-    service.submit(directory(base), name(1)).result(20)
+    create(service, directory(base), name(1)).result(20)
     link, elsewhere = Path(f"{base}{linked}"), tmp_path / "elsewhere"
     link.rename(elsewhere)
     link.symlink_to(elsewhere)
     before = {path: path.stat().st_mtime_ns for path in elsewhere.rglob("*")}
     with pytest.raises(RootNotAllowedError, match="behind a symbolic link"):
-        service.submit(directory(base), name(2)).result(20)
+        create(service, directory(base), name(2)).result(20)
     for ask in (service.names, service.exists, service.delete):
         with pytest.raises(RootNotAllowedError, match="behind a symbolic link"):
             ask(directory(base))
@@ -478,11 +479,11 @@ def test_links_out_of_the_table_are_not_followed(
 def test_many_threads_lose_nothing(base: Path, service: MarkerService) -> None:
     answers: list[bool] = []
 
-    def create(start: int) -> None:
+    def create_each(start: int) -> None:
         for number in range(start, 120, 4):  # each number from two threads
-            answers.append(service.submit(directory(base), name(number)).result(20))
+            answers.append(create(service, directory(base), name(number)).result(20))
 
-    threads = [threading.Thread(target=create, args=(n % 4,)) for n in range(8)]
+    threads = [threading.Thread(target=create_each, args=(n % 4,)) for n in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -523,7 +524,7 @@ def test_a_directory_is_base_path_and_instant() -> None:
 
 def test_base_paths_outside_the_roots_are_refused(service: MarkerService) -> None:
     with pytest.raises(RootNotAllowedError):
-        service.submit(f"/elsewhere/.hoodie/.temp/{INSTANT}", name(1))
+        create(service, f"/elsewhere/.hoodie/.temp/{INSTANT}", name(1))
     with pytest.raises(RootNotAllowedError):
         service.delete(f"/elsewhere/.hoodie/.temp/{INSTANT}")
 
@@ -538,16 +539,16 @@ def test_a_refused_name_touches_no_storage() -> None:
     foreign = name(1).replace(INSTANT, OLDER)
     for refused in ("m", "p/m.marker.CREATE", foreign, foreign.replace("CREATE", "MERGE")):
         with pytest.raises(InputError, match="markername is"):
-            service.submit(f"/t/.hoodie/.temp/{INSTANT}", refused)
+            create(service, f"/t/.hoodie/.temp/{INSTANT}", refused)
     service.close()
 
 
 def test_a_marker_of_another_writes_file_is_refused_in_a_known_directory(
     base: Path, service: MarkerService
 ) -> None:
-    assert service.submit(directory(base), name(1)).result(20)
+    assert create(service, directory(base), name(1)).result(20)
     with pytest.raises(InputError, match=f"allowed under instant {INSTANT}"):
-        service.submit(directory(base), name(1).replace(INSTANT, OLDER))
+        create(service, directory(base), name(1).replace(INSTANT, OLDER))
     assert service.names(directory(base)) == (name(1),)
 
 
@@ -569,7 +570,7 @@ def test_only_a_clustering_explains_a_new_log_of_another_instant(
         OLDER,
         RequestedReplaceMetadata(operation_type="CLUSTER"),
     )
-    held = [service.submit(directory(base), each) for each in (name(1), log(OLDER), name(2))]
+    held = [create(service, directory(base), each) for each in (name(1), log(OLDER), name(2))]
     assert held[0].result(20)
     assert held[2].result(20)
     if taken:
@@ -578,8 +579,8 @@ def test_only_a_clustering_explains_a_new_log_of_another_instant(
         with pytest.raises(InputError, match=f"allowed under instant {INSTANT}"):
             held[1].result(20)
     with pytest.raises(InputError, match=f"allowed under instant {INSTANT}"):
-        service.submit(directory(base), log("20261121070000000")).result(20)
-    assert service.submit(directory(base), log("20261121070000000", "APPEND")).result(20)
+        create(service, directory(base), log("20261121070000000")).result(20)
+    assert create(service, directory(base), log("20261121070000000", "APPEND")).result(20)
     assert (log(OLDER) in service.names(directory(base))) is taken
 
 
@@ -607,10 +608,10 @@ def test_a_log_of_a_clustering_that_completed_before_the_write_is_committed(
     timeline = TableMetaClient(storage, config).layout.folder
     for state in ("requested", "inflight"):
         storage.create(f"{timeline}/{OLDER}.{planned}.{state}")
-    pending = service.submit(directory(base), log(OLDER))
+    pending = create(service, directory(base), log(OLDER))
     assert (pending.exception(20) is None) is (planned == CLUSTERING)
     storage.create(f"{timeline}/{OLDER}_{completion}.replacecommit", b"{}")
-    answer = service.submit(directory(base), log(OLDER).replace("f0001", "f0002"))
+    answer = create(service, directory(base), log(OLDER).replace("f0001", "f0002"))
     if taken:
         assert answer.result(20)
     else:
