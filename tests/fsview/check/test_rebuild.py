@@ -25,7 +25,7 @@ from tests.kit.memory_storage import MemoryStorage
 from tests.kit.products import ALL, Product
 from tests.kit.small_model import DataFile
 from tests.kit.small_table import SmallTable
-from tests.kit.troubled_storage import IN_FLIGHT, UNSAID_SIZES, TroubledStorage
+from tests.kit.troubled_storage import UNSAID_SIZES, TroubledStorage
 from timeline.errors import StorageUnavailableError, ViewBehindError
 from timeline.instant import CLEAN, DELTA_COMMIT, RESTORE, ROLLBACK, State
 from timeline.metadata.instant_metadata import CleanerPlan, InstantInfo, RestorePlan, RollbackPlan
@@ -65,33 +65,6 @@ def told(checked: Checked) -> list[str]:
 
 
 # No false alarm.
-
-
-@pytest.mark.property
-@pytest.mark.parametrize("scenario", golden.scenarios())
-def test_after_every_step_of_a_real_table_all_is_equal(scenario: str) -> None:
-    storage = TroubledStorage(scenario)
-    table = TableView(storage)
-    for step in golden.steps(scenario):
-        storage.step(step)
-        LocalView.synced(table).load_all_partitions()
-        found = differences_from_rebuilt(table.newest(), storage)
-        assert not found, f"step {step}: {found}"
-        for partition in table.held_partitions():
-            checked = table.check(partition)
-            assert checked.outcome == "equal", f"step {step}: {checked}"
-
-
-@pytest.mark.parametrize("scenario", sorted(IN_FLIGHT))
-def test_files_of_writes_in_flight_are_named_and_no_difference(scenario: str) -> None:
-    storage = TroubledStorage(scenario)
-    table = TableView(storage)
-    LocalView.newest(table).load_all_partitions()
-    for step in golden.steps(scenario):
-        storage.step(step)
-        found = differences_from_rebuilt(table.sync(), storage)
-        assert not found
-        assert bool(found.unnamed) == (step in IN_FLIGHT[scenario]), step
 
 
 def outcomes_of_race(scenario: str, start: int, calls: Callable[[int], bool]) -> Iterator[Checked]:

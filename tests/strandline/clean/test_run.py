@@ -14,8 +14,6 @@ from timeline.instant import CLEAN, Instant, State
 from timeline.metadata.instant_metadata import (
     CleanerPlan,
     CleanFileInfo,
-    CleanMetadata,
-    CleanPartitionMetadata,
 )
 
 A, B = ("p=1", "a-0"), ("p=2", "b-0")
@@ -64,47 +62,20 @@ def test_a_clean_leaves_the_files_of_the_retained_history(version):
 
 
 @VERSIONS
-def test_its_three_files_say_what_hudis_say(version):
+def test_the_plan_is_written_twice_before_version_8(version):
+    """As release 0.15 does; later ones have an empty file while the clean is inflight."""
     subject = Subject(SmallTable(version=version))
     table = subject.table
-    times = [table.write(A), table.write(A), table.write(A), table.write(A)]
+    for _ in range(4):
+        table.write(A)
     result = subject.clean()
     (completed,) = cleans(table)
-    said = table.meta.read(completed)
-    name = f"a-0_0-0-0_{times[0]}.parquet"
-    assert said == CleanMetadata(
-        start_clean_time=result.instant,
-        time_taken_in_millis=said.time_taken_in_millis,
-        total_files_deleted=1,
-        earliest_commit_to_retain=times[2],
-        last_completed_commit_timestamp=times[3],
-        partition_metadata={
-            "p=1": CleanPartitionMetadata("p=1", "KEEP_LATEST_COMMITS", (name,), (name,))
-        },
-        version=2,
-    )
-    plan = table.meta.read_plan(completed)
-    assert isinstance(plan, CleanerPlan)
-    assert plan.file_paths_to_be_deleted_per_partition["p=1"] == (
-        CleanFileInfo(f"file:/memory/t/p=1/{name}"),
-    )
-    inflight = table.meta.read_bytes(Instant(result.instant, CLEAN, State.INFLIGHT))
+    inflight = Instant(result.instant, CLEAN, State.INFLIGHT)
     if version == 6:
-        assert inflight  # release 0.15 has the plan here again
-        assert table.meta.read(Instant(result.instant, CLEAN, State.INFLIGHT)) == plan
+        assert table.meta.read(inflight) == table.meta.read_plan(completed)
     else:
-        assert inflight == b""
-        assert completed.completion_time is not None
+        assert table.meta.read_bytes(inflight) == b""
         assert completed.completion_time > result.instant
-
-
-def test_a_table_without_partitions():
-    subject = Subject(SmallTable(partitioned=False))
-    table = subject.table
-    group = ("", "a-0")
-    times = [table.write(group) for _ in range(4)]
-    subject.clean()
-    assert table.data_files() == table.model.to_keep(times[-2])
 
 
 def test_too_few_commits_is_no_clean_and_reads_nothing():
@@ -213,19 +184,6 @@ def test_a_savepoint_is_read_once():
         subject.table.write(A)
         subject.clean()
     assert sum(kind == "read" and path.endswith(".savepoint") for kind, path in called) == 1
-
-
-def test_a_replaced_group_goes_when_the_replacement_has_left_the_window():
-    subject = Subject(SmallTable())
-    table = subject.table
-    table.write(A)
-    table.write(("p=1", "new-0"), replaces=[A])
-    table.write(B)
-    subject.clean()
-    assert len(table.data_files()) == 3
-    table.write(B)
-    assert subject.clean().files_deleted == 1
-    assert table.data_files() == table.model.to_keep(table.model.writes[-2])
 
 
 def test_a_write_under_way_is_not_touched_and_holds_the_window():

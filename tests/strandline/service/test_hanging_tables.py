@@ -9,10 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from strandline.service.http.server import ServiceServer
-from strandline.service.table_threads import FIRST
 from tests.kit.live_service import TOKEN, HttpClient, known, serving
 from tests.kit.raw_http import RawConnection, request
 from tests.kit.small_table import SmallTable
@@ -112,42 +109,6 @@ def test_what_hangs_is_known_by_its_spelling_before_storage_is_looked_at(tmp_pat
                 raw.socket.sendall(request(target, token=TOKEN))
         said = until_waiting(client, 4)
         assert [found["base_path"] for found in said["tables"]] == [hanging]
-
-
-@pytest.mark.parametrize("hanging", [4, FIRST - 1])
-def test_many_hanging_tables_leave_every_other_a_thread(tmp_path: Path, hanging: int) -> None:
-    made = table(tmp_path / "good")
-    with (
-        service(tmp_path, threads=6) as server,
-        HttpClient(server.port) as client,
-        ExitStack() as stack,
-    ):
-        for number in range(hanging):
-            stuck = f"{LATEST}?basepath={tmp_path}/hangs-{number}&partition=a"
-            for _ in range(8):
-                raw = stack.enter_context(RawConnection(server.port))
-                raw.socket.sendall(request(stuck, token=TOKEN))
-        # The first that came is alone, and gets six; then each gets one.
-        until_waiting(client, 8 * hanging - 6 - (hanging - 1))
-        for partition in "abcdefgh":
-            assert (
-                client.request("GET", LATEST, known(made.storage, partition=partition)).status
-                == 200
-            )
-        assert client.request("GET", "/healthz").status == 200
-
-
-def test_a_client_that_leaves_a_queue_gives_up_its_place(tmp_path: Path) -> None:
-    hanging = f"{LATEST}?basepath={tmp_path}/hangs&partition=a"
-    with service(tmp_path) as server, HttpClient(server.port) as client:
-        with ExitStack() as stack:
-            for _ in range(10):
-                raw = stack.enter_context(RawConnection(server.port))
-                raw.socket.sendall(request(hanging, token=TOKEN))
-            until_waiting(client, 6)
-        while shares(client)["waiting"]:
-            pass
-        assert shares(client)["taken"] == 5  # whoever asks for the status has one
 
 
 def test_what_waited_is_answered_once_storage_is_back(tmp_path: Path) -> None:
