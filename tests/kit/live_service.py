@@ -155,7 +155,9 @@ def serving(
 ) -> Iterator[ServiceServer]:
     """Run a service in a thread; ``hot`` replaces its hot path."""
     parts = parts_of(*roots, opener=opener, token=token)
-    with running(ServiceServer(parts, ServerOptions(**options), hot=hot)) as server:
+    if hot is not None:
+        parts.hot = hot
+    with running(ServiceServer(parts, ServerOptions(**options))) as server:
         yield server
 
 

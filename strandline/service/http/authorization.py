@@ -1,12 +1,12 @@
-"""Who may ask what: the bearer token, and the networks whose clients need none.
+"""``Admission``: the bearer token, and the networks whose clients need none.
 
-The embedded service makes a token and hands it to executors inside the serialised view;
-``strandline serve`` reads one from a file. Java clients can't send one, so they are admitted
-knowingly: all of them (``--no-token``), or those of a network (``--no-token-from``), to look-ups,
-to markers, or to both.
+The embedded service makes a token and passes it to executors inside the serialised view;
+``strandline serve`` reads one from a file. Java clients can't send a token, so an operator has to
+admit them: all (``--no-token``) or those of a network (``--no-token-from``), to look-ups, to
+markers, or to both.
 
-A network is compared with the peer of the connection, once a connection. What headers say of other
-peers (``X-Forwarded-For``) is never looked at: anybody can write it.
+The network is that of the connection's peer, checked once a connection. Headers that name other
+peers (``X-Forwarded-For``) are ignored: anybody can write them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from timeline.errors import ConfigError
 GREETING: Final = "/"
 HEALTH: Final = "/healthz"
 OPEN_PATHS: Final = frozenset({GREETING, HEALTH, f"{HEALTH}/"})
-"""Paths that need no token: probes. They name roots that are away, and nothing of any table."""
+"""Paths of probes, which need no token. They name missing roots, and nothing of any table."""
 PROBING: Final = frozenset({"GET", "HEAD"})
 """Methods of probes."""
 MARKERS: Final = "/v1/hoodie/marker"
@@ -36,10 +36,10 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class Right(enum.Flag):
-    """What may be done; ``Right(0)`` is nothing."""
+    """Rights of a client."""
 
     READS = enum.auto()
-    """Everything but markers: look-ups, loading, ``refresh/``, status."""
+    """Everything except markers: look-ups, loading, ``refresh/``, the status."""
     MARKERS = enum.auto()
     """All of ``/v1/hoodie/marker/``."""
 
@@ -50,7 +50,7 @@ _RIGHTS: Final = {"reads": Right.READS, "markers": Right.MARKERS, "all": EVERYTH
 
 
 def right_for(path: str) -> Right:
-    """Return what a request of a path does: nothing that needs a right, if a probe's."""
+    """Return the right that a request for ``path`` needs."""
     if path in OPEN_PATHS:
         return NOTHING
     return Right.MARKERS if path.startswith(f"{MARKERS}/") else Right.READS
@@ -62,7 +62,7 @@ def new_token() -> str:
 
 
 def read_token_file(path: str) -> str:
-    """Return the token that a file holds, without the white space around it.
+    """Return the token in a file, without the white space around it.
 
     Raises:
         ConfigError: The file can't be read, is empty, or holds more than one word.
@@ -81,10 +81,10 @@ def _reason(exc: OSError | UnicodeDecodeError) -> str:
 
 
 def parse_networks(text: str) -> tuple[tuple[Network, Right], ...]:
-    """Return the networks of ``NETWORK[=reads|markers|all][,...]`` and what is free to them.
+    """Return networks and their rights from ``NETWORK[=reads|markers|all][,...]``.
 
     Raises:
-        ConfigError: A part isn't one.
+        ConfigError: A part doesn't have this form.
     """
     return tuple(_parse_network(part.strip()) for part in text.split(",") if part.strip())
 
@@ -109,15 +109,15 @@ def _parse_network(part: str) -> tuple[Network, Right]:
 
 
 class Admission:
-    """Says what may be asked: by a peer without a token, and by whoever bears it.
+    """Decides which requests are admitted.
 
     Args:
         token: Bearer token; ``None``: there is none.
-        networks: For ``parse_networks``. Without a token and without networks everybody may do
-            everything.
+        networks: For ``parse_networks``. Without a token and without networks every client has all
+            rights.
 
     Raises:
-        ConfigError: A network isn't one.
+        ConfigError: A network can't be parsed.
     """
 
     __slots__ = ("_networks", "_token")
@@ -126,12 +126,8 @@ class Admission:
         self._token = None if token is None else token.encode("ascii")
         self._networks = parse_networks(networks)
 
-    def __repr__(self) -> str:
-        token = "no token" if self._token is None else "***"
-        return f"{type(self).__name__}({token}, {len(self._networks)} networks)"
-
     def __str__(self) -> str:
-        """Say in words who is admitted."""
+        """Say which clients are admitted."""
         if self.is_open:
             return "everybody"
         admitted = [] if self._token is None else ["bearers of the token"]
@@ -142,18 +138,18 @@ class Admission:
 
     @property
     def is_open(self) -> bool:
-        """Whether everybody may do everything."""
+        """Whether every client has all rights."""
         return self._token is None and not self._networks
 
     def free_to(self, peer: str | None) -> Right:
-        """Return what a peer may do without the token; ``None`` is a peer without an address."""
+        """Return a peer's rights without the token; ``None`` is a peer without an address."""
         if self.is_open:
             return EVERYTHING
         if not self._networks or peer is None:
             return NOTHING
         address = ipaddress.ip_address(peer)
         if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-            # A socket for both families shows IPv4's peers so.
+            # A dual-stack socket shows IPv4 peers as mapped addresses.
             address = address.ipv4_mapped
         free = NOTHING
         for network, right in self._networks:
@@ -162,7 +158,7 @@ class Admission:
         return free
 
     def bears_token(self, authorization: bytes | None) -> bool:
-        """Whether an ``Authorization`` header of this value (``None``: none) has the token."""
+        """Whether an ``Authorization`` header (``None``: there is none) has the token."""
         if self._token is None or authorization is None:
             return False
         if authorization[:7].lower() != _SCHEME:
@@ -170,11 +166,11 @@ class Admission:
         return hmac.compare_digest(authorization[7:].strip(), self._token)
 
     def admits(self, wanted: Right, free: Right, authorization: bytes | None) -> bool:
-        """Whether a request may pass.
+        """Whether a request is admitted.
 
         Args:
-            wanted: What it does; everybody may do nothing.
-            free: What its peer may do without the token.
+            wanted: The right that it needs.
+            free: Its client's rights without the token.
             authorization: The header's value.
         """
         return wanted & free == wanted or self.is_open or self.bears_token(authorization)

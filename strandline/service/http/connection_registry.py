@@ -1,12 +1,11 @@
-"""What the connections of a server share: who is in, what is allowed, and the look around.
+"""``ConnectionRegistry``: what the connections of a server share; how many there may be.
 
-There is one timer for all connections, not one for each or for each request: a few times in the
-shortest of the limits the reception looks at every connection, and each knows itself whether it is
-overdue. So a request costs no timer, and a limit is kept to within one look.
+One timer serves all connections. A few times in the shortest of the limits the registry has every
+connection check whether it is overdue, so a request costs no timer, and a limit is kept to within
+one check.
 
-Connections that wait for their clients don't keep others out: when there is no room, those that
-have waited the longest are closed. Where none has waited for long, who comes gets one of a few
-places that are kept for probes.
+Idle connections don't keep others out: when the server is full, those idle for longest are closed.
+If none has been idle for long, a new connection gets one of a few places reserved for probes.
 """
 
 from __future__ import annotations
@@ -26,61 +25,62 @@ from strandline.service.table_threads import TableThreads
 
 logger = logging.getLogger(__name__)
 
-_LOOKS: Final = 8
-"""Looks in the time of the shortest limit."""
-_LOOK_AT_MOST_S: Final = 1.0
-_LOOK_AT_LEAST_S: Final = 0.002
-_LOOKED_AT_AT_A_TIME: Final = 256
+_CHECKS: Final = 8
+"""Checks in the time of the shortest limit."""
+_INTERVAL_AT_MOST_S: Final = 1.0
+_INTERVAL_AT_LEAST_S: Final = 0.002
+_CHECKED_AT_A_TIME: Final = 256
 RESERVED: Final = 128
-"""Connections beyond the room that may ask as probes do, or stay until they have read why not."""
+"""Connections beyond the room: they may send probes, or stay until their refusal is read."""
 SPARED_S: Final = 2.0
-"""Who has waited for its client no longer than this isn't closed to make room for others."""
+"""Connections that have been idle no longer than this aren't closed to make room."""
 SEARCH_AGAIN_S: Final = SPARED_S / 8
-"""After a search for idle connections that found none."""
+"""Pause after a search for idle connections that found none."""
 _CLOSED_AT_A_TIME: Final = 64
-"""One in so many connections is closed when there is no room, so that few arrivals have to look
-for the longest idle ones."""
+"""One of so many connections is closed when the server is full, so that few arrivals need a
+search."""
 
 
 class HotAnswers(Protocol):
-    """Whoever has ready answers."""
+    """The source of ready responses."""
 
     def respond(self, target: bytes, fields: Fields) -> bytes | None:
-        """Return the whole response to a GET, or ``None`` when it must go the long way.
+        """Return the whole response to a GET, or ``None`` if the application must answer.
 
         Runs on the server's loop: no I/O, no waiting, well under a millisecond. The request is
         admitted.
         """
 
 
-class Guest(Protocol):
-    """A connection, as the reception knows it."""
+class Connection(Protocol):
+    """A connection, as the registry knows it."""
 
     @property
-    def waits_since(self) -> float | None:
-        """Since when it waits for its client to ask, by the loop's clock; ``None``: it doesn't."""
+    def idle_since(self) -> float | None:
+        """Since when its client has asked nothing, by the loop's clock; ``None``: it is busy."""
 
-    def look(self, now: float) -> None:
+    def check(self, now: float) -> None:
         """Do what is due at ``now``, seconds of the loop's clock."""
 
     def shutdown(self) -> None:
-        """End as soon as what was asked is answered."""
+        """End once all requests are answered."""
 
-    def cut_off(self) -> None:
+    def abort(self) -> None:
         """End now."""
 
 
-class Reception:
+class ConnectionRegistry:
     """One for each server; used on its loop only.
 
     Attributes:
-        hot: Who is asked first.
-        admission: Who may ask.
-        limits: As they are for this process.
+        hot: Is asked for a response first.
+        admission: The rules of admission.
+        limits: Of one client.
         keep_alive_s: How long an idle connection is kept.
-        refusals: Who counts what is answered with 400 or more.
-        counts: What happened, by name; only grows. For the status.
-        now: The loop's time at the last look or arrival, seconds.
+        refusals: Counts and logs responses of 400 or more.
+        counts: Events by name, for the status; only grows.
+        now: The loop's time at the last check or arrival, seconds.
+        room: How many connections there may be.
     """
 
     def __init__(
@@ -101,124 +101,120 @@ class Reception:
         self.refusals = refusals
         self.counts: Counter[str] = Counter()
         self.now = self.loop.time()
+        self.room = possible_connections(limits.connections)
         self._app, self._threads = app, threads
-        self._room = possible_connections(limits.connections)
-        self._guests: set[Guest] = set()
-        self._reserve: dict[Guest, bool] = {}  # whether it is counted as refused
+        self._connections: set[Connection] = set()
+        self._reserve: dict[Connection, bool] = {}  # whether it is counted as refused
         self._search_at = self.now
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._told: Counter[str] = Counter()
+        self._logged: Counter[str] = Counter()
         self._closed = False
         self._empty = asyncio.Event()
         self._empty.set()
         shortest = min(limits.request_s, limits.write_s, keep_alive_s, LINGER_S)
-        self._look_s = min(max(shortest / _LOOKS, _LOOK_AT_LEAST_S), _LOOK_AT_MOST_S)
-        if self._room < limits.connections:
+        self._interval_s = min(max(shortest / _CHECKS, _INTERVAL_AT_LEAST_S), _INTERVAL_AT_MOST_S)
+        if self.room < limits.connections:
             logger.warning(
                 "this process may have so few open files that it takes %d connections, not %d",
-                self._room,
+                self.room,
                 limits.connections,
             )
 
-    @property
-    def room(self) -> int:
-        """How many connections there may be."""
-        return self._room
+    def add(self, connection: Connection) -> bool:
+        """Register a new connection; return whether there is room for it.
 
-    def enter(self, guest: Guest) -> bool:
-        """Take a new connection in; return whether there is room for it.
-
-        One for which there is none may ask what probes ask, or has been cut off.
+        If there is none, it may send probes, or has been aborted.
         """
         self.now = self.loop.time()
         if self._closed:
-            guest.cut_off()
+            connection.abort()
             return False
         self._empty.clear()
         if self._timer is None:
-            self._timer = self.loop.call_later(self._look_s, self._look)
-        if len(self._guests) >= self._room and self.now >= self._search_at:
+            self._timer = self.loop.call_later(self._interval_s, self._check_all)
+        if len(self._connections) >= self.room and self.now >= self._search_at:
             self._make_room()
-        if len(self._guests) < self._room:
-            self._guests.add(guest)
+        if len(self._connections) < self.room:
+            self._connections.add(connection)
             self.counts["accepted"] += 1
             return True
-        self._reserve[guest] = False
+        self._reserve[connection] = False
         if len(self._reserve) > RESERVED:
-            self._make_reserve(guest)
+            self._shrink_reserve(connection)
         return False
 
-    def refuse(self, guest: Guest) -> None:
-        """Count a connection that is refused for want of room, once, whatever follows."""
-        if self._reserve.get(guest) is False:
-            self._reserve[guest] = True
+    def count_refused(self, connection: Connection) -> None:
+        """Count a connection that is refused for want of room, once."""
+        if self._reserve.get(connection) is False:
+            self._reserve[connection] = True
             self.counts["refused"] += 1
 
-    def hand_on(self, guest: Guest, successor: Guest) -> bool:
-        """Give a connection's place to another that goes on with it; see ``enter``."""
-        if guest in self._guests:
-            self._guests.remove(guest)
-            self._guests.add(successor)
+    def replace(self, connection: Connection, successor: Connection) -> bool:
+        """Give a connection's place to its successor; return as ``add``."""
+        if connection in self._connections:
+            self._connections.remove(connection)
+            self._connections.add(successor)
             return True
-        self._reserve[successor] = self._reserve.pop(guest, False)
+        self._reserve[successor] = self._reserve.pop(connection, False)
         return False
 
-    def leave(self, guest: Guest) -> None:
-        """Hear that a connection is gone."""
-        self._guests.discard(guest)
-        self._reserve.pop(guest, None)
+    def remove(self, connection: Connection) -> None:
+        """Forget a connection that has ended."""
+        self._connections.discard(connection)
+        self._reserve.pop(connection, None)
         self._check_empty()
 
     def _make_room(self) -> None:
-        """Close the connections that have waited for their clients the longest, if any has long."""
-        waiting = [
-            (since, number, guest)
-            for number, guest in enumerate(self._guests)
-            if (since := guest.waits_since) is not None and self.now - since > SPARED_S
+        """Close the connections that have been idle for longest, if any has for ``SPARED_S``."""
+        idle = [
+            (since, number, connection)
+            for number, connection in enumerate(self._connections)
+            if (since := connection.idle_since) is not None and self.now - since > SPARED_S
         ]
-        if not waiting:
+        if not idle:
             # A search takes milliseconds of the loop, and arrivals may be many.
             self._search_at = self.now + SEARCH_AGAIN_S
-        for _, _, guest in heapq.nsmallest(1 + self._room // _CLOSED_AT_A_TIME, waiting):
+        for _, _, connection in heapq.nsmallest(1 + self.room // _CLOSED_AT_A_TIME, idle):
             self.counts["displaced"] += 1
-            self._guests.discard(guest)
-            guest.cut_off()
+            self._connections.discard(connection)
+            connection.abort()
 
-    def _make_reserve(self, guest: Guest) -> None:
-        """Cut off the first that came of those in reserve and asked nothing; else the new one."""
-        others = (other for other in self._reserve if other is not guest)
-        gone = next((other for other in others if other.waits_since is not None), guest)
-        self.refuse(gone)
-        self._reserve.pop(gone)
-        gone.cut_off()
+    def _shrink_reserve(self, newest: Connection) -> None:
+        """Abort the oldest idle connection in reserve, or else the newest."""
+        others = (other for other in self._reserve if other is not newest)
+        ended = next((other for other in others if other.idle_since is not None), newest)
+        self.count_refused(ended)
+        self._reserve.pop(ended)
+        ended.abort()
 
     def start(self, exchange: Exchange) -> None:
-        """Let the application answer a request."""
+        """Have the application answer a request."""
         task = self.loop.create_task(exchange.run(self._app, self._threads))
         exchange.task = task
         self._tasks.add(task)
-        task.add_done_callback(self._over)
+        task.add_done_callback(self._task_done)
 
     def status(self) -> dict[str, int]:
-        """Return figures for the service's status."""
-        counted = dict(self.counts)  # in one step: this runs beside the loop
-        return {"open": len(self._guests), "at_most": self._room, **dict(sorted(counted.items()))}
+        """Return figures for the service's status; from any thread."""
+        counted = dict(self.counts)  # one step of the interpreter, as the loop goes on meanwhile
+        open_ = len(self._connections)
+        return {"open": open_, "at_most": self.room, **dict(sorted(counted.items()))}
 
     async def close(self, grace_s: float) -> None:
-        """Let requests in flight be answered, for so long; then end all."""
-        for guest in (*self._guests, *self._reserve):
-            guest.shutdown()
+        """End all connections, those with requests once they are answered or ``grace_s`` passed."""
+        for connection in (*self._connections, *self._reserve):
+            connection.shutdown()
         try:
             await asyncio.wait_for(self._empty.wait(), max(grace_s, 0.001))
         except asyncio.TimeoutError:
             await self._cancel_tasks()
         self._closed = True
-        for guest in (*self._guests, *self._reserve):
-            guest.cut_off()
+        for connection in (*self._connections, *self._reserve):
+            connection.abort()
         if self._timer is not None:
             self._timer.cancel()
-        self._tell()
+        self._log_counts()
 
     async def _cancel_tasks(self) -> None:
         tasks = tuple(self._tasks)
@@ -227,46 +223,47 @@ class Reception:
         logger.warning("%d requests weren't answered in time for the end", len(tasks))
         for task in tasks:
             task.cancel()
-        await asyncio.wait(tasks, timeout=_LOOK_AT_MOST_S)
-        # What was said last goes out.
+        await asyncio.wait(tasks, timeout=_INTERVAL_AT_MOST_S)
+        # The transports send the last responses.
         await asyncio.sleep(0)
 
-    def _over(self, task: asyncio.Task[None]) -> None:
+    def _task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self._check_empty()
 
     def _check_empty(self) -> None:
-        if not (self._guests or self._reserve or self._tasks):
+        if not (self._connections or self._reserve or self._tasks):
             self._empty.set()
 
-    def _look(self) -> None:
-        """Look at everybody; the next look comes as long as somebody is there."""
+    def _check_all(self) -> None:
+        """Check every connection; repeat as long as there are any."""
         self.now = self.loop.time()
-        guests = (*self._guests, *self._reserve)
-        self._timer = self.loop.call_later(self._look_s, self._look) if guests else None
-        self._look_at(guests)
-        self._tell()
-        self.refusals.tell()
+        everyone = (*self._connections, *self._reserve)
+        again = self.loop.call_later(self._interval_s, self._check_all) if everyone else None
+        self._timer = again
+        self._check_some(everyone)
+        self._log_counts()
+        self.refusals.log_due()
 
-    def _look_at(self, guests: tuple[Guest, ...]) -> None:
-        """Look at some, and at the rest after whatever else the loop has to do."""
-        for guest in guests[:_LOOKED_AT_AT_A_TIME]:
-            if guest in self._guests or guest in self._reserve:
-                guest.look(self.now)
-        if rest := guests[_LOOKED_AT_AT_A_TIME:]:
-            self.loop.call_soon(self._look_at, rest)
+    def _check_some(self, connections: tuple[Connection, ...]) -> None:
+        """Check some connections; the rest follow after whatever else the loop has to do."""
+        for connection in connections[:_CHECKED_AT_A_TIME]:
+            if connection in self._connections or connection in self._reserve:
+                connection.check(self.now)
+        if rest := connections[_CHECKED_AT_A_TIME:]:
+            self.loop.call_soon(self._check_some, rest)
 
-    def _tell(self) -> None:
-        """Say what was done for want of room, all since the last time in one line each."""
-        for name, said in _SAID.items():
-            count = self.counts[name] - self._told[name]
+    def _log_counts(self) -> None:
+        """Log what was done for want of room since the last time, a line for each kind."""
+        for name, message in _MESSAGES.items():
+            count = self.counts[name] - self._logged[name]
             if count > 0:
-                logger.warning(said, count, self._room)
-                self._told[name] += count
+                logger.warning(message, count, self.room)
+                self._logged[name] += count
 
 
-_SAID: Final = {
+_MESSAGES: Final = {
     "refused": "%d connections were refused: there are %d already",
     "displaced": "%d idle connections were closed to make room: no more than %d may be open",
 }
-"""What is told of which count."""
+"""Log message for each kind of event."""

@@ -1,10 +1,10 @@
-"""One request that the application answers: it waits for its turn, and is answered once.
+"""``Exchange``: one request that the application answers, and its response.
 
 Nearly all replies are whole. One whose length isn't known comes in parts: the exchange has a thread
-make each, and sends it before it asks for the next.
+make each part, and sends it before it asks for the next.
 
-A client may leave at any time. Its exchange is then cancelled: what waits for a thread is taken out
-of the queue, what runs can see it (``Request.has_left``), and its reply is dropped without a word.
+A client may leave at any time. Its exchange is then cancelled: work that waits for a thread leaves
+the queue, work that runs can find out (``Request.has_left``), and the reply is dropped.
 """
 
 from __future__ import annotations
@@ -18,58 +18,55 @@ from typing import Final, Protocol
 
 from strandline.service.http.reply import INTERNAL, Reply, failure
 from strandline.service.http.request import Application, Request
+from strandline.service.http.response_writer import ResponseWriter
 from strandline.service.table_threads import TableThreads
 
 logger = logging.getLogger(__name__)
 
 STOPPING: Final = "the service is stopping"
 _PIECE_BYTES: Final = 1 << 18
-"""Longer bodies go out in pieces of this size, each once the client has taken the one before."""
+"""Longer bodies are sent in pieces of this size, each once the client has taken the last."""
 _JOINED_BYTES: Final = 1 << 16
-"""Up to here head and body go out in one piece, which spares a system call."""
+"""Up to this size head and body are sent together, which saves a system call."""
 
 
-class Outlet(Protocol):
-    """Where responses go: the connection."""
-
-    async def writable(self) -> None:
-        """Wait until the client has taken most of what it was sent."""
-
-    def write(self, data: bytes) -> None:
-        """Send bytes; to a client that has left, none."""
+class Owner(Protocol):
+    """The connection of an exchange."""
 
     def refused(self, request: Request, reply: Reply) -> None:
-        """Hear that a request is answered with 400 or more."""
+        """Hear that a request gets a reply of 400 or more."""
 
     def exchange_over(self, exchange: Exchange, *, whole: bool) -> None:
-        """Hear that an exchange has ended, with a whole response or broken off."""
+        """Hear that an exchange has ended, with a whole response or a partial one."""
 
 
 class Exchange:
     """A request and its response.
 
     Attributes:
-        request: What is asked.
+        request: The request.
         keep_alive: Whether the connection goes on after it; may turn false until the response
             begins.
         task: Runs it, once it has its turn.
     """
 
-    __slots__ = ("_begun", "_done", "_outlet", "keep_alive", "request", "task")
+    __slots__ = ("_begun", "_done", "_owner", "_writer", "keep_alive", "request", "task")
 
-    def __init__(self, outlet: Outlet, request: Request, *, keep_alive: bool) -> None:
-        self._outlet = outlet
+    def __init__(
+        self, owner: Owner, writer: ResponseWriter, request: Request, *, keep_alive: bool
+    ) -> None:
+        self._owner, self._writer = owner, writer
         self._begun = self._done = False
         self.request = request
         self.keep_alive = keep_alive
         self.task: asyncio.Task[None] | None = None
 
     async def run(self, app: Application, threads: TableThreads) -> None:
-        """Let the application answer; whatever happens, the exchange is over then.
+        """Have the application answer, and send the response; never fails.
 
         Args:
             app: The application.
-            threads: Make the parts of replies that come in parts.
+            threads: Make the parts of replies.
         """
         try:
             await self._send(await app(self.request), threads)
@@ -81,25 +78,25 @@ class Exchange:
             logger.exception("%s: unforeseen error", self.request.path)
         finally:
             self._answer_for_it(HTTPStatus.INTERNAL_SERVER_ERROR, INTERNAL)
-            self._outlet.exchange_over(self, whole=self._done)
-            # With its error a task holds what was being sent, until the garbage collector comes.
+            self._owner.exchange_over(self, whole=self._done)
+            # A failed task would hold what was being sent until the garbage collector runs.
             self.task = None
 
     def _answer_for_it(self, status: int, message: str) -> None:
-        """Answer in place of an application that hasn't begun to."""
+        """Answer in place of the application, unless the response has begun."""
         if self._begun:
             return
         self._begun = True
         self.keep_alive = False
         reply = replace(failure(status, message, self.request.accept), why=("", message))
-        self._outlet.refused(self.request, reply)
-        self._outlet.write(reply.last_words(with_body=self.request.method != "HEAD"))
+        self._owner.refused(self.request, reply)
+        self._writer.write(reply.last_words(with_body=self.request.method != "HEAD"))
         self._done = True
 
     async def _send(self, reply: Reply, threads: TableThreads) -> None:
-        await self._outlet.writable()
+        await self._writer.writable()
         if reply.status >= HTTPStatus.BAD_REQUEST:
-            self._outlet.refused(self.request, reply)
+            self._owner.refused(self.request, reply)
         if self.request.method == "HEAD":
             await self._write(reply, b"")
         elif reply.rest is None:
@@ -111,7 +108,7 @@ class Exchange:
     async def _write_parts(
         self, reply: Reply, parts: Iterator[bytes], threads: TableThreads
     ) -> bool:
-        """Send parts as they are made; return whether all were. An error breaks off."""
+        """Send parts as they are made; return whether all were sent."""
         table = self.request.table
         chunked = self.request.version == "1.1"
         if not chunked:
@@ -128,18 +125,18 @@ class Exchange:
         return True
 
     async def _write(self, reply: Reply, data: bytes, *, chunked: bool = False) -> None:
-        """Send bytes of a reply's body, behind its head if they are the first."""
-        outlet = self._outlet
-        await outlet.writable()
+        """Send bytes of a reply's body, after the head if they are the first."""
+        writer = self._writer
+        await writer.writable()
         if not self._begun:
             self._begun = True
-            # Made as late as may be: the service may have begun to stop meanwhile.
+            # As late as possible: ``keep_alive`` is false once the service stops.
             head = reply.head(keep_alive=self.keep_alive, chunked=chunked)
             if len(data) <= _JOINED_BYTES:
                 data = head + data
             else:
-                outlet.write(head)
-        # What a client doesn't take is held here once, not in the transport's buffer as well.
+                writer.write(head)
+        # What the client hasn't taken is held here only, not also in the transport's buffer.
         for start in range(0, len(data), _PIECE_BYTES):
-            await outlet.writable()
-            outlet.write(data[start : start + _PIECE_BYTES])
+            await writer.writable()
+            writer.write(data[start : start + _PIECE_BYTES])

@@ -1,20 +1,22 @@
-"""The rules that every request's head is held to, before anything else looks at the request.
+"""The rules for the head of every request, checked before anything else sees the request.
 
-They are applied on the loop as soon as the headers are complete, whichever way the answer would
-take and whatever body may follow: what isn't admitted costs no thread and no framework. A request
-that breaks one is answered from ready bytes, and its connection ends.
+They are applied on the loop as soon as the headers are complete, also if a body follows, so a
+request that isn't admitted costs no thread. A request that breaks a rule gets its response at once,
+and the connection ends.
 
-* Two ``Authorization``, ``Host`` or ``Transfer-Encoding`` headers are 400: proxies and servers
-  disagree on which one counts, so neither does. HTTP/1.1 without ``Host`` is 400
-  (RFC 9112, section 3.2); probes that speak HTTP/1.0 send none.
-* Who isn't admitted is 401 (``strandline.service.http.authorization``).
-* A POST with ``Origin`` is 403: a browser sends that for a web page, and any page may send POSTs to
-  any address that its reader's machine reaches. Hudi's clients and ours send none.
+* Two ``Authorization``, ``Host`` or ``Transfer-Encoding`` headers get 400: proxies and servers
+  disagree on which one counts. HTTP/1.1 without ``Host`` gets 400 (RFC 9112, section 3.2); probes
+  that speak HTTP/1.0 send none.
+* A client that isn't admitted gets 401 (``strandline.service.http.authorization``).
+* A POST with ``Origin`` gets 403. Browsers send it for web pages, and any page may send POSTs to
+  any address that its reader's machine reaches; Hudi's clients and Strandline's send none.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
+from http import HTTPStatus
 from typing import Final
 from urllib.parse import unquote
 
@@ -22,25 +24,26 @@ import httptools
 
 from strandline.service.http.authorization import Admission, Right, right_for
 from strandline.service.http.limits import PARAMETERS
-from strandline.service.http.reply import JSON, TEXT, UNAUTHORIZED, unauthorized
-from strandline.service.http.request import Fields, Headers
+from strandline.service.http.reply import JSON, TEXT, failure
+from strandline.service.http.request import Fields, Headers, Request
 from strandline.service.http.request_reader import RefusedError
 
 _ONCE: Final = (b"host", b"authorization", b"transfer-encoding")
 _WITHOUT_HOST: Final = frozenset({"0.9", "1.0"})
 _JSON: Final = JSON.encode("ascii")
+_UNAUTHORIZED: Final = "this service wants its bearer token in Authorization"
 
 
 def checked_fields(headers: Headers, method: bytes, version: str) -> Fields:
-    """Return a request's headers by name, once they are found to follow the rules.
+    """Return a request's headers by name; several of one name are joined by commas.
 
     Args:
-        headers: As they came, names in lower case.
+        headers: As received, names in lower case.
         method: Of the request.
-        version: Of its HTTP, such as ``"1.1"``.
+        version: Of HTTP, such as ``"1.1"``.
 
     Raises:
-        RefusedError: They don't.
+        RefusedError: They break a rule.
     """
     fields = dict(headers)
     if len(fields) < len(headers):
@@ -62,48 +65,56 @@ def checked_fields(headers: Headers, method: bytes, version: str) -> Fields:
 def check_admitted(
     admission: Admission, free: Right, target: bytes, fields: Fields, method: bytes
 ) -> None:
-    """Refuse a request that its peer may not make.
+    """Refuse a request that its client isn't admitted to.
 
     Args:
-        admission: Who may ask what.
-        free: What the peer may do without the token.
+        admission: The rules of admission.
+        free: The client's rights without the token.
         target: Path and query.
         fields: As ``checked_fields`` returned them.
         method: Of the request.
 
     Raises:
-        RefusedError: It may not, or the target has no path.
+        RefusedError: It isn't admitted, or the target has no path.
     """
     if admission.admits(right_for(path_of(target)), free, fields.get(b"authorization")):
         return
     accept = JSON if _JSON in fields.get(b"accept", b"") else TEXT
-    raise RefusedError(401, UNAUTHORIZED, _unauthorized(accept, with_body=method != b"HEAD"))
+    raise RefusedError(401, _UNAUTHORIZED, _unauthorized(accept, with_body=method != b"HEAD"))
 
 
 @lru_cache
 def _unauthorized(accept: str, *, with_body: bool) -> bytes:
-    return unauthorized(accept).last_words(with_body=with_body)
+    reply = failure(HTTPStatus.UNAUTHORIZED, _UNAUTHORIZED, accept)
+    return replace(reply, headers={"www-authenticate": "Bearer"}).last_words(with_body=with_body)
 
 
-def check_bounds(fields: Fields, query: bytes, body_bytes: int) -> None:
-    """Refuse what costs the application more than any request needs.
+def request_of(
+    target: bytes, method: str, version: str, fields: Fields, peer: str, body_bytes: int
+) -> Request:
+    """Return an admitted request, for the application.
 
     Args:
+        target: Path and query.
+        method: Such as ``"GET"``.
+        version: Of HTTP, such as ``"1.1"``.
         fields: As ``checked_fields`` returned them.
-        query: The query string.
-        body_bytes: The longest body that is taken.
+        peer: The client's address.
+        body_bytes: The longest body that is accepted.
 
     Raises:
-        RefusedError: A longer body is announced, or there are too many parameters.
+        RefusedError: A longer body is announced, there are too many parameters, or no path.
     """
     if int(fields.get(b"content-length", b"0")) > body_bytes:
         raise RefusedError(413, f"body of more than {body_bytes} bytes")
+    query = target.partition(b"?")[2]
     if query.count(b"&") >= PARAMETERS:
         raise RefusedError(400, f"more than {PARAMETERS} parameters")
+    return Request(method, path_of(target), query, fields, version, peer)
 
 
 def path_of(target: bytes) -> str:
-    """Return the path of a request target, unescaped; absolute targets have theirs found.
+    """Return the path of a request target, unescaped; the target may be an absolute URL.
 
     Raises:
         RefusedError: It has none.

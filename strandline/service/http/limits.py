@@ -1,9 +1,7 @@
-"""What one client may take from the service before it is told off: bytes, time, connections.
+"""Limits on what one client can make the service hold: bytes, time, connections.
 
-The defaults are far above what Hudi's Java clients and ours do: those send a dozen short headers,
-no body, one request after the other, and a request line that ``loadpartitions`` makes long. They
-are there for clients that are broken or hostile: what such a one can make the service hold is
-bounded by these figures.
+The defaults are far above what Hudi's Java clients and Strandline's need: a dozen short headers, no
+body, one request after the other, and a request line that ``loadpartitions`` makes long.
 """
 
 from __future__ import annotations
@@ -26,13 +24,13 @@ from strandline.settings.service import (
 from strandline.settings.setting import Settings
 
 RESERVED_FILES: Final = 256
-"""Open files that connections leave to the rest: those refused, storage, stores, pipes."""
+"""Open files kept for everything but connections: refused ones, storage, stores, pipes."""
 HANDSHAKE_S: Final = 10.0
-"""How long a TLS handshake may take; until it is done a connection is nobody's."""
+"""How long a TLS handshake may take."""
 PARAMETERS: Final = 64
-"""In a query; no route has as many as ten, and a million of them would take gigabytes to read."""
+"""Most parameters of a query. No route has ten, and a million would take gigabytes to parse."""
 LINGER_S: Final = 2.0
-"""How long what a refused client still sends is thrown away, so that it can read why."""
+"""How long a refused client's further bytes are discarded, so that it can read the refusal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +38,14 @@ class Limits:
     """The limits of one server.
 
     Attributes:
-        target_bytes: Longest request target: 414.
-        header_bytes: All headers of a request together: 431.
-        header_count: How many: 431.
-        body_bytes: Longest body; no route reads one: 413.
-        request_s: From the first byte of a request, or from connecting, to the request's end: 408.
-        write_s: How long a client may take nothing of what it was sent; then it is cut off.
-        connections: At a time; more are told 503.
-        pipelined: Requests of one connection that wait; more aren't read before.
+        target_bytes: Longest request target; 414 beyond it.
+        header_bytes: All headers of a request together; 431.
+        header_count: Headers of a request; 431.
+        body_bytes: Longest body, which no route reads; 413.
+        request_s: From the first byte of a request, or from connecting, to its end; 408.
+        write_s: How long a client may read nothing of its responses before it is disconnected.
+        connections: At a time; 503.
+        pipelined: Requests of a connection that wait; reading stops meanwhile.
     """
 
     target_bytes: int = REQUEST_LINE_BYTES.default
@@ -66,7 +64,7 @@ class Limits:
 
     @classmethod
     def of(cls, settings: Settings) -> Limits:
-        """Return the limits that settings say."""
+        """Return the limits that the settings ask for."""
         return cls(
             target_bytes=settings.get(REQUEST_LINE_BYTES),
             header_bytes=settings.get(HEADER_BYTES),
@@ -80,7 +78,7 @@ class Limits:
 
 
 def _resource() -> Any:
-    """Return the module for limits of a process; ``None`` where there is none (Windows)."""
+    """Return the module ``resource``; ``None`` on Windows, which has none."""
     try:
         return import_module("resource")
     except ImportError:
@@ -88,16 +86,16 @@ def _resource() -> Any:
 
 
 def collect_garbage_seldom() -> None:
-    """Have this process look for garbage in cycles a tenth as often, if it is the service's own.
+    """Run the cyclic garbage collector a tenth as often; for a process of the service's own.
 
-    A sync makes tens of thousands of values, next to none in cycles: looking for them took a sixth
-    of its time.
+    A sync makes tens of thousands of objects and hardly any cycles; collections took a sixth of its
+    time.
     """
     gc.set_threshold(10_000, 20, 50)
 
 
 def allow_open_files(connections: int) -> None:
-    """Raise this process's own limit of open files for so many connections, as far as it may."""
+    """Raise the process's limit of open files to what ``connections`` need, or to its maximum."""
     resource = _resource()
     if resource is None:
         return
@@ -110,7 +108,7 @@ def allow_open_files(connections: int) -> None:
 
 
 def possible_connections(connections: int) -> int:
-    """Return how many of so many connections this process's limit of open files allows."""
+    """Return how many of ``connections`` the process's limit of open files allows."""
     resource = _resource()
     if resource is None:
         return connections

@@ -1,7 +1,7 @@
-"""Answers that other threads give to requests on the server's loop: many brought by one wake.
+"""Futures of the server's loop that other threads complete, many with one wake-up of the loop.
 
-A flush answers dozens of creations at once. A future of ``concurrent.futures`` for each would cost
-a lock with a condition, and wake the loop as often; here each is a plain future of the loop.
+A flush of markers answers dozens of requests at once. With ``concurrent.futures`` each answer would
+cost a lock with a condition and a wake-up.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import deque
 
 
 class LoopAnswer:
-    """One answer: ``await answer.future`` on the loop, the rest from any thread, once."""
+    """One future; the loop awaits ``future``, any other thread completes it once."""
 
     __slots__ = ("_answers", "error", "future", "result")
 
@@ -23,18 +23,18 @@ class LoopAnswer:
         self.error: BaseException | None = None
 
     def set_result(self, result: bool, /) -> None:
-        """Answer."""
+        """Complete the future."""
         self.result = result
         self._answers.bring(self)
 
     def set_exception(self, exception: BaseException, /) -> None:
-        """Answer with an error."""
+        """Complete the future with an error."""
         self.error = exception
         self._answers.bring(self)
 
 
 class LoopAnswers:
-    """The answers of one loop that are on their way."""
+    """The futures of one loop that are completed and not yet delivered."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -42,16 +42,16 @@ class LoopAnswers:
         self._woken = False
 
     def expect(self) -> LoopAnswer:
-        """Return an answer to wait for; on the loop."""
+        """Return a new future; called on the loop."""
         return LoopAnswer(self, self._loop.create_future())
 
     def bring(self, answer: LoopAnswer) -> None:
-        """Bring an answer to the loop, from any thread."""
+        """Deliver a completed future to the loop, from any thread."""
         self._ready.append(answer)
-        # Whoever sees the flag set has put his answer before the loop takes the first.
+        # A thread that sees the flag set has appended before the loop takes the first.
         if not self._woken:
             self._woken = True
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._hand_out)
 
     def _hand_out(self) -> None:
@@ -59,7 +59,7 @@ class LoopAnswers:
         while self._ready:
             answer = self._ready.popleft()
             if answer.future.done():
-                continue  # its client has left
+                continue  # the client has left
             if answer.error is None:
                 answer.future.set_result(answer.result)
             else:

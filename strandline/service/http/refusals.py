@@ -1,12 +1,11 @@
-"""``Refusals``: the answers of 400 and more, counted by route, and told in the log now and then.
+"""``Refusals``: responses of 400 and more, counted by route and logged at a bounded rate.
 
-A client that is refused often keeps it to itself: Hudi's falls back to listing, and its log has the
-status alone. So each refusal is logged here with its reason, and what is like it (the same code, to
-the same peer, about the same table) once in ``PERIOD_S`` seconds from then on, with how many were
-left out.
+Clients rarely report why they were refused: Hudi's falls back to listing and logs only the status.
+So a refusal is logged here with its reason. Further refusals of the same kind (code, client and
+table) are logged together, one line in ``PERIOD_S`` seconds with their number.
 
-What strangers can do to a log is bounded: who isn't admitted is told by code alone, whatever is
-asked from wherever; and of who is, ``KEYS`` at a time are told apart, the rest by code alone.
+What strangers can add to the log is bounded: refusals of clients that aren't admitted are told
+apart by code alone. Of other refusals at most ``KEYS`` kinds are told apart at a time.
 """
 
 from __future__ import annotations
@@ -31,21 +30,21 @@ KEYS: Final = 1_000
 _REASON_CHARACTERS: Final = 500
 _TABLE_CHARACTERS: Final = 200
 _OTHER_ROUTE: Final = "other"
-"""Any path that is none of the service's: there is no end of them."""
+"""Every path that isn't a route of the service: there is no end of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One answer of 400 or more.
+    """One response of 400 or more.
 
     Attributes:
-        status: Of the answer.
-        reason: A sentence; for the log, so it may say what the answer doesn't.
-        code: Of the error; empty: the status has a name that will do.
-        path: What was asked for; empty: that was never known.
+        status: Of the response.
+        reason: A sentence for the log; it may reveal more than the response does.
+        code: Of the error; empty: the status's name serves as code.
+        path: Of the request; empty: not known.
         table: The table's base path in its canonical spelling; empty: none, or not known.
         peer: The client's address; empty: it has none.
-        admitted: Whether the client may ask, as far as that was known.
+        admitted: Whether the client is known to be admitted.
     """
 
     status: int
@@ -58,12 +57,17 @@ class Refusal:
 
     @classmethod
     def of(cls, request: Request, reply: Reply) -> Refusal:
-        """Return what is told of a reply of 400 or more."""
+        """Return the refusal that a reply of the application is."""
         code, text = reply.why
-        reason = text or HTTPStatus(reply.status).phrase
-        path = request.path
-        admitted = path not in OPEN_PATHS
-        return cls(reply.status, reason, code, path, request.table, request.peer, admitted=admitted)
+        return cls(
+            reply.status,
+            text or HTTPStatus(reply.status).phrase,
+            code,
+            request.path,
+            request.table,
+            request.peer,
+            admitted=request.path not in OPEN_PATHS,
+        )
 
     def __str__(self) -> str:
         to = f" to {self.peer}" if self.peer else ""
@@ -71,8 +75,8 @@ class Refusal:
         return f"{to}{about}: {shortened(self.reason, _REASON_CHARACTERS)}"
 
 
-class _Key(NamedTuple):
-    """What refusals have in common that are told of once; the table as a line names it."""
+class _Kind(NamedTuple):
+    """What refusals have in common that share a line; ``table`` is shortened."""
 
     code: str
     table: str = ""
@@ -80,47 +84,47 @@ class _Key(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Told:
-    """What was told last of a kind of refusal.
+class _Logged:
+    """A kind that was logged.
 
     Attributes:
         at: When, by the clock.
-        newest: Status of the newest that was left out since, and what is told of it, if any was:
-            cut, as clients choose paths and tables of 64 KiB.
-        left_out: How many were.
+        newest: Status and text of the newest refusal since, if there is any. The text is shortened:
+            clients choose paths and tables of 64 KiB.
+        count: How many there were since.
     """
 
     at: float
     newest: tuple[int, str] | None = None
-    left_out: int = 0
+    count: int = 0
 
 
 class Refusals:
-    """One for each service; used on its server's loop only, but for ``status``: no lock.
+    """One for each service; used on its server's loop only, except ``status``, so without a lock.
 
-    ``_told`` has what was told in the last ``PERIOD_S`` seconds, oldest first, by code, table and
-    peer; ``_by_code`` the same by code alone, of which there are few.
+    ``_by_kind`` has the kinds logged in the last ``PERIOD_S`` seconds, oldest first; ``_by_code``
+    has those that are a code alone, of which there are few.
     """
 
     def __init__(self, clock: Clock, routes: Iterable[str]) -> None:
-        """Have refused nobody yet.
+        """Start with no refusal.
 
         Args:
-            clock: To time by.
-            routes: The paths that refusals are counted by; all others are one.
+            clock: Measures the periods.
+            routes: Paths that refusals are counted by; all others are counted together.
         """
         self._clock = clock
         self._routes = frozenset(path.rstrip("/") or path for path in routes)
         self._counts: Counter[tuple[str, int, str]] = Counter()
-        self._told: OrderedDict[_Key, _Told] = OrderedDict()
-        self._by_code: OrderedDict[_Key, _Told] = OrderedDict()
+        self._by_kind: OrderedDict[_Kind, _Logged] = OrderedDict()
+        self._by_code: OrderedDict[_Kind, _Logged] = OrderedDict()
 
     def note(self, refusal: Refusal, *, silently: bool = False) -> None:
-        """Count a refusal, and tell of it unless one like it was told of a moment ago.
+        """Count a refusal, and log it unless its kind was logged in this period.
 
         Args:
-            refusal: What was answered.
-            silently: Whether something else tells of it.
+            refusal: The refusal.
+            silently: Whether it is logged elsewhere.
         """
         code = refusal.code or HTTPStatus(refusal.status).name.lower()
         path = refusal.path.rstrip("/") or refusal.path
@@ -128,44 +132,40 @@ class Refusals:
         self._counts[route, refusal.status, code] += 1
         if silently:
             return
-        self.tell()
-        table = shortened(refusal.table, _TABLE_CHARACTERS)
-        kinds, key = self._told, _Key(code, table, refusal.peer)
-        if not refusal.admitted or (key not in kinds and len(kinds) >= KEYS):
-            kinds, key = self._by_code, _Key(code)
-        told = kinds.get(key)
-        if told is None:
-            kinds[key] = _Told(self._clock.monotonic())
+        self.log_due()
+        kinds = self._by_kind
+        kind = _Kind(code, shortened(refusal.table, _TABLE_CHARACTERS), refusal.peer)
+        if not refusal.admitted or (kind not in kinds and len(kinds) >= KEYS):
+            kinds, kind = self._by_code, _Kind(code)
+        logged = kinds.get(kind)
+        if logged is None:
+            kinds[kind] = _Logged(self._clock.monotonic())
             logger.warning("%d %s%s", refusal.status, code, refusal)
         else:
-            told.newest = refusal.status, str(refusal)
-            told.left_out += 1
+            logged.newest = refusal.status, str(refusal)
+            logged.count += 1
 
-    def tell(self) -> None:
-        """Tell of what was left out for ``PERIOD_S`` seconds; called now and then.
+    def log_due(self) -> None:
+        """Log the kinds whose period is over; called now and then.
 
-        Cost: none as long as nothing is due, whatever there is.
+        Cost: constant while no period is over.
         """
         now = self._clock.monotonic()
-        for kinds in (self._told, self._by_code):
+        for kinds in (self._by_kind, self._by_code):
             while kinds and now - next(iter(kinds.values())).at >= PERIOD_S:
-                key, told = kinds.popitem(last=False)
-                if told.newest is None:
-                    continue
-                kinds[key] = _Told(now)
-                status, said = told.newest
-                logger.warning(
-                    "%d %s, %d more in %.0f s, the last%s",
-                    status,
-                    key.code,
-                    told.left_out,
-                    now - told.at,
-                    said,
-                )
+                kind, logged = kinds.popitem(last=False)
+                if logged.newest is not None:
+                    kinds[kind] = _Logged(now)
+                    status, text = logged.newest
+                    passed_s = now - logged.at
+                    logger.warning(
+                        "%d %s, %d more in %.0f s, the last%s",
+                        *(status, kind.code, logged.count, passed_s, text),
+                    )
 
     def status(self) -> list[dict[str, Any]]:
-        """Return how many were refused, by route, status and code, fit for JSON."""
-        counted = dict(self._counts)  # in one step: this runs beside the loop
+        """Return counts by route, status and code, fit for JSON; from any thread."""
+        counted = dict(self._counts)  # one step of the interpreter, as the loop goes on meanwhile
         return [
             {"route": route, "status": status, "code": code, "count": count}
             for (route, status, code), count in sorted(counted.items())

@@ -1,11 +1,9 @@
-"""What goes back over the wire: bodies, compressed and indented ones, errors in Hudi's shapes.
+"""``Reply``: one HTTP answer; plain, compressed and indented bodies, errors in Hudi's forms.
 
-A success is JSON under the content type ``text/plain``; Java's client looks at neither. An error
-is one sentence in ``text/plain``, or, when the request accepts ``application/json``, the JSON
-object that Hudi's web framework (Javalin 4) answers, with ``code`` and ``hint`` beside its
-members, by which our own client finds the class again.
-
-Nothing here knows a web framework; ``Reply.head`` writes the head of every response.
+A success is JSON with the content type ``text/plain``; Java's client checks neither. An error is
+one sentence in ``text/plain``. If the request accepts ``application/json``, it is the JSON object
+of Hudi's web framework (Javalin 4) instead, with the members ``code`` and ``hint`` added, from
+which Strandline's client restores the error's class.
 """
 
 from __future__ import annotations
@@ -26,9 +24,9 @@ TEXT: Final = "text/plain"
 JSON: Final = "application/json"
 
 GZIP_BYTES: Final = 1500
-"""Bodies of this length and longer are compressed for those who accept it (Java's threshold)."""
+"""Shortest body that is compressed for clients that accept it; Java's threshold."""
 GZIP_LEVEL: Final = 1
-"""ISA-L's: as small as zlib's level 6 for these bodies, in a fourteenth of the time."""
+"""Of ISA-L: these bodies get as small as with zlib's level 6, in a fourteenth of the time."""
 
 NOT_FOUND: Final = "Not found"
 INTERNAL: Final = "Internal server error"
@@ -49,11 +47,11 @@ class Reply:
     """One HTTP answer.
 
     Attributes:
-        headers: Beyond content type and length, lower case.
-        rest: What follows the body, made as it is sent; its length isn't known then. What it
-            raises breaks the connection off.
-        why: Code and text of the error that it reports, for the log; the text may say more than
-            the body. Empty: the status says all.
+        headers: Names in lower case, without content type and length.
+        rest: The body in parts, made while it is sent, in place of ``body``. An error in it closes
+            the connection.
+        why: Code and text of the reported error for the log, where the text may reveal more than
+            the body does. Empty: the status is all.
     """
 
     status: int
@@ -67,8 +65,8 @@ class Reply:
         """Return status line and headers, with the blank line.
 
         Args:
-            keep_alive: Whether the connection goes on after the response.
-            chunked: Whether the body goes out in chunks.
+            keep_alive: Whether the connection stays open after the response.
+            chunked: Whether the body is sent in chunks.
         """
         lines = [
             f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}",
@@ -84,7 +82,7 @@ class Reply:
         return ("\r\n".join(lines) + "\r\n\r\n").encode("ascii")
 
     def last_words(self, *, with_body: bool = True) -> bytes:
-        """Return the bytes of a whole answer after which the connection ends."""
+        """Return the bytes of a whole response after which the connection is closed."""
         head = self.head(keep_alive=False)
         return head + self.body if with_body else head
 
@@ -95,43 +93,44 @@ _GZIPPED: Final = {_ENCODING: "gzip"}
 
 
 def success(body: bytes, *, zipped: bool = False) -> Reply:
-    """Return the reply of a body; ``zipped`` compresses it if it is long enough to gain."""
+    """Return a success; if ``zipped``, a long body is compressed."""
     return compressed(Reply(200, body)) if zipped else Reply(200, body)
 
 
 def compressed(reply: Reply) -> Reply:
-    """Return a reply for a client that accepts gzip: compressed if it is long enough to gain."""
+    """Return a reply for a client that accepts gzip; only long bodies are compressed."""
     if reply.rest is not None or len(reply.body) < GZIP_BYTES or _ENCODING in reply.headers:
         return reply
-    return replace(reply, body=compress(reply.body), headers={**reply.headers, **_GZIPPED})
+    body = isal_zlib.compress(reply.body, GZIP_LEVEL, _GZIP_WBITS)
+    return replace(reply, body=body, headers={**reply.headers, **_GZIPPED})
 
 
 def streamed(parts: Iterable[bytes], whole_bytes: int, *, zipped: bool = False) -> Reply:
-    """Return the reply of a body that comes in parts: whole, unless it is very long.
+    """Return a success whose body comes in parts; the reply is whole unless the body is very long.
 
     Args:
-        parts: The body; what is raised before it has become too long is raised here.
-        whole_bytes: Up to this length it is put together.
+        parts: The body. Errors in the first ``whole_bytes`` are raised here.
+        whole_bytes: Longest body of a whole reply.
         zipped: As in ``success``.
     """
-    coming = iter(parts)
-    begun: list[bytes] = []
+    more = iter(parts)
+    first: list[bytes] = []
     size = 0
-    for part in coming:
-        begun.append(part)
+    for part in more:
+        first.append(part)
         size += len(part)
         if size > whole_bytes:
             break
     else:
-        return success(b"".join(begun), zipped=zipped)
-    rest: Iterator[bytes] = chain(begun, coming)
+        return success(b"".join(first), zipped=zipped)
+    rest: Iterator[bytes] = chain(first, more)
     if not zipped:
         return Reply(200, b"", rest=rest)
     return Reply(200, b"", headers=_GZIPPED, rest=_compressed(rest))
 
 
 def _compressed(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield one gzip member."""
+    """Yield one gzip member of all parts."""
     member = isal_zlib.compressobj(GZIP_LEVEL, wbits=_GZIP_WBITS)
     for part in parts:
         if made := member.compress(part):
@@ -140,13 +139,8 @@ def _compressed(parts: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def json_reply(value: object, status: int = 200) -> Reply:
-    """Return a value as JSON under JSON's own content type; for what Hudi doesn't have."""
+    """Return a value as JSON with JSON's content type, for routes that Hudi doesn't have."""
     return Reply(status, (json.dumps(value, indent=2) + "\n").encode(), JSON)
-
-
-def compress(body: bytes) -> bytes:
-    """Return one gzip member, the same for the same body."""
-    return isal_zlib.compress(body, GZIP_LEVEL, _GZIP_WBITS)
 
 
 @lru_cache(maxsize=64)
@@ -159,19 +153,21 @@ def accepts_gzip(accept_encoding: bytes) -> bool:
     return False
 
 
-def failure(status: int, message: str, accept: str = "") -> Reply:
-    """Return an error in the form that the request's ``Accept`` header asks for."""
-    return _failure(status, message, accept, {})
-
-
-def failure_of(error: StrandlineError, accept: str = "") -> Reply:
-    """Return an error of the tree: its sentence, never a traceback."""
-    more = {"code": error.code, "hint": error.hint}
-    reply = _failure(error.status, error.message, accept, more)
+def failure_of(error: StrandlineError, accept: str) -> Reply:
+    """Return the reply that reports an error: its sentence, never a traceback."""
+    reply = failure(error.status, error.message, accept, code=error.code, hint=error.hint)
     return replace(reply, why=(error.code, str(error)))
 
 
-def _failure(status: int, message: str, accept: str, more: Mapping[str, str | None]) -> Reply:
+def failure(status: int, message: str, accept: str, **more: str | None) -> Reply:
+    """Return an error in the form that the request's ``Accept`` header asks for.
+
+    Args:
+        status: Of the reply.
+        message: One sentence.
+        accept: The header; empty: there is none.
+        more: Members added to the JSON object.
+    """
     if JSON not in accept:
         return Reply(status, message.encode("utf-8", "replace"))
     kind = _TYPES.get(status, "")
@@ -182,12 +178,12 @@ def _failure(status: int, message: str, accept: str, more: Mapping[str, str | No
         "details": {},
         **more,
     }
-    said = json.dumps(shape, indent=4, ensure_ascii=False)
-    return Reply(status, said.encode("utf-8", "replace"), JSON)
+    body = json.dumps(shape, indent=4, ensure_ascii=False)
+    return Reply(status, body.encode("utf-8", "replace"), JSON)
 
 
 def pretty(body: bytes) -> bytes:
-    """Return a JSON body indented as Jackson's default printer does it."""
+    """Return a JSON body with the indentation of Jackson's default printer."""
     return _pretty(json.loads(body), 0).encode()
 
 
@@ -207,12 +203,3 @@ def _pretty(value: Any, depth: int) -> str:
 
 def _text(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
-
-
-UNAUTHORIZED: Final = "this service wants its bearer token in Authorization"
-
-
-def unauthorized(accept: str) -> Reply:
-    """Return the answer to a request without the service's token."""
-    reply = failure(HTTPStatus.UNAUTHORIZED, UNAUTHORIZED, accept)
-    return replace(reply, headers={"www-authenticate": "Bearer"})

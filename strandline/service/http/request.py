@@ -1,7 +1,6 @@
-"""``Request``: one request as the application sees it, a value made once its head is complete.
+"""``Request``: an admitted request, as the application sees it.
 
-Bodies aren't part of it: every parameter is in the query string, and what a client sends as a body
-is dropped where it is parsed.
+It has no body: every parameter is in the query string, and bodies are dropped when they are parsed.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from strandline.service.http.reply import Reply, accepts_gzip
 from strandline.service.http.table_of_request import asked_table
 
 Headers = list[tuple[bytes, bytes]]
-"""Header fields as they came, names in lower case."""
+"""Header fields as received, names in lower case."""
 Fields = Mapping[bytes, bytes]
 """Header fields by name in lower case; several of one name are joined by commas."""
 
@@ -26,12 +25,12 @@ class Request:
 
     Attributes:
         method: Such as ``GET``.
-        path: Without escapes.
-        query: The query string as it came, without ``?``.
+        path: Unescaped.
+        query: The query string as received, without ``?``.
         fields: Header fields.
         version: Of HTTP, such as ``1.1``.
         peer: The client's address; empty: it has none.
-        gone: Set once the client has left or the service ends.
+        gone: Set once the client has left or the service stops.
     """
 
     method: str
@@ -43,11 +42,11 @@ class Request:
     gone: threading.Event = field(default_factory=threading.Event)
 
     def parameters(self) -> dict[str, str]:
-        """Parse the query string; see ``parse_query`` for the cost."""
+        """Return the parameters in the query string; see ``parse_query`` for the cost."""
         return parse_query(self.query)
 
     def has_left(self) -> bool:
-        """Return whether nobody waits for the reply any more; for any thread."""
+        """Return whether the reply isn't wanted any more; for any thread."""
         return self.gone.is_set()
 
     @property
@@ -67,4 +66,4 @@ class Request:
 
 
 Application = Callable[[Request], Awaitable[Reply]]
-"""Answers requests, on the server's loop. What it raises is answered with 500."""
+"""Answers requests on the server's loop; an error that it raises becomes a 500."""

@@ -1,13 +1,13 @@
-"""The server: a socket, a loop, the protocol with its ready answers, and a small pool behind it.
+"""``ServiceServer``: a socket, an event loop, and threads for what may block.
 
 A request is answered from ready bytes where it is parsed
 (``strandline.service.lookup.ready_answer``), or goes to the application
-(``strandline.service.api.router``). What may wait for storage runs there on threads, which tables
-share so that one whose storage hangs keeps none from another.
+(``strandline.service.api.router``). What may wait for storage runs there on threads, shared so that
+a table whose storage hangs blocks no other.
 
-The socket is bound before the loop starts, so a port in use is an error of ``bind`` and port 0
-has its number at once. ``run`` blocks until ``stop``: from then on nobody new is admitted, and
-answers in flight have ``grace_s`` seconds.
+The socket is bound before the loop starts, so a port in use is an error of ``bind``, and port 0 has
+its number at once. ``run`` blocks until ``stop``. Then no connection is accepted any more, and
+requests in flight have ``grace_s`` seconds.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from strandline.service.http.connection import protocol_for
-from strandline.service.http.connection_registry import HotAnswers, Reception
+from strandline.service.http.connection import ServiceProtocol
+from strandline.service.http.connection_registry import ConnectionRegistry
 from strandline.service.http.handshake import TlsListener
 from strandline.service.http.server_options import ServerOptions
 from strandline.service.http.tls import server_context
@@ -69,21 +69,19 @@ def bind(host: str, port: int) -> socket.socket:
 
 @dataclass(eq=False)
 class ServiceServer:
-    """One server; runs once, in the thread that calls ``run`` or in one of its own.
+    """One server; it runs once, in the thread that calls ``run`` or in one of its own.
 
     ``_lock`` guards ``_loop``, ``_ending`` and ``_stopping``.
 
     Attributes:
-        parts: What it serves.
-        options: How.
-        hot: Takes the place of the parts' hot path.
+        parts: The parts of the service.
+        options: Of the server.
     """
 
     parts: Parts
     options: ServerOptions
-    hot: HotAnswers | None = None
     _listener: socket.socket = field(init=False)
-    # Re-entrant: a signal handler calls ``stop`` in the midst of whatever the main thread does.
+    # Re-entrant: a signal handler that calls ``stop`` may interrupt the main thread in ``run``.
     _lock: Any = field(init=False, default_factory=threading.RLock)
     _loop: asyncio.AbstractEventLoop | None = field(init=False, default=None)
     _ending: asyncio.Event | None = field(init=False, default=None)
@@ -111,11 +109,11 @@ class ServiceServer:
         loop = _new_loop()
         threads = TableThreads("requests", self.options.threads)
         try:
-            loop.run_until_complete(self._serve(loop, threads, started or _nothing))
+            loop.run_until_complete(self._serve(loop, threads, started))
         finally:
             with self._lock:
                 self._loop = None
-            # A request that outlived the grace still has its thread; it must not hold the end up.
+            # A request that exceeded the grace period keeps its thread; nobody waits for it.
             threads.close()
             loop.run_until_complete(_cancel_all())
             self._listener.close()
@@ -124,23 +122,28 @@ class ServiceServer:
             self._finished.set()
 
     async def _serve(
-        self, loop: asyncio.AbstractEventLoop, threads: TableThreads, started: Callable[[], None]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        threads: TableThreads,
+        started: Callable[[], None] | None,
     ) -> None:
-        reception = Reception(
+        registry = ConnectionRegistry(
             self.parts.application(threads),
             threads,
-            self.hot or self.parts.hot,
+            self.parts.hot,
             self.parts.admission,
             self.options.limits,
             self.options.keep_alive_s,
             self.parts.refusals,
         )
-        self.parts.connections = reception.status
+        self.parts.connections = registry.status
         self.parts.threads = threads.status
         listener = (
-            await loop.create_server(protocol_for(reception), sock=self._listener, backlog=BACKLOG)
+            await loop.create_server(
+                lambda: ServiceProtocol(registry), sock=self._listener, backlog=BACKLOG
+            )
             if self._tls is None
-            else TlsListener(reception, self._listener, self._tls)
+            else TlsListener(registry, self._listener, self._tls)
         )
         ending = asyncio.Event()
         with self._lock:
@@ -149,10 +152,11 @@ class ServiceServer:
                 ending.set()
         self.parts.start()
         self._ready.set()
-        started()
+        if started is not None:
+            started()
         await ending.wait()
         listener.close()
-        await reception.close(self.options.grace_s)
+        await registry.close(self.options.grace_s)
 
     def start_thread(self) -> threading.Thread:
         """Serve in a thread of its own; return once requests are answered."""
@@ -164,27 +168,27 @@ class ServiceServer:
         return thread
 
     def stop(self) -> None:
-        """Begin the end, from any thread or from a signal handler; returns at once."""
+        """Begin to stop, and return at once; for any thread or a signal handler."""
         self.parts.readiness.stopping = True
         with self._lock:
             self._stopping = True
             loop, ending = self._loop, self._ending
         if loop is not None and ending is not None:
-            # The loop may be closing: then there is nothing left to stop.
+            # RuntimeError: the loop is closed already.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(ending.set)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until ``run`` is over; return whether it is."""
+        """Wait until ``run`` has returned; return whether it has."""
         return self._finished.wait(timeout_s)
 
     def close_after_fork(self) -> None:
-        """Let go of the listening socket in a forked child; the parent's goes on."""
+        """Close a forked child's copy of the listening socket."""
         self._listener.close()
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
-    """Return uvloop's loop where there is one: it halves the cost of a request."""
+    """Return uvloop's loop if it is installed: it halves the cost of a request."""
     try:
         module: Any = import_module("uvloop")
     except ImportError:
@@ -194,15 +198,11 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 
 
 async def _cancel_all() -> None:
-    """Cancel what is left on the loop, so that no thread waits for an answer from it."""
+    """Cancel the tasks left on the loop, so that no thread waits for one."""
     await asyncio.sleep(0)
     left = asyncio.all_tasks() - {asyncio.current_task()}
     for task in left:
         task.cancel()
     await asyncio.gather(*left, return_exceptions=True)
-    # A transport that was closed in this turn tells its protocol, and lets go, in the next.
+    # Transports that were closed in this turn of the loop release their sockets in the next.
     await asyncio.sleep(0)
-
-
-def _nothing() -> None:
-    """Be called."""

@@ -1,4 +1,4 @@
-"""How a service's server runs: plain values, which travel to a child process as JSON."""
+"""``ServerOptions``: plain values, which are sent to a child process as JSON."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ THREADS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """How its server runs.
+    """Options of one server.
 
     Attributes:
-        host: Address to bind; only this one.
+        host: The one address to bind.
         port: 0 takes a free one.
-        threads: For what isn't answered on the loop; most that a table has.
-        grace_s: How long answers in flight may take at the end.
+        threads: For what isn't answered on the loop; the most that a table has.
+        grace_s: How long requests in flight may take when the server stops.
         keep_alive_s: How long an idle connection is kept.
-        limits: What one client may take.
+        limits: Of one client.
         tls_certificate: File with the certificate; ``None``: plain HTTP.
-        tls_key: File with its key.
+        tls_key: File with the certificate's key.
     """
 
     host: str = "127.0.0.1"
@@ -37,14 +37,14 @@ class ServerOptions:
     tls_key: str | None = None
 
     def url(self, port: int) -> str:
-        """Return where a server with these options answers on ``port``."""
+        """Return the URL of a server with these options on ``port``."""
         scheme = "http" if self.tls_certificate is None else "https"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{scheme}://{host}:{port}"
 
     @classmethod
     def of(cls, settings: Settings, host: str, port: int) -> ServerOptions:
-        """Return what the settings say."""
+        """Return the options that the settings ask for."""
         threads = settings.get(config.EMBED_THREADS)
         return cls(
             host,

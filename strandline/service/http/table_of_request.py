@@ -1,7 +1,7 @@
-"""Which table a request is about, as far as its path and query say: a spelling, unchecked.
+"""Which table a request is about, from the text of its path and query alone.
 
-It is read before anything looks at storage, as a look may hang. So spellings that differ in their
-text alone are one table here, and those that a link tells apart are two.
+It is found before storage is accessed, which may hang. So base paths that differ only in spelling
+are one table here, while a symbolic link and its target are two.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ _NAMED_BY: Final[Mapping[str, str]] = {
     f"{MARKERS}/": MARKER_DIRECTORY,
     f"{INSTANT_STATES}/": STATES_DIRECTORY,
 }
-"""The beginning of a path → the parameter that names the table, or a directory below it."""
+"""Prefix of a path → the parameter with the table's base path, or with a directory below it."""
 
 _ESCAPE_BYTES: Final = 3
-"""Of one byte, such as ``%2F``."""
+"""Bytes of one escaped byte, such as ``%2F``."""
 _CHARACTER_BYTES: Final = 4 * _ESCAPE_BYTES
-"""Of one character, each of its bytes in UTF-8 escaped."""
+"""Most bytes of one escaped character."""
 _BELOW_CHARACTERS: Final = 64
-"""What a directory's path may have more than its table's."""
+"""Most characters of a directory's path after its table's."""
 _VALUE_BYTES: Final = _CHARACTER_BYTES * (PATH_CHARACTERS + _BELOW_CHARACTERS)
-"""Longer values aren't read on the loop: every one of them is refused."""
+"""Longer values are all refused later, so they aren't decoded on the loop."""
 
 
 def asked_table(path: str, query: bytes) -> str:
-    """Return the base path that a request names, in its canonical spelling; never waits, no error.
+    """Return the base path in a request, in canonical spelling; never waits, never fails.
 
     Args:
         path: The request's path, without escapes.
         query: Its query string.
 
     Returns:
-        ``NO_TABLE`` for a request of no table, and for what is refused before storage is looked at.
+        ``NO_TABLE`` if the request names no table, or is refused before storage is accessed.
 
-    Cost: in proportion to ``PATH_CHARACTERS``, but for one copy of the query: it runs on the loop.
+    Cost: bounded by ``PATH_CHARACTERS``, apart from one copy of the query, as it runs on the loop.
     """
     wanted = next((name for start, name in _NAMED_BY.items() if path.startswith(start)), None)
     if wanted is None:
@@ -63,19 +63,19 @@ def asked_table(path: str, query: bytes) -> str:
 
 
 def _base_path(parameter: str, value: bytes) -> str:
-    """Return the base path that the value of a parameter says."""
+    """Return the base path in the value of a parameter."""
     if len(value) > _VALUE_BYTES:
         return NO_TABLE
     base_path = unquoted(value)
     if parameter != BASE_PATH:
-        # The meta folder itself is such a directory, too.
+        # The meta folder itself is a valid directory, too.
         below = f"{base_path.rstrip('/')}/"
         base_path = below.rpartition(f"/{META_FOLDER}/")[0]
     if len(base_path) > PATH_CHARACTERS:
         return NO_TABLE
-    again = _canonical_again if len(base_path) <= REMEMBERED_BYTES else canonical_base_path
-    return again(base_path)
+    cached = _canonical_again if len(base_path) <= REMEMBERED_BYTES else canonical_base_path
+    return cached(base_path)
 
 
 _canonical_again = lru_cache(maxsize=256)(canonical_base_path)
-"""``canonical_base_path`` with a memory: a service is asked for few tables, again and again."""
+"""``canonical_base_path`` with an LRU cache: a service is asked for few tables."""

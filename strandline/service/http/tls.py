@@ -1,6 +1,6 @@
-"""The server's side of TLS: a certificate and its key become a context, or one sentence.
+"""The server's TLS context, from a certificate and its key.
 
-Clients show no certificate; who may ask is the matter of ``strandline.service.http.authorization``.
+Clients need no certificate; ``strandline.service.http.authorization`` decides on admission.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ def server_context(certificate: str | None, key: str | None) -> ssl.SSLContext |
     """Return the context of a server with a certificate; ``None`` without one.
 
     Args:
-        certificate: PEM file: the certificate, then what leads to its authority.
+        certificate: PEM file with the certificate, then the chain to its authority.
         key: PEM file of its private key, without a password.
 
     Raises:
@@ -45,7 +45,7 @@ def _check_readable(path: str) -> None:
 
 
 def _no_password() -> str:
-    """Be asked for the key's password; without this the terminal would be."""
+    """Refuse to give a password; without this callback OpenSSL would ask on the terminal."""
     raise ValueError("the key has a password; take it off")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from urllib.parse import quote_plus, urlencode
 
@@ -9,6 +10,7 @@ import pytest
 
 from strandline.service.http.request import Fields
 from strandline.service.http.server import ServiceServer
+from strandline.service.lookup.ready_answer import HotCount
 from tests.kit import golden
 from tests.kit.live_service import TOKEN, GoldenTables, HttpClient, serving
 from tests.kit.raw_http import RawConnection, request
@@ -19,7 +21,10 @@ LATEST = "/v1/hoodie/view/slices/partition/latest/"
 
 
 class NothingHot:
-    """Sends every request the long way."""
+    """Leaves every request to the router."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[HotCount] = Counter()
 
     def respond(self, target: bytes, fields: Fields) -> bytes | None:
         return None
@@ -63,7 +68,6 @@ def test_both_ways_answer_the_same_bytes(
             count += 1
     # Every second request to a hot route is answered from what the first has left.
     assert sum(hot.parts.hot.counts.values()) - before > count // 4
-    assert not long_way.parts.hot.counts
 
 
 def params(**more: str) -> dict[str, str]:

@@ -12,13 +12,14 @@ import pytest
 from strandline.service.http.exchange import Exchange
 from strandline.service.http.reply import Reply
 from strandline.service.http.request import Application, Request
+from strandline.service.http.response_writer import ResponseWriter
 from strandline.service.table_threads import TableThreads
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n"
 
 
-class Written:
-    """An outlet that keeps what is written."""
+class Written(ResponseWriter):
+    """A connection and its writer, which keeps what is written."""
 
     def __init__(self) -> None:
         self.written = b""
@@ -45,7 +46,7 @@ def asked(method: str = "GET", version: str = "1.1", accept: bytes = b"") -> Req
 def played(request: Request, app: Application) -> tuple[Written, Exchange]:
     """Let an application answer a request; return what was written, and the exchange."""
     outlet, threads = Written(), TableThreads("requests", 1)
-    exchange = Exchange(outlet, request, keep_alive=True)
+    exchange = Exchange(outlet, outlet, request, keep_alive=True)
     asyncio.run(exchange.run(app, threads))
     threads.close()
     return outlet, exchange
@@ -126,7 +127,7 @@ def test_a_reply_in_parts_hears_that_its_client_has_left() -> None:
     async def play() -> None:
         outlet, threads, request = Written(), TableThreads("requests", 1), asked()
         running = asyncio.ensure_future(
-            Exchange(outlet, request, keep_alive=True).run(app, threads)
+            Exchange(outlet, outlet, request, keep_alive=True).run(app, threads)
         )
         while not began.is_set():
             await asyncio.sleep(0)
@@ -157,13 +158,13 @@ def test_a_handler_hears_that_its_client_has_left() -> None:
         return Reply(200, b"")
 
     async def leave() -> None:
-        threads = TableThreads("requests", 1)
+        threads, outlet = TableThreads("requests", 1), Written()
 
         async def app(request: Request) -> Reply:
             return await threads.run("", handle, request)
 
         running = asyncio.ensure_future(
-            Exchange(Written(), asked(), keep_alive=True).run(app, threads)
+            Exchange(outlet, outlet, asked(), keep_alive=True).run(app, threads)
         )
         assert await asyncio.to_thread(began.wait, 20)
         running.cancel()

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from strandline.service.http.connection_registry import Reception
+from strandline.service.http.connection_registry import ConnectionRegistry
 from strandline.service.http.handshake import ACCEPT_AGAIN_S, TlsListener
 from strandline.service.http.limits import Limits
 from strandline.service.table_threads import TableThreads
@@ -41,15 +41,15 @@ class Accepting(StoppedLoop):
 class Odd:
     """A connection that has been idle for ever and fails when it is closed."""
 
-    waits_since = 0.0
+    idle_since = 0.0
 
-    def look(self, now: float) -> None:
+    def check(self, now: float) -> None:
         raise AssertionError("no time passes")
 
     def shutdown(self) -> None:
         raise AssertionError("it has been forgotten")
 
-    def cut_off(self) -> None:
+    def abort(self) -> None:
         raise RuntimeError("this can't be")
 
 
@@ -59,14 +59,14 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-def listening(loop: Accepting, play: Callable[[Reception], Awaitable[None]]) -> None:
-    """Play something with a listener's reception, which has room for one."""
+def listening(loop: Accepting, play: Callable[[ConnectionRegistry], Awaitable[None]]) -> None:
+    """Play something with a listener's registry, which has room for one."""
 
     async def whole() -> None:
         parts = parts_of(TABLES.root)
         limits = Limits(connections=1)
         threads = TableThreads("requests", 1)
-        reception = Reception(
+        registry = ConnectionRegistry(
             parts.application(threads),
             threads,
             parts.hot,
@@ -76,9 +76,9 @@ def listening(loop: Accepting, play: Callable[[Reception], Awaitable[None]]) -> 
             parts.refusals,
         )
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        listener = TlsListener(reception, socket.socket(), context)
+        listener = TlsListener(registry, socket.socket(), context)
         try:
-            await play(reception)
+            await play(registry)
         finally:
             listener.close()
             parts.close()
@@ -96,7 +96,7 @@ def test_want_of_descriptors_pauses_accepting_and_one_connection_that_is_gone_do
 ) -> None:
     loop = Accepting(errno.ECONNABORTED, errno.EPROTO, number, errno.ECONNABORTED)
 
-    async def play(reception: Reception) -> None:
+    async def play(registry: ConnectionRegistry) -> None:
         await settled()
         assert loop.left == [errno.ECONNABORTED]
         (record,) = caplog.records
@@ -104,7 +104,7 @@ def test_want_of_descriptors_pauses_accepting_and_one_connection_that_is_gone_do
         loop.at += ACCEPT_AGAIN_S
         await settled()
         assert loop.left == []
-        assert reception.counts["no_handshake"] == 3
+        assert registry.counts["no_handshake"] == 3
 
     listening(loop, play)
 
@@ -116,14 +116,14 @@ def test_a_connection_that_fails_as_it_comes_in_is_closed_and_others_come_in(
     second.setblocking(False)
     loop = Accepting(first, second)
 
-    async def play(reception: Reception) -> None:
-        assert reception.enter(Odd())
+    async def play(registry: ConnectionRegistry) -> None:
+        assert registry.add(Odd())
         await settled()
         assert loop.left == []
         assert mine.recv(1) == b""
-        assert reception.status()["open"] == 1
+        assert registry.status()["open"] == 1
         other.close()
-        await reception.close(1)
+        await registry.close(1)
 
     with mine, other:
         listening(loop, play)

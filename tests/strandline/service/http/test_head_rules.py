@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 import pytest
 
 from strandline.service.http.authorization import Admission
-from strandline.service.http.connection import protocol_for
-from strandline.service.http.connection_registry import Reception
+from strandline.service.http.connection import ServiceProtocol
+from strandline.service.http.connection_registry import ConnectionRegistry
 from strandline.service.http.head_rules import checked_fields
 from strandline.service.http.limits import Limits
 from strandline.service.http.refusals import Refusals
@@ -165,15 +165,17 @@ def test_who_is_not_admitted_is_told_so_before_the_body_comes_and_by_nobody_else
         loop = asyncio.get_running_loop()
         refusals = Refusals(ManualClock(0), ())
         threads = TableThreads("requests", 1)
-        reception = Reception(never, threads, never, Admission(TOKEN), Limits(), 120, refusals)
-        listener = await loop.create_server(protocol_for(reception), "127.0.0.1", 0)
+        registry = ConnectionRegistry(
+            never, threads, never, Admission(TOKEN), Limits(), 120, refusals
+        )
+        listener = await loop.create_server(lambda: ServiceProtocol(registry), "127.0.0.1", 0)
         port = listener.sockets[0].getsockname()[1]
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(asked)
         said = await reader.read()
         writer.close()
         listener.close()
-        await reception.close(5)
+        await registry.close(5)
         return said
 
     said = asyncio.run(serve())

@@ -12,6 +12,7 @@ import logging
 import select
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -22,18 +23,19 @@ import pytest
 
 from strandline import TimelineService
 from strandline.service.http import limits as module
-from strandline.service.http.connection import protocol_for
+from strandline.service.http.connection import ServiceProtocol
 from strandline.service.http.connection_registry import (
     RESERVED,
     SEARCH_AGAIN_S,
     SPARED_S,
-    Reception,
+    ConnectionRegistry,
 )
 from strandline.service.http.limits import RESERVED_FILES, Limits
 from strandline.service.http.reply import Reply
 from strandline.service.http.request import Application, Fields, Request
 from strandline.service.http.server import ServiceServer
 from strandline.service.http.server_options import ServerOptions
+from strandline.service.lookup.ready_answer import HotCount
 from strandline.service.process.options import Birth, PartsOptions
 from strandline.service.process.parts import Parts
 from strandline.service.table_threads import TableThreads
@@ -71,10 +73,10 @@ def usual() -> Iterator[ServiceServer]:
         yield server
 
 
-def reception_of(parts: Parts, app: Application, limits: Limits) -> Reception:
+def registry_of(parts: Parts, app: Application, limits: Limits) -> ConnectionRegistry:
     """Return what the connections of a service share whose application is another."""
     threads = TableThreads("requests", 1)
-    return Reception(app, threads, parts.hot, parts.admission, limits, 120, parts.refusals)
+    return ConnectionRegistry(app, threads, parts.hot, parts.admission, limits, 120, parts.refusals)
 
 
 def connections(server: ServiceServer) -> dict[str, int]:
@@ -354,38 +356,38 @@ def test_the_longest_idle_connections_make_room_for_others(
 class Waiting:
     """A connection that has waited for its client since some time, or doesn't."""
 
-    def __init__(self, waits_since: float | None) -> None:
-        self.waits_since = waits_since
-        self.is_cut_off = False
+    def __init__(self, idle_since: float | None) -> None:
+        self.idle_since = idle_since
+        self.aborted = False
 
-    def look(self, now: float) -> None:
+    def check(self, now: float) -> None:
         raise AssertionError("it isn't looked at so soon")
 
     def shutdown(self) -> None:
-        self.cut_off()
+        self.abort()
 
-    def cut_off(self) -> None:
-        self.is_cut_off = True
+    def abort(self) -> None:
+        self.aborted = True
 
 
 def test_who_is_busy_or_has_just_asked_is_never_closed_for_others() -> None:
     async def play() -> None:
         parts = parts_of(TABLES.root)
-        reception = reception_of(parts, Endless(), Limits(connections=200))
-        now = reception.loop.time()
+        registry = registry_of(parts, Endless(), Limits(connections=200))
+        now = registry.loop.time()
         busy = [Waiting(None) for _ in range(100)]
         recent = [Waiting(now - SPARED_S / 2) for _ in range(50)]
         idle = [Waiting(now - 10 - number) for number in range(50)]
         inside = [*busy, *recent, *idle]
-        assert all(map(reception.enter, inside))
+        assert all(map(registry.add, inside))
         came = [Waiting(None) for _ in range(60)]
-        welcome = [reception.enter(guest) for guest in came]
+        welcome = [registry.add(connection) for connection in came]
         assert welcome == [True] * 50 + [False] * 10
-        assert [guest for guest in inside if guest.is_cut_off] == idle
-        assert not any(guest.is_cut_off for guest in came)
-        for guest in (*inside, *came):
-            reception.leave(guest)
-        await reception.close(0)
+        assert [connection for connection in inside if connection.aborted] == idle
+        assert not any(connection.aborted for connection in came)
+        for connection in (*inside, *came):
+            registry.remove(connection)
+        await registry.close(0)
         parts.close()
 
     asyncio.run(play())
@@ -394,16 +396,16 @@ def test_who_is_busy_or_has_just_asked_is_never_closed_for_others() -> None:
 def test_the_longest_idle_are_closed_first() -> None:
     async def play() -> None:
         parts = parts_of(TABLES.root)
-        reception = reception_of(parts, Endless(), Limits(connections=200))
-        now = reception.loop.time()
+        registry = registry_of(parts, Endless(), Limits(connections=200))
+        now = registry.loop.time()
         idle = [Waiting(now - 10 - number) for number in range(200)]
-        assert all(map(reception.enter, idle))
-        assert reception.enter(Waiting(None))
-        gone = [guest for guest in idle if guest.is_cut_off]
+        assert all(map(registry.add, idle))
+        assert registry.add(Waiting(None))
+        gone = [connection for connection in idle if connection.aborted]
         assert gone
         assert gone == idle[-len(gone) :]
         assert len(gone) < 10
-        assert reception.status()["displaced"] == len(gone)
+        assert registry.status()["displaced"] == len(gone)
 
     asyncio.run(play())
 
@@ -414,13 +416,13 @@ class CountedWaiting(Waiting):
     asked = 0
 
     @property
-    def waits_since(self) -> float | None:
+    def idle_since(self) -> float | None:
         self.asked += 1
-        return self._waits_since
+        return self._idle_since
 
-    @waits_since.setter
-    def waits_since(self, since: float | None) -> None:
-        self._waits_since = since
+    @idle_since.setter
+    def idle_since(self, since: float | None) -> None:
+        self._idle_since = since
 
 
 def test_who_finds_no_idle_connection_spares_those_who_follow_the_search() -> None:
@@ -429,18 +431,18 @@ def test_who_finds_no_idle_connection_spares_those_who_follow_the_search() -> No
 
     async def play() -> None:
         parts = parts_of(TABLES.root)
-        reception = reception_of(parts, Endless(), Limits(connections=200))
+        registry = registry_of(parts, Endless(), Limits(connections=200))
         inside = [CountedWaiting(loop.at) for _ in range(200)]
-        assert all(map(reception.enter, inside))
+        assert all(map(registry.add, inside))
         outside = [Waiting(None) for _ in range(100)]
-        assert not any(map(reception.enter, outside))
-        assert sum(guest.asked for guest in inside) == 200
+        assert not any(map(registry.add, outside))
+        assert sum(connection.asked for connection in inside) == 200
         loop.at += SPARED_S + SEARCH_AGAIN_S
         came = [Waiting(None) for _ in range(100)]
-        assert all(map(reception.enter, came)), "the search goes on as long as it finds any"
-        for guest in (*inside, *outside, *came):
-            reception.leave(guest)
-        await reception.close(0)
+        assert all(map(registry.add, came)), "the search goes on as long as it finds any"
+        for connection in (*inside, *outside, *came):
+            registry.remove(connection)
+        await registry.close(0)
         parts.close()
 
     try:
@@ -491,6 +493,7 @@ class BigAnswers:
 
     def __init__(self) -> None:
         self.given = 0
+        self.counts: Counter[HotCount] = Counter()
 
     def respond(self, target: bytes, fields: Fields) -> bytes | None:
         if target != b"/big":
@@ -548,14 +551,16 @@ def test_an_answer_in_parts_is_made_as_it_is_taken(line: str) -> None:
 
     async def serve() -> None:
         parts = parts_of(TABLES.root)
-        reception = reception_of(parts, endless, Limits(write_s=SHORT_S))
-        listener = await reception.loop.create_server(protocol_for(reception), "127.0.0.1", 0)
+        registry = registry_of(parts, endless, Limits(write_s=SHORT_S))
+        listener = await registry.loop.create_server(
+            lambda: ServiceProtocol(registry), "127.0.0.1", 0
+        )
         with RawConnection(listener.sockets[0].getsockname()[1]) as raw:
             raw.socket.sendall(request("/", line, token=TOKEN))
-            while not reception.counts["unread"]:
+            while not registry.counts["unread"]:
                 await asyncio.sleep(0)
         listener.close()
-        await reception.close(1)
+        await registry.close(1)
         parts.close()
 
     asyncio.run(serve())

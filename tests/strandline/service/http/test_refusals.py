@@ -64,18 +64,18 @@ def test_a_refusal_is_told_at_once_and_what_is_like_it_once_a_minute(
         clock.advance(1000)
     assert told(lines) == ["400 input to 10.0.0.7 for table /t: reason 0"]
     clock.advance(2000)
-    refusals.tell()
+    refusals.log_due()
     left_out = "400 input, 57 more in 60 s, the last to 10.0.0.7 for table /t: reason 57"
     assert told(lines) == [left_out]
     refusals.note(one(58))
     clock.advance(MINUTE_MS)
-    refusals.tell()
+    refusals.log_due()
     assert told(lines) == [
         "400 input, 1 more in 60 s, the last to 10.0.0.7 for table /t: reason 58"
     ]
     # A minute without any, and it is told at once again.
     clock.advance(MINUTE_MS)
-    refusals.tell()
+    refusals.log_due()
     assert told(lines) == []
     refusals.note(one(59))
     assert told(lines) == ["400 input to 10.0.0.7 for table /t: reason 59"]
@@ -109,7 +109,7 @@ def test_no_more_than_a_thousand_kinds_are_told_apart_in_a_minute(
         refusals.note(one(table=f"/{number}"))
     assert len(told(lines)) == KEYS + 1
     clock.advance(MINUTE_MS)
-    refusals.tell()
+    refusals.log_due()
     (line,) = told(lines)
     assert line.startswith(f"400 input, {2 * KEYS - 1} more in 60 s, the last to 10.0.0.7")
     refusals.note(one(table="/another"))
