@@ -42,7 +42,6 @@ from timeline.metadata.instant_metadata import (
     CleanerPlan,
     CleanMetadata,
     CommitMetadata,
-    InstantMetadata,
     SavepointMetadata,
 )
 from timeline.timeline import Timeline
@@ -165,8 +164,8 @@ class Cleaner:
         if earliest is None:
             return None
         last_clean = self._last_clean(timeline)
-        due = is_due(timeline, self._settings.max_commits)
-        if not due and not partitions_left_over(last_clean):
+        left_over = partitions_left_over(last_clean)
+        if not left_over and not is_due(timeline, self._settings.max_commits):
             return None
         savepoints = self._savepoints(timeline)
         partitions = self._partitions(timeline, earliest, last_clean, savepoints)
@@ -250,12 +249,15 @@ class Cleaner:
         return bool(self._storage.list(self._meta.config.archive_folder))
 
     def _read(self, instant: Instant, kind: type[M]) -> M:
-        return _of_kind(self._meta.read(instant), kind, self._meta.path_of(instant))
+        metadata = self._meta.read(instant)
+        assert isinstance(metadata, kind)
+        return metadata
 
     def _finish(self, instant: Instant) -> CleanResult | None:
         """Finish a crashed clean; delete its instant if its plan is empty."""
         start = time.perf_counter()
-        plan = _of_kind(self._meta.read_plan(instant), CleanerPlan, self._meta.path_of(instant))
+        plan = self._meta.read_plan(instant)
+        assert isinstance(plan, CleanerPlan)
         if plan == CleanerPlan():
             logger.warning("deleting %s, whose plan is empty", instant)
             for state in (State.INFLIGHT, State.REQUESTED):
@@ -303,11 +305,3 @@ class Cleaner:
 
 def _cleans(timeline: Timeline) -> tuple[Instant, ...]:
     return timeline.filter(lambda instant: instant.action == CLEAN).instants
-
-
-def _of_kind(found: InstantMetadata, kind: type[M], path: str) -> M:
-    if not isinstance(found, kind):
-        raise CorruptMetadataError(
-            f"{path} holds a {type(found).__name__} instead of a {kind.__name__}"
-        )
-    return found
