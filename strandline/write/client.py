@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import cache, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +22,7 @@ from strandline.write.options import parse_options
 from strandline.write.result import WriteResult
 from strandline.write.rollback import Rollbacks
 from strandline.write.target import Target, open_target
-from strandline.write.transaction import InstantTimes
-from timeline.clock import Clock, SystemClock
+from timeline.clock import Clock, SystemClock, TimeGenerator
 from timeline.storage.base import Storage
 from timeline.storage.open import open_storage
 
@@ -68,7 +68,7 @@ class WriteClient:
             settings=settings,
             clean_settings=CleanSettings.parse(options),
             clock=clock,
-            times=InstantTimes(clock),
+            times=cache(partial(TimeGenerator, clock)),
             history=CommitHistory(),
             embedded=embedded,
         )
@@ -120,7 +120,7 @@ class WriteClient:
         """Delete files that no reader of the retained commits needs; ``None`` if there are none."""
         context = self._context
         target = self._target()
-        times = context.times.of(target.config.timezone)
+        times = context.times(target.config.timezone)
         view = context.embedded.synced_view()
         settings, memory = context.clean_settings, context.clean_memory
         return Cleaner(target.meta, view, times, settings, memory).run()
@@ -143,7 +143,7 @@ class WriteClient:
         """
         context = self._context
         target = self._target()
-        rollbacks = Rollbacks(target.meta, context.times.of(target.config.timezone), context.clock)
+        rollbacks = Rollbacks(target.meta, context.times(target.config.timezone), context.clock)
         rollback = rollbacks.repair(target.timeline).get(instant)
         if rollback is None:
             rollback = rollbacks.roll_back_completed(instant, target.meta.active_timeline())

@@ -127,12 +127,12 @@ class LocalEngine(EngineContext[pa.Table]):
             return data
         if isinstance(data, pa.RecordBatch):
             return pa.Table.from_batches([data])
-        kind = type(data)
-        if kind.__name__ == "DataFrame" and kind.__module__.split(".")[0] == "pandas":
+        name = type_name(data)
+        if name.startswith("pandas.") and name.endswith(".DataFrame"):
             return pa.Table.from_pandas(data, preserve_index=False).replace_schema_metadata()
         raise InputError(
-            f"rows are of type {kind.__module__}.{kind.__qualname__}; allowed on the local engine:"
-            " pyarrow.Table, pyarrow.RecordBatch, pandas.DataFrame"
+            f"rows are of type {name}; allowed on the local engine: pyarrow.Table,"
+            " pyarrow.RecordBatch, pandas.DataFrame"
         )
 
     def schema(self, data: pa.Table) -> pa.Schema:
@@ -176,6 +176,11 @@ class LocalEngine(EngineContext[pa.Table]):
             finally:
                 _RUNNING.reset(token)
         raise AssertionError("unreachable")
+
+
+def type_name(value: object) -> str:
+    """Return the full name of a value's type, for messages."""
+    return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
 def _split_evenly(data: pa.Table, parts: int) -> list[pa.Table]:

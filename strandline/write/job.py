@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -43,7 +43,7 @@ from strandline.write.settings import COMBINE_INSERT
 from strandline.write.tag import TagProfile, TagProfileTask, TagTask
 from strandline.write.target import Target, open_target
 from strandline.write.task import STATUS_SCHEMA, AssignTask, WriteReport, WriteTask
-from strandline.write.transaction import InstantTimes, Transaction
+from strandline.write.transaction import Transaction
 from timeline.clock import Clock, TimeGenerator
 from timeline.errors import ConfigError, InputError, StrandlineError, UnsupportedTableError
 from timeline.storage.base import Storage
@@ -58,14 +58,18 @@ DELETE: Final = "DELETE"
 
 @dataclass(frozen=True)
 class WriteContext:
-    """State and settings shared by all writes of a client."""
+    """State and settings shared by all writes of a client.
+
+    Attributes:
+        times: Time zone → generator of instants' times, the same one each time.
+    """
 
     engine: EngineContext[Any]
     storage: Storage
     settings: Settings
     clean_settings: CleanSettings
     clock: Clock
-    times: InstantTimes
+    times: Callable[[str], TimeGenerator]
     history: CommitHistory
     embedded: EmbeddedService
     clean_memory: CleanMemory = field(default_factory=CleanMemory)
@@ -133,7 +137,7 @@ class WriteJob:
     ) -> WriteResult:
         """Write rows that passed the checks."""
         context = self._context
-        times = context.times.of(target.config.timezone)
+        times = context.times(target.config.timezone)
         sizing = target.sizing(context.settings, context.history)
         with self._account.timed("rollback"):
             rolled_back = Rollbacks(target.meta, times, context.clock).repair(target.timeline)

@@ -39,8 +39,6 @@ NULL_KEY_PART: Final = "__null__"
 EMPTY_KEY_PART: Final = "__empty__"
 
 _ESCAPED: Final = re.compile(r'[\x00-\x1f"#%\'*/:=?\\{\[\]^\x7f]')
-_KEYS_NAMED_FROM: Final = 9
-"""First table version in which a single COMPLEX key column is always written with its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +51,9 @@ class KeyGenerator:
         type: One of ``TYPES``.
         hive_style: Whether segments of paths are ``column=value``.
         url_encode: Whether values in paths are percent-encoded.
-        table_version: Decides how a single key column under ``COMPLEX`` is written.
-        name_single_key: Below version 9, whether that key is ``column:value``, as in most releases,
-            or the plain value, as in 0.14.1 to 1.0.2; ``matching`` finds out from a stored key.
+        name_single_key: Whether a single key column under ``COMPLEX`` gives ``column:value``, as in
+            most releases of Hudi, or the plain value, as in tables below version 9 that 0.14.1 to
+            1.0.2 wrote; ``matching`` finds out from a stored key.
     """
 
     record_key_fields: tuple[str, ...]
@@ -63,7 +61,6 @@ class KeyGenerator:
     type: str
     hive_style: bool = False
     url_encode: bool = False
-    table_version: int = 9
     name_single_key: bool = True
 
     def __post_init__(self) -> None:
@@ -128,8 +125,7 @@ class KeyGenerator:
         """Whether a key is a value without its column's name."""
         if len(self.record_key_fields) > 1:
             return False
-        named = self.table_version >= _KEYS_NAMED_FROM or self.name_single_key
-        return self.type != COMPLEX or not named
+        return self.type != COMPLEX or not self.name_single_key
 
     def _segments(self, column: pa.Array | pa.ChunkedArray, name: str) -> pa.StringArray:
         """Return the path segments of one column, each distinct value's made once."""

@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from strandline.write.engine import EngineContext, Task, TaskAttempt
+from strandline.write.engine import EngineContext, Task, TaskAttempt, type_name
 from timeline import errors
 from timeline.errors import ConfigError, InputError, StrandlineError
 
@@ -39,7 +39,7 @@ class SparkEngine(EngineContext[DataFrame]):
         refuse_connect(session)
         if not isinstance(session, SparkSession):
             raise ConfigError(
-                f"the session is a {_name(session)}; allowed: a pyspark.sql.SparkSession or an"
+                f"the session is a {type_name(session)}; allowed: a pyspark.sql.SparkSession or an"
                 " EngineContext"
             )
         self._session = session
@@ -50,7 +50,7 @@ class SparkEngine(EngineContext[DataFrame]):
         refuse_connect(data)
         if not isinstance(data, DataFrame):
             raise InputError(
-                f"rows are of type {_name(data)}; allowed on Spark: pyspark.sql.DataFrame"
+                f"rows are of type {type_name(data)}; allowed on Spark: pyspark.sql.DataFrame"
             )
         return data
 
@@ -91,10 +91,6 @@ class SparkEngine(EngineContext[DataFrame]):
         if context is None:
             raise RuntimeError("SparkEngine.attempt() was called outside a Spark task")
         return TaskAttempt(context.partitionId(), context.stageId(), context.taskAttemptId())
-
-
-def _name(value: object) -> str:
-    return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
 def refuse_connect(value: object) -> None:

@@ -94,7 +94,8 @@ class TagTask:
             with closing(self.location.open(report)) as view:
                 for partition, part in parts(rows, PARTITION_PATH):
                     files = view.latest_base_files(partition)
-                    notes.append(_files_note(partition, files))
+                    stored = [[file.file_id, file.name, file.size] for file in files]
+                    notes.append({"partition": partition, "files": stored})
                     yield from self._tagged(self._combined(part), files, form)
         notes.append({"report": report.as_dict(), "calls": calls_since(self.storage, calls_before)})
         yield from note_rows(form, notes)
@@ -182,10 +183,6 @@ class TagProfile:
                 updates[row[PARTITION_PATH], row[FILE_ID], row[BASE_FILE]] += row[ROWS]
         groups = tuple(UpdateGroup(*group, rows) for group, rows in sorted(updates.items()))
         return cls(groups, inserts, stored, report, calls)
-
-
-def _files_note(partition: str, files: tuple[BaseFile, ...]) -> dict[str, Any]:
-    return {"partition": partition, "files": [[f.file_id, f.name, f.size] for f in files]}
 
 
 def _with_file(rows: pa.Table, file: BaseFile | None, form: pa.Schema) -> Iterator[pa.RecordBatch]:

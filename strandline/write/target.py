@@ -300,7 +300,6 @@ def _generator(config: TableConfig) -> KeyGenerator:
         type=config.key_generator_type,
         hive_style=config.hive_style_partitioning,
         url_encode=config.url_encode_partitioning,
-        table_version=config.version,
     )
 
 
@@ -313,7 +312,7 @@ def _as_stored(
     stored key decides.
     """
     fields = generator.record_key_fields
-    if generator.type != COMPLEX or len(fields) > 1 or generator.table_version >= 9:
+    if generator.type != COMPLEX or len(fields) > 1 or meta.config.version >= 9:
         return generator
     files = (facts.file for facts in history.newest_first(meta, timeline))
     stored = next((file for file in files if file is not None), None)

@@ -13,25 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from strandline.write.markers import marker_folder
-from timeline.clock import Clock, TimeGenerator
+from timeline.clock import TimeGenerator
 from timeline.instant import COMMIT, State
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CommitMetadata, WriteStat
 from timeline.timeline import Timeline
-
-
-class InstantTimes:
-    """Generators of instants' times, one for each time zone of a table."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._generators: dict[str, TimeGenerator] = {}
-
-    def of(self, zone: str) -> TimeGenerator:
-        """Return the generator of a zone, the same one each time."""
-        if zone not in self._generators:
-            self._generators[zone] = TimeGenerator(self._clock, zone)
-        return self._generators[zone]
 
 
 class Transaction:

@@ -39,7 +39,6 @@ def test_schemas_keys_and_paths_come_out_as_written(scenario):
         config.key_generator_type,
         hive_style=config.hive_style_partitioning,
         url_encode=config.url_encode_partitioning,
-        table_version=config.version,
     ).matching(rows["_hoodie_record_key"][0].as_py())
     own = conform(rows, schema)
     assert keys.record_keys(own).to_pylist() == rows["_hoodie_record_key"].to_pylist()

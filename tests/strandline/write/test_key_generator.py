@@ -101,17 +101,14 @@ def test_without_partitions_the_path_is_empty():
     assert generator("id,q", "").record_keys(rows(id=["a"], q=["b"])).to_pylist() == ["id:a,q:b"]
 
 
-@pytest.mark.parametrize(
-    ("version", "named", "want"),
-    [(9, True, "id:k"), (9, False, "id:k"), (6, True, "id:k"), (6, False, "k"), (8, False, "k")],
-)
-def test_one_key_column_under_complex_depends_on_the_table(version, named, want):
-    keys = generator("id", "p,q", table_version=version, name_single_key=named)
+@pytest.mark.parametrize(("named", "want"), [(True, "id:k"), (False, "k")])
+def test_one_key_column_under_complex_depends_on_the_table(named, want):
+    keys = generator("id", "p,q", name_single_key=named)
     assert keys.record_keys(rows(id=["k"])).to_pylist() == [want]
 
 
 def test_a_stored_key_tells_the_form_of_the_table():
-    keys = generator("id", "p,q", table_version=6)
+    keys = generator("id", "p,q")
     assert keys.matching("id:r0000").record_keys(rows(id=["k"])).to_pylist() == ["id:k"]
     assert keys.matching("r0000").record_keys(rows(id=["k"])).to_pylist() == ["k"]
 
