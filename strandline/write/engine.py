@@ -166,16 +166,17 @@ class LocalEngine(EngineContext[pa.Table]):
         return _RUNNING.get()
 
     def _run(self, task: Task, part: pa.Table, number: int, stage: int) -> list[Any]:
-        for retry in itertools.count():
+        retries = self.task_retries
+        while True:
             token = _RUNNING.set(TaskAttempt(number, stage, next(_ATTEMPTS)))
             try:
                 return list(task(iter(part.to_batches())))
             except StrandlineError as error:
-                if not error.retryable or retry >= self.task_retries:
+                if not error.retryable or not retries:
                     raise
+                retries -= 1
             finally:
                 _RUNNING.reset(token)
-        raise AssertionError("unreachable")
 
 
 def type_name(value: object) -> str:
