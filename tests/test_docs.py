@@ -117,7 +117,7 @@ def test_links_lead_to_files(document: Path) -> None:
         assert target.startswith("http") or (ROOT / document.parent / target).exists(), target
 
 
-def test_what_the_operators_are_told_of_settings_is_so() -> None:
+def test_the_settings_in_the_operators_guide_exist() -> None:
     told = text("docs/operating.md")
     flags = {flag.name for flag in FLAGS}
     variables = {variable(setting) for flag in FLAGS for setting in flag.settings}

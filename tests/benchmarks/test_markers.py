@@ -15,7 +15,7 @@ from tests.kit.live_service import serving
 pytestmark = pytest.mark.property
 
 
-def test_latencies_are_told_by_percentiles() -> None:
+def test_latencies_are_given_as_percentiles() -> None:
     outcome = Outcome(latencies_s=[n / 1000 for n in range(100, 0, -1)])
     assert outcome.percentile_ms(50) == pytest.approx(51)
     assert outcome.percentile_ms(99) == pytest.approx(100)

@@ -21,7 +21,7 @@ def figures_of(folder: Path, part: str) -> dict[str, Figure]:
     return {figure.what: figure for figure in measured(bench, PARTS, [part])}
 
 
-def test_partitions_without_files_are_seen_by_who_follows(tmp_path: Path) -> None:
+def test_followers_see_partitions_without_files(tmp_path: Path) -> None:
     big = BigTable.create(tmp_path / "big", Shape(partitions=3, groups=4, slices=2))
     view = open_view(LocalStorage(str(big.path)))
     view.load_all_partitions()

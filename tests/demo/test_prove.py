@@ -58,7 +58,7 @@ def test_a_null_is_not_a_value_and_a_value_is_not_null(wanted):
         assert words in (difference(wanted, changed(wanted, "tailnum", row, value)) or "")
 
 
-def test_rows_that_are_missing_extra_or_twice_are_told(wanted):
+def test_missing_extra_and_duplicate_rows_are_reported(wanted):
     key = "2013 1 1 9E 3286 JFK"
     some = wanted.slice(1)
     twice = pa.concat_tables([wanted, wanted.slice(0, 1)])
@@ -71,7 +71,7 @@ def test_rows_that_are_missing_extra_or_twice_are_told(wanted):
     assert difference(wanted, twice) == told
 
 
-def test_a_missing_column_is_told(wanted):
+def test_a_missing_column_is_reported(wanted):
     assert difference(wanted, wanted.drop_columns(["ts"])) == "no column ts"
 
 

@@ -135,7 +135,7 @@ def test_the_session_works_after_every_failure():
         assert session.get(PATH, {}) == b"[1]"
 
 
-def test_nobody_listens():
+def test_a_closed_port_is_unreachable():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
     with pytest.raises(ServiceUnreachableError, match=url):

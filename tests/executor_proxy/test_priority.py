@@ -217,7 +217,7 @@ def test_close_closes_both():
     assert subject.local.closed == 1
 
 
-def test_the_report_says_who_answered_and_why():
+def test_the_report_has_the_source_and_reason_of_each_answer():
     report = LookupReport()
     subject = Priority(Scripted("remote", None, RemoteFailureError("status 500")), report=report)
     for _ in range(3):

@@ -94,7 +94,7 @@ class PickyError(Exception):
         super().__init__(f"{what} at {where}")
 
 
-def test_who_waited_hears_of_an_error_that_cannot_be_copied() -> None:
+def test_waiters_get_an_error_that_cannot_be_copied() -> None:
     shared: Shared[None] = Shared()
     began, may_fail = threading.Event(), threading.Event()
 

@@ -48,7 +48,7 @@ def test_callers_that_load_together_share_one_look_at_the_timeline() -> None:
     assert (calls["list", "lookup"], calls["list", "sync"]) == (4, 1)
 
 
-def test_a_listing_that_hangs_holds_up_nobody_elses_load() -> None:
+def test_a_hanging_listing_delays_no_other_load() -> None:
     table = a_table()
     view = TableView(table.storage, clock=ManualClock(0))
     view.newest()
@@ -83,7 +83,7 @@ def test_a_search_that_ends_in_reading_the_commits_does_not_wait_for_itself() ->
     assert metrics.get("partition_loads", source=METADATA) == len(WIDE)
 
 
-def test_work_that_fails_is_waited_for_by_nobody_any_more() -> None:
+def test_failed_work_is_not_waited_for() -> None:
     clock = ManualClock(0)
     gathering = Gathering(clock)
 
@@ -96,7 +96,7 @@ def test_work_that_fails_is_waited_for_by_nobody_any_more() -> None:
     assert gathering.run(lambda: 7) == 7
 
 
-def test_a_run_is_shared_by_who_came_before_it_began_and_asks_later() -> None:
+def test_a_run_serves_callers_that_came_before_it_began() -> None:
     flight: SingleFlight[int] = SingleFlight()
     numbers = iter(range(9))
 

@@ -136,7 +136,7 @@ def test_only_what_cannot_be_followed_during_a_load_is_listed_again() -> None:
     assert not any(name.startswith("f9") for name in names)
 
 
-def test_a_listing_that_fails_fails_once_for_all_who_wait_for_it() -> None:
+def test_a_failed_listing_fails_once_for_all_waiters() -> None:
     """Each that had waited listed in turn, the last after all the others had failed."""
     table, callers = a_table(), 8
     view = TableView(table.storage)

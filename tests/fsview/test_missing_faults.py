@@ -89,7 +89,7 @@ def without(table: SmallTable, gone: Callable[[str], bool]) -> dict[str, tuple[b
     [lambda path: path.startswith("a/"), lambda path: path.startswith("a/f1")],
     ids=["partition", "files"],
 )
-def test_what_was_deleted_by_hand_is_shown_by_who_knew_of_it(
+def test_files_deleted_by_hand_stay_in_a_loaded_view(
     version: int, gone: Callable[[str], bool]
 ) -> None:
     table, view, metrics = a_table(version)
@@ -106,7 +106,7 @@ def test_what_was_deleted_by_hand_is_shown_by_who_knew_of_it(
 
 
 @pytest.mark.parametrize("version", [6, 9])
-def test_who_lists_doesnt_see_what_was_deleted_by_hand(version: int) -> None:
+def test_files_deleted_by_hand_are_missing_in_a_new_view(version: int) -> None:
     table, _, _ = a_table(version)
     without(table, lambda path: path.startswith("a/"))
     assert names(LocalView.newest(TableView(table.storage)), "b") == truth(table, "b")

@@ -54,7 +54,7 @@ def delete_b(table: SmallTable) -> None:
 
 
 @pytest.mark.parametrize("synced", [True, False])
-def test_a_partition_that_was_loaded_and_deleted_is_none_to_who_looks_for_all(synced: bool) -> None:
+def test_a_loaded_partition_that_was_deleted_is_not_listed(synced: bool) -> None:
     table = small_table()
     view = TableView(table.storage)
     LocalView.newest(view).load_partitions(["a", "b"])

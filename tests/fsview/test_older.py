@@ -27,9 +27,7 @@ VERSIONS = pytest.mark.parametrize("version", [6, 8, 9])
         (9, "COPY_ON_WRITE"),
     ],
 )
-def test_what_was_undone_is_not_taken_back_for_who_holds_an_older_view(
-    version: int, table_type: str
-) -> None:
+def test_an_older_view_is_not_rolled_back_past_a_restore(version: int, table_type: str) -> None:
     """A restore says of logs of version 6 that they are left: they were there before, too."""
     table = a_table(version, table_type)
     (time,) = table.done
@@ -46,7 +44,7 @@ def test_what_was_undone_is_not_taken_back_for_who_holds_an_older_view(
 
 
 @VERSIONS
-def test_who_comes_from_before_an_overwrite_that_is_being_undone_sees_its_groups(
+def test_a_client_before_an_overwrite_being_undone_sees_its_groups(
     version: int,
 ) -> None:
     """The timeline is as before the overwrite again, for as long as the next commit takes."""
@@ -65,7 +63,7 @@ def test_who_comes_from_before_an_overwrite_that_is_being_undone_sees_its_groups
 
 @VERSIONS
 @pytest.mark.parametrize("ended", ["completed", "rolled back"])
-def test_a_clustering_pends_for_who_knows_nothing_of_its_end_while_its_plan_is_there(
+def test_a_clustering_pends_for_older_clients_while_its_plan_exists(
     version: int, ended: str
 ) -> None:
     """pinned.md, rule 7: plans exist as storage says now, completed is what the client knows."""
@@ -163,7 +161,7 @@ def test_what_a_rollback_left_is_not_shown_to_older_clients_once_a_restore_delet
 
 
 @pytest.mark.parametrize("version", [6, 9])
-def test_who_knows_a_plan_that_is_dropped_is_refused_though_it_was_answered_before(
+def test_a_client_that_knows_a_dropped_plan_is_refused(
     version: int,
 ) -> None:
     """Its timeline was never held, and no file has changed since."""
@@ -215,7 +213,7 @@ def test_raw_answers_to_older_clients_have_no_files_of_writes_in_flight_since(
 
 
 @VERSIONS
-def test_who_comes_from_before_an_overwrite_was_archived_sees_what_it_replaced(
+def test_a_client_before_an_archived_overwrite_sees_the_replaced_groups(
     version: int,
 ) -> None:
     """Its timeline was never held, and the newest has forgotten the overwrite."""

@@ -49,7 +49,7 @@ def pending(view: LocalView, kind: str) -> list[tuple[str, str]]:
 
 
 @KINDS
-def test_a_plan_that_only_storage_has_pends_for_who_asks(kind: str) -> None:
+def test_a_plan_made_after_the_last_sync_pends(kind: str) -> None:
     table = table_of(kind)
     view = TableView(table.storage)
     LocalView.newest(view).load_all_partitions()
@@ -66,7 +66,7 @@ def test_a_plan_that_only_storage_has_pends_for_who_asks(kind: str) -> None:
 
 
 @KINDS
-def test_a_plan_that_is_gone_pends_for_nobody(kind: str) -> None:
+def test_a_deleted_plan_does_not_pend(kind: str) -> None:
     table = table_of(kind)
     plan(table, kind)
     view = TableView(table.storage)
@@ -130,7 +130,7 @@ def test_the_look_for_plans_keeps_the_snapshot_that_it_is_asked_for() -> None:
     assert view.status()["snapshots"] == 1, "the look is over"
 
 
-def test_a_look_under_way_is_not_shared_by_who_comes_during_it() -> None:
+def test_callers_do_not_share_a_look_that_began_before_them() -> None:
     table = table_of("clustering")
     view = TableView(table.storage)
     held = LocalView.newest(view)

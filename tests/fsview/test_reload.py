@@ -58,7 +58,7 @@ def test_a_write_that_is_gone_costs_a_listing_of_what_it_had_written() -> None:
         view.at(*gone)
 
 
-def test_a_table_loaded_anew_still_answers_who_was_answered_before() -> None:
+def test_a_reloaded_table_still_answers_older_clients() -> None:
     table, view, metrics = a_table()
     before = LocalView.newest(view)
     kept = names(before, "a")
@@ -105,7 +105,7 @@ def test_properties_written_anew_for_another_reason_change_nothing() -> None:
     assert names(LocalView.at(view, *pin(client)), "a") == names(client, "a")
 
 
-def test_nobody_goes_on_from_a_first_write_that_was_rolled_back() -> None:
+def test_a_client_of_a_first_write_that_was_rolled_back_is_refused() -> None:
     """It is older than all that is left, as archived writes are."""
     table, view, metrics = a_table()
     client = pin(LocalView.newest(view))

@@ -48,7 +48,7 @@ def test_a_load_succeeds_while_a_restore_undoes_one_instant_after_another(
 
 
 @VERSIONS
-def test_who_lists_while_a_clean_ends_and_is_archived_misses_no_file(version: int) -> None:
+def test_a_listing_during_the_end_of_a_clean_misses_no_file(version: int) -> None:
     """Its plan, which names what was removed before the listing, is gone before it is read."""
     table = a_table(version)
     for _ in range(3):

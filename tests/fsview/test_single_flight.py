@@ -52,7 +52,7 @@ def wait_until(true: Callable[[], bool]) -> None:
     raise AssertionError("nobody came")
 
 
-def test_who_comes_during_a_run_shares_the_next_one() -> None:
+def test_callers_during_a_run_share_the_next_one() -> None:
     flight: SingleFlight[int] = SingleFlight()
     work = Work()
     with ThreadPoolExecutor(8) as pool:
@@ -71,7 +71,7 @@ def test_who_comes_during_a_run_shares_the_next_one() -> None:
     assert work.runs <= 8
 
 
-def test_an_error_goes_to_those_who_waited_and_to_nobody_else() -> None:
+def test_an_error_goes_to_the_waiters_only() -> None:
     flight: SingleFlight[int] = SingleFlight()
 
     def fails() -> int:
@@ -111,7 +111,7 @@ class Loading:
         self.loaded += names
 
 
-def test_each_name_is_loaded_by_one_and_awaited_by_all_who_want_it() -> None:
+def test_each_name_is_loaded_once_for_all_callers() -> None:
     loads, first, second = SharedLoads(), Loading(), Loading()
     second.may_end.release()
     with ThreadPoolExecutor(2) as pool:
@@ -142,7 +142,7 @@ def test_loading_all_waits_for_what_is_being_loaded_and_others_wait_for_it() -> 
     assert (everything, late.loaded) == (["a"], [])
 
 
-def test_an_error_of_a_load_is_for_who_ran_it() -> None:
+def test_an_error_of_a_load_is_raised_in_its_caller() -> None:
     loads = SharedLoads()
 
     def fails(names: Collection[str]) -> None:
@@ -157,7 +157,7 @@ def test_an_error_of_a_load_is_for_who_ran_it() -> None:
     assert loaded == ["a"]
 
 
-def test_an_error_of_loading_one_name_is_of_all_who_wait_for_that() -> None:
+def test_an_error_of_one_name_goes_to_all_its_waiters() -> None:
     loads, began, may_end = SharedLoads(), threading.Semaphore(0), threading.Event()
 
     def fails(_: Collection[str]) -> None:
@@ -258,7 +258,7 @@ def waits_in(function: str) -> int:
     )
 
 
-def test_who_is_interrupted_in_the_queue_passes_the_lead_to_a_waiter(
+def test_an_interrupted_waiter_passes_the_lead_on(
     interrupt: Callable[[], None],
 ) -> None:
     flight: SingleFlight[int] = SingleFlight()
@@ -307,7 +307,7 @@ def test_an_interrupt_of_the_only_one_queued_leaves_nothing_behind(
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_an_interrupt_of_the_run_itself_is_nobody_elses(
+def test_an_interrupt_of_the_run_reaches_no_waiter(
     interrupt: Callable[[], None], shared: bool
 ) -> None:
     single: SingleFlight[int] = SingleFlight()
@@ -335,7 +335,7 @@ def test_an_interrupt_of_the_run_itself_is_nobody_elses(
     assert {waiter.result() for waiter in waiters} <= {1, 2}
 
 
-def test_who_is_interrupted_before_loading_all_passes_the_lead_to_a_waiter(
+def test_an_interrupt_before_loading_all_passes_the_lead_on(
     interrupt: Callable[[], None],
 ) -> None:
     loads, one, late = SharedLoads(), Loading(), Loading()

@@ -62,7 +62,7 @@ def test_when_only_cleans_came_since_the_newest_answers() -> None:
     assert [file.name for file in pinned.all_base_files("a")] == table.model.all_names("a")
 
 
-def test_no_table_is_said_so() -> None:
+def test_a_missing_table_is_named() -> None:
     with pytest.raises(TableNotFoundError, match="/memory/t"):
         TableView(MemoryStorage()).newest()
 

@@ -162,7 +162,7 @@ def test_every_answer_is_of_a_state_that_was(scenario: str) -> None:
     assert readers.answered > readers.faults
 
 
-def test_one_fault_is_told_to_all_who_waited_and_to_nobody_after() -> None:
+def test_a_fault_reaches_all_waiters_and_no_later_caller() -> None:
     """A sync is shared: whoever waited for the one that failed learns so, the next runs anew."""
     scenario = "cow_basic_v9"
     storage = TroubledStorage(scenario, 1)

@@ -74,7 +74,7 @@ def test_system_clock_moves() -> None:
     assert clock.monotonic() <= clock.monotonic()
 
 
-def test_manual_clock_goes_where_it_is_told() -> None:
+def test_a_manual_clock_moves_by_advance() -> None:
     clock = ManualClock(NOW)
     clock.advance(500)
     assert (clock.now_ms(), clock.monotonic()) == (NOW + 500, 0.5)

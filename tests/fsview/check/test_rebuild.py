@@ -96,7 +96,7 @@ def test_a_table_that_moves_on_at_every_call_makes_no_difference(scenario: str) 
 
 
 @pytest.mark.parametrize("scenario", RACES.scenarios("at one call"))
-def test_a_table_that_moves_on_once_at_any_call_is_told_right(scenario: str) -> None:
+def test_a_change_at_any_one_call_makes_no_difference(scenario: str) -> None:
     for start in golden.steps(scenario):
         for call in range(1, 9):
             for checked in outcomes_of_race(scenario, start, lambda nth, at=call: nth == at):
@@ -217,7 +217,7 @@ def test_what_is_not_held_is_not_checked() -> None:
     assert view.check("a").why == "the partition isn't loaded any more"
 
 
-def test_what_somebody_asked_for_and_is_no_partition_is_empty_on_both_sides() -> None:
+def test_a_path_that_is_no_partition_is_empty_on_both_sides() -> None:
     table = a_table()
     view = opened(table)
     assert not list(LocalView.newest(view).latest_base_files("x"))
@@ -287,7 +287,7 @@ def test_a_file_changed_behind_the_table_is_found_and_right_after_a_reload(
     assert [(file.name, file.size) for file in then.all_base_files("a")] == right
 
 
-def test_a_log_that_shrank_or_went_is_found_whoever_writes() -> None:
+def test_a_log_that_shrank_or_vanished_is_found() -> None:
     """Before version 8 a log's name doesn't say who wrote it; what is less can't be in flight."""
     scenario, partition = "rollback_mor_v6", "2024-01-01"
     storage = TroubledStorage(scenario, 9)  # a delta commit is in flight, and has written logs
@@ -402,7 +402,7 @@ def test_differences_say_the_first_and_count_the_rest() -> None:
 # Reloads.
 
 
-def test_while_a_reload_fails_nobody_is_answered_and_the_next_request_tries_again() -> None:
+def test_a_failed_reload_answers_no_request_and_is_retried() -> None:
     table = a_table()
     metrics = Metrics()
     view = opened(table, metrics)

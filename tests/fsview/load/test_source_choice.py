@@ -96,7 +96,7 @@ def requested(table: SmallTable, action: str) -> None:
         ),
     ],
 )
-def test_tables_of_which_all_is_said_can_be_read(
+def test_tables_with_complete_metadata_can_be_read(
     version: int, change: Callable[[SmallTable], object]
 ) -> None:
     table = small_table(version)
@@ -175,7 +175,7 @@ def cleaned_in_part(table: SmallTable) -> None:
         ),
     ],
 )
-def test_tables_of_which_something_is_not_said_are_listed(
+def test_tables_with_incomplete_metadata_are_listed(
     version: int, change: Callable[[SmallTable], object]
 ) -> None:
     table = small_table(version)

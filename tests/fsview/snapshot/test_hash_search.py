@@ -245,7 +245,7 @@ def test_a_refused_client_is_read_for_again_when_something_happened() -> None:
     assert calls(view, "past") > read
 
 
-def test_storage_that_fails_refuses_nobody_for_good() -> None:
+def test_a_storage_failure_refuses_no_client_for_good() -> None:
     table = SmallTable()
     table.write(("a", "f1"))
     known = table.known()

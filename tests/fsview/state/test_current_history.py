@@ -54,7 +54,7 @@ def reads(view: TableView) -> int:
     return sum(n for (_, cause), n in view.storage.calls.snapshot().items() if cause == "past")
 
 
-def test_who_comes_from_a_timeline_never_held_is_read_for_once_while_memory_is_short() -> None:
+def test_a_timeline_never_held_is_read_once_while_memory_is_short() -> None:
     table = SmallTable()
     clients = [commit(table, *PARTITIONS) for _ in range(4)]
     view = short_of_memory(table)
@@ -67,7 +67,7 @@ def test_who_comes_from_a_timeline_never_held_is_read_for_once_while_memory_is_s
     assert reads(view) == read
 
 
-def test_who_was_held_a_moment_ago_is_answered_while_memory_is_short() -> None:
+def test_recent_snapshots_are_kept_while_memory_is_short() -> None:
     table = SmallTable()
     commit(table, *PARTITIONS)
     view = short_of_memory(table)

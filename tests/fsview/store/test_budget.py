@@ -44,7 +44,7 @@ def test_accounts_have_names_of_their_own() -> None:
         budget.account("records")
 
 
-def test_nobody_gives_while_the_limit_is_kept() -> None:
+def test_no_account_evicts_within_the_limit() -> None:
     budget = Budget(100)
     holder = Holder(budget, "answers")
     holder.account.add(100)
@@ -64,7 +64,7 @@ def test_accounts_give_in_the_order_in_which_they_were_made() -> None:
     assert second.asked == [20]
 
 
-def test_those_who_have_nothing_to_give_are_passed_over() -> None:
+def test_empty_accounts_are_skipped() -> None:
     budget = Budget(100)
     fixed = budget.account("fixed")
     holder = Holder(budget, "records")
@@ -75,7 +75,7 @@ def test_those_who_have_nothing_to_give_are_passed_over() -> None:
     assert budget.used == 150
 
 
-def test_who_gives_little_is_asked_again() -> None:
+def test_an_account_that_frees_little_is_asked_again() -> None:
     budget = Budget(100)
     holder = Holder(budget, "answers", gives=7)
     holder.account.add(130)
@@ -84,7 +84,7 @@ def test_who_gives_little_is_asked_again() -> None:
     assert len(holder.asked) == 5
 
 
-def test_evict_is_set_by_who_comes_later() -> None:
+def test_evict_may_be_set_later() -> None:
     budget = Budget(10)
     account = budget.account("records")
 
@@ -98,7 +98,7 @@ def test_evict_is_set_by_who_comes_later() -> None:
     assert account.used == 10
 
 
-def test_an_error_of_an_owner_goes_to_the_caller_and_locks_nobody_out() -> None:
+def test_an_eviction_error_goes_to_the_caller_and_releases_the_lock() -> None:
     budget = Budget(10)
 
     def fail(wanted: int) -> int:

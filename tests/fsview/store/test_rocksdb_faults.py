@@ -298,7 +298,7 @@ def test_copy_for_another_table(tmp_path: Path, caplog: pytest.LogCaptureFixture
     assert Numbered(open_at(tmp_path)).number == 1
 
 
-def test_second_process_is_told_who_has_it(tmp_path: Path) -> None:
+def test_a_second_process_gets_the_owners_id(tmp_path: Path) -> None:
     store = open_at(tmp_path)
     said = told("hold", tmp_path)
     assert f"{place(tmp_path).path} is open in process {os.getpid()}" in said

@@ -161,7 +161,7 @@ def test_partitions_are_a_list_of_strings(text: str) -> None:
         BY_NAME["load_partitions"].arguments({"partitions": text})
 
 
-def test_the_partition_of_a_route_is_told() -> None:
+def test_the_partition_of_a_request_is_found() -> None:
     assert BY_NAME["latest_base_file"].of_partition
     assert not BY_NAME["pending_compaction_operations"].of_partition
     assert routes.PREFIX in BY_NAME["timeline"].path

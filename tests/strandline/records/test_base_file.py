@@ -104,7 +104,7 @@ def test_the_footer_has_what_java_looks_for(storage):
     assert footer["hoodie_bloom_filter_type_code"] == "DYNAMIC_V0"
 
 
-def test_a_filter_is_sized_to_its_file_unless_told(storage):
+def test_a_filter_is_sized_to_its_file_by_default(storage):
     keys = [f"k{i}" for i in range(300)]
     write(storage, "own", simple(keys))
     write(storage, "java", simple(keys), BaseFileSettings(bloom_entries=60_000))

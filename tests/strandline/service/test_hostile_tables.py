@@ -162,7 +162,7 @@ SAID = {
 
 
 @pytest.mark.parametrize("spoil", SAID)
-def test_what_is_said_of_a_hostile_commit_names_file_size_and_bound(
+def test_the_refusal_of_a_hostile_commit_names_file_size_and_bound(
     tmp_path: Path, spoil: Callable[[Path], None]
 ) -> None:
     base = tmp_path / "t"

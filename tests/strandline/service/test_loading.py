@@ -85,7 +85,7 @@ def test_a_load_ends_when_its_client_leaves() -> None:
         assert set(storage.listed) == set(NAMES)
 
 
-def test_who_waits_for_the_same_partitions_gets_them_though_the_first_leaves() -> None:
+def test_a_second_caller_gets_its_partitions_after_the_first_disconnects() -> None:
     with stopping() as (server, storage), ThreadPoolExecutor(1) as pool:
         with RawConnection(server.port) as raw:
             raw.socket.sendall(loading(NAMES))

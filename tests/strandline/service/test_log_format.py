@@ -89,7 +89,7 @@ def test_json_is_one_object_a_line_with_the_exception_as_a_field() -> None:
     }
 
 
-def test_in_json_the_message_is_escaped_for_whoever_prints_it() -> None:
+def test_control_characters_are_escaped_in_json() -> None:
     event = json.loads(JsonFormatter().format(record("%s", FORGED)))
     assert event["message"] == HARMLESS
     assert "exception" not in event

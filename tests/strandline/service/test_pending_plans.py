@@ -17,7 +17,7 @@ NAMES = ["file_groups_in_pending_clustering", "pending_log_compaction_operations
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_client_whose_hash_is_held_is_told_of_a_plan_made_since(name: str) -> None:
+def test_a_client_at_a_held_hash_sees_a_later_plan(name: str) -> None:
     table = a_table(9, "MERGE_ON_READ")
     path, client = BY_NAME[name].path, Pin.of(table)
     base_path = table.storage.base_path

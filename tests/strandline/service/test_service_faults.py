@@ -119,7 +119,7 @@ def many_files(wanted: int) -> Iterator[None]:
 
 
 @pytest.mark.property
-def test_two_thousand_idle_connections_are_nobodys_burden(tmp_path: Path) -> None:
+def test_two_thousand_idle_connections_slow_no_client(tmp_path: Path) -> None:
     """Half of them have asked something, half say nothing at all; some say half of something."""
     table = local_table(tmp_path / "t")
     asked = asking(LATEST, known(table.storage, partition="a"))
@@ -252,9 +252,7 @@ def half_asked(port: int, asked: bytes) -> Iterator[None]:
 @pytest.mark.parametrize(
     "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.property)]
 )
-def test_told_to_end_under_load_it_answers_wholly_or_not_at_all(
-    tmp_path: Path, number: signal.Signals
-) -> None:
+def test_a_signal_under_load_truncates_no_answer(tmp_path: Path, number: signal.Signals) -> None:
     table = local_table(tmp_path / "t", MANY)
     base = table.storage.base_path
     asked = asking(LATEST, known(table.storage, partition="a"))

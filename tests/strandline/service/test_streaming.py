@@ -126,9 +126,7 @@ def test_a_reply_is_whole_up_to_a_length() -> None:
         streamed(fails(), 3)
 
 
-def test_a_table_is_not_gone_through_for_who_has_left(
-    table: SmallTable, server: ServiceServer
-) -> None:
+def test_work_for_a_disconnected_client_ends(table: SmallTable, server: ServiceServer) -> None:
     route = BY_NAME["all_latest_file_slices_before_or_on"]
     asked: list[bool] = []
 

@@ -208,7 +208,7 @@ def test_a_table_alone_again_gets_all_threads_again() -> None:
     in_pool(play)
 
 
-def test_who_leaves_is_taken_out_of_the_queue_and_who_runs_keeps_the_thread() -> None:
+def test_cancelled_calls_leave_the_queue_and_running_ones_keep_their_thread() -> None:
     async def play(calls: Calls) -> None:
         calls.ask("a", 3)
         await settled()
@@ -223,7 +223,7 @@ def test_who_leaves_is_taken_out_of_the_queue_and_who_runs_keeps_the_thread() ->
     in_pool(play, 1)
 
 
-def test_a_thread_given_to_who_is_just_leaving_is_given_on() -> None:
+def test_a_thread_given_to_a_cancelled_call_is_passed_on() -> None:
     async def play(calls: Calls) -> None:
         calls.ask("a", 3)
         await settled()
@@ -249,7 +249,7 @@ def test_errors_are_the_callers_and_free_the_thread() -> None:
     in_pool(play, 1)
 
 
-def test_an_error_that_nobody_waits_for_any_more_is_not_reported_as_forgotten() -> None:
+def test_an_error_of_a_cancelled_call_is_not_reported_as_unretrieved() -> None:
     async def play(calls: Calls) -> None:
         reported: list[dict[str, Any]] = []
         asyncio.get_running_loop().set_exception_handler(

@@ -15,7 +15,7 @@ from strandline.settings.setting import Setting, Settings
 from timeline.errors import ConfigError
 
 
-def test_defaults_hold_when_nothing_is_said():
+def test_defaults_hold_without_options():
     settings = Settings.parse({}, SERVICE_SETTINGS)
     assert settings.get(EMBED) is True
     assert settings.get(EMBED_PORT) == 0

@@ -137,7 +137,7 @@ def test_an_upsert_reaches_every_copy_of_a_key_that_insert_wrote_twice(tmp_path)
     assert Table(str(tmp_path)).to_arrow(["ts"])["ts"].to_pylist().count(2) == 2
 
 
-def test_bulk_insert_opens_new_groups_and_asks_nobody(tmp_path):
+def test_bulk_insert_opens_new_groups_without_look_ups(tmp_path):
     with client(tmp_path) as c:
         c.bulk_insert(table(row("a"), row("b", "us")))
         result = c.bulk_insert(table(row("c"), row("d", "us")))

@@ -35,7 +35,7 @@ def test_markers_name_the_files_of_an_instant(storage, tmp_path):
     delete_markers(storage, T)
 
 
-def test_no_folder_is_told_from_an_empty_one(storage):
+def test_a_missing_folder_differs_from_an_empty_one(storage):
     assert marked_files(storage, T) is None
     storage.make_dir(f".hoodie/.temp/{T}")
     assert marked_files(storage, T) == ()
@@ -60,7 +60,7 @@ def test_a_folder_that_is_no_instant_is_left_alone(storage):
     assert instants_with_markers(storage) == ()
 
 
-def test_files_that_nobody_reported_are_deleted(storage, tmp_path):
+def test_unreported_files_are_deleted(storage, tmp_path):
     for name in ("kept.parquet", "stray.parquet"):
         create_marker(storage, T, f"p/{name}", CREATE)
         storage.create(f"p/{name}", b"x")

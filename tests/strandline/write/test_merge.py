@@ -235,7 +235,7 @@ def test_stored_duplicates_are_all_replaced():
     assert counts == MergeCounts(updates=2)
 
 
-def test_sequence_numbers_go_on_from_where_they_are_told():
+def test_sequence_numbers_begin_at_the_given_number():
     merger = merger_of(incoming([row("a", 1), row("b", 1)]), rules(), first_seqno=7)
     assert merger.finish()["_hoodie_commit_seqno"].to_pylist() == [f"{NEW}_3_7", f"{NEW}_3_8"]
     assert merger.next_seqno == 9

@@ -138,7 +138,7 @@ def test_a_clustering_stays_pending_and_its_groups_are_not_written(base):
     assert any(name.startswith("20250101000000000") for name in reader.pending(base))
 
 
-def test_markers_of_finished_writes_are_swept_with_what_nobody_reported(base):
+def test_markers_of_finished_writes_are_swept_with_unreported_files(base):
     """A task that outlived its write made a file, and its marker, after the commit."""
     (completed,) = reader.committed(base)
     kept = next(name for _, name, _, instant in reader.base_files(base) if instant == completed)

@@ -159,7 +159,7 @@ def test_each_file_is_opened_once_for_all_that_archived_instants_say(storage: Lo
 
 
 @pytest.mark.parametrize("held_bytes", [0, HELD_BYTES])
-def test_what_instants_said_is_held_by_row_groups_within_a_bound(
+def test_metadata_is_cached_by_row_group_within_a_bound(
     storage: LocalStorage, held_bytes: int
 ) -> None:
     rows = many_rows(40)

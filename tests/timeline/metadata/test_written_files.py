@@ -136,7 +136,7 @@ def test_an_empty_commit_says_nothing() -> None:
     assert commit_files(codec.encode(CommitMetadata(compacted=True), 9)) != CommitFiles()
 
 
-def test_partitions_without_stats_and_stats_without_files_are_told() -> None:
+def test_partitions_without_stats_and_stats_without_files() -> None:
     for text in ('{"p": []}', '{"p": [ ]}'):
         (part,) = written_files(f'{{"partitionToWriteStats": {text}}}'.encode())
         assert (part.sizes, part.is_complete) == ({}, True)

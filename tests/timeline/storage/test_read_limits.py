@@ -74,7 +74,9 @@ def test_limits_travel_with_the_storage(storage: Storage) -> None:
 
 @pytest.mark.parametrize("confined", [False, True])
 @pytest.mark.parametrize("size", [0, 1])
-def test_what_is_no_regular_file_hangs_nobody(tmp_path: Path, confined: bool, size: int) -> None:
+def test_special_files_are_refused_without_blocking(
+    tmp_path: Path, confined: bool, size: int
+) -> None:
     """Issue 12, line 19: a FIFO's reader waited for a writer that never came."""
     storage = LocalStorage(str(tmp_path))
     storage = storage.confined(below(tmp_path, Path("/dev"))) if confined else storage

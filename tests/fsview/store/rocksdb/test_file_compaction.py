@@ -63,7 +63,7 @@ def commit(store: RocksStore) -> None:
             thread.join(PATIENCE_S)
 
 
-def test_a_compaction_that_fails_is_said_and_the_next_one_is_made_when_more_has_come(
+def test_a_failed_compaction_is_logged_and_repeated_after_more_writes(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)

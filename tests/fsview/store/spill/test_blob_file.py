@@ -56,7 +56,7 @@ def test_without_a_directory_it_is_where_the_system_has_such_files() -> None:
     assert not os.path.exists(SpillFile().path)
 
 
-def test_who_cant_remove_an_open_file_removes_it_at_the_end(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_removed_while_open_is_removed_at_the_end(tmp_path: Path) -> None:
     asked: list[str] = []
 
     def remove(own: str) -> bool:
@@ -74,7 +74,7 @@ def test_who_cant_remove_an_open_file_removes_it_at_the_end(tmp_path: Path) -> N
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="descriptors can't be counted")
-def test_it_is_closed_when_nobody_refers_to_it(tmp_path: Path) -> None:
+def test_it_is_closed_with_its_last_reference(tmp_path: Path) -> None:
     before = descriptors()
     file = SpillFile(tmp_path)
     assert descriptors() == before + 1

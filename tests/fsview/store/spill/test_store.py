@@ -247,7 +247,7 @@ def test_a_full_disk_keeps_what_is_there_and_nothing_new(code: int) -> None:
     assert made.area.status()["failure"] is None
 
 
-def test_a_full_disk_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_disk_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "fsview")
     made = spilling(resident=20, among=60)
     chunks = made.commit(0, 20)
@@ -264,7 +264,7 @@ def test_a_full_disk_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     assert said == ["WARNING", "INFO"] * 2
 
 
-def test_a_failure_keeps_nobodys_chunks_alive() -> None:
+def test_a_failure_keeps_no_chunk_alive() -> None:
     made = spilling(resident=20, among=24)
     chunks = made.commit(0, 24)
     made.file.write_error = OSError(errno.ENOSPC, "No space left on device")
@@ -373,7 +373,7 @@ def test_a_file_that_cant_be_cut_is_used_again(caplog: pytest.LogCaptureFixture)
 # Threads.
 
 
-def test_nobody_waits_for_one_who_writes() -> None:
+def test_readers_do_not_wait_for_a_write() -> None:
     made = spilling(resident=20, among=40)
     chunks = made.commit(0, 30)
     oldest = Handle(chunks[10].handle)

@@ -57,7 +57,7 @@ def test_answers_come_from_other_threads() -> None:
 
 
 @pytest.mark.parametrize("error", [None, StorageUnavailableError("late")])
-def test_an_answer_after_the_end_of_the_loop_is_nobodys(error: Exception | None) -> None:
+def test_an_answer_after_the_end_of_the_loop_is_dropped(error: Exception | None) -> None:
     loop = asyncio.new_event_loop()
     answers = [LoopAnswers(loop).expect() for _ in range(8)]
     loop.close()

@@ -41,7 +41,7 @@ def test_buckets_spread_evenly_over_a_job(buckets: int) -> None:
     assert set(load) == {buckets * 160 // 16}
 
 
-def test_all_who_ask_at_a_time_hear_the_same() -> None:
+def test_concurrent_requests_get_the_same_answer() -> None:
     indexes = RemotePartitioner()
     heard: list[list[int]] = []
 

@@ -72,7 +72,7 @@ def test_it_is_ready_when_nothing_is_wrong(things: Things, clock: ManualClock) -
     assert things.looked == {"a": 1, "b": 1}
 
 
-def test_everything_that_is_wrong_is_said(things: Things, clock: ManualClock) -> None:
+def test_all_reasons_are_given(things: Things, clock: ManualClock) -> None:
     things.wrong = {"a": "gone\nfor good", "b": "full"}
     assert readiness(things, clock).ask().result() == ("a: gone\\nfor good", "b: full")
 
@@ -91,7 +91,7 @@ def test_an_answer_holds_for_a_second(things: Things, clock: ManualClock) -> Non
     assert things.looked == {"a": 3, "b": 3}
 
 
-def test_what_hangs_is_said_and_costs_one_thread_however_often_it_is_asked(
+def test_a_hanging_check_is_reported_and_takes_one_thread(
     things: Things, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     things.wrong = {"a": ""}
@@ -138,7 +138,7 @@ def test_a_change_is_logged_once(
     ]
 
 
-def test_many_who_ask_at_once_share_one_look(things: Things, clock: ManualClock) -> None:
+def test_concurrent_probes_share_one_check(things: Things, clock: ManualClock) -> None:
     things.hanging["a"] = threading.Event()
     ready = readiness(things, clock)
     answers: list[tuple[str, ...]] = []
@@ -301,7 +301,7 @@ def test_a_probe_is_answered_over_http_with_reasons_and_without_a_token(tmp_path
         assert (status, json.loads(body)) == (503, {"ok": False, "reasons": [STOPPING]})
 
 
-def test_the_status_shows_what_a_probe_was_told(tmp_path: Path) -> None:
+def test_the_status_shows_the_answers_to_probes(tmp_path: Path) -> None:
     parts = Parts(PartsOptions((str(tmp_path / "none"),), "token"))
     answer = AppClient(parts).request("GET", "/healthz")
     reason = f"root {tmp_path}/none: it is not there, or no directory"

@@ -80,7 +80,7 @@ def params(**more: str) -> dict[str, str]:
     return TABLES.known("cow_basic_v9", 7) | more
 
 
-def test_nobody_passes_without_the_token(server: ServiceServer) -> None:
+def test_requests_without_the_token_are_refused(server: ServiceServer) -> None:
     for token in (None, "wrong"):
         for path in (*(route.path for route in ROUTES), "/nope", STATUS):
             with HttpClient(server.port, token) as client:
@@ -120,7 +120,7 @@ def test_the_first_of_repeated_parameters_counts_and_unknown_ones_do_not(
     assert len(json.loads(body)) == 2
 
 
-def test_long_answers_are_compressed_for_those_who_accept_it(client: AppClient) -> None:
+def test_long_answers_are_compressed_if_accepted(client: AppClient) -> None:
     plain = client.request("GET", GROUPS, params(partition=PARTITION))
     zipped = client.request(
         "GET", GROUPS, params(partition=PARTITION), {"Accept-Encoding": "gzip,deflate"}
@@ -200,7 +200,7 @@ def test_a_storage_fault_is_5xx_without_a_traceback() -> None:
     parts.close()
 
 
-def test_what_nobody_foresaw_is_logged_and_not_told(
+def test_an_unforeseen_error_is_logged_and_not_shown(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FailingStorage, "error", RuntimeError("a secret of the inside"))

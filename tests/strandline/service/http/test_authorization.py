@@ -39,14 +39,14 @@ def test_only_the_token_passes():
     assert not admission.is_open
 
 
-def test_without_a_token_everybody_passes():
+def test_without_a_token_every_request_is_admitted():
     admission = Admission(None)
     assert admission.free_to("127.0.0.1") == admission.free_to(None) == EVERYTHING
     assert admission.admits(Right.MARKERS, EVERYTHING, None)
     assert admission.is_open
 
 
-def test_without_a_token_but_with_networks_nobody_else_passes():
+def test_without_a_token_only_the_networks_are_admitted():
     admission = Admission(None, "10.0.0.0/8")
     assert not admission.is_open
     assert admission.free_to("10.1.2.3") == EVERYTHING
@@ -108,7 +108,7 @@ def test_the_token_is_not_shown():
     assert new_token() != token
 
 
-def test_it_says_in_words_who_is_admitted():
+def test_its_text_names_the_admitted_clients():
     assert str(Admission(None)) == "everybody"
     assert str(Admission("abc")) == "bearers of the token"
     admission = Admission("abc", "10.0.0.0/8=reads, fd00::/8")

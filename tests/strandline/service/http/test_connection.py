@@ -113,7 +113,7 @@ def test_a_connection_ends_when_the_client_wants_it(hot: ServiceServer, close: s
         assert [answer.status for answer in wire.answers()] == [200]
 
 
-def test_a_body_nobody_wants_does_no_harm(hot: ServiceServer) -> None:
+def test_an_unread_body_does_no_harm(hot: ServiceServer) -> None:
     with RawConnection(hot.port) as wire:
         target = f"{LATEST}?{urlencode(params())}"
         expected = wire.ask(asked(target))

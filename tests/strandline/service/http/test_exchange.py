@@ -111,7 +111,7 @@ def test_an_error_in_a_part_breaks_off_or_is_answered(sent: int) -> None:
     assert outlet.written.startswith(b"HTTP/1.1 200 " if sent else b"HTTP/1.1 500 ")
 
 
-def test_a_reply_in_parts_hears_that_its_client_has_left() -> None:
+def test_a_streamed_reply_ends_when_its_client_disconnects() -> None:
     """It would go on with a part of any length, and hold its table's thread."""
     began, go = threading.Event(), threading.Event()
 
@@ -145,7 +145,7 @@ def test_a_reply_in_parts_hears_that_its_client_has_left() -> None:
     asyncio.run(play())
 
 
-def test_a_handler_hears_that_its_client_has_left() -> None:
+def test_a_handler_learns_that_its_client_disconnected() -> None:
     began, gone, ended = threading.Event(), threading.Event(), threading.Event()
     told: list[bool] = []
 

@@ -154,7 +154,7 @@ class NeverAsked:
 
 @pytest.mark.parametrize("lines", [(), ("Authorization: Bearer wrong",)])
 @pytest.mark.parametrize(("method", "target"), [way for way in WAYS if way[1] != "/healthz"])
-def test_who_is_not_admitted_is_told_so_before_the_body_comes_and_by_nobody_else(
+def test_a_request_is_refused_before_its_body_and_any_handler(
     method: str, target: str, lines: tuple[str, ...]
 ) -> None:
     """It costs no thread and no framework: it once took twenty times what an answer takes."""
@@ -203,7 +203,7 @@ def test_a_refusal_for_want_of_a_token_has_the_forms_of_all_errors(server: Servi
         (413, (f"Content-Length: {1 << 40}",)),
     ],
 )
-def test_who_accepts_json_is_refused_in_it_before_any_framework(
+def test_early_refusals_are_in_json_if_accepted(
     server: ServiceServer, status: int, asked: tuple[str, ...]
 ) -> None:
     accepting = ("Accept: application/json", *asked)

@@ -210,13 +210,13 @@ def test_a_silent_connection_is_closed() -> None:
 
 
 @pytest.mark.parametrize("half", [b"G", b"GET / HTTP/1.1\r\nHost:", GREETING[:-2]])
-def test_half_a_request_is_told_that_it_is_late(half: bytes) -> None:
+def test_half_a_request_times_out_with_408(half: bytes) -> None:
     with limited(request_s=SHORT_S) as server:
         answer = refused(server, half)
         assert (answer.status, answer.body) == (408, b"no whole request in 0.05 seconds")
 
 
-def test_half_a_request_behind_a_whole_one_is_told_so_too() -> None:
+def test_half_a_request_behind_a_whole_one_times_out_too() -> None:
     with limited(request_s=SHORT_S) as server, RawConnection(server.port) as raw:
         raw.socket.sendall(GREETING + GREETING[:-1])
         assert [answer.status for answer in raw.answers()] == [200, 408]
@@ -283,7 +283,7 @@ def full(root: Path) -> Iterator[ServiceServer]:
 FULL = b"the service has 2 connections, no more may come"
 
 
-def test_more_connections_than_allowed_are_told_so(
+def test_connections_above_the_limit_are_refused(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with full(tmp_path) as server, ExitStack() as stack:
@@ -296,7 +296,7 @@ def test_more_connections_than_allowed_are_told_so(
     assert "connections were refused: there are 2 already" in caplog.text
 
 
-def test_who_was_told_so_and_lingers_is_counted_once(tmp_path: Path) -> None:
+def test_a_refused_connection_that_stays_is_counted_once(tmp_path: Path) -> None:
     with full(tmp_path) as server, ExitStack() as stack:
         for _ in range(2 * RESERVED):
             raw = stack.enter_context(RawConnection(server.port))
@@ -305,7 +305,7 @@ def test_who_was_told_so_and_lingers_is_counted_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.property
-def test_who_says_nothing_hears_in_the_end_that_there_is_no_room(tmp_path: Path) -> None:
+def test_a_silent_connection_above_the_limit_is_refused_in_the_end(tmp_path: Path) -> None:
     with full(tmp_path) as server:
         for said in (b"", GREETING[:10]):
             with RawConnection(server.port) as raw:
@@ -324,7 +324,7 @@ def test_probes_are_answered_when_no_connection_is_left(tmp_path: Path) -> None:
                 assert answer.headers["connection"] == "close"
 
 
-def test_probes_are_answered_whoever_else_waits_at_the_door(tmp_path: Path) -> None:
+def test_probes_are_answered_among_waiting_connections(tmp_path: Path) -> None:
     with full(tmp_path) as server, ExitStack() as stack:
         silent = [stack.enter_context(RawConnection(server.port)) for _ in range(2 * RESERVED)]
         with RawConnection(server.port) as raw:
@@ -370,7 +370,7 @@ class Waiting:
         self.aborted = True
 
 
-def test_who_is_busy_or_has_just_asked_is_never_closed_for_others() -> None:
+def test_busy_and_recent_connections_are_not_displaced() -> None:
     async def play() -> None:
         parts = parts_of(TABLES.root)
         registry = registry_of(parts, Endless(), Limits(connections=200))
@@ -425,7 +425,7 @@ class CountedWaiting(Waiting):
         self._idle_since = since
 
 
-def test_who_finds_no_idle_connection_spares_those_who_follow_the_search() -> None:
+def test_a_fruitless_search_for_idle_connections_is_not_repeated() -> None:
     """It takes 10 ms of the loop among 6,000 connections, at each arrival."""
     loop = StoppedLoop()
 
@@ -502,7 +502,7 @@ class BigAnswers:
         return b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(self.body), self.body)
 
 
-def test_who_does_not_read_is_answered_no_more_and_then_cut_off() -> None:
+def test_a_client_that_does_not_read_is_cut_off() -> None:
     hot = BigAnswers()
     with (
         serving(TABLES.root, opener=TABLES, hot=hot, limits=Limits(write_s=SHORT_S)) as server,
@@ -514,7 +514,7 @@ def test_who_does_not_read_is_answered_no_more_and_then_cut_off() -> None:
         assert hot.given < 30
 
 
-def test_who_reads_late_is_answered() -> None:
+def test_a_slow_reader_is_answered() -> None:
     hot = BigAnswers()
     with (
         serving(TABLES.root, opener=TABLES, hot=hot, limits=Limits(write_s=20)) as server,
@@ -567,7 +567,7 @@ def test_an_answer_in_parts_is_made_as_it_is_taken(line: str) -> None:
     assert 0 < endless.parts < 300
 
 
-def test_clients_that_do_not_read_hold_nobody() -> None:
+def test_clients_that_do_not_read_block_no_other() -> None:
     hot = BigAnswers()
     with serving(TABLES.root, opener=TABLES, hot=hot, threads=1) as server, ExitStack() as stack:
         for _ in range(20):
@@ -652,7 +652,7 @@ def test_a_client_that_leaves_is_forgotten_with_all_it_asked(
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
-def test_expecting_to_be_told_to_send_a_body_is_answered_at_once(usual: ServiceServer) -> None:
+def test_expect_100_continue_is_answered_at_once(usual: ServiceServer) -> None:
     with RawConnection(usual.port) as raw:
         sent = request("/nowhere", "Expect: 100-continue", method="POST", token=TOKEN, body=b"xx")
         raw.socket.sendall(sent[:-2])
@@ -677,7 +677,7 @@ def test_what_follows_the_last_request_is_not_looked_at(
 
 
 @pytest.mark.property
-def test_a_child_hears_of_limits_and_networks(tmp_path: Path) -> None:
+def test_limits_and_networks_reach_a_child(tmp_path: Path) -> None:
     golden.build("cow_basic_v9", 7, tmp_path / "t")
     named = {
         "strandline.service.header.max.count": "20",

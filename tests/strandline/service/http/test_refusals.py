@@ -56,7 +56,7 @@ def one(number: int = 0, **more: Any) -> Refusal:
     return Refusal(400, f"reason {number}", path=FILES, **said)
 
 
-def test_a_refusal_is_told_at_once_and_what_is_like_it_once_a_minute(
+def test_a_refusal_is_logged_at_once_and_repeats_once_a_minute(
     clock: ManualClock, refusals: Refusals, lines: pytest.LogCaptureFixture
 ) -> None:
     for number in range(58):
@@ -82,7 +82,7 @@ def test_a_refusal_is_told_at_once_and_what_is_like_it_once_a_minute(
 
 
 @pytest.mark.parametrize("other", [{"code": "view_behind"}, {"table": "/u"}, {"peer": "::1"}])
-def test_codes_tables_and_peers_are_told_apart(
+def test_codes_tables_and_peers_are_logged_separately(
     refusals: Refusals, lines: pytest.LogCaptureFixture, other: dict[str, str]
 ) -> None:
     for number in range(3):
@@ -91,7 +91,7 @@ def test_codes_tables_and_peers_are_told_apart(
     assert len(told(lines)) == 2
 
 
-def test_who_is_not_admitted_is_told_by_code_alone(
+def test_clients_that_are_not_admitted_are_logged_by_code_alone(
     clock: ManualClock, refusals: Refusals, lines: pytest.LogCaptureFixture
 ) -> None:
     for number in range(3 * KEYS):
@@ -101,7 +101,7 @@ def test_who_is_not_admitted_is_told_by_code_alone(
     assert len(told(lines)) == 1, "an admitted one isn't left out for that"
 
 
-def test_no_more_than_a_thousand_kinds_are_told_apart_in_a_minute(
+def test_at_most_a_thousand_kinds_are_logged_in_a_minute(
     clock: ManualClock, refusals: Refusals, lines: pytest.LogCaptureFixture
 ) -> None:
     """An admitted client can name any number of tables; the log has so many lines and one."""
@@ -177,7 +177,7 @@ def counted(server: ServiceServer) -> set[tuple[str, int, str, int]]:
     return {tuple(row.values()) for row in status["refusals"]}
 
 
-def test_a_job_outside_the_roots_is_told_in_the_log(
+def test_a_job_outside_the_roots_is_logged(
     server: ServiceServer, base: Path, lines: pytest.LogCaptureFixture
 ) -> None:
     """Its own log has the status alone, and the answer doesn't name the roots."""
@@ -192,7 +192,7 @@ def test_a_job_outside_the_roots_is_told_in_the_log(
     assert counted(server) == {(FILES, 403, "root_not_allowed", 20)}
 
 
-def test_every_way_to_be_refused_is_counted_and_told(
+def test_every_refusal_is_counted_and_logged(
     server: ServiceServer, base: Path, clock: ManualClock, lines: pytest.LogCaptureFixture
 ) -> None:
     behind = urlencode({"basepath": str(base), "lastinstantts": "1", "timelinehash": "x"})
@@ -220,7 +220,7 @@ def test_every_way_to_be_refused_is_counted_and_told(
         assert line.startswith(f"{status} {code} to 127.0.0.1")
 
 
-def test_what_probes_are_told_is_counted_and_readiness_tells_of_it(
+def test_refused_probes_are_counted_and_logged_by_readiness(
     server: ServiceServer, lines: pytest.LogCaptureFixture
 ) -> None:
     server.parts.readiness.stopping = True

@@ -172,7 +172,7 @@ def test_an_answer_that_never_comes_does_not_hold_the_end_up() -> None:
         assert answer.result() == (503, b"the service is stopping")
 
 
-def test_a_server_told_to_stop_before_it_runs_ends_at_once() -> None:
+def test_a_server_stopped_before_it_runs_ends_at_once() -> None:
     server = ServiceServer(parts_of("/golden", opener=TABLES), ServerOptions())
     server.stop()
     server.run()

@@ -146,7 +146,7 @@ def test_a_heartbeat_is_as_old_as_its_file(age_ms: int, lives: bool) -> None:
     assert alive(MemoryStorage(), (), now, 1) == ()
 
 
-def test_who_writes_is_told_by_the_timeline() -> None:
+def test_the_timeline_tells_the_pending_writes() -> None:
     def pending(time: str, action: str) -> Instant:
         return Instant(time, action, State.INFLIGHT)
 
@@ -373,7 +373,7 @@ def test_the_first_look_waits_for_the_initial_delay() -> None:
     assert not site.announce(second, number=2)
 
 
-def test_who_asks_no_more_is_looked_at_no_more() -> None:
+def test_an_idle_directory_is_not_watched() -> None:
     site = Site()
     other_writer(site, OTHER)
     second = site.table.tick()
@@ -388,7 +388,7 @@ def test_who_asks_no_more_is_looked_at_no_more() -> None:
     assert looks(site) > before
 
 
-def test_a_look_that_fails_refuses_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_look_refuses_no_marker(caplog: pytest.LogCaptureFixture) -> None:
     site = Site()
     other_writer(site)
     second = site.table.tick()
@@ -410,7 +410,7 @@ def test_a_look_that_fails_refuses_nobody(caplog: pytest.LogCaptureFixture) -> N
     assert not site.announce(second, OTHER, number=1)
 
 
-def test_who_is_off_never_looks() -> None:
+def test_a_disabled_detector_never_looks() -> None:
     site = Site(ConflictOptions())
     other_writer(site)
     second = site.table.tick()
@@ -441,7 +441,7 @@ def test_settings_reach_a_child_process() -> None:
 
 
 @pytest.mark.parametrize("sent", [True, False])
-def test_over_http_who_sends_a_base_path_is_refused(tmp_path: Path, sent: bool) -> None:
+def test_over_http_only_requests_with_a_base_path_are_refused(tmp_path: Path, sent: bool) -> None:
     table = SmallTable(LocalStorage(str(tmp_path)))
     first, second = table.tick(), table.tick()
     storage = LocalStorage(str(tmp_path))
@@ -485,7 +485,7 @@ def test_a_conflict_is_remembered_while_other_writes_come_and_go(
     assert site.markers.status()["directories"] <= 2 * 3
 
 
-def test_who_asks_again_after_a_lost_answer_is_in_no_conflict() -> None:
+def test_a_repeated_request_is_in_no_conflict() -> None:
     site = Site()
     own = site.table.begin([]).instant.requested_time
     assert [site.announce(own) for _ in range(2)] == [True, True]

@@ -156,7 +156,7 @@ def test_a_start_that_can_not_be_is_refused_in_words(wrong: dict, message: str) 
         TimelineService(**{"roots": ["/lake"], **wrong}).start()
 
 
-def test_a_port_in_use_is_said_by_the_child(lake: Path) -> None:
+def test_the_child_reports_a_port_in_use(lake: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=f"port {port}: Address already in use"):
@@ -361,7 +361,7 @@ def test_a_service_with_rocksdb_goes_on_from_where_the_last_one_was(
     assert answers[0] == answers[1]
 
 
-def test_a_client_that_asks_a_shared_service_for_another_store_is_told_once(
+def test_another_store_for_a_shared_service_is_warned_of_once(
     lake: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     wanted = Settings.parse({"hoodie.filesystem.view.type": "SPILLABLE_DISK"}, SERVICE_SETTINGS)
