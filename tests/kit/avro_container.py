@@ -1,18 +1,37 @@
-"""Hand-made Avro containers: any schema, any blocks, valid or not."""
+"""Hand-made Avro containers: any schema, any blocks, valid or not; reading without fastavro."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
 
 from timeline.encoding import avro, avro_binary
 
 
+@contextmanager
+def engine(*, plain: bool) -> Iterator[None]:
+    """Read Avro with fastavro, or in plain Python as an executor without it does."""
+    with pytest.MonkeyPatch.context() as patch:
+        if plain:
+            patch.setattr(avro, "fastavro", None)
+        yield
+
+
+def read_plainly(read: Callable[..., dict[str, Any]], *args: object) -> dict[str, Any]:
+    """Call a function of ``avro`` without fastavro."""
+    with engine(plain=True):
+        return read(*args)
+
+
 def container(schema: object, *blocks: bytes | tuple[int, bytes]) -> bytes:
     """Return a container; each block holds one record, or claims the given number of records."""
-    out = bytearray(avro.MAGIC)
     header = {"avro.schema": json.dumps(schema).encode(), "avro.codec": b"null"}
-    avro_binary.writer_of({"type": "map", "values": "bytes"})(out, header)
-    out += bytes(16)
+    out = bytearray(avro.MAGIC)
+    out += avro.write_record('{"type": "map", "values": "bytes"}', header) + bytes(16)
     for block in blocks:
         count, data = (1, block) if isinstance(block, bytes) else block
         avro_binary.put_long(out, count)

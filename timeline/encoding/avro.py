@@ -1,7 +1,8 @@
 """Avro object container files with one record, as Hudi writes its plans and metadata.
 
-Uses fastavro if it is installed, else the plain Python of ``timeline.encoding.avro_binary``, with
-the same results. Hudi doesn't compress these files, so compression isn't supported.
+Reading uses fastavro if it is installed, else the plain Python of
+``timeline.encoding.avro_binary``, with the same results. Writing needs fastavro. Hudi doesn't
+compress these files, so compression isn't supported.
 
 Source: Avro 1.11 specification, "Object container files"; Hudi 1.2.0 ``TimelineMetadataUtils``.
 """
@@ -46,7 +47,6 @@ def read_container(
     *,
     names: Collection[str] | None = None,
     wanted: Mapping[str, Collection[str]] | None = None,
-    plain: bool = False,
 ) -> dict[str, Any]:
     """Return the one record of an Avro object container file.
 
@@ -55,7 +55,6 @@ def read_container(
         names: Allowed names of the record, without namespace; ``None`` allows any.
         wanted: Name of a record, without namespace → those of its fields to return; skipping the
             others saves their memory and much of the time.
-        plain: Use plain Python even if fastavro is installed.
 
     Raises:
         ValueError: It isn't such a file, is truncated or compressed, or has no record, several, one
@@ -66,62 +65,58 @@ def read_container(
         if names is not None and _name_of(schema) not in names:
             raise ValueError(f"it holds {_name_of(schema)!r}; expected: {', '.join(names)}")
         fields = None if wanted is None else tuple((k, tuple(v)) for k, v in wanted.items())
-        return _record(schema, block, plain, fields)
+        return _record(schema, block, fields)
 
 
-def write_container(schema_name: str, record: Mapping[str, Any], *, plain: bool = False) -> bytes:
+def write_container(schema_name: str, record: Mapping[str, Any]) -> bytes:
     """Return an Avro object container file with one record.
 
     Args:
         schema_name: A schema of ``timeline/avsc``.
         record: The record; missing fields take the schema's default.
-        plain: Use plain Python even if fastavro is installed.
 
     Raises:
         ValueError: The record doesn't fit the schema.
     """
     schema = schema_text(schema_name)
-    block = write_record(schema, record, plain=plain)
+    block = write_record(schema, record)
     sync = os.urandom(_SYNC_BYTES)
-    out = bytearray(MAGIC)
-    avro_binary.writer_of(_HEADER)(out, {"avro.schema": schema.encode(), "avro.codec": b"null"})
-    out += sync
-    avro_binary.put_long(out, 1)
-    avro_binary.put_long(out, len(block))
-    return bytes(out + block + sync)
+    header = {"avro.schema": schema.encode(), "avro.codec": b"null"}
+    sizes = bytearray()
+    avro_binary.put_long(sizes, 1)
+    avro_binary.put_long(sizes, len(block))
+    return MAGIC + write_record(json.dumps(_HEADER), header) + sync + sizes + block + sync
 
 
-def read_record(schema: str, data: bytes, *, plain: bool = False) -> dict[str, Any]:
+def read_record(schema: str, data: bytes) -> dict[str, Any]:
     """Return a record that has no container.
 
     Args:
         schema: The schema it was written with, JSON text.
         data: The record's bytes.
-        plain: Use plain Python even if fastavro is installed.
 
     Raises:
         ValueError: The bytes are damaged, end too early, or have more values than they account for.
     """
     with _damage_named("a record"):
-        return _record(checked_schema(schema), data, plain)
+        return _record(checked_schema(schema), data)
 
 
-def write_record(schema: str, record: Mapping[str, Any], *, plain: bool = False) -> bytes:
+def write_record(schema: str, record: Mapping[str, Any]) -> bytes:
     """Return the bytes of a record without a container.
 
     Raises:
         ValueError: The record doesn't fit the schema.
+        ModuleNotFoundError: fastavro isn't installed. Only drivers write Avro, and they have it.
     """
+    if fastavro is None:
+        raise ModuleNotFoundError("writing Avro needs fastavro")
+    stream = io.BytesIO()
     try:
-        if fastavro is None or plain:
-            out = bytearray()
-            avro_binary.writer_of(json.loads(schema))(out, record)
-            return bytes(out)
-        stream = io.BytesIO()
         fastavro.schemaless_writer(stream, _parsed(schema), record)
-        return stream.getvalue()
     except (TypeError, AttributeError, KeyError) as exc:
         raise ValueError(f"the record doesn't fit its schema: {exc}") from exc
+    return stream.getvalue()
 
 
 def checked_schema(schema: str) -> str:
@@ -176,11 +171,11 @@ def _is_deep(schema: str) -> bool:
     return avro_bounds.depth_of(json.loads(schema)) > avro_bounds.DEPTH
 
 
-def _record(schema: str, data: bytes, plain: bool, wanted: _Fields | None = None) -> dict[str, Any]:
+def _record(schema: str, data: bytes, wanted: _Fields | None = None) -> dict[str, Any]:
     # fastavro recurses into nested records until the stack overflows and the process dies, holds
     # the interpreter lock while it decodes, and can't skip fields.
     is_small = len(data) <= avro_bounds.COMPILED_BYTES
-    if _is_deep(schema) or not is_small or fastavro is None or plain or wanted is not None:
+    if _is_deep(schema) or not is_small or fastavro is None or wanted is not None:
         return cast("dict[str, Any]", _plain_reader(schema, wanted)(avro_binary.Cursor(data)))
     return cast(
         "dict[str, Any]", fastavro.schemaless_reader(io.BytesIO(data), _parsed(schema), None)

@@ -1,4 +1,4 @@
-"""Avro's binary encoding in plain Python, for Spark's executors, which often lack fastavro.
+"""A reader of Avro's binary encoding in plain Python, for executors, which often lack fastavro.
 
 Covers what Hudi's records use: every type but fixed and enum, no codec. Values are the same as
 fastavro's: records are dicts, unions the bare value. ``timeline.encoding.avro`` chooses between
@@ -19,7 +19,6 @@ _LONG_BYTES: Final = 10
 """The longest varint of a 64-bit number."""
 
 Reader = Callable[["Cursor"], Any]
-Writer = Callable[[bytearray, Any], None]
 Special = Callable[[Mapping[str, Any], Callable[[Any], Reader]], "Reader | None"]
 
 
@@ -100,11 +99,6 @@ def reader_of(schema: Any, special: Special = lambda _, __: None) -> Reader:
             returns the record's reader, or ``None`` for one that reads all fields.
     """
     return _readers(schema, {}, special)
-
-
-def writer_of(schema: Any) -> Writer:
-    """Return the function that appends a value of this schema; a missing field has its default."""
-    return _writers(schema, {})
 
 
 def _readers(schema: Any, named: dict[str, Reader], special: Special) -> Reader:
@@ -196,90 +190,4 @@ _READERS: Final[Mapping[str, Reader]] = {
     "double": lambda cursor: struct.unpack("<d", cursor.take(8))[0],
     "bytes": lambda cursor: cursor.take(cursor.take_long()),
     "string": _read_string,
-}
-
-
-def _writers(schema: Any, named: dict[str, Writer]) -> Writer:
-    if isinstance(schema, list):
-        return _union_writer(schema, named)
-    kind = schema["type"] if isinstance(schema, dict) else schema
-    if kind == "record":
-        return _record_writer(schema, named)
-    if kind == "array":
-        write = _writers(schema["items"], named)
-
-        def array(out: bytearray, value: Any) -> None:
-            if value:
-                put_long(out, len(value))
-                for item in value:
-                    write(out, item)
-            out.append(0)
-
-        return array
-    if kind == "map":
-        write_value = _writers(schema["values"], named)
-
-        def mapping(out: bytearray, value: Any) -> None:
-            if value:
-                put_long(out, len(value))
-                for key, item in value.items():
-                    _write_bytes(out, key.encode())
-                    write_value(out, item)
-            out.append(0)
-
-        return mapping
-    if isinstance(kind, (dict, list)):
-        return _writers(kind, named)
-    if kind in _WRITERS:
-        return _WRITERS[kind]
-    return lambda out, value: named[kind](out, value)
-
-
-def _record_writer(schema: Mapping[str, Any], named: dict[str, Writer]) -> Writer:
-    fields: list[tuple[str, Any, Writer]] = []
-
-    def record(out: bytearray, value: Any) -> None:
-        for name, default, write in fields:
-            write(out, value.get(name, default))
-
-    for name in record_names(schema):
-        named[name] = record
-    fields += [
-        (field["name"], field.get("default"), _writers(field["type"], named))
-        for field in schema["fields"]
-    ]
-    return record
-
-
-def _union_writer(branches: list[Any], named: dict[str, Writer]) -> Writer:
-    """Return the writer of a nullable type; Hudi's plans have no other unions."""
-    if len(branches) != 2 or "null" not in branches:
-        raise ValueError(f"a union of {len(branches)} types can't be written")
-    null = branches.index("null")
-    write = _writers(branches[1 - null], named)
-
-    def union(out: bytearray, value: Any) -> None:
-        if value is None:
-            put_long(out, null)
-        else:
-            put_long(out, 1 - null)
-            write(out, value)
-
-    return union
-
-
-def _write_bytes(out: bytearray, value: bytes) -> None:
-    put_long(out, len(value))
-    out += value
-
-
-_WRITERS: Final[Mapping[str, Writer]] = {
-    "null": lambda _out, _value: None,
-    "boolean": lambda out, value: out.append(bool(value)),
-    "int": put_long,
-    "long": put_long,
-    "float": lambda out, value: out.extend(struct.pack("<f", value)),
-    "double": lambda out, value: out.extend(struct.pack("<d", value)),
-    "bytes": _write_bytes,
-    "string": lambda out, value: _write_bytes(out, value.encode()),
 }
