@@ -1,11 +1,10 @@
-"""``PartitionChecker``: whether a live table still says what lies on storage.
+"""``PartitionChecker``: whether the state of a live table still equals storage.
 
-Order of things in a check, which its soundness rests on, as in a load
-(``fsview.load.partition_loader``): the partition is listed *before* the timeline, so whatever was
-done to the listing is on the timeline by the time it is looked at. If the timeline has moved on,
-the table is synced, and what the listing lacks of the steps since is added to it; so both sides are
-of one instant. While a clean, rollback or restore is under way files go before any instant says so:
-then nothing is checked.
+Soundness rests on the order, as in a load (``fsview.load.partition_loader``): the partition is
+listed *before* the timeline, so every change that the listing shows is on the timeline. If the
+timeline has moved on, the table is synced, and the steps since are applied to the listing, so that
+both sides are of one instant. While a clean, rollback or restore is under way, files are deleted
+before any instant says so: then nothing is checked.
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ Outcome = Literal["equal", "different", "skipped"]
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What came of a check.
+    """The outcome of a check.
 
     Attributes:
-        outcome: ``skipped``: it could not be told this time, ``why``.
+        outcome: ``skipped`` if the two could not be compared this time.
         differences: What differs.
-        why: In words.
+        why: Why it was skipped, in words.
     """
 
     outcome: Outcome
@@ -60,7 +59,7 @@ def _skipped(why: str) -> Checked:
 
 
 class PartitionChecker:
-    """Checks loaded partitions of one table against storage; changes nothing but by syncing."""
+    """Checks loaded partitions of one table against storage; it changes nothing, but may sync."""
 
     def __init__(self, follower: TimelineFollower) -> None:
         self._follower = follower
@@ -70,29 +69,29 @@ class PartitionChecker:
         """Compare one partition and the table's pending and replaced groups with storage.
 
         Args:
-            partition: One that is loaded.
-            pause: Called every fraction of a millisecond of comparing; may raise to break off.
+            partition: A loaded partition.
+            pause: Called every fraction of a millisecond of comparing; may raise to stop the check.
 
         Raises:
             StorageError: Something can't be listed or read.
             CorruptMetadataError: Something can't be understood.
 
         Cost: one list call of the partition, one of the timeline, the table's properties, a read
-            for each pending plan and each completed replacecommit, booked under ``check``; a sync
-            if there is news.
+            of each pending plan and each completed replacecommit, booked under ``check``; a sync
+            if the timeline has changed.
         """
         for _ in range(ATTEMPTS):
             history = self._state.held
             if history is None:
                 return _skipped("the table isn't held")
-            with suppress(InstantNotFoundError):  # it went between a listing and a read
+            with suppress(InstantNotFoundError):  # gone between a listing and a read
                 checked = self._look(history.newest, partition, pause)
                 if checked is not None:
                     return checked
-        return _skipped(f"the table changed {ATTEMPTS} times while it was looked at")
+        return _skipped(f"the table changed {ATTEMPTS} times while it was being checked")
 
     def _look(self, start: Snapshot, partition: str, pause: Pause) -> Checked | None:
-        """Check once; ``None`` when the table moved in a way that needs another look."""
+        """Check once; ``None`` when the table changed so that it must be checked again."""
         follower = self._follower
         client = TableMetaClient.open(follower.storage, cause=CAUSE)
         listing = list_partition(follower.storage.for_cause(CAUSE), partition)
@@ -111,18 +110,18 @@ class PartitionChecker:
         held = newest.files.versions.get(partition)
         if held is None:
             return _skipped("the partition isn't loaded any more")
-        unlike = compared(held, listing, base_extensions(newest.config), pause)
-        listed = history.brought_forward(unlike.listed, steps)
+        unequal = compared(held, listing, base_extensions(newest.config), pause)
+        listed = history.brought_forward(unequal.listed, steps)
         if listed is None:
             return None
         found = differences_of_table(newest, rebuilt)
-        found += differences_of_files(client, newest, unlike, listed)
+        found += differences_of_files(client, newest, unequal, listed)
         if newest.files.known is not None:
             was_there = frozenset((partition,) if is_partition(listing) else ())
-            is_there = partition in known_after(was_there, *steps)
-            found += differences_of_known(newest, partition, listing, is_there=is_there)
+            exists = partition in known_after(was_there, *steps)
+            found += differences_of_known(newest, partition, listing, exists=exists)
         if not found:
             return Checked("equal", found)
-        # A plan that went since the timeline was listed would look like a difference.
+        # A plan that was deleted since the timeline was listed would look like a difference.
         moved = client.active_timeline() != rebuilt.active
         return None if moved else Checked("different", found)

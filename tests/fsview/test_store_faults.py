@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from fsview.check.rebuild import differences_from_rebuilt
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.store.rocksdb.store_directory import StorePlace
@@ -24,6 +23,7 @@ from tests.fsview.store.test_rocksdb_faults import CASES, DAMAGES
 from tests.kit.memory_storage import MemoryStorage
 from tests.kit.model import upgrading, writes
 from tests.kit.model.table import ModelTable
+from tests.kit.rebuilt import differences_from_rebuilt
 from tests.kit.small_model import Group, Write
 from tests.kit.small_table import SmallTable
 from tests.kit.stores import Restarted

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from fsview.check.rebuild import differences_from_rebuilt
 from fsview.local_view import LocalView
 from fsview.wire.json_form import PathForms, base_file_dto
 from tests.conformance.view_suite import replay, servers, told
@@ -15,6 +14,7 @@ from tests.fsview.subject import LocalClient
 from tests.fsview.sync.test_timeline_diff import data_folders
 from tests.kit import golden
 from tests.kit.products import ALL, Product
+from tests.kit.rebuilt import differences_from_rebuilt
 from tests.kit.stores import ALL_KINDS, OTHER_KINDS, Restarted
 from tests.kit.troubled_storage import IN_FLIGHT, UNSAID_SIZES, TroubledStorage
 from timeline.storage.local import LocalStorage

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fsview.check.rebuild import differences_from_rebuilt
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.table_view import TableView
@@ -28,6 +27,7 @@ from fsview.wire.json_form import PathForms
 from fsview.wire.routes import BY_NAME, ROUTES
 from tests.conformance.view_suite import canonical, without_times
 from tests.kit import planned
+from tests.kit.rebuilt import differences_from_rebuilt
 from tests.oracle.differences import as_release_0, groups_of, told, without_log_compactions
 from tests.oracle.java_view import ONLY_SINCE_1, Answers, Client, JavaView, Question
 from timeline.errors import StrandlineError, ViewBehindError

@@ -14,8 +14,6 @@ from fsview.check.rebuild import (
     SLICE,
     Difference,
     Differences,
-    differences_from_rebuilt,
-    equals_rebuilt,
 )
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
@@ -23,6 +21,7 @@ from fsview.table_view import TableView
 from tests.kit import golden
 from tests.kit.memory_storage import MemoryStorage
 from tests.kit.products import ALL, Product
+from tests.kit.rebuilt import differences_from_rebuilt
 from tests.kit.small_model import DataFile
 from tests.kit.small_table import SmallTable
 from tests.kit.troubled_storage import UNSAID_SIZES, TroubledStorage
@@ -205,7 +204,7 @@ def test_a_table_that_never_rests_is_left_for_another_time() -> None:
 
     table.storage.fail.append(write)
     checked = view.check("a")
-    assert checked == Checked("skipped", why="the table changed 4 times while it was looked at")
+    assert checked == Checked("skipped", why="the table changed 4 times while it was being checked")
 
 
 def test_what_is_not_held_is_not_checked() -> None:
@@ -223,7 +222,7 @@ def test_a_path_that_is_no_partition_is_empty_on_both_sides() -> None:
     assert not list(LocalView.newest(view).latest_base_files("x"))
     assert "x" in view.held_partitions()
     assert view.check("x").outcome == "equal"
-    assert equals_rebuilt(view.newest(), table.storage)
+    assert not differences_from_rebuilt(view.newest(), table.storage)
 
 
 @pytest.mark.parametrize("partition", ["../x", "a//b", "x" * 5000, "a\0"])
@@ -244,7 +243,7 @@ def test_what_can_be_no_path_has_no_files_and_is_not_held(partition: str) -> Non
 def deleted(table: SmallTable) -> str:
     file = newest_file(table)
     del table.storage.files[file.path]
-    return f"partition 'a': {file.name} is held and isn't there"
+    return f"partition 'a': {file.name} is held and doesn't exist"
 
 
 def grown(table: SmallTable) -> str:
@@ -256,7 +255,7 @@ def grown(table: SmallTable) -> str:
 def added(table: SmallTable) -> str:
     name = f"new-0_0-1-0_{newest_file(table).instant}.parquet"
     put(table.storage, f"a/{name}", 5)
-    return f"partition 'a': {name} of 5 bytes is there and isn't held"
+    return f"partition 'a': {name} of 5 bytes exists and isn't held"
 
 
 @VERSIONS
@@ -273,8 +272,8 @@ def test_a_file_changed_behind_the_table_is_found_and_right_after_a_reload(
     said = damage(table)
     assert told(view.check("a")) == [said]
     assert [str(d) for d in differences_from_rebuilt(view.newest(), table.storage).found]
-    assert not equals_rebuilt(view.newest(), table.storage)
-    assert equals_rebuilt(view.newest(), table.storage, ["b"])
+    assert differences_from_rebuilt(view.newest(), table.storage)
+    assert not differences_from_rebuilt(view.newest(), table.storage, ["b"])
     view.reload("check-failed")
     assert metrics.get("reloads", cause="check-failed") == 1
     LocalView.newest(view).load_all_partitions()
@@ -370,9 +369,9 @@ def test_a_partition_that_is_known_and_gone_or_there_and_unknown_is_found() -> N
     snapshot = view.newest()
     assert snapshot.files.known == {"a", "b"}
     snapshot.files.known = frozenset({"b"})
-    assert told(view.check("a")) == ["partition 'a': is there and isn't known"]
+    assert told(view.check("a")) == ["partition 'a': exists and isn't known"]
     snapshot.files.known = frozenset({"a", "b", "c"})
-    words = "partition 'c': is known and isn't there"
+    words = "partition 'c': is known and doesn't exist"
     assert list(map(str, differences_from_rebuilt(snapshot, table.storage).found)) == [words]
     table.begin([("d", "f4-0")])  # in flight: it has made its partition
     snapshot.files.known = frozenset({"a", "b"})
@@ -388,7 +387,7 @@ def test_another_timeline_is_a_difference_with_its_hashes() -> None:
     table.write(("b", "f3-0"))
     found = differences_from_rebuilt(held, table.storage, ["a"])
     assert [difference.where for difference in found.found] == ["timeline", "hashes"]
-    assert "is there and isn't held" in found.found[0].what
+    assert "exists and isn't held" in found.found[0].what
 
 
 def test_differences_say_the_first_and_count_the_rest() -> None:

@@ -6,13 +6,14 @@ from collections import Counter
 
 import pytest
 
-from fsview.check.rebuild import Differences, differences_from_rebuilt
+from fsview.check.rebuild import Differences
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.table_view import TableView
 from tests.conformance.view_suite import replay, servers, told
 from tests.fsview.subject import LocalClient
 from tests.kit import golden
+from tests.kit.rebuilt import differences_from_rebuilt
 from tests.kit.troubled_storage import IN_FLIGHT, UNSAID_SIZES, TroubledStorage
 
 pytestmark = pytest.mark.property

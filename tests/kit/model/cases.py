@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from fsview.check.rebuild import differences_from_rebuilt
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.table_view import TableView
 from tests.kit.model import writes
 from tests.kit.model.asking import plan_differences, questions, shape
 from tests.kit.model.table import ModelTable
+from tests.kit.rebuilt import differences_from_rebuilt
 
 GROUP = ("a", "a0-0")
 

@@ -7,12 +7,12 @@ import sys
 import time
 from pathlib import Path
 
-from fsview.check.rebuild import differences_from_rebuilt
 from fsview.local_view import LocalView
 from fsview.store.stores import StoreOptions
 from strandline.service.process.options import PartsOptions
 from strandline.service.process.parts import Parts
 from tests.kit.live_service import AppClient, known
+from tests.kit.rebuilt import differences_from_rebuilt
 from tests.kit.small_table import SmallTable
 
 BASE = "/memory/t"

@@ -22,7 +22,7 @@ import pytest
 
 from executor_proxy.http import HttpSession
 from executor_proxy.remote import RemoteView
-from fsview.check.rebuild import differences_from_rebuilt, removals_pending
+from fsview.check.rebuild import removals_pending
 from fsview.local_view import LocalView
 from strandline.service.http.server import ServiceServer
 from strandline.service.http.server_options import ServerOptions
@@ -33,6 +33,7 @@ from tests.kit.model.asking import NotedStorage, Pin, questions
 from tests.kit.model.moving import MOVES, MovingMachine
 from tests.kit.model.table import SLOTS, ModelTable
 from tests.kit.model.truth import Truth
+from tests.kit.rebuilt import differences_from_rebuilt
 from timeline.errors import RemoteFailureError, ServiceUnreachableError, ViewBehindError
 from timeline.instant import State
 from timeline.storage.base import FileInfo
