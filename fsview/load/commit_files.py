@@ -1,10 +1,10 @@
-"""The whole table from what its commits say they wrote and its cleans say they deleted.
+"""The files of a whole table, from what its commits wrote and its cleans deleted.
 
-``fsview.load.source_choice`` says when that is all there is. Here is found out what only the
-metadata tells: it must not be empty or damaged, name no file or no size, name a file of another
-instant, supersede files of an instant that isn't there, or say that a file couldn't be deleted.
+``fsview.load.source_choice`` decides when the timeline allows that. The rest only the metadata
+itself shows: it must not be empty or damaged, name no file or no size, name a file of another
+instant, supersede files of an instant that doesn't exist, or report a failed deletion.
 
-Source: apart from ``HoodieBackedTableMetadata``, Hudi 1.2.0 has no such thing: it lists.
+Source: none; apart from its metadata table, Hudi 1.2.0 lists.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from timeline.storage.base import FileInfo
 from timeline.timeline import Timeline
 
 Found = tuple[dict[str, PartitionVersion], frozenset[str]]
-"""The files of partitions, and all partitions of the table."""
+"""Partition → its files, and all partitions of the table."""
 
 SPOOL_BYTES: Final = 4 << 20
-"""In which pieces memory is taken for names that are read."""
+"""Size of the blocks in which memory for names is allocated."""
 
 
 class _UnsaidError(Exception):
-    """Metadata doesn't say all."""
+    """The metadata doesn't name all files."""
 
 
 def read_table(client: TableMetaClient, snapshot: Snapshot) -> Found | None:
-    """Return all partitions at a snapshot as metadata says they are; ``None`` if it doesn't.
+    """Return all partitions at a snapshot from its commits; ``None`` if these don't name all files.
 
     Args:
         client: The table.
-        snapshot: Without ``bootstrap.hindrance``, and of a table of which nothing was archived.
+        snapshot: Without a ``source_choice.hindrance``, of a table of which nothing was archived.
 
     Raises:
         InstantNotFoundError: An instant vanished since the snapshot's timeline was listed.
@@ -70,14 +70,14 @@ def is_archived(client: TableMetaClient) -> bool:
 
     Cost: one list call.
     """
-    # An archive is written before what it holds is deleted, so nothing escapes who looks here
-    # after the timeline.
+    # An instant is archived before it is deleted, so none is missed by listing the archive after
+    # the timeline.
     entries = client.storage.for_cause("bootstrap").list(client.config.archive_folder)
     return any(not entry.is_dir for entry in entries)
 
 
 def sizes_to_read(client: TableMetaClient, active: Timeline) -> dict[str, int]:
-    """Return path → bytes of the files that are to be read."""
+    """Return path → bytes of the files that ``read_table`` reads."""
     folder = client.layout.folder
     found = {e.name: e.size for e in client.storage.for_cause("bootstrap").list(folder)}
     paths = []
@@ -90,17 +90,17 @@ def sizes_to_read(client: TableMetaClient, active: Timeline) -> dict[str, int]:
 
 
 class _Spool:
-    """Names and sizes of files, in memory that goes back as a whole.
+    """Names and sizes of files, in memory that is freed as a whole.
 
-    A hundred thousand names on the heap, with what is kept for good in between, would leave it in
-    crumbs of no use to others (measured: 100 bytes a file).
+    Names on the heap, between objects that are kept, would leave it fragmented (measured: 100 bytes
+    a file).
     """
 
     def __init__(self) -> None:
         self._block: mmap | None = None
 
     def put(self, sizes: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-        """Take some files; return an iterator that gives them back."""
+        """Store some files; return an iterator over them."""
         names, numbers = "/".join(sizes).encode(), array("q", sizes.values()).tobytes()
         need = len(names) + len(numbers)
         if self._block is None or self._block.tell() + need > len(self._block):
@@ -117,7 +117,7 @@ class _Spool:
 
 @dataclass
 class _Reading:
-    """Adds up what instants did; what one removed stays removed, since no name comes twice."""
+    """Adds up what instants did; a file removed stays removed, as no name is used twice."""
 
     client: TableMetaClient
     snapshot: Snapshot
@@ -130,7 +130,7 @@ class _Reading:
         """Read all instants, one at a time.
 
         Raises:
-            _UnsaidError: They don't say all.
+            _UnsaidError: They don't name all files.
         """
         done = to_read(self.snapshot.active)
         writes = {i.requested_time for i in done} | {NULL_COMMIT}
@@ -168,7 +168,7 @@ class _Reading:
         self.known -= delta.deleted_partitions.union(plan.partitions_to_be_deleted)
 
     def _versions(self) -> dict[str, PartitionVersion]:
-        """Pack the partitions one by one, each freed as it is packed."""
+        """Pack the partitions one by one, and free the names of each."""
         extensions = base_extensions(self.snapshot.config)
         versions = {}
         for partition in sorted(self.known.union(self.written)):

@@ -1,10 +1,9 @@
-"""Two base files of one group and instant: which of them its commit wrote.
+"""Duplicate base files: two of one group and instant, of which the commit wrote only one.
 
-A writer deletes what failed attempts at its tasks wrote before it completes. An attempt that nobody
-waited for may write later, and then both files lie there, and no reader can tell by their names
-which one has the rows of the commit. The commit's metadata names one. It is read when a partition
-is loaded, and only where a listing shows two; where nobody knows any more what it said, or it can't
-be understood, both stay, and the last one counts.
+Before a writer completes, it deletes the files of failed task attempts. An attempt that is still
+running then may write another file later, and no reader can tell by the names which of the two has
+the commit's rows. The commit's metadata names one. It is read when a partition is loaded, and only
+if the listing shows duplicates. If the metadata is gone or damaged, both stay, and the last counts.
 
 Source: none in Hudi, which takes whichever is listed last.
 """
@@ -41,15 +40,15 @@ Names = Mapping[str, Collection[str]]
 """Partition → names of files."""
 
 MOST_NAMES: Final = 100_000
-"""So many names of base files are remembered of a table's commits: some 16 MB."""
+"""Most names of base files remembered of a table's commits: some 16 MB."""
 
 _WRITING: Final = tuple(sorted({completed_action(action) for action in WRITE_ACTIONS}))
 
 
-def doubles_of(version: PartitionVersion) -> Iterator[tuple[str, frozenset[str]]]:
-    """Yield instant and names of the base files of a group wherever it has several of one."""
+def duplicates_of(version: PartitionVersion) -> Iterator[tuple[str, frozenset[str]]]:
+    """Yield instant and names of the base files of each group that has several of an instant."""
     for groups in version.read():
-        for file_id, start, end in _with_doubles(groups):
+        for file_id, start, end in _with_duplicates(groups):
             names: dict[str, set[str]] = defaultdict(set)
             for file in unpack_rows(version.partition, file_id, groups[0], start, end):
                 if isinstance(file, BaseFile):
@@ -59,8 +58,8 @@ def doubles_of(version: PartitionVersion) -> Iterator[tuple[str, frozenset[str]]
                     yield instant, frozenset(found)
 
 
-def _with_doubles(groups: Groups) -> Iterator[tuple[str, int, int]]:
-    """Yield file id, and where the rows begin and end, of the groups with doubles."""
+def _with_duplicates(groups: Groups) -> Iterator[tuple[str, int, int]]:
+    """Yield file id, and the half-open range of the rows, of the groups with duplicates."""
     data, bounds = groups
     for group, end in bounds:
         start = id_end(data, group)
@@ -74,51 +73,51 @@ def unwritten(
     versions: Iterable[PartitionVersion],
     remembered: RememberedNames,
 ) -> Names:
-    """Return the names of the base files that aren't those which their commits wrote.
+    """Return the names of duplicate base files that their commits don't name.
 
     Args:
         client: The table.
-        snapshot: The table at the instant as of which it is asked.
-        versions: Partitions as they were listed before.
+        snapshot: The newest snapshot after the listing.
+        versions: Partitions as listed.
         remembered: What was read for earlier loads of the table.
 
     Raises:
         StorageError: Something can't be read.
 
-    Cost: nothing where no group has two base files of one completed instant; else a read for each
-        such instant that isn't remembered, and if it is archived three or more: of the archive of
-        version 8 and later the files that may hold the instant, of that of version 6 all.
+    Cost: none without duplicates of a completed instant; else a read for each such instant that
+        isn't remembered. If it is archived, three or more: from table version 8 on the archive
+        files that may hold it, before that all.
     """
-    doubled: dict[str, list[tuple[str, frozenset[str]]]] = defaultdict(list)
+    duplicates: dict[str, list[tuple[str, frozenset[str]]]] = defaultdict(list)
     for version in versions:
-        for instant, names in doubles_of(version):
+        for instant, names in duplicates_of(version):
             if snapshot.completion.is_completed(instant):
-                doubled[instant].append((version.partition, names))
-    wrong: dict[str, set[str]] = defaultdict(set)
+                duplicates[instant].append((version.partition, names))
+    not_named: dict[str, set[str]] = defaultdict(set)
     written = Written(client, snapshot)
-    for time, found in doubled.items():
+    for time, found in duplicates.items():
         named = remembered.by(_key(snapshot, time), partial(_named, client, written, time))
         for partition, names in found:
             right = names.intersection(named.get(partition, ()))
             if right:
-                wrong[partition] |= names - right
-    return wrong
+                not_named[partition] |= names - right
+    return not_named
 
 
 def _key(snapshot: Snapshot, time: str) -> Hashable:
-    """Return what tells a commit from one of the same time in another table at the same path."""
+    """Return a key that differs for commits of one time in two tables at the same path."""
     instant = snapshot.active.find(time)
     return time if instant is None else (time, instant.completion_time, instant.size_bytes)
 
 
 def _named(client: TableMetaClient, written: Written, time: str) -> Names:
-    """Return what an instant wrote; nothing, with a warning, where it can't be understood."""
+    """Return the files an instant names; none, with a warning, if it can't be understood."""
     try:
         return written.by(time)
     except CorruptMetadataError as exc:
         logger.warning(
-            "of two base files of a group, both written at %s in %s, the last one counts, as it"
-            " can't be read which of them was committed: %s",
+            "of two base files of one group and instant %s in %s, the last one counts, as the"
+            " commit that names one of them can't be read: %s",
             time,
             client.storage.base_path,
             exc,
@@ -127,7 +126,7 @@ def _named(client: TableMetaClient, written: Written, time: str) -> Names:
 
 
 class Written:
-    """What completed instants of a table say they wrote, each read once."""
+    """The base files that completed instants of a table name; each is read once."""
 
     def __init__(self, client: TableMetaClient, snapshot: Snapshot) -> None:
         self._reader = MetadataReader(client)
@@ -136,34 +135,34 @@ class Written:
         self._known: dict[str, Names] = {}
 
     def by(self, time: str) -> Names:
-        """Return the base files that an instant wrote; none where nobody knows any more.
+        """Return the base files that an instant names; none if its metadata is gone.
 
         Raises:
-            CorruptMetadataError: What it says can't be understood.
+            CorruptMetadataError: Its metadata can't be understood.
         """
         if time not in self._known:
             self._known[time] = {}
-            with suppress(InstantNotFoundError):  # undone meanwhile, or forgotten by the archive
+            with suppress(InstantNotFoundError):  # undone meanwhile, or no longer in the archive
                 self._known[time] = self._read(time)
         return self._known[time]
 
     def _read(self, time: str) -> Names:
         instant = self._active.find(time)
-        said = None
+        metadata = None
         if instant is not None:
             with suppress(InstantNotFoundError):  # archived meanwhile
-                said = self._reader.read(instant)
-        if said is None:
-            said = self._archived(time)
+                metadata = self._reader.read(instant)
+        if metadata is None:
+            metadata = self._archived(time)
         names = {}
-        for partition, change in delta_of(said, self._extensions).partitions.items():
+        for partition, change in delta_of(metadata, self._extensions).partitions.items():
             bases = frozenset(file.name for file in change.added if isinstance(file, BaseFile))
             if bases:
                 names[partition] = bases
         return names
 
     def _archived(self, time: str) -> InstantMetadata:
-        """Return what an archived write said, whatever its action was; the time is all we have."""
+        """Return the metadata of an archived write, of which only the time is known."""
         for action in _WRITING:
             with suppress(InstantNotFoundError):
                 return self._reader.archive.read(Instant(time, action, State.COMPLETED))
@@ -171,14 +170,14 @@ class Written:
 
 
 class RememberedNames:
-    """The base files that commits named, for all loads of a table; least recently used go first.
+    """An LRU cache of the base files that commits name, shared by all loads of a table.
 
-    So a commit that left doubles in many partitions is read once, also by loads at the same time.
-    ``_lock`` guards what is remembered, and isn't held while something is read.
+    A commit with duplicates in many partitions is read once, also by concurrent loads. ``_lock``
+    guards the cache and isn't held during a read.
     """
 
     def __init__(self, most_names: int = MOST_NAMES) -> None:
-        """Remember nothing yet, and ``most_names`` at most: not at all a commit that has more."""
+        """Make an empty cache of ``most_names`` names; commits with more aren't cached."""
         self._most = most_names
         self._lock = threading.Lock()
         self._reads: Shared[Names] = Shared()
@@ -186,7 +185,7 @@ class RememberedNames:
         self._names = 0
 
     def by(self, key: Hashable, read: Callable[[], Names]) -> Names:
-        """Return what the commit of a key named; ``read`` does it if that isn't remembered."""
+        """Return the names of the commit with this key; ``read`` reads them if necessary."""
         return self._reads.run(key, partial(self._found, key, read))
 
     def _found(self, key: Hashable, read: Callable[[], Names]) -> Names:
@@ -199,7 +198,7 @@ class RememberedNames:
             self._held[key] = names
             self._names += _size(names)
             if _size(names) > self._most:
-                self._held.move_to_end(key, last=False)  # or all others would go first
+                self._held.move_to_end(key, last=False)  # else all others would be evicted first
             while self._names > self._most:
                 _, given_up = self._held.popitem(last=False)
                 self._names -= _size(given_up)
@@ -207,5 +206,5 @@ class RememberedNames:
 
 
 def _size(names: Names) -> int:
-    """Return how many names these take the place of: that nothing is known takes one's, too."""
+    """Return how many names an entry counts as; an empty one takes space, too."""
     return 1 + sum(map(len, names.values()))

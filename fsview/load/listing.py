@@ -1,4 +1,4 @@
-"""Partitions by listing: one of them, or all that lie below a table's base path.
+"""Finding partitions and their files by listing.
 
 Source: Hudi 1.2.0 ``FSUtils.getAllPartitionFoldersThreeLevelsDown`` (here to any depth).
 """
@@ -13,11 +13,11 @@ from timeline.storage.base import FileInfo, Storage, checked_path
 from timeline.table.config import META_FOLDER
 
 PATH_CHARACTERS: Final = 4096
-"""Longest path that is looked for; no file system has longer ones."""
+"""Longest path looked for; no file system has longer ones."""
 
 
 def may_be_path(partition: str) -> bool:
-    """Whether a storage can have something at a partition's path; else it has no files."""
+    """Whether a storage can have something at this path; if not, it has no files."""
     try:
         checked_path(partition)
     except ValueError:
@@ -26,15 +26,14 @@ def may_be_path(partition: str) -> bool:
 
 
 def list_partition(storage: Storage, partition: str) -> tuple[FileInfo, ...]:
-    """List one partition; one that doesn't exist has no files, nor has what can't be one."""
+    """List one partition; one that doesn't or can't exist has no files."""
     return storage.list(partition) if may_be_path(partition) else ()
 
 
 def discover_partitions(storage: Storage) -> Iterator[tuple[str, tuple[FileInfo, ...]]]:
     """Yield each partition of a table with its listing, breadth first.
 
-    A directory with a ``.hoodie_partition_metadata`` file is a partition and isn't descended
-    further.
+    A directory with a ``.hoodie_partition_metadata`` file is a partition; no directory below it is.
 
     Cost: one list call for each directory above and at the partitions.
     """

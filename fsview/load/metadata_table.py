@@ -1,11 +1,11 @@
-"""All partitions and files of a table, as its own metadata table says them.
+"""The files of a whole table, from its own metadata table.
 
-``fsview.load.metadata_table_state`` finds what is to be read. The logs are added up first, then the
-base file is read record by record, each merged and packed before the next: so never more is held
-than the bytes of the base file, what the logs say, and the names of one partition.
+``fsview.load.metadata_table_state`` finds the files to read. The logs are added up first; then the
+records of the base file are merged and packed one by one. So memory is bounded by the bytes of the
+base file, the changes in the logs, and the names of one partition.
 
-Names are never used again, so the order of blocks matters little: of an added file the greater size
-counts, as a log may be appended to, and what was deleted stays so.
+Names are never used again, so the order of blocks hardly matters: of several sizes of a file the
+greatest counts, as a log may be appended to, and a deleted file stays deleted.
 
 Source: Hudi 1.2.0 ``HoodieMergedLogRecordScanner``,
 ``HoodieMetadataPayload.combineFileSystemMetadata``.
@@ -53,18 +53,18 @@ from timeline.storage.base import FileInfo
 from timeline.storage.read_limits import FileKind
 
 _ROLL_BACK: Final = "0"
-"""The one command that a block may have."""
+"""The only command supported in a command block."""
 
 
 def read(
     client: TableMetaClient, snapshot: Snapshot, found: FilesSlice
 ) -> tuple[dict[str, PartitionVersion], frozenset[str]]:
-    """Return the files of all partitions, and which these are.
+    """Return partition → files, and all partitions of the table.
 
     Args:
         client: The table, its calls booked under ``bootstrap``.
-        snapshot: The table at the instant that is asked for.
-        found: What ``look`` returned.
+        snapshot: The snapshot asked for.
+        found: What ``newest_slice`` returned.
 
     Raises:
         NotInStepError: The metadata table isn't in step after all.
@@ -87,7 +87,7 @@ def read(
 
 @dataclass
 class _Changes:
-    """What the logs of a slice say: of each record, what was added and deleted."""
+    """The changes in the logs of a slice: for each record the files added and deleted."""
 
     committed: Committed
     folder: str
@@ -96,7 +96,7 @@ class _Changes:
     dropped: set[str] = field(default_factory=set)
 
     def add_file(self, data: bytes, name: str) -> None:
-        """Take a log's blocks; a command to roll back takes those of its target away."""
+        """Add a log's blocks; a rollback command removes those of its target."""
         source = f"{self.folder}/{name}"
         for block in read_blocks(data, source):
             if COMPACTED_TIMES in block.header:
@@ -111,10 +111,13 @@ class _Changes:
             self.blocks = [(s, b) for s, b in self.blocks if b.header.get(INSTANT_TIME) != target]
 
     def fold(self, unmerged: frozenset[str]) -> None:
-        """Add up what the blocks of completed instants say.
+        """Add up the blocks of completed instants.
+
+        Args:
+            unmerged: Times of instants that must have a block.
 
         Raises:
-            NotInStepError: An instant that should have one has none.
+            NotInStepError: One has none, or a block is of an instant that doesn't exist.
         """
         seen = set()
         for source, block in self.blocks:
@@ -139,7 +142,7 @@ class _Changes:
             _merge(self.files.setdefault(key, {}), files)
 
     def applied_to(self, records: Iterable[tuple[str, Files]]) -> Iterator[tuple[str, Files]]:
-        """Yield the records with the changes, and those that only logs have; each is freed then."""
+        """Yield the records with the changes, then those only in logs; each is freed."""
         for key, files in records:
             merged = {} if key in self.dropped else dict(files)
             _merge(merged, self.files.pop(key, {}))

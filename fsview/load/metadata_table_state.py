@@ -1,19 +1,19 @@
-"""Whether a table's own metadata table is in step with it, and which of its files then say all.
+"""Whether a table's own metadata table is in step with it, and which of its files are to be read.
 
 ``.hoodie/metadata`` is a merge-on-read table whose partition ``files`` is one file group: a base
-file that has every file of every partition, and logs with what was added and deleted since. A
-writer completes its instant there before its own, under the same time. So what is there counts only
-if it is completed here too; and it says all if
+file with every file of every partition, and logs with the files added and deleted since. A writer
+completes its instant there before it completes the one of the same time in the table. So entries
+count only if their instant is completed in the table, and the metadata table is complete if
 
-* every completed instant that touches files has one of its time there, in the base file or in a
-  block of the logs; where the metadata table's own timeline begins later, what came before is in
-  the base file: of a compaction later than it, or of the listing that the table began with;
-* the base file has nothing that isn't completed here;
-* nothing is being undone there, and no log compaction took part.
+* for every completed instant of the table that touches files, it has an instant of the same time,
+  in the base file or in a block of the logs; where its own timeline begins later, earlier instants
+  are in the base file, by a later compaction or by the listing that the table began with;
+* the base file has nothing of instants that aren't completed in the table;
+* nothing is being rolled back in it, and it has no log compactions.
 
-Whether nothing else lies in the table than completed instants wrote, ``fsview.load.source_choice``
-decides. Writers that don't keep a metadata table up to date are bound to delete it. One that
-doesn't is found out by its instants, as long as the metadata table's timeline goes back to them.
+That the table has no files but those of completed instants, ``fsview.load.source_choice`` checks.
+Writers that don't maintain the metadata table must delete it. If one doesn't, its instants show
+that, as long as the metadata table's timeline goes back to them.
 
 Source: Hudi 1.2.0 ``HoodieBackedTableMetadata``,
 ``HoodieTableMetadataUtil.getValidInstantTimestamps``.
@@ -45,7 +45,7 @@ from timeline.timeline import Timeline
 FOLDER: Final = f"{META_FOLDER}/metadata"
 FILES: Final = "files"
 LISTS: Final = 2
-"""List calls that ``look`` makes."""
+"""List calls that ``newest_slice`` makes."""
 
 MISSING: Final = "missing"
 BEHIND: Final = "behind"
@@ -53,19 +53,19 @@ AHEAD: Final = "ahead"
 PENDING: Final = "pending"
 UNKNOWN: Final = "unknown"
 UNSUPPORTED: Final = "unsupported"
-"""Why a metadata table isn't used: it isn't there; an instant of the table isn't in it; its base
-file has one that isn't completed yet; something is being undone in it; it has instants or files
-that the table doesn't know; it has a form that isn't read."""
+"""Why a metadata table isn't used: it doesn't exist; it lacks an instant of the table; its base
+file has an instant that isn't completed in the table yet; something is being rolled back in it; it
+has instants or files that the table doesn't have; its format isn't supported."""
 
 _BASE_EXTENSIONS: Final = (".hfile",)
 _BEGINNING: Final = "00000000000000"
-"""Instants of this time and more digits made the metadata table's partitions, from a listing."""
+"""Prefix of the instants that created the metadata table's partitions from a listing."""
 
 _TIME_DIGITS: Final = 17
 
 
 class NotInStepError(Exception):
-    """The metadata table doesn't say what a listing says.
+    """The metadata table doesn't equal a listing.
 
     Attributes:
         reason: One of the constants above.
@@ -82,7 +82,7 @@ class FilesSlice:
 
     Attributes:
         base: The base file.
-        logs: What is to be merged into it, in this order.
+        logs: The logs to be merged into it, in order.
         unmerged: Times of completed instants that the logs must have.
     """
 
@@ -96,20 +96,20 @@ class FilesSlice:
         return (self.base.size, *(log.size for log in self.logs))
 
 
-def is_there(snapshot: Snapshot) -> bool:
-    """Whether a table's properties say that it has a metadata table with its files."""
+def has_metadata_table(snapshot: Snapshot) -> bool:
+    """Whether a table's properties name a metadata table with its files."""
     return FILES in snapshot.config.metadata_partitions
 
 
-def look(client: TableMetaClient, snapshot: Snapshot) -> FilesSlice:
-    """Return what is to be read, if the metadata table is in step so far as its timeline shows.
+def newest_slice(client: TableMetaClient, snapshot: Snapshot) -> FilesSlice:
+    """Return the files to be read, if the timeline of the metadata table shows that it is in step.
 
     Args:
         client: The table, its calls booked under ``bootstrap``.
-        snapshot: The table at the instant that is asked for.
+        snapshot: The snapshot asked for.
 
     Raises:
-        NotInStepError: It isn't.
+        NotInStepError: It isn't in step.
 
     Cost: two list calls.
     """
@@ -130,7 +130,7 @@ def look(client: TableMetaClient, snapshot: Snapshot) -> FilesSlice:
 
 @dataclass(frozen=True, slots=True)
 class _Comparison:
-    """The timelines of a table and of its metadata table, side by side."""
+    """Compares a table with the active timeline of its metadata table."""
 
     snapshot: Snapshot
     active: Timeline
@@ -151,7 +151,7 @@ class _Comparison:
         return FilesSlice(base, tuple(logs), unmerged)
 
     def _is_written(self, time: str) -> bool:
-        """Whether a base file is whole: its instant completed, if only in the archive."""
+        """Whether a base file is complete: its instant is completed, or archived."""
         found = self.active.find(time)
         first = self.active.first
         return (
@@ -171,28 +171,28 @@ class _Comparison:
                 raise NotInStepError(reason, f"{FOLDER} has merged {instant}")
 
     def _is_due(self, instant: Instant, base: str) -> bool:
-        """Whether the logs must have what an instant did; else the base file has it.
+        """Whether the logs must have an instant's changes; otherwise the base file has them.
 
         Raises:
-            NotInStepError: Neither can be.
+            NotInStepError: Neither has them.
         """
-        there = self.active.find(instant.requested_time, DELTA_COMMIT)
-        if there is not None and there.is_completed:
-            return not self._is_merged(there, base)
-        if there is None and self._is_before(instant, base):
+        counterpart = self.active.find(instant.requested_time, DELTA_COMMIT)
+        if counterpart is not None and counterpart.is_completed:
+            return not self._is_merged(counterpart, base)
+        if counterpart is None and self._is_before(instant, base):
             return False
         raise NotInStepError(BEHIND, f"{instant} isn't in {FOLDER}")
 
-    def _is_merged(self, there: Instant, base: str) -> bool:
-        """Whether the base file has what one of the metadata table's instants did."""
+    def _is_merged(self, instant: Instant, base: str) -> bool:
+        """Whether the base file has the changes of an instant of the metadata table."""
         if self.snapshot.logs_by_completion:
-            return (there.completion_time or there.requested_time) < base
-        return there.requested_time < base
+            return (instant.completion_time or instant.requested_time) < base
+        return instant.requested_time < base
 
     def _is_before(self, instant: Instant, base: str) -> bool:
         """Whether an instant is from before the metadata table's timeline."""
-        told = (i.requested_time for i in self.active if i.action == DELTA_COMMIT)
-        oldest = min((time for time in told if not is_beginning(time)), default=None)
+        times = (i.requested_time for i in self.active if i.action == DELTA_COMMIT)
+        oldest = min((time for time in times if not is_beginning(time)), default=None)
         if oldest is not None and instant.requested_time >= oldest:
             return False
         if not is_beginning(base):
@@ -207,19 +207,19 @@ class _Comparison:
     def _is_after(self, log: LogFile, base: str) -> bool:
         """Whether a log is to be merged into a base file."""
         if not self.snapshot.logs_by_completion:
-            return log.instant >= base  # of this slice, or of one whose compaction pends
+            return log.instant >= base  # this slice, or one whose compaction pends
         writer = self.active.find(log.instant, DELTA_COMMIT)
         return writer is not None and writer.is_completed and not self._is_merged(writer, base)
 
 
 class Committed:
-    """Which times are those of completed instants of a snapshot, archived ones included."""
+    """The times of a snapshot's completed instants, including archived ones."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._active = snapshot.active
         self._times = frozenset(i.requested_time for i in self._active if i.is_completed)
-        # Writes, cleans and savepointed commits are archived apart: where all writes are still
-        # there, nothing that was written is older.
+        # Writes, cleans and savepointed commits are archived separately: what is older than the
+        # first write that isn't savepointed counts as archived.
         saved = {i.requested_time for i in self._active if i.action == SAVEPOINT}
         writes = (i.requested_time for i in self._active if i.action in WRITE_ACTIONS)
         self._first = next((time for time in writes if time not in saved), "")
@@ -237,10 +237,10 @@ class Committed:
 
 
 def is_beginning(time: str) -> bool:
-    """Whether an instant of the metadata table made its partitions."""
+    """Whether an instant of the metadata table created its partitions."""
     return time.startswith(_BEGINNING)
 
 
 def _is_own(time: str) -> bool:
-    """Whether an instant of the metadata table is none of the table's: it has more digits."""
+    """Whether an instant of the metadata table is its own, which shows in more digits."""
     return is_beginning(time) or len(time) > _TIME_DIGITS

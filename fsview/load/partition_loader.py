@@ -1,13 +1,11 @@
-"""``PartitionLoader``: reads partitions when they are first asked for, each once.
+"""``PartitionLoader``: reads each partition once, when it is first asked for.
 
-A partition is listed, or the whole table read from metadata (``fsview.load.source_choice`` says
-when).
+A partition is listed, or the whole table is read from metadata (``fsview.load.source_choice``).
 
-Order of things in a load, which its soundness rests on: the files are looked for *before* the
-timeline, so whatever a writer did to a listing is on the timeline by the time it is looked at, as a
-completed instant (applied once more: that changes nothing) or as a pending plan (whose files come
-in as ghosts). What happens after that look is followed (``fsview.load.catch_up``), so that a writer
-who doesn't wait makes nobody list twice.
+Soundness rests on the order: files are listed *before* the timeline, so every change that the
+listing shows is on the timeline, as a completed instant (applying it again changes nothing) or as a
+pending plan (whose files become ghosts). What happens after that is followed
+(``fsview.snapshot.catch_up``), so that even under constant writes nothing is listed twice.
 """
 
 from __future__ import annotations
@@ -18,8 +16,8 @@ from functools import partial
 from fsview.files.partition import PartitionVersion
 from fsview.load.duplicate_files import RememberedNames
 from fsview.load.listing import folders_below, is_partition, list_partition, may_be_path
-from fsview.load.source_choice import Bootstrap, Loaded
-from fsview.load.timeline_at_load import look
+from fsview.load.source_choice import Loaded, SourceChoice
+from fsview.load.timeline_at_load import found_with_timeline
 from fsview.single_flight import Shared, SharedLoads
 from fsview.snapshot.plans import base_extensions
 from fsview.snapshot.snapshot import Snapshot
@@ -29,11 +27,11 @@ from timeline.errors import StorageUnavailableError, ViewBehindError
 from timeline.table.partition_metadata import read_partition_metadata
 
 GoOn = Callable[[], None]
-"""Called between the parts of long work; raises when it isn't to go on."""
+"""Called between the parts of long work; raises to stop it."""
 
 
 def always() -> None:
-    """Go on."""
+    """Never stop the work."""
 
 
 class PartitionLoader:
@@ -43,27 +41,27 @@ class PartitionLoader:
         self._follower = follower
         self._state = follower.state
         self._loads = SharedLoads()
-        self._readings: Shared[None] = Shared()
+        self._table_reads: Shared[None] = Shared()
         self._remembered = RememberedNames()
-        self._bootstrap = Bootstrap(
+        self._choice = SourceChoice(
             lambda reason: follower.count("metadata_table_refusals", reason=reason)
         )
 
     def version(self, snapshot: Snapshot, partition: str) -> PartitionVersion:
-        """Return a partition's files at a snapshot, loading them if need be.
+        """Return a partition's files at a snapshot; they are loaded if necessary.
 
         Raises:
-            ViewBehindError: The partition was never loaded and the snapshot isn't kept any more.
+            ViewBehindError: The partition was never loaded, and the snapshot isn't kept any more.
         """
         found = snapshot.files.versions.get(partition)
-        if not may_be_path(partition) or (found is None and self._is_nothing(snapshot)):
+        if not may_be_path(partition) or (found is None and self._precedes_table(snapshot)):
             return PartitionVersion(partition)
         tries = ATTEMPTS
         while found is None and tries > 0:
             found = self._state.derive(snapshot, partition)
             if found is None and self._loads.run_one(partition, lambda p: self._load(p, set())):
                 found = self._state.derive(snapshot, partition)
-                # What is nothing may be forgotten before it is looked at here.
+                # A missing partition may have been forgotten again before this line.
                 held = partition in self._follower.newest().files.versions
                 tries = 0 if held else tries - 1
         if found is None:
@@ -80,25 +78,27 @@ class PartitionLoader:
         partitions: Collection[str],
         go_on: GoOn = always,
     ) -> list[str]:
-        """Load some partitions together: a list call each at most, and one of the timeline.
+        """Load partitions together.
 
         Args:
-            snapshot: At which.
-            partitions: Which.
+            snapshot: The snapshot at which they are asked for.
+            partitions: Their paths.
             go_on: Called before each partition is listed; what it raises ends this load. Callers
-                that wait for a partition of it load that themselves then.
+                that wait for a partition of it then load that themselves.
 
         Returns:
-            Those that are held now; of very many that are nothing some are forgotten already.
+            Those that are held now: all but some missing ones, if these are very many.
+
+        Cost: at most one list call for each, and one of the timeline.
         """
         paths = list(filter(may_be_path, partitions))
         newest = self._follower.newest()
         missing = dict.fromkeys(p for p in paths if p not in newest.files.versions)
         nothing: set[str] = set()
         if missing:
-            self._loads.run(missing, lambda mine: self._load(mine, nothing, go_on))
+            self._loads.run(missing, lambda left: self._load(left, nothing, go_on))
         versions = self._follower.newest().files.versions
-        # What was held and isn't any more has just been forgotten: it was nothing, too.
+        # A path that was held before this load and isn't now was no partition and is forgotten.
         held = [p for p in paths if p in versions or (p in missing and p not in nothing)]
         for partition in held:
             go_on()
@@ -107,7 +107,7 @@ class PartitionLoader:
 
     def load_all(self, snapshot: Snapshot) -> list[str]:
         """Load every partition of the table at a snapshot; return their paths in order."""
-        if self._is_nothing(snapshot):
+        if self._precedes_table(snapshot):
             return []
         if snapshot.files.known is None:
             if self._follower.newest().files.known is None:
@@ -128,24 +128,24 @@ class PartitionLoader:
         return partitions
 
     def _was_there(self, snapshot: Snapshot, partition: str) -> bool:
-        """Whether a partition that was written since was there at an older snapshot."""
+        """Whether a partition that was written since existed at an older snapshot."""
         files = self.version(snapshot, partition).files()
         if any(snapshot.completion.is_completed(file.instant) for file in files):
             return True
-        # Empty then, or not made yet: its own file says which instant made it.
-        made = read_partition_metadata(self._follower.storage.for_cause("past"), partition)
+        # It was empty or didn't exist yet; its metadata file has the instant that created it.
+        created = read_partition_metadata(self._follower.storage.for_cause("past"), partition)
         since = self._state.history.steps_since(snapshot)
         last = snapshot.timeline.last
-        if made is None or last is None or since is None:
+        if created is None or last is None or since is None:
             raise ViewBehindError(
                 f"whether {partition!r} was a partition at {last} is not known any more",
                 hint="sync and ask again",
             )
         times = {step.instant.requested_time for step in since}
-        return made.commit_time <= last.requested_time and made.commit_time not in times
+        return created.commit_time <= last.requested_time and created.commit_time not in times
 
-    def _is_nothing(self, snapshot: Snapshot) -> bool:
-        """Whether it is what a client sees to whom nothing has happened yet."""
+    def _precedes_table(self, snapshot: Snapshot) -> bool:
+        """Whether a snapshot is the empty one of a client that knows no instant yet."""
         return snapshot.is_empty and self._follower.newest().files is not snapshot.files
 
     def _load(
@@ -154,11 +154,11 @@ class PartitionLoader:
         nothing: set[str],
         go_on: GoOn = always,
     ) -> None:
-        """Fill in some partitions of the newest snapshot, or all if that has come to pay.
+        """Fill in some partitions of the newest snapshot, or all if that costs less by now.
 
         Args:
-            partitions: Which.
-            nothing: Takes those that turn out to be no partitions.
+            partitions: The partitions.
+            nothing: Collects the paths that turn out to be no partitions.
             go_on: See ``load``.
         """
         self._read_all(len(partitions))
@@ -170,21 +170,21 @@ class PartitionLoader:
 
     def _discover(self) -> None:
         """Find every partition and fill in those not loaded."""
-        if self._follower.newest().files.known is None:  # nobody has since this caller looked
+        if self._follower.newest().files.known is None:  # else another caller has
             self._fill(self._searched)
 
     def _read_all(self, ahead: int) -> bool:
         """Fill in the whole table from metadata if that pays; return whether all is known now.
 
         Args:
-            ahead: How many directories are to be listed next.
+            ahead: How many directories would have to be listed next.
         """
-        follower, bootstrap = self._follower, self._bootstrap
-        if self._state.must_list or not bootstrap.may_pay(follower.newest(), ahead):
+        follower, choice = self._follower, self._choice
+        if self._state.must_list or not choice.may_read(follower.newest(), ahead):
             return False
         client = follower.client_for("bootstrap")
-        self._readings.run(
-            None, lambda: self._fill(lambda start: bootstrap.read(client, start, ahead))
+        self._table_reads.run(
+            None, lambda: self._fill(lambda start: choice.read(client, start, ahead))
         )
         return follower.newest().files.known is not None
 
@@ -203,21 +203,20 @@ class PartitionLoader:
         for partition in partitions:
             go_on()
             listing = list_partition(storage, partition)
-            self._bootstrap.listed(len(listing))
+            self._choice.listed(len(listing))
             if is_partition(listing):
-                nothing.discard(partition)  # it may have been when it was listed before
+                nothing.discard(partition)  # an earlier attempt may have added it
             else:
                 nothing.add(partition)
                 if len(nothing) > MOST_MISSING:
-                    continue  # it would be forgotten at once
+                    continue  # the state would forget it at once
             versions[partition] = PartitionVersion.of_listing(partition, listing, extensions)
         return Loaded(versions)
 
     def _searched(self, start: Snapshot) -> Loaded | None:
-        """Search all directories, level by level, until reading is known to be cheaper.
+        """Search all directories, breadth first, until reading metadata is known to be cheaper.
 
-        A partition that is loaded isn't listed again, unless it is empty: whether a clean has
-        deleted it meanwhile only storage says. ``None``: all was read.
+        Partitions that are loaded and have files aren't listed again. ``None`` if all was read.
         """
         storage = self._follower.storage.for_cause("lookup")
         extensions = base_extensions(start.config)
@@ -230,7 +229,7 @@ class PartitionLoader:
             below: list[str] = []
             for path in level:
                 listing = storage.list(path)
-                self._bootstrap.listed(len(listing))
+                self._choice.listed(len(listing))
                 if not is_partition(listing):
                     below += folders_below(path, listing)
                     continue
@@ -247,20 +246,20 @@ class PartitionLoader:
         *,
         gathers: bool = False,
     ) -> None:
-        """Find files, sync, and fill the newest snapshot; see the module's docstring for the order.
+        """Find files, sync, and fill the newest snapshot, in this order.
 
         Args:
-            find: Finds them; ``None`` when there is nothing to fill in.
-            nothing: Takes those found that are no partitions.
-            gathers: Whether it goes on together with others that look for files at the same time.
-                ``find`` fills in nothing itself then, nor waits for one who does: it would be
-                waited for.
+            find: Finds files at a snapshot; returns ``None`` if there is nothing to fill in.
+            nothing: Collects the paths that are no partitions.
+            gathers: Whether to wait for others that find files at the same time, and share a sync.
+                ``find`` must then neither fill in anything itself nor wait for others that do, as
+                they may be waiting for it.
 
         Raises:
-            StorageUnavailableError: The table was changed beyond following each time it was listed.
+            StorageUnavailableError: What happened could not be followed, at any attempt.
 
-        Cost: beside the search one listing of the timeline, and a listing of each partition that
-            was changed beyond following.
+        Cost: in addition to ``find``, one listing of the timeline, and a listing of each partition
+            in which what happened could not be followed.
         """
         nothing = set() if nothing is None else nothing
         follower = self._follower
@@ -271,21 +270,21 @@ class PartitionLoader:
                 loaded, since = follower.gathered(search) if gathers else (search(), None)
                 if loaded is None:
                     return
-                looked = follower.sync(since=since)
+                synced = follower.sync(since=since)
                 client = follower.client_for("lookup")
-                found = look(client, start, loaded, looked, self._remembered)
+                found = found_with_timeline(client, start, loaded, synced, self._remembered)
                 if found is None:
                     continue
-                there = self._state.fill(found, nothing)
-            if there is None:
+                arrived = self._state.fill(found, nothing)
+            if arrived is None:
                 wanted = find
                 continue
-            follower.count("partition_loads", len(there.versions), source=loaded.source)
-            for cause in there.again.values():
+            follower.count("partition_loads", len(arrived.versions), source=loaded.source)
+            for cause in arrived.again.values():
                 follower.count("partition_reloads", cause=cause)
-            if not there.again:
+            if not arrived.again:
                 return
-            wanted = partial(self._listed, partitions=tuple(there.again), nothing=nothing)
+            wanted = partial(self._listed, partitions=tuple(arrived.again), nothing=nothing)
         raise StorageUnavailableError(
             f"{self._state.table_id} changed {ATTEMPTS} times while its partitions were listed",
             hint="ask again",

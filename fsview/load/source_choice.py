@@ -1,38 +1,37 @@
-"""The whole table from its metadata, where that is sound and pays; else partitions are listed.
+"""``SourceChoice``: whether to list partitions or to read the whole table from metadata.
 
-Two sources say what lies in a table: its commits (``fsview.load.commit_files``) and its own
+There are two sources of metadata: the table's commits (``fsview.load.commit_files``) and its own
 metadata table (``fsview.load.metadata_table``, ``fsview.load.metadata_table_state``).
 
-**Sound.** A listing shows every file; metadata names those that completed instants wrote and
-cleaned. They are the same files where nothing lies there of which no completed instant speaks. So a
-table is listed when
+**Soundness.** A listing shows every file; metadata names the files that completed instants wrote
+and cleaned. These are the same unless the table has files that no completed instant names. So it is
+listed if
 
 * it began as a bootstrap over other data;
 * a write has begun to write, or a clean, rollback or restore is pending;
-* something was rolled back or restored: what a failed write left (a directory, a log) only a
-  listing tells.
+* something was rolled back or restored, as only a listing shows what the failed write left (a
+  directory, a log).
 
-The commits must all be there, so they aren't read when instants were archived. Nor are they when
-logs don't bear the time of the instant that wrote them (merge-on-read before version 8, or upgraded
-from there): several instants write to one, and a failed one leaves its own unnamed. The metadata
-table has the logs and what was archived, but not both: an archived rollback may have left logs that
-it doesn't know. And it must be in step, which ``fsview.load.metadata_table_state`` finds out.
+Commits aren't read if instants were archived, as all must be read; nor if logs don't have the time
+of the instant that wrote them (merge-on-read before version 8, or upgraded from there), as several
+instants write to one log and no instant names those of a failed write. The metadata table has both
+logs and archived instants, but not where both apply: an archived rollback may have left logs that
+it doesn't have. It must also be in step (``fsview.load.metadata_table_state``).
 
-A requested write has no files yet: writers move on to inflight first. That nobody else adds or
-deletes files is taken for granted, as it is when a table is followed.
+A requested write has no files yet: writers move to inflight first. As in following a table, it is
+assumed that nobody else adds or deletes files.
 
-**Pays.** Reading commits costs a call for each instant, two to look at timeline and archive, and as
-much again for each megabyte: that names about a thousand files, a page of a listing. Reading the
-metadata table costs two to look at its timeline and its files, a call for each of these (a base
-file, and usually ten logs at most), and each megabyte. Listing costs a call for each directory and
-as much again for each thousand entries. How many partitions a table has isn't known before, so the
-rule is that of whoever doesn't know how long he will rent: partitions are listed as they are asked
-for, until the calls made together with those certain to come would have paid for reading the
-cheapest source: so never more than twice the cheaper of both is spent. A listing also tells
-modification times and whatever somebody did behind the table's back, so at least ``LEAST_CALLS``
-must be saved for it not to be preferred. Beyond ``MOST_BYTES`` of metadata, or ``MOST_AT_ONCE`` of
-one file, the table is listed: the one is held while it is read, the names in the other until they
-are packed.
+**Cost**, in storage calls. Reading commits: one for each instant, two to list timeline and archive,
+and one for each megabyte, which names about a thousand files, a page of a listing. Reading the
+metadata table: two to list its timeline and files, one for each file (a base file, and usually at
+most ten logs) and for each megabyte. Listing: one for each directory and for each thousand entries.
+
+The number of partitions isn't known beforehand. This is the ski-rental problem: partitions are
+listed as they are asked for, until the calls made and those certain to come would have paid for
+reading the cheapest source; the total is at most twice the optimum. As a listing also shows
+modification times and changes made by others, reading must cost at least ``LEAST_CALLS`` before it
+is preferred. A table with more than ``MOST_BYTES`` of metadata, or ``MOST_AT_ONCE`` in one file, is
+listed: a file is in memory while it is read, the names until they are packed.
 """
 
 from __future__ import annotations
@@ -46,7 +45,13 @@ from typing import Final
 from fsview.files.partition import PartitionVersion
 from fsview.load import metadata_table
 from fsview.load.commit_files import is_archived, read_table, sizes_to_read, to_read
-from fsview.load.metadata_table_state import AHEAD, LISTS, NotInStepError, is_there, look
+from fsview.load.metadata_table_state import (
+    AHEAD,
+    LISTS,
+    NotInStepError,
+    has_metadata_table,
+    newest_slice,
+)
 from fsview.snapshot.difference import WITHOUT_FILES
 from fsview.snapshot.snapshot import Snapshot
 from timeline.errors import CorruptMetadataError, InstantNotFoundError, PathNotFoundError
@@ -69,15 +74,15 @@ logger = logging.getLogger(__name__)
 LISTING: Final = "listing"
 METADATA: Final = "metadata"
 METADATA_TABLE: Final = "metadata_table"
-"""Where partitions were loaded from, as the counter ``partition_loads`` labels it."""
+"""Source of loaded partitions, as a label of the counter ``partition_loads``."""
 
 ARCHIVED: Final = "archived"
 DAMAGED: Final = "damaged"
 LARGE: Final = "large"
 VANISHED: Final = "vanished"
-"""Why a metadata table wasn't used, besides the reasons of ``fsview.load.metadata_table_state``:
-instants were archived, and logs don't say who wrote them; a file of it can't be read; it is too
-large; a file of it was deleted meanwhile."""
+"""Why a metadata table wasn't used, in addition to ``fsview.load.metadata_table_state``: instants
+were archived, and logs don't have their writer's time; a file can't be understood; it is too large;
+a file was deleted meanwhile."""
 
 PAGE_ENTRIES: Final = 1000
 """How many entries of a listing cost as much as a call."""
@@ -86,16 +91,16 @@ PAGE_BYTES: Final = 1 << 20
 """How many bytes of metadata cost as much as a call."""
 
 LEAST_CALLS: Final = 64
-"""So many calls a listing may take however little there is to read."""
+"""Calls below which listing is always preferred."""
 
 USUAL_FILES: Final = 11
-"""A base file and the logs up to the next compaction, as Hudi's defaults have it."""
+"""A base file and its logs up to the next compaction, with Hudi's defaults."""
 
 MOST_BYTES: Final = 512 << 20
-"""How many bytes of metadata are read at most; their names take an eighth of that in memory."""
+"""Most bytes of metadata read; their names take an eighth of that in memory."""
 
 MOST_AT_ONCE: Final = 128 << 20
-"""How many bytes one file of metadata may have."""
+"""Most bytes that one file of metadata may have."""
 
 _BOOTSTRAP_BASE: Final = "hoodie.bootstrap.base.path"
 _LAST_BOOTSTRAP: Final = "00000000000002"
@@ -105,11 +110,11 @@ _READABLE: Final = _WRITES | WITHOUT_FILES | {CLEAN}
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Partitions as they were found at a snapshot.
+    """Partitions as found at a snapshot.
 
     Attributes:
-        versions: Their files.
-        known: All partitions of the table, where all were looked for.
+        versions: Partition → its files.
+        known: All partitions of the table, if all were searched for.
         source: ``listing``, ``metadata`` or ``metadata_table``.
     """
 
@@ -120,11 +125,11 @@ class Loaded:
 
 @dataclass(slots=True)
 class _Source:
-    """What is known of one source of a table that begins with one instant.
+    """What is known of one source, while the timeline begins with one instant.
 
     Attributes:
-        least: What reading costs at least, so far as is known.
-        refused: Whether reading was found impossible, once and for all.
+        least: The least that reading costs, as far as is known.
+        refused: Whether reading was found to be impossible.
     """
 
     least: float = 0.0
@@ -133,10 +138,10 @@ class _Source:
 
 @dataclass(slots=True)
 class _Account:
-    """What is known of a table that begins with one instant.
+    """What is known of a table, while its timeline begins with one instant.
 
     Attributes:
-        spent: What listings have cost.
+        spent: What listings have cost, in calls.
         sources: Name → source.
     """
 
@@ -146,50 +151,50 @@ class _Account:
     )
 
 
-class Bootstrap:
-    """Decides for one table whether to list or to read, and reads; safe for several threads.
+class SourceChoice:
+    """Decides for one table whether to list or to read, and reads.
 
-    ``_lock`` guards the account.
+    It is safe to use from several threads; ``_lock`` guards the account.
     """
 
     def __init__(self, refused: Callable[[str], None] = lambda _: None) -> None:
-        """Make one; ``refused`` is told each time why the metadata table wasn't used."""
+        """Begin with no call made; ``refused`` gets each reason not to use the metadata table."""
         self._lock = threading.Lock()
         self._first: Instant | None = None
         self._account = _Account()
-        self._tell = refused
+        self._on_refused = refused
 
     def listed(self, entries: int) -> None:
-        """Book a listing that was made, of so many entries."""
+        """Account for a listing of ``entries`` entries."""
         with self._lock:
             self._account.spent += listing_cost(entries)
 
-    def may_pay(self, snapshot: Snapshot, ahead: int) -> bool:
-        """Whether reading may be sound and pay, so far as that shows without looking at storage.
+    def may_read(self, snapshot: Snapshot, ahead: int) -> bool:
+        """Whether reading may be sound and cheaper, as far as can be said without storage calls.
 
         Args:
-            snapshot: The newest.
+            snapshot: The newest snapshot.
             ahead: How many directories would certainly be listed next.
         """
         return bool(self._sources(snapshot, ahead))
 
     def read(self, client: TableMetaClient, snapshot: Snapshot, ahead: int) -> Loaded | None:
-        """Return all partitions at a snapshot if reading them is sound and pays by now.
+        """Return all partitions at a snapshot if reading them is sound and cheaper by now.
 
         Args:
             client: The table, its calls booked under ``bootstrap``.
-            snapshot: The newest.
+            snapshot: The newest snapshot.
             ahead: How many directories would certainly be listed next.
 
         Returns:
-            All partitions of the table; ``None``: list them.
+            All partitions of the table; ``None`` if they are to be listed.
 
         Raises:
             StorageError: Something can't be read.
 
-        Cost: none if it can't be sound or pay; else of each source that is tried two list calls (a
-            third where logs don't bear their instant's time), and if it is and does a read for each
-            completed instant, two for each clean; or one for each file of the metadata table's.
+        Cost: none if ``may_read`` is false; else two list calls for each source tried (a third if
+            logs don't have their writer's time), and of the source chosen a read for each completed
+            instant, two for each clean, or one for each file of the metadata table.
         """
         readers = {METADATA: self._from_commits, METADATA_TABLE: self._from_metadata_table}
         for source in self._sources(snapshot, ahead):
@@ -199,7 +204,7 @@ class Bootstrap:
         return None
 
     def _sources(self, snapshot: Snapshot, ahead: int) -> list[str]:
-        """Return what may be sound and pay, the cheapest first."""
+        """Return the sources that may be sound and cheaper than listing, the cheapest first."""
         if snapshot.files.known is not None:
             return []
         costs = _least_costs(snapshot)
@@ -217,11 +222,11 @@ class Bootstrap:
                     del costs[name]
         return sorted(costs, key=lambda name: costs[name])
 
-    def _pays(self, name: str, calls: float, sizes: Collection[int], ahead: int) -> bool:
-        """Note what a source costs; return whether it pays."""
+    def _pays(self, name: str, cost: float, sizes: Collection[int], ahead: int) -> bool:
+        """Note what a source costs; return whether it is cheaper than listing."""
         with self._lock:
             source = self._account.sources[name]
-            source.least = calls + sum(sizes) / PAGE_BYTES
+            source.least = cost
             source.refused = is_too_large(sizes)
             return not source.refused and self._account.spent + ahead >= source.least
 
@@ -232,8 +237,8 @@ class Bootstrap:
     def _from_commits(
         self, client: TableMetaClient, snapshot: Snapshot, ahead: int
     ) -> Loaded | None:
-        sizes = sizes_to_read(client, snapshot.active)
-        if not self._pays(METADATA, reading_cost(len(sizes), 0), sizes.values(), ahead):
+        sizes = sizes_to_read(client, snapshot.active).values()
+        if not self._pays(METADATA, reading_cost(len(sizes), sum(sizes)), sizes, ahead):
             return None
         try:
             found = None if is_archived(client) else read_table(client, snapshot)
@@ -262,17 +267,18 @@ class Bootstrap:
         self, client: TableMetaClient, snapshot: Snapshot, ahead: int
     ) -> Loaded | None:
         if snapshot.has_unnamed_logs and is_archived(client):
-            raise NotInStepError(ARCHIVED, "instants were archived, and logs may be nobody's")
-        files = look(client, snapshot)
-        if is_too_large(files.sizes):
-            raise NotInStepError(LARGE, f"{sum(files.sizes)} bytes are too many")
-        if not self._pays(METADATA_TABLE, table_cost(len(files.sizes), 0), files.sizes, ahead):
+            raise NotInStepError(ARCHIVED, "instants were archived, and logs may have no writer")
+        files = newest_slice(client, snapshot)
+        sizes, total = files.sizes, sum(files.sizes)
+        if is_too_large(sizes):
+            raise NotInStepError(LARGE, f"{total} bytes are too many")
+        if not self._pays(METADATA_TABLE, table_cost(len(sizes), total), sizes, ahead):
             return None
         return Loaded(*metadata_table.read(client, snapshot, files), METADATA_TABLE)
 
     def _pass_over(self, path: str, reason: str, why: Exception, *, for_good: bool) -> None:
-        """Say why the metadata table of a table isn't used."""
-        self._tell(reason)
+        """Count and log why the metadata table isn't used."""
+        self._on_refused(reason)
         level = logging.WARNING if reason == DAMAGED else logging.INFO
         logger.log(level, "the metadata table of %s isn't used (%s): %s", path, reason, why)
         if for_good:
@@ -280,46 +286,46 @@ class Bootstrap:
 
 
 def listing_cost(entries: int) -> float:
-    """Return what it costs to list a directory, in calls."""
+    """Return the cost of listing a directory, in calls."""
     return 1 + entries / PAGE_ENTRIES
 
 
 def reading_cost(instants: int, metadata_bytes: int) -> float:
-    """Return what it costs to read a table from its commits, in calls."""
+    """Return the cost of reading a table from its commits, in calls."""
     return 2 + instants + metadata_bytes / PAGE_BYTES
 
 
 def is_too_large(sizes: Collection[int]) -> bool:
-    """Whether files of metadata are too large to be read."""
+    """Whether files of metadata are too large to read."""
     return sum(sizes) > MOST_BYTES or max(sizes) > MOST_AT_ONCE
 
 
 def table_cost(files: int, metadata_bytes: int) -> float:
-    """Return what it costs to read a table from its metadata table, in calls."""
+    """Return the cost of reading a table from its metadata table, in calls."""
     return LISTS + files + metadata_bytes / PAGE_BYTES
 
 
 def _least_costs(snapshot: Snapshot) -> dict[str, float]:
-    """Return source → what reading it usually costs at least, of those that may be sound."""
+    """Return the sources that may be sound, with the least that reading usually costs."""
     if uncertainty(snapshot) is not None:
         return {}
     costs = {}
     if hindrance(snapshot) is None:
         costs[METADATA] = reading_cost(len(to_read(snapshot.active)), 0)
-    if is_there(snapshot):
+    if has_metadata_table(snapshot):
         costs[METADATA_TABLE] = table_cost(USUAL_FILES, 0)
     return costs
 
 
 def hindrance(snapshot: Snapshot) -> str | None:
-    """Return why commits can't say all that a listing says, so far as a timeline shows it."""
+    """Return why commits don't name all files, as far as a timeline shows it."""
     if snapshot.has_unnamed_logs:
-        return "logs don't bear their instant's time"
+        return "logs don't have their writer's time"
     return uncertainty(snapshot)
 
 
 def uncertainty(snapshot: Snapshot) -> str | None:
-    """Return why no metadata can say all that a listing says, so far as a timeline shows it."""
+    """Return why no metadata names all files, as far as a timeline shows it."""
     active, config = snapshot.active, snapshot.config
     if not any(i.is_completed and i.action in _WRITES for i in active):
         return "nothing was written yet"

@@ -1,7 +1,7 @@
-"""What a load reads of the timeline beside the files that it found.
+"""What a load needs of the timeline in addition to the files that it found.
 
-That is what removals under way may have deleted by the time the files were listed, and where two
-base files are one too many, which of them its commit wrote.
+That is which files the removals under way may have deleted by the time of the listing, and of two
+base files of one group and instant, which one its commit names.
 """
 
 from __future__ import annotations
@@ -16,36 +16,36 @@ from fsview.sync.plan_reader import removals_under_way
 from timeline.meta_client import TableMetaClient
 
 
-def look(
+def found_with_timeline(
     client: TableMetaClient,
     start: Snapshot,
     loaded: Loaded,
-    looked: Snapshot,
+    synced: Snapshot,
     remembered: RememberedNames,
 ) -> Found | None:
-    """Return what a load found with all that must be known of it.
+    """Return what a load found, with what the timeline says of it.
 
-    ``None`` when a removal has ended, and left the timeline, since that was listed: look again.
+    ``None`` if a removal has ended and left the timeline since that was listed: try again.
 
     Args:
         client: The table, its calls booked under ``lookup``.
-        start: The newest snapshot when the files were looked for.
+        start: The newest snapshot when the files were listed.
         loaded: The files.
-        looked: The snapshot of the timeline that was listed after them.
-        remembered: What commits named, of those that were read for earlier loads.
+        synced: The snapshot of the timeline that was listed after them.
+        remembered: The names in commits that were read for earlier loads.
 
     Raises:
         CorruptMetadataError: A plan can't be understood.
         StorageError: Something can't be read.
 
-    Cost: a read for each clean and rollback under way, and for each instant of two base files that
-        isn't remembered.
+    Cost: a read for each clean and rollback under way, and for each commit with two base files of
+        one group that isn't remembered.
     """
-    ghosts = removals_under_way(client, looked.active)
+    ghosts = removals_under_way(client, synced.active)
     if ghosts is None:
         return None
     listed = loaded.versions.values() if loaded.source == LISTING else ()
-    extensions = base_extensions(looked.config)
-    there = (with_ghosts(v, ghosts.get(v.partition, ()), extensions) for v in listed)
-    wrong = unwritten(client, looked, there, remembered)
-    return Found(start, loaded.versions, loaded.known, looked, ghosts, wrong)
+    extensions = base_extensions(synced.config)
+    versions = (with_ghosts(v, ghosts.get(v.partition, ()), extensions) for v in listed)
+    wrong = unwritten(client, synced, versions, remembered)
+    return Found(start, loaded.versions, loaded.known, synced, ghosts, wrong)

@@ -1,18 +1,17 @@
-"""What a load found of some partitions, brought forward to the newest snapshot.
+"""Bringing the files that a load found forward to the newest snapshot.
 
-A load lists files first, then the timeline, and both take a while: the table moves on, and other
-callers sync. Nothing is listed again for that, as what is found is followed like what is held:
+A load lists files first, then the timeline. Meanwhile the table changes and other callers sync.
+Nothing is listed again for that; the steps since are applied to what was found:
 
-1. from the snapshot that was the newest before the files were looked for to the one of the timeline
-   that was listed after them. Some of these steps are in the listing already; applying them once
-   more changes nothing;
-2. there, the files that a removal under way may have deleted come in as ghosts. Its plan is on that
-   timeline: a removal that isn't on it had deleted nothing when the files were listed;
-3. from there to what is the newest now, as every partition that is held: a removal that ends takes
-   its ghosts away, one that begins deletes nothing that wasn't listed.
+1. from the newest snapshot before the files were listed to that of the timeline listed after them.
+   The listing has some of these steps already; applying them again changes nothing;
+2. there, the files that a removal under way may have deleted are added as ghosts. Its plan is on
+   that timeline: a removal that isn't had deleted nothing when the files were listed;
+3. from there to the newest snapshot now, as for every partition that is held: a removal that
+   completes takes its ghosts away, and one that begins deletes only files that were listed.
 
-What can't be followed is listed again, partition by partition: a step leaves unsaid what became of
-its files, or a write whose files were listed in flight is gone and nothing says how.
+A partition is listed again if a step doesn't say what became of its files, or if a write whose
+files were listed in flight has vanished without a rollback.
 """
 
 from __future__ import annotations
@@ -40,30 +39,29 @@ class Found:
     """What a load found.
 
     Attributes:
-        start: The newest snapshot when the files were looked for.
-        versions: The files of each partition.
-        known: All partitions of the table, where all were looked for.
-        looked: The snapshot of the timeline that was listed after them.
-        ghosts: Partition → names that removals under way there may have deleted.
-        unwritten: Partition → names of the base files that their commits don't name
-            (``fsview.load.duplicate_files``).
+        start: The newest snapshot before the files were listed.
+        versions: Partition → its files.
+        known: All partitions of the table, if all were searched for.
+        synced: The snapshot of the timeline that was listed after them.
+        ghosts: Partition → names of files that removals under way may have deleted.
+        unwritten: Partition → names of duplicate base files that no commit names.
     """
 
     start: Snapshot
     versions: Mapping[str, PartitionVersion]
     known: frozenset[str] | None
-    looked: Snapshot
+    synced: Snapshot
     ghosts: Mapping[str, frozenset[str]]
     unwritten: Mapping[str, Collection[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """What was found as it is at the newest snapshot.
+    """What was found, as of the newest snapshot.
 
     Attributes:
-        versions: Of the partitions that aren't held there yet.
-        known: All partitions of the table, where all were looked for.
+        versions: The partitions that it doesn't hold yet.
+        known: All partitions of the table, if all were searched for.
         again: Partition → why it must be listed again.
     """
 
@@ -73,11 +71,11 @@ class Arrived:
 
 
 def arrived(history: History, found: Found) -> Arrived | None:
-    """Return what was found at the newest snapshot of a history; ``None`` when no way leads there.
+    """Return what was found as of the newest snapshot; ``None`` if that can't be reached from it.
 
-    Cost: no I/O; of each partition the files, if something happened that may concern it.
+    Cost: no I/O; the files of each partition that a step may concern.
     """
-    steps, since = history.steps_since(found.start), history.steps_since(found.looked)
+    steps, since = history.steps_since(found.start), history.steps_since(found.synced)
     if steps is None or since is None:
         return None
     before = steps[: len(steps) - len(since)]
@@ -92,9 +90,9 @@ def arrived(history: History, found: Found) -> Arrived | None:
         after = history.brought_forward(version, before)
         if after is not None:
             ghosts = found.ghosts.get(partition, ())
-            after = with_ghosts(after, ghosts, base_extensions(found.looked.config))
+            after = with_ghosts(after, ghosts, base_extensions(found.synced.config))
             after = after.with_changes((), found.unwritten.get(partition, ()))
-            after = _followed(after, since, logs=found.looked.logs_by_completion)
+            after = _followed(after, since, logs=found.synced.logs_by_completion)
         if partition in unclear:
             again[partition] = INSTANT_VANISHED
         elif after is None:
@@ -108,25 +106,25 @@ def arrived(history: History, found: Found) -> Arrived | None:
 
 
 def _given_up(history: History, found: Found, steps: Iterable[Step]) -> frozenset[str]:
-    """Return the times of the instants that pended during a load and are gone uncompleted."""
+    """Return the times of instants that pended during a load and vanished uncompleted."""
     if found.start.active is history.newest.active:
         return frozenset()
-    there = history.keys_after(steps)
+    keys = history.keys_after(steps)
     seen = (
         found.start,
-        found.looked,
+        found.synced,
         *(link.snapshot for link in history.links_from(found.start) or ()),
     )
     pended = (i for snapshot in seen for i in snapshot.active if not i.is_completed)
-    return frozenset(i.requested_time for i in pended if key_of(i) not in there)
+    return frozenset(i.requested_time for i in pended if key_of(i) not in keys)
 
 
 def _followed(
     version: PartitionVersion, steps: Iterable[Step], *, logs: bool
 ) -> PartitionVersion | None:
-    """Return a partition after steps, of which those count that name it or wrote what was listed.
+    """Return a partition after the steps that name it or wrote files of it.
 
-    ``None`` where only a listing can tell.
+    ``None`` if only a listing can tell what it has then.
     """
     listed = version.instants() if steps else frozenset()
     after: PartitionVersion | None = version

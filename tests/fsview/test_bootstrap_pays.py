@@ -11,7 +11,7 @@ import pytest
 from fsview.load.source_choice import (
     LEAST_CALLS,
     MOST_AT_ONCE,
-    Bootstrap,
+    SourceChoice,
     listing_cost,
     reading_cost,
 )
@@ -117,7 +117,7 @@ def test_how_large_the_metadata_is_counts(size: int, is_read: bool) -> None:
     storage = Large()
     storage.files, storage.size = table.storage.files, size
     snapshot = snapshot_of(TableMetaClient.open(storage))
-    bootstrap = Bootstrap()
+    bootstrap = SourceChoice()
     client = TableMetaClient.open(storage)
     assert bootstrap.read(client, snapshot, LEAST_CALLS - 1) is None
     assert ("list", "bootstrap") not in storage.calls.snapshot()

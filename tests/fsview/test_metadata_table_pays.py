@@ -14,7 +14,7 @@ from fsview.load.source_choice import (
     MOST_AT_ONCE,
     PAGE_BYTES,
     USUAL_FILES,
-    Bootstrap,
+    SourceChoice,
     table_cost,
 )
 from fsview.local_view import LocalView
@@ -156,7 +156,7 @@ def test_how_large_it_is_counts(size: int, ahead: int, expected: str | None) -> 
     storage = Large("mdt_mor_v6", 12)
     storage.size = size
     client, reasons = TableMetaClient.open(storage), []
-    bootstrap = Bootstrap(reasons.append)
+    bootstrap = SourceChoice(reasons.append)
     found = bootstrap.read(client, snapshot_of(client), ahead)
     assert (None if found is None else found.source) == expected
     assert reasons == (["large"] if size > MOST_AT_ONCE else [])
@@ -166,7 +166,7 @@ def test_an_archived_table_whose_logs_are_not_named_is_listed() -> None:
     """A rollback that was archived may have left a log that nobody names."""
     storage = golden.GoldenStorage("mdt_mor_v6", 12)
     client, reasons = TableMetaClient.open(storage), []
-    bootstrap = Bootstrap(reasons.append)
+    bootstrap = SourceChoice(reasons.append)
     folder = client.config.archive_folder
     storage._add(golden.Entry(f"{folder}/.commits_.archive.1_1-0-1", 7, 0, is_dir=False))
     for _ in range(2):

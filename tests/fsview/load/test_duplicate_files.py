@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsview.files.partition import PartitionVersion
-from fsview.load.duplicate_files import Names, RememberedNames, doubles_of
+from fsview.load.duplicate_files import Names, RememberedNames, duplicates_of
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.model.file_group import BaseFile
@@ -256,7 +256,7 @@ def test_of_two_base_files_of_a_commit_that_cannot_be_read_the_last_counts(
         names = [file.name for file in files if file.instant == write.time]
         assert names == [max(path, double).rpartition("/")[2]]
     assert [r.getMessage().partition(", as")[0] for r in caplog.records] == [
-        f"of two base files of a group, both written at {write.time} in"
+        f"of two base files of one group and instant {write.time} in"
         f" {table.storage.base_path}, the last one counts"
     ]
 
@@ -284,4 +284,4 @@ def test_doubles_are_found_however_they_are_packed(names: set[str]) -> None:
         if isinstance(file, BaseFile):
             groups.setdefault((file.file_id, file.instant), set()).add(file.name)
     due = {(instant, frozenset(found)) for (_, instant), found in groups.items() if len(found) > 1}
-    assert set(doubles_of(version)) == due
+    assert set(duplicates_of(version)) == due

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsview.load import metadata_table
-from fsview.load.metadata_table_state import FILES, FOLDER, NotInStepError, look
+from fsview.load.metadata_table_state import FILES, FOLDER, NotInStepError, newest_slice
 from fsview.load.source_choice import Loaded, uncertainty
 from fsview.snapshot.snapshot import Snapshot
 from fsview.sync.plan_reader import snapshot_of
@@ -66,7 +66,7 @@ def read(storage: Storage, snapshot: Snapshot | None = None) -> Loaded:
     client = TableMetaClient.open(storage)
     snapshot = snapshot or snapshot_of(client)
     assert uncertainty(snapshot) is None
-    return Loaded(*metadata_table.read(client, snapshot, look(client, snapshot)))
+    return Loaded(*metadata_table.read(client, snapshot, newest_slice(client, snapshot)))
 
 
 def files_of(loaded: Loaded) -> dict[str, dict[str, int]]:
@@ -400,7 +400,7 @@ def golden_files(scenario: str) -> tuple[str, ...]:
     """Return the paths of what is read at the last step."""
     client = TableMetaClient.open(last_step(scenario))
     snapshot = snapshot_of(client)
-    found = look(client, snapshot)
+    found = newest_slice(client, snapshot)
     return tuple(f"{FOLDER}/{FILES}/{file.name}" for file in (found.base, *found.logs))
 
 
