@@ -1,7 +1,8 @@
 """A packed group: a packed id and its rows, read where they lie, without making files.
 
-A group is addressed by offsets into bytes that hold it. Its rows are in ``RowOrder``
-(``fsview.files.row``).
+A group is addressed by offsets into bytes that hold it: ``start`` and ``end`` bound its rows, which
+are in ``RowOrder`` (``fsview.files.row``). A change of a group (``fsview.files.change``) is packed
+alike; with both, ``start`` is the offset of the rows in either.
 """
 
 from __future__ import annotations
@@ -55,14 +56,7 @@ _PATTERNED: Final = re.compile(
 
 
 def is_plain(data: bytes, group: int, start: int, end: int) -> bool:
-    """Whether a group's id begins with a UUID and all its rows are patterned ones of base files.
-
-    Args:
-        data: The bytes that hold the group.
-        group: Offset of its id.
-        start: Offset of its rows.
-        end: Offset behind its rows.
-    """
+    """Whether the id at ``group`` begins with a UUID and all rows are patterned base files'."""
     return data[group] != TEXT and not data[start:end:BASE_BYTES].translate(None, _PLAIN_FLAGS)
 
 
@@ -97,13 +91,7 @@ def unpack_instants(data: bytes, groups: Iterable[tuple[int, int]]) -> set[str]:
 
 
 def has_doubles(data: bytes, start: int, end: int) -> bool:
-    """Whether two base files of a group have one instant; such rows are neighbours.
-
-    Args:
-        data: The bytes that hold the group.
-        start: Offset of its rows.
-        end: Offset behind its rows.
-    """
+    """Whether two base files of a group have one instant; such rows are neighbours."""
     before = b""
     first = start
     while start < end:
@@ -124,7 +112,7 @@ def has_doubles(data: bytes, start: int, end: int) -> bool:
 
 
 def is_removing(change: bytes, start: int) -> bool:
-    """Whether a change has removed rows, which come first; its rows begin at ``start``."""
+    """Whether a change has removed rows, which come first."""
     return bool(change[start] & REMOVED)
 
 
@@ -133,11 +121,6 @@ def are_behind(change: bytes, group: bytes, start: int) -> bool:
 
     False if one of them replaces, precedes or removes a row, and if the rows alone don't tell
     because some are raw or have instants of another length.
-
-    Args:
-        change: Packed as a group; see ``fsview.files.change``.
-        group: The group.
-        start: Offset of the rows in both.
     """
     flags = change[start]
     if flags & (RAW | REMOVED):
@@ -164,11 +147,6 @@ def without_removed(group: bytes, change: bytes, start: int) -> bytes | None:
     """Return a group without the files that a change removes; empty if none is left.
 
     ``None`` if the change does anything else, or if any row isn't a patterned one of a base file.
-
-    Args:
-        group: The group.
-        change: Packed as a group; see ``fsview.files.change``.
-        start: Offset of the rows in both.
     """
     flags = change[start::BASE_BYTES]
     if flags.translate(None, _PLAIN_REMOVED) or not is_plain(group, 0, start, len(group)):

@@ -63,15 +63,15 @@ def raw_group(snapshot: Snapshot, version: PartitionVersion, file_id: str) -> Ra
 def _raw_group(
     snapshot: Snapshot, partition: str, file_id: str, files: tuple[DataFile, ...]
 ) -> RawGroup:
-    compaction = snapshot.pending_compaction_time(partition, file_id)
-    slice_of = partial(
-        _by_completion if snapshot.logs_by_completion else _by_name, snapshot.completion
-    )
+    operation = snapshot.pending_compaction.get((partition, file_id))
+    compaction = None if operation is None else operation.compaction_instant
+    place = _by_completion if snapshot.logs_by_completion else _by_name
+    slice_of = partial(place, snapshot.completion)
     return RawGroup(
         partition,
         file_id,
         build_slices(partition, file_id, files, compaction, slice_of),
-        snapshot.replaced_at(partition, file_id),
+        snapshot.replaced.get(partition, {}).get(file_id),
         compaction,
     )
 

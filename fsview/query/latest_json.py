@@ -78,18 +78,10 @@ def newest_as_json(
     paths: PathForms,
     plain_only: bool,
 ) -> bytes | None:
-    """Return the JSON list that a query of ``NEWEST`` answers, if it can be made from rows.
+    """Return the JSON list that a query of ``NEWEST`` answers to its arguments, made from rows.
 
-    Args:
-        s: The snapshot.
-        v: The partition's files.
-        newest: The query.
-        arguments: The query's own, by name.
-        paths: How the caller spells the base path.
-        plain_only: Whether to give up at the first group that isn't plain.
-
-    Returns:
-        ``None`` if it gave up, if files may be ghosts, or if the base path contains a placeholder.
+    ``None`` if files may be ghosts, if the base path contains a placeholder, or if ``plain_only``
+    is set and a group isn't plain.
 
     Raises:
         StoreError: The files can't be read back.

@@ -42,13 +42,7 @@ _FIRST_ID: Final = 110
 
 
 def bytes_beyond(before: Snapshot, after: Snapshot, step: Step | None) -> int:
-    """Return the bytes of a snapshot that the next one doesn't share, and of the step between them.
-
-    Args:
-        before: The snapshot.
-        after: The next snapshot that is kept.
-        step: The step from ``before`` to ``after``, if there was one.
-    """
+    """Return the bytes of a snapshot that the next one doesn't share, and of the step between."""
     timelines = {id(timeline): len(timeline) for timeline in before.timelines}
     shared = set(map(id, after.timelines))
     size = _SNAPSHOT + _POINTER * sum(n for key, n in timelines.items() if key not in shared)
@@ -79,12 +73,7 @@ def step_bytes(step: Step) -> int:
 
 
 def filled_bytes(version: PartitionVersion, newest: PartitionVersion | None) -> int:
-    """Return the bytes of a version that is filled in at an older snapshot.
-
-    Args:
-        version: The version.
-        newest: The version of the same partition at the newest snapshot.
-    """
+    """Return the bytes of a version filled in at an older snapshot, beside the newest version."""
     return _ENTRY + (0 if version is newest else _bytes_of_version(version, newest))
 
 

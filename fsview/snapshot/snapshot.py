@@ -170,16 +170,6 @@ class Snapshot:
             i.requested_time for i in self.active if i.action == CLUSTERING and not i.is_completed
         )
 
-    def replaced_at(self, partition: str, file_id: str) -> str | None:
-        """Return the requested time of the instant that replaced a group, or ``None``."""
-        groups = self.replaced.get(partition)
-        return None if groups is None else groups.get(file_id)
-
-    def pending_compaction_time(self, partition: str, file_id: str) -> str | None:
-        """Return the requested time of the compaction that pends on a group, or ``None``."""
-        operation = self.pending_compaction.get((partition, file_id))
-        return None if operation is None else operation.compaction_instant
-
     @property
     def is_empty(self) -> bool:
         """Whether the timeline has no instants."""

@@ -64,17 +64,11 @@ def _uncommitted(version: PartitionVersion, then: Snapshot, later: Snapshot) -> 
 def _without_late_logs(
     version: PartitionVersion, completed: str, zone: str, extensions: Collection[str]
 ) -> PartitionVersion:
-    """Return the files with ghosts for the logs that were written after a time.
+    """Return the files with ghosts for the logs written after a completion time, in a time zone.
 
     Before table version 8 a log's name doesn't have the instant that wrote it. If no metadata names
     the log (its writer is in flight, or failed and was rolled back without naming it), only its
     modification time tells; whether it existed before and grew is unknown.
-
-    Args:
-        version: The files.
-        completed: Completion time of the last instant whose logs may be shown.
-        zone: The table's time zone.
-        extensions: Extensions of the table's base files.
     """
     late = [
         file.name

@@ -64,11 +64,7 @@ class RocksEngine:
         return int(self._cache.get_usage())
 
     def open(self, path: Path, *, create: bool) -> RocksDatabase:
-        """Open the database in an existing directory.
-
-        Args:
-            path: The directory.
-            create: Whether to make a database there; else there must be one.
+        """Open the database in an existing directory, or ``create`` one there.
 
         Raises:
             RocksError: It can't be opened.
