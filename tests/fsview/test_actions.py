@@ -11,13 +11,12 @@ from fsview.metrics import Metrics
 from fsview.table_view import TableView
 from tests.kit.model import archiving, cleaning, services, undoing, writes
 from tests.kit.model.asking import Watcher, shape
-from tests.kit.model.cases import GROUP, a_table, assert_as_rebuilt, reloads, watched
+from tests.kit.model.cases import GROUP, VERSIONS, a_table, assert_as_rebuilt, reloads, watched
 from tests.kit.model.table import ModelTable, Write
 from timeline.errors import CorruptMetadataError, ViewBehindError
 from timeline.instant import CLUSTERING, COMPACTION, REPLACE_COMMIT, ROLLBACK, Instant, State
 from timeline.metadata.instant_metadata import RollbackMetadata
 
-VERSIONS = pytest.mark.parametrize("version", [6, 8, 9])
 TYPES = pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 
 

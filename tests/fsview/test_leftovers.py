@@ -10,12 +10,10 @@ import pytest
 from fsview.local_view import LocalView
 from tests.kit.model import cleaning, leftovers, services, undoing, writes
 from tests.kit.model.asking import Pin, shape
-from tests.kit.model.cases import GROUP, a_table, assert_as_rebuilt, reloads, watched
+from tests.kit.model.cases import GROUP, VERSIONS, a_table, assert_as_rebuilt, reloads, watched
 from tests.kit.model.table import ModelTable, Write
-from tests.kit.stores import ALL_KINDS, Restarted
+from tests.kit.stores import Restarted
 
-VERSIONS = pytest.mark.parametrize("version", [6, 8, 9])
-STORES = pytest.mark.parametrize("kind", ALL_KINDS)
 ACTIONS = ("commit", "replacecommit", "clustering", "compaction", "logcompaction")
 
 
@@ -38,9 +36,10 @@ def begun(version: int, action: str) -> tuple[ModelTable, Write]:
 
 
 @VERSIONS
-@STORES
 @pytest.mark.parametrize("action", ACTIONS)
-@pytest.mark.parametrize("restarted", [False, True], ids=["followed", "restarted"])
+@pytest.mark.parametrize(
+    ("kind", "restarted"), [("memory", False), ("memory", True), ("rocksdb", True)]
+)
 def test_what_a_failed_attempt_left_goes_when_its_instant_completes(
     version: int, kind: str, action: str, restarted: bool, tmp_path: Path
 ) -> None:

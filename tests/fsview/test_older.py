@@ -10,12 +10,10 @@ from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from tests.kit.model import archiving, cleaning, services, undoing, writes
 from tests.kit.model.asking import Pin, shape
-from tests.kit.model.cases import GROUP, a_table, assert_as_rebuilt, watched
+from tests.kit.model.cases import GROUP, VERSIONS, a_table, assert_as_rebuilt, watched
 from tests.kit.rebuilt import differences_from_rebuilt
 from timeline.errors import ViewBehindError
 from timeline.instant import REPLACE_COMMIT
-
-VERSIONS = pytest.mark.parametrize("version", [6, 8, 9])
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,9 @@ import pytest
 from fsview.local_view import LocalView
 from tests.kit.model import cleaning, undoing, writes
 from tests.kit.model.asking import Watcher, shape
-from tests.kit.model.cases import GROUP, a_table, assert_as_rebuilt
+from tests.kit.model.cases import GROUP, VERSIONS, a_table, assert_as_rebuilt
 from timeline.errors import ViewBehindError
 from timeline.instant import State
-
-VERSIONS = pytest.mark.parametrize("version", [6, 8, 9])
 
 
 @VERSIONS

@@ -17,12 +17,11 @@ from fsview.model.file_group import BaseFile
 from fsview.table_view import TableView
 from tests.kit.model import archiving, cleaning, leftovers, services, undoing, writes
 from tests.kit.model.asking import Pin, shape
-from tests.kit.model.cases import GROUP, a_table, assert_as_rebuilt
+from tests.kit.model.cases import GROUP, VERSIONS, a_table, assert_as_rebuilt
 from tests.kit.model.table import ModelTable, Write
 from tests.kit.stores import ALL_KINDS, Restarted
 from timeline.storage.base import FileInfo
 
-VERSIONS = pytest.mark.parametrize("version", [6, 8, 9])
 TOKENS = pytest.mark.parametrize("token", ["0-0-", "0-9-"], ids=["before", "behind"])
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.table_view import TableView
@@ -11,6 +13,8 @@ from tests.kit.model.table import ModelTable
 from tests.kit.rebuilt import differences_from_rebuilt
 
 GROUP = ("a", "a0-0")
+VERSIONS = pytest.mark.parametrize("version", [6, 9])
+"""A table version of each timeline layout: views treat version 8 as 9."""
 
 
 def a_table(
