@@ -160,5 +160,5 @@ class PriorityView(FileSystemView):
 
 
 def _is_failure(error: StrandlineError) -> bool:
-    """Whether the service failed, and not the question was wrong."""
+    """Whether the error is the service's failure rather than a wrong question."""
     return isinstance(error, (ServiceError, ViewBehindError)) or error.status >= 500

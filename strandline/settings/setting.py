@@ -18,7 +18,7 @@ from timeline.errors import ConfigError
 T = TypeVar("T")
 
 Scope = Literal["service", "table", "client", "executor"]
-Unit = Literal["", "ms", "s", "bytes", "rows", "threads", "days"]
+Unit = Literal["", "ms", "s", "bytes", "threads"]
 
 _TRUE: Final = frozenset({"true", "yes", "on", "1"})
 _FALSE: Final = frozenset({"false", "no", "off", "0"})
