@@ -1,6 +1,6 @@
-"""What the handlers of routes have in common: rows of the route table, bodies, errors.
+"""What all handlers share: rows of the route table, parameters, replies, errors.
 
-What an error becomes on the wire is decided in one place, ``reply_to``.
+``reply_to`` alone decides how an error is reported.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from timeline.errors import InputError, StrandlineError
 logger = logging.getLogger(__name__)
 
 Handler = Callable[[Request], Reply]
-"""Answers a request on a thread; it may wait for storage."""
+"""Answers a request on a thread, where it may wait for storage."""
 Row = tuple[str, str, Handler]
-"""Method, path (a slash at its end more or less is the same), handler."""
+"""Method, path, handler; the path also counts with, or without, a slash at the end."""
 LoopRow = tuple[str, str, Callable[[Request], Awaitable[Reply]]]
-"""The same of a handler that runs on the server's loop."""
+"""A row whose handler runs on the server's loop."""
 
 PRETTY: Final = "pretty"
 """The parameter that asks for an indented body, whatever its value."""
 
 
 def required(params: Mapping[str, str], name: str) -> str:
-    """Return a parameter that must be there and not be empty.
+    """Return a parameter.
 
     Raises:
-        InputError: It isn't.
+        InputError: It is missing or empty.
     """
     value = params.get(name, "")
     if not value:
@@ -42,17 +42,17 @@ def required(params: Mapping[str, str], name: str) -> str:
 
 
 def json_body(value: object) -> Reply:
-    """Return a plain value as a success."""
+    """Return a success with a value as JSON, in the form of Hudi's routes."""
     return success(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
 
 
 def shown(reply: Reply, params: Mapping[str, str]) -> Reply:
-    """Return a reply of JSON as the request wants it: indented if it has ``pretty``."""
+    """Return a reply of JSON, indented if the parameters have ``PRETTY``."""
     return replace(reply, body=pretty(reply.body)) if PRETTY in params else reply
 
 
 def reply_to(error: Exception, request: Request) -> Reply:
-    """Return what an error becomes on the wire; an unforeseen one is logged, its text not sent."""
+    """Return the reply that reports an error; unforeseen errors are logged and not revealed."""
     if isinstance(error, StrandlineError):
         return failure_of(error, request.accept)
     logger.error("%s: unforeseen error", request.path, exc_info=error)

@@ -1,11 +1,11 @@
-"""Instant states: what Flink's checkpoint messages in a table's meta folder say, from memory.
+"""``InstantStates``: the checkpoint messages of Flink's writers, listed once and then cached.
 
-A Flink writer's coordinator leaves a file ``<instant>.<state>`` for each change (``.hoodie/.aux/
-ckp_meta``), and its tasks poll them. The service lists such a directory once and answers from that
-until the coordinator asks for a refresh, or until it was asked ``FORCED`` times: a refresh that was
-lost would keep the tasks waiting for ever.
+A writer's coordinator creates a file ``<instant>.<state>`` for each change in ``.hoodie/.aux/
+ckp_meta``, and its tasks poll for them. The service lists such a directory once and answers from
+memory until the coordinator asks for a refresh. After ``FORCED`` answers it lists the directory
+anyway, as a lost refresh would keep the tasks waiting for ever.
 
-Only directories below ``<base path>/.hoodie`` of a table that may be served are listed.
+Only directories below ``<base path>/.hoodie`` of a table below the roots are listed.
 
 Source: Hudi 1.0.2 ``InstantStateHandler`` (gone in 1.1).
 """
@@ -23,16 +23,16 @@ from timeline.storage.base import Storage, checked_path
 from timeline.table.config import META_FOLDER
 
 FORCED: Final = 100
-"""After so many answers a directory is listed again."""
+"""Answers after which a directory is listed again."""
 MOST: Final = 1024
-"""How many directories are remembered; the one not asked for the longest goes first."""
+"""Cached directories; the least recently used is dropped first."""
 
 StorageOf = Callable[[str], tuple[Hashable, Storage]]
-"""From a base path to the table's identity and storage; refuses what may not be served."""
+"""Base path → the table's identity and storage; raises an error outside the roots."""
 
 _PARTS: Final = 2
 _CHARACTERS: Final = 4096
-"""Longest name of a directory; no file system has longer ones."""
+"""Longest path of a directory; no file system has longer ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +50,16 @@ class InstantState:
 
 @dataclass(slots=True)
 class _Listed:
-    """What a directory held, and how often it was told since."""
+    """A directory's messages, and how often they were returned since it was listed."""
 
     states: tuple[InstantState, ...]
-    told: int = 0
+    uses: int = 0
 
 
 class InstantStates:
-    """The directories that are polled; ``_lock`` guards them, and is not held while one is listed.
+    """LRU cache of directories; ``_lock`` guards it and isn't held while a directory is listed.
 
-    Two callers may list a directory at the same time; what was listed last is kept.
+    Two threads may list a directory at the same time; the later result is kept.
     """
 
     def __init__(self, storage_of: StorageOf) -> None:
@@ -68,29 +68,25 @@ class InstantStates:
         self._listed: OrderedDict[Hashable, _Listed] = OrderedDict()
 
     def all(self, directory: str) -> tuple[InstantState, ...]:
-        """Return the messages of a directory, by name; none if it isn't there.
+        """Return a directory's messages in order of name; none if the directory doesn't exist.
 
         Raises:
             InputError: It isn't a directory below a table's meta folder.
-            RootNotAllowedError: The table may not be served.
+            RootNotAllowedError: The table is outside the roots.
             StorageError: It can't be listed.
         """
         table, storage, inner = self._found(directory)
         with self._lock:
             known = self._listed.get((table, inner))
             if known is not None:
-                known.told += 1
-                if known.told < FORCED:
+                known.uses += 1
+                if known.uses < FORCED:
                     self._listed.move_to_end((table, inner))
                     return known.states
         return self._list(table, storage, inner)
 
     def refresh(self, directory: str) -> None:
-        """List a directory now.
-
-        Raises:
-            InputError: As ``all``, and the others.
-        """
+        """List a directory now; raises the same errors as ``all``."""
         self._list(*self._found(directory))
 
     def _found(self, directory: str) -> tuple[Hashable, Storage, str]:
@@ -114,13 +110,13 @@ class InstantStates:
 
 
 def state_of(name: str) -> InstantState | None:
-    """Return the message that a file's name is, ``None`` if it is none."""
-    parts = name.rstrip(".").split(".")  # Java's split drops what is empty at the end
+    """Return the message in a file's name; ``None``: it has another form."""
+    parts = name.rstrip(".").split(".")  # Java's ``split`` drops empty parts at the end
     return InstantState(*parts) if len(parts) == _PARTS else None
 
 
 def split_directory(directory: str) -> tuple[str, str]:
-    """Return the base path and the path below it of a directory of messages.
+    """Split the path of a directory of messages into the table's base path and the rest.
 
     Raises:
         InputError: It isn't below a table's meta folder.

@@ -1,6 +1,7 @@
-"""What people read of a service: a Flask app, behind the same admission as the protocol.
+"""The pages that people read: a Flask app.
 
-Paths begin with ``strandline.service.api.router.PAGES``; the router handles errors and compression.
+Its paths are below ``strandline.service.api.router.PAGES``. The router reports its errors and
+compresses its answers; the server admits its requests.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def create_pages(status: Callable[[], Mapping[str, Any]]) -> Flask:
     """Return the app of the pages.
 
     Args:
-        status: What ``STATUS`` shows.
+        status: Returns what the status page shows.
     """
     app = Flask("strandline.service", static_folder=None)
     app.url_map.merge_slashes = False
@@ -35,7 +36,7 @@ def create_pages(status: Callable[[], Mapping[str, Any]]) -> Flask:
     @app.errorhandler(HTTPException)
     def refuse(error: HTTPException) -> Response:
         accept = request.headers.get("Accept", "")
-        # A page that is there for another method isn't there, as with routes of the protocol.
+        # As with the protocol's routes, a page doesn't exist for other methods.
         if error.code in {HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED}:
             return _response(failure(HTTPStatus.NOT_FOUND, NOT_FOUND, accept))
         return _response(failure(error.code or 500, error.name, accept))

@@ -1,15 +1,15 @@
-"""The remote partitioner: which Spark partition each bucket of a table's partition is written by.
+"""``RemotePartitioner``: which Spark partition writes each bucket of a table's partition.
 
-The writers of a bucket index ask where the buckets of a partition path begin, and place bucket
-``i`` at ``(beginning + i) mod partitions of the job``. Beginnings follow one another, so that the
-buckets of several paths spread over all partitions of the job instead of all beginning at 0.
+The writers of a bucket index ask for the start of a partition path, and write its bucket ``i`` in
+Spark partition ``(start + i) mod n``. Starts are assigned one after another, so that the buckets of
+several paths are spread over all ``n`` Spark partitions.
 
-What counts is that all tasks of a job hear the same. So a beginning is never given up once it was
-told; past ``MOST_BYTES`` it is computed from the path alone, and nothing is kept.
+All tasks of a job must get the same start, so an assigned start is never dropped. Once they take
+``MOST_BYTES``, further starts are hashes of the path, which need no memory.
 
-No table is named in a request, so two tables with the same paths share their beginnings, which
-hurts nobody. Hudi's server keeps one beginning for a path whatever the two numbers are; here a path
-has one for each pair, and jobs of different width don't disturb each other's spread.
+Requests name no table, so tables with the same paths share starts, which is harmless. Hudi's server
+has one start for a path; here a path has one for each pair of numbers, so that jobs of different
+width don't disturb each other's spread.
 
 Source: Hudi 1.2.0 ``RemotePartitionerHandler``, ``RemotePartitionHelper``.
 """
@@ -27,9 +27,9 @@ from zlib import crc32
 from timeline.errors import InputError
 
 MOST_BYTES: Final = 24 << 20
-"""What the beginnings that are remembered may take: fifty thousand of paths of usual length."""
+"""Memory for starts: about fifty thousand paths of usual length."""
 _ENTRY_BYTES: Final = 384
-"""What one takes beside its path: objects and a dictionary slot."""
+"""Memory of one start besides its path: objects and a dictionary slot."""
 
 _NUMBER: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
 _LARGEST: Final = 2**31 - 1
@@ -41,8 +41,8 @@ class BucketRange:
 
     Attributes:
         path: The partition path.
-        buckets: How many it has.
-        partitions: How many partitions the job has.
+        buckets: Number of its buckets.
+        partitions: Number of Spark partitions of the job.
     """
 
     path: str
@@ -51,36 +51,36 @@ class BucketRange:
 
 
 class RemotePartitioner:
-    """Where buckets begin; ``_lock`` guards what was told, and what comes next for each width."""
+    """Assigns starts; ``_lock`` guards the assigned ones, and the next one for each width."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most_bytes = most_bytes
         self._bytes = 0
         self._lock = threading.Lock()
-        self._told: dict[BucketRange, int] = {}
+        self._assigned: dict[BucketRange, int] = {}
         self._next: dict[int, int] = defaultdict(int)
 
     def index(self, asked: BucketRange) -> int:
-        """Return the partition of the job at which a path's buckets begin."""
+        """Return the Spark partition of a path's first bucket."""
         with self._lock:
-            told = self._told.get(asked)
-            if told is not None:
-                return told
+            assigned = self._assigned.get(asked)
+            if assigned is not None:
+                return assigned
             size = getsizeof(asked.path) + _ENTRY_BYTES
             if self._bytes + size > self._most_bytes:
                 return crc32(asked.path.encode()) % asked.partitions
             self._bytes += size
             first = self._next[asked.partitions]
-            self._told[asked] = first
+            self._assigned[asked] = first
             self._next[asked.partitions] = (first + asked.buckets) % asked.partitions
             return first
 
 
 def count_of(text: str, name: str) -> int:
-    """Return a number of buckets or partitions.
+    """Parse a number of buckets or partitions.
 
     Raises:
-        InputError: It isn't one.
+        InputError: It is no number, or out of range.
     """
     if not _NUMBER.fullmatch(text) or not 0 < int(text) <= _LARGEST:
         raise InputError(f"{name} is {text[:100]!r}; allowed: a whole number from 1 to {_LARGEST}")

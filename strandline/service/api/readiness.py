@@ -1,13 +1,12 @@
-"""Whether a service can serve, and if not, why: what ``GET /healthz`` says.
+"""``Readiness``: whether a service can serve, and if not, why; ``GET /healthz`` returns it.
 
-It is ready when every root is there and can be listed, its store can be written to, and it isn't
-stopping. Looking may take for ever (a mount whose server is gone), and whoever asks must have an
-answer all the same. So each thing is looked at in a thread of its own, one at a time; who asks
-waits for all of them together, at most ``WAIT_S`` seconds, and what hasn't answered by then is said
-to hang. Its thread is left alone, and no second one is started after it: a probe every few seconds
-costs one thread for each thing that hangs, not one a probe.
+A service is ready if every root can be listed, its store can be written to, and it isn't stopping.
+A check may hang for ever (a mount whose server is down), and probes must be answered nevertheless.
+So each check has a thread of its own, and a probe waits at most ``WAIT_S`` seconds for all of them
+together. A check that doesn't end is reported as hanging and isn't started again: probes cost one
+thread for each hanging check, however many come.
 
-What was found holds for ``KEPT_S`` seconds, so many may ask.
+Results are reused for ``KEPT_S`` seconds.
 """
 
 from __future__ import annotations
@@ -36,33 +35,31 @@ logger = logging.getLogger(__name__)
 WAIT_S: Final = 2.0
 KEPT_S: Final = 1.0
 STOPPING: Final = "the service is stopping"
-_LONGEST: Final = 300
-_FOR_HOW_LONG: Final = re.compile(r" for \d+ s$")
+_REASON_CHARACTERS: Final = 300
+_DURATION: Final = re.compile(r" for \d+ s$")
 
-Look = Callable[[], None]
-"""Looks at one thing; raises what is wrong with it."""
+Check = Callable[[], None]
+"""Checks one thing; raises an error if something is wrong with it."""
 
 
-class Looks:
-    """What a service depends on: each root, and the store of its views.
+class ServiceChecks:
+    """The checks of a service: its roots, and the store of its views.
 
-    The storage of a root is opened once and kept: a driver may make a client for each thread that
-    opens it, and every look has a thread of its own.
+    The storage of a root is opened once: a driver may open a client for each thread, and every
+    check has a new thread.
     """
 
     def __init__(self, views: ViewManager) -> None:
         self._views = views
         self._storages: dict[str, Storage] = {}
 
-    def __call__(self) -> dict[str, Look]:
-        """Return the looks by what they are at."""
-        looks: dict[str, Look] = {
-            f"root {root}": partial(self._look_at_root, root) for root in self._views.roots()
-        }
-        looks["store"] = self._views.stores.check
-        return looks
+    def __call__(self) -> dict[str, Check]:
+        """Return the checks by name."""
+        roots = self._views.roots()
+        checks: dict[str, Check] = {f"root {r}": partial(self._check_root, r) for r in roots}
+        return {**checks, "store": self._views.stores.check}
 
-    def _look_at_root(self, root: str) -> None:
+    def _check_root(self, root: str) -> None:
         try:
             storage = self._storages.get(root)
             if storage is None:
@@ -75,66 +72,66 @@ class Looks:
         self._storages[root] = storage
 
 
-def _gist(reasons: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the reasons without for how long, so that a probe every second isn't a line each."""
-    return tuple(_FOR_HOW_LONG.sub("", reason) for reason in reasons)
+def _without_durations(reasons: tuple[str, ...]) -> tuple[str, ...]:
+    """Return reasons in a form that stays the same while a check hangs."""
+    return tuple(_DURATION.sub("", reason) for reason in reasons)
 
 
 @dataclass(slots=True)
-class _Found:
-    """What is known of one thing.
+class _State:
+    """State of one check.
 
     Attributes:
-        running_since: When the look that runs began; ``None``: none does.
-        at: When the last look ended; ``None``: none has.
-        wrong: What it found; ``None``: all is well.
+        running_since: When the running check began; ``None``: it isn't running.
+        ended_at: When it last ended; ``None``: never.
+        wrong: The error it ended with; ``None``: all is well.
     """
 
     running_since: float | None = None
-    at: float | None = None
+    ended_at: float | None = None
     wrong: str | None = None
 
 
 class Readiness:
     """Answers whether a service is ready; for any thread.
 
-    ``_changed`` guards ``_found``, ``_last`` and ``_asked``, and is told when a look ends.
+    ``_changed`` guards ``_states``, ``_last`` and ``_asked``, and is notified when a check ends.
 
     Attributes:
-        stopping: Set when the service begins to end.
+        stopping: Set when the service begins to stop.
     """
 
     def __init__(
         self,
-        looks: Callable[[], Mapping[str, Look]],
+        checks: Callable[[], Mapping[str, Check]],
         clock: Clock,
         *,
         wait_s: float = WAIT_S,
         kept_s: float = KEPT_S,
     ) -> None:
-        """Look at nothing yet.
+        """Run no check yet.
 
         Args:
-            looks: What to look at, by the name that a reason begins with; it may grow.
-            clock: To time by.
-            wait_s: How long who asks waits.
-            kept_s: How long an answer holds.
+            checks: Returns the checks by name, with which reasons begin; there may be more later.
+            clock: Measures time.
+            wait_s: How long to wait for the checks.
+            kept_s: How long results are reused.
         """
         self.stopping = False
-        self._looks = looks
+        self._checks = checks
         self._clock = clock
         self._wait_s, self._kept_s = wait_s, kept_s
         self._changed = threading.Condition()
-        self._found: dict[str, _Found] = {}
+        self._states: dict[str, _State] = {}
         self._last: tuple[float, tuple[str, ...]] | None = None
         self._asked: Future[tuple[str, ...]] | None = None
 
     def ask(self) -> Future[tuple[str, ...]]:
-        """Ask why the service isn't ready; never waits.
+        """Ask why the service isn't ready; never blocks.
 
         Returns:
-            A sentence for each reason, none if it is ready, after at most ``wait_s`` seconds. All
-            who ask meanwhile share it.
+            One sentence for each reason, none if it is ready; complete after at most ``wait_s``
+            seconds. Calls meanwhile return the same future.
         """
         now = self._clock.monotonic()
         with self._changed:
@@ -149,9 +146,7 @@ class Readiness:
                 return asked
             self._asked = asked
         try:
-            threading.Thread(
-                target=self._answer, args=(asked,), name="readiness", daemon=True
-            ).start()
+            _start("readiness", self._answer, asked)
         except RuntimeError as exc:
             asked.set_result((f"no thread to look: {exc}",))
         return asked
@@ -159,72 +154,75 @@ class Readiness:
     async def answer(self, _: Request) -> Reply:
         """Answer a probe, on the loop."""
         if reasons := await asyncio.shield(asyncio.wrap_future(self.ask())):
-            shape = {"ok": False, "reasons": list(reasons)}
-            return json_reply(shape, HTTPStatus.SERVICE_UNAVAILABLE)
+            body = {"ok": False, "reasons": list(reasons)}
+            return json_reply(body, HTTPStatus.SERVICE_UNAVAILABLE)
         return json_reply({"ok": True})
 
     def status(self) -> dict[str, object]:
-        """Return what was last found, fit for JSON; looks at nothing."""
+        """Return the last reasons, fit for JSON; runs no check."""
         with self._changed:
             last = self._last
         return {"reasons": [] if last is None else list(last[1]), "looked": last is not None}
 
     def _answer(self, asked: Future[tuple[str, ...]]) -> None:
-        reasons = self._look()
+        reasons = self._run_checks()
         with self._changed:
             before = None if self._last is None else self._last[1]
             self._last = (self._clock.monotonic(), reasons)
         asked.set_result(reasons)
-        if reasons and (before is None or _gist(reasons) != _gist(before)):
+        if reasons and _without_durations(reasons) != _without_durations(before or ()):
             logger.warning("not ready: %s", "; ".join(reasons))
         elif before and not reasons:
             logger.info("ready again")
 
-    def _look(self) -> tuple[str, ...]:
-        """Look at everything that nobody looks at already; wait; return what is wrong."""
-        looks = self._looks()
+    def _run_checks(self) -> tuple[str, ...]:
+        """Start every check that isn't running, wait for all, and return the reasons."""
+        checks = self._checks()
         began = self._clock.monotonic()
-        for name, look in looks.items():
+        for name, check in checks.items():
             with self._changed:
-                found = self._found.setdefault(name, _Found())
-                if found.running_since is not None:
+                state = self._states.setdefault(name, _State())
+                if state.running_since is not None:
                     continue
-                found.running_since = self._clock.monotonic()
+                state.running_since = self._clock.monotonic()
             try:
-                threading.Thread(
-                    target=self._run, args=(found, look), name=f"looks at {name}", daemon=True
-                ).start()
+                _start(f"looks at {name}", self._run, state, check)
             except RuntimeError as exc:
-                self._note(found, f"no thread to look: {exc}")
+                self._end(state, f"no thread to look: {exc}")
 
-        def fresh(name: str) -> bool:
-            at = self._found[name].at
+        def ended(name: str) -> bool:
+            at = self._states[name].ended_at
             return at is not None and at >= began
 
         with self._changed:
-            self._changed.wait_for(lambda: all(map(fresh, looks)), self._wait_s)
-            return tuple(
-                f"{name}: {wrong}"
-                for name in looks
-                if (wrong := self._wrong(self._found[name], fresh(name)))
-            )
+            self._changed.wait_for(lambda: all(map(ended, checks)), self._wait_s)
+            found = {
+                name: state.wrong if ended(name) else self._hanging(state)
+                for name in checks
+                for state in [self._states[name]]
+            }
+        return tuple(f"{name}: {wrong}" for name, wrong in found.items() if wrong)
 
-    def _wrong(self, found: _Found, is_fresh: bool) -> str | None:
-        if is_fresh:
-            return found.wrong
-        since = self._clock.monotonic() if found.running_since is None else found.running_since
-        return f"no answer for {self._clock.monotonic() - since:.0f} s"
+    def _hanging(self, state: _State) -> str:
+        now = self._clock.monotonic()
+        since = now if state.running_since is None else state.running_since
+        return f"no answer for {now - since:.0f} s"
 
-    def _run(self, found: _Found, look: Look) -> None:
+    def _run(self, state: _State, check: Check) -> None:
         wrong = None
         try:
-            look()
-        except Exception as exc:  # noqa: BLE001 - whatever a driver raises is what is wrong
-            wrong = escaped(str(exc) or type(exc).__name__)[:_LONGEST]
-        self._note(found, wrong)
+            check()
+        except Exception as exc:  # noqa: BLE001 - drivers may raise anything
+            wrong = escaped(str(exc) or type(exc).__name__)[:_REASON_CHARACTERS]
+        self._end(state, wrong)
 
-    def _note(self, found: _Found, wrong: str | None) -> None:
+    def _end(self, state: _State, wrong: str | None) -> None:
         with self._changed:
-            found.running_since = None
-            found.at, found.wrong = self._clock.monotonic(), wrong
+            state.running_since = None
+            state.ended_at, state.wrong = self._clock.monotonic(), wrong
             self._changed.notify_all()
+
+
+def _start(name: str, work: Callable[..., None], *args: object) -> None:
+    """Run work on a thread of its own, which doesn't keep the process from ending."""
+    threading.Thread(target=work, args=args, name=name, daemon=True).start()

@@ -1,14 +1,13 @@
-"""The router: the one way from a request to its reply, by the table of routes.
+"""``Router``: the one way from a request to its reply, by the table of routes.
 
-Every route is a row: method, path, handler. Rows come from ``fsview.wire.routes`` for views, and
-from the modules of markers and writers. Handlers run in one of three places:
+A row of the table is a method, a path and a handler. There are three ways to run a handler:
 
-* on the server's loop, what waits without a thread (the creation of a marker) or must be answered
-  when every thread hangs in storage (probes);
-* on a thread, shared fairly among tables, the protocol of views, markers and writers;
-* on a thread, below ``PAGES``, what people read: a Flask app behind a small WSGI bridge.
+* on the server's loop: creations of markers, which wait without a thread, and probes, which must be
+  answered even while every thread hangs in storage;
+* on a thread, shared fairly among tables: the other routes of views, markers and writers;
+* on a thread, for paths below ``PAGES``: a Flask app behind a WSGI bridge, for people.
 
-A path that is known for another method is unknown: Hudi's server answers 404 as well.
+A route that exists only for another method gets 404, as from Hudi's server.
 
 Source: Hudi 1.2.0 ``RequestHandler``.
 """
@@ -27,11 +26,11 @@ from strandline.service.table_threads import TableThreads
 T = TypeVar("T")
 
 PAGES: Final = "/v1/strandline/"
-"""Where the paths of pages begin."""
+"""Prefix of the pages' paths."""
 
 
 class Router:
-    """Answers the requests of a service; on the server's loop."""
+    """Answers the requests of a service; used on the server's loop."""
 
     def __init__(
         self,
@@ -44,9 +43,9 @@ class Router:
         """Make a router.
 
         Args:
-            on_loop: Routes that are answered on the loop, where nothing may block.
-            on_threads: Routes that are answered on threads.
-            pages: Answers everything below ``PAGES``, on a thread.
+            on_loop: Routes whose handlers never block.
+            on_threads: Routes whose handlers may.
+            pages: Handler of all paths below ``PAGES``, on a thread.
             gzip: Whether long bodies are compressed for clients that accept it.
         """
         self._on_loop = _table(on_loop)
@@ -56,24 +55,24 @@ class Router:
 
     @property
     def routes(self) -> frozenset[tuple[str, str]]:
-        """Method and path of every route but the pages', with and without a slash at the end."""
+        """Method and path of every route except pages, with and without a slash at the end."""
         return frozenset({*self._on_loop, *self._on_threads})
 
     async def answer(self, threads: TableThreads, request: Request) -> Reply:
         """Answer one request.
 
         Args:
-            threads: Run what may wait for storage.
-            request: Whose client is admitted.
+            threads: Run handlers that may wait for storage.
+            request: An admitted request.
         """
-        # The server drops the body of a reply to HEAD.
-        asked = "GET" if request.method == "HEAD" else request.method, request.path
-        if (waits := self._on_loop.get(asked)) is not None:
+        # The exchange drops the body of a reply to HEAD.
+        route = "GET" if request.method == "HEAD" else request.method, request.path
+        if (on_loop := self._on_loop.get(route)) is not None:
             try:
-                return await waits(request)
+                return await on_loop(request)
             except Exception as error:  # noqa: BLE001 - the boundary of a request
                 return reply_to(error, request)
-        handler = self._on_threads.get(asked)
+        handler = self._on_threads.get(route)
         if handler is None and request.path.startswith(PAGES):
             handler = self._pages
         if handler is None:
@@ -89,12 +88,12 @@ class Router:
 
 
 async def greeting(_: Request) -> Reply:
-    """Return what Hudi's server greets with."""
+    """Return the greeting of Hudi's server."""
     return success(b"Hello Hudi")
 
 
 def _table(rows: Iterable[tuple[str, str, T]]) -> dict[tuple[str, str], T]:
-    """Return handlers by method and path, the path with and without a slash at its end."""
+    """Return handlers by method and path, with and without a slash at the end."""
     table = {}
     for method, path, handler in rows:
         bare = path.rstrip("/")

@@ -1,4 +1,4 @@
-"""The routes of the view: ``fsview.wire.routes``, answered by ``Answers``.
+"""The routes of the view, from ``fsview.wire.routes``, answered by ``Answers``.
 
 Source: Hudi 1.2.0 ``RequestHandler``.
 """
@@ -19,7 +19,7 @@ from strandline.service.lookup.answer import Answers
 
 _BASE_FILE_ON: Final = BY_NAME["base_file_on"]
 _NO_INSTANT: Final = b'{"instant":[{"message":"NULLCHECK_FAILED","args":{},"value":null}]}'
-"""Hudi's answer to ``datafile/on/latest/`` without its instant, the only parameter it checks."""
+"""Hudi's answer to ``datafile/on/latest/`` without ``instant``, the only parameter it checks."""
 
 
 def view_rows(answers: Answers) -> Iterator[Row]:

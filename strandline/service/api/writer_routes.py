@@ -1,4 +1,4 @@
-"""Routes for writers beyond markers: the remote partitioner, and the instant states of Flink.
+"""The routes of writers besides markers: the remote partitioner, and Flink's instant states.
 
 Source: Hudi 1.2.0 ``RequestHandler`` (partitioner, since 1.1); 1.0.2 (instant states, until 1.0).
 """

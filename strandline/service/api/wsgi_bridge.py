@@ -1,6 +1,6 @@
-"""The bridge to a WSGI application: a ``Request`` in, a ``Reply`` out, on a thread.
+"""The bridge to a WSGI application: it turns a ``Request`` into a ``Reply``.
 
-Bodies of requests aren't read, and the application's answer is held whole: it is made for people.
+The application gets no body, and its whole answer is held in memory.
 
 Source: PEP 3333.
 """
@@ -18,7 +18,7 @@ from strandline.service.http.request import Request
 WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 _OF_BODIES: Final = frozenset({b"content-length", b"content-type", b"transfer-encoding"})
-"""Header fields that aren't passed on: the application gets no body."""
+"""Header fields that aren't passed on."""
 
 
 def reply_of(app: WsgiApp, request: Request) -> Reply:
@@ -37,7 +37,7 @@ def reply_of(app: WsgiApp, request: Request) -> Reply:
 
 def _environ(request: Request) -> dict[str, Any]:
     environ: dict[str, Any] = {
-        # Of an answer to HEAD the server needs the length, which is that of the answer to GET.
+        # The answer to HEAD must have the length of the answer to GET.
         "REQUEST_METHOD": "GET" if request.method == "HEAD" else request.method,
         "SCRIPT_NAME": "",
         "PATH_INFO": request.path.encode().decode("latin-1"),

@@ -17,7 +17,7 @@ from strandline.service.api.marker_creation import CREATE_MARKER, MarkerCreation
 from strandline.service.api.marker_routes import marker_rows
 from strandline.service.api.pages import create_pages, page_routes
 from strandline.service.api.partitioner import RemotePartitioner
-from strandline.service.api.readiness import Looks, Readiness
+from strandline.service.api.readiness import Readiness, ServiceChecks
 from strandline.service.api.router import Router, greeting
 from strandline.service.api.view_routes import view_rows
 from strandline.service.api.writer_routes import writer_rows
@@ -85,7 +85,7 @@ class Parts:
         self.markers = MarkerService(
             self.views.storage_of, conflicts=options.conflicts, clock=self._clock
         )
-        self.readiness = Readiness(Looks(self.views), self._clock)
+        self.readiness = Readiness(ServiceChecks(self.views), self._clock)
         self.answers = Answers(self.views, self.metrics, gzip=options.gzip)
         self.hot = HotPath(self.answers)
         pages = create_pages(self.status)

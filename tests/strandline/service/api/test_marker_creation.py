@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from strandline.service.api.marker_creation import CREATE_MARKER, MarkerCreation
-from strandline.service.http.loop_future import LoopAnswer, LoopAnswers
 from strandline.service.http.reply import Reply
 from strandline.service.http.request import Request
+from strandline.service.marker.loop_future import LoopFuture, LoopFutures
 from strandline.service.marker.registry import MarkerService
 from tests.kit.marker_name import marker_name
 from timeline.errors import StorageUnavailableError
@@ -23,7 +23,7 @@ from timeline.storage.table_id import TableId
 from timeline.table.config import CONFIG_PATH
 
 
-def from_threads(answers: list[LoopAnswer], error: Exception | None) -> list[threading.Thread]:
+def from_threads(answers: list[LoopFuture], error: Exception | None) -> list[threading.Thread]:
     """Answer from four threads: each fourth with the error, the others by turns."""
 
     def work(start: int) -> None:
@@ -43,8 +43,8 @@ def test_answers_come_from_other_threads() -> None:
     error = StorageUnavailableError("no connection")
 
     async def wait() -> list[bool | BaseException]:
-        brought = LoopAnswers(asyncio.get_running_loop())
-        answers = [brought.expect() for _ in range(400)]
+        brought = LoopFutures(asyncio.get_running_loop())
+        answers = [brought.create() for _ in range(400)]
         answers[8].future.cancel()  # its client has left
         from_threads(answers, error)
         return await asyncio.gather(*(a.future for a in answers), return_exceptions=True)
@@ -59,7 +59,7 @@ def test_answers_come_from_other_threads() -> None:
 @pytest.mark.parametrize("error", [None, StorageUnavailableError("late")])
 def test_an_answer_after_the_end_of_the_loop_is_dropped(error: Exception | None) -> None:
     loop = asyncio.new_event_loop()
-    answers = [LoopAnswers(loop).expect() for _ in range(8)]
+    answers = [LoopFutures(loop).create() for _ in range(8)]
     loop.close()
     for thread in from_threads(answers, error):
         thread.join()

@@ -13,7 +13,7 @@ import pytest
 
 from fsview.store.stores import StoreOptions, Stores
 from fsview.view_manager import ViewManager
-from strandline.service.api.readiness import STOPPING, Look, Looks, Readiness
+from strandline.service.api.readiness import STOPPING, Check, Readiness, ServiceChecks
 from strandline.service.http.server import ServiceServer
 from strandline.service.http.server_options import ServerOptions
 from strandline.service.process.options import PartsOptions
@@ -36,10 +36,10 @@ class Things:
         self.looked: dict[str, int] = {"a": 0, "b": 0}
         self.hanging: dict[str, threading.Event] = {}
 
-    def __call__(self) -> dict[str, Look]:
+    def __call__(self) -> dict[str, Check]:
         return {name: self._look_at(name) for name in self.wrong}
 
-    def _look_at(self, name: str) -> Look:
+    def _look_at(self, name: str) -> Check:
         def look() -> None:
             self.looked[name] += 1
             if name in self.hanging:
@@ -165,7 +165,7 @@ def test_roots_are_looked_at_with_one_call_each(tmp_path: Path) -> None:
     for name in ("lake", "other"):
         (tmp_path / name).mkdir()
     views = ViewManager([str(tmp_path / "lake"), f"file://{tmp_path}/other/"])
-    looks = Looks(views)
+    looks = ServiceChecks(views)
     assert list(looks()) == [f"root {tmp_path}/lake", f"root {tmp_path}/other", "store"]
     assert Readiness(looks, SystemClock()).ask().result() == ()
 
@@ -181,7 +181,7 @@ def test_a_root_that_can_not_be_listed_is_named(tmp_path: Path, how: str) -> Non
         root.write_text("")
     if how == "a link":
         root.symlink_to(tmp_path)
-    reasons = Readiness(Looks(parts.views), SystemClock()).ask().result()
+    reasons = Readiness(ServiceChecks(parts.views), SystemClock()).ask().result()
     said = "it is not there, or no directory"
     if how == "a link":
         said = "it leads elsewhere than when the service began"
@@ -204,7 +204,7 @@ def test_an_object_store_is_looked_at_without_listing_all_of_it(tmp_path: Path) 
 
     fsspec.filesystem("memory").makedirs("/readiness/lake", exist_ok=True)
     views = ViewManager(["memory://readiness/lake", "memory://readiness/none"])
-    ready = Readiness(Looks(views), SystemClock())
+    ready = Readiness(ServiceChecks(views), SystemClock())
     assert ready.ask().result() == (
         "root memory:///readiness/none: it is not there, or no directory",
     )
@@ -221,7 +221,9 @@ def test_a_root_is_opened_once_for_all_looks(tmp_path: Path) -> None:
         opened.append(base_path)
         return LocalStorage(base_path)
 
-    ready = Readiness(Looks(ViewManager([str(tmp_path)], opener=opener)), SystemClock(), kept_s=0)
+    ready = Readiness(
+        ServiceChecks(ViewManager([str(tmp_path)], opener=opener)), SystemClock(), kept_s=0
+    )
     assert [ready.ask().result() for _ in range(3)] == [()] * 3
     assert opened == [str(tmp_path)]
 
