@@ -32,7 +32,6 @@ from tests.fsview.wide_table import (
     small_table,
     wide_table,
 )
-from tests.kit.faulty_storage import Effect
 from tests.kit.memory_storage import MemoryStorage
 from tests.kit.small_table import SmallTable
 from timeline.meta_client import TableMetaClient
@@ -181,14 +180,11 @@ def test_threads_that_come_together_share_one_reading() -> None:
 # What happens meanwhile, and afterwards.
 
 
-@pytest.mark.parametrize("effect", [Effect.ERROR_BEFORE, Effect.ERROR_AFTER])
 @pytest.mark.parametrize("version", [6, 9])
-def test_every_call_may_fail_and_the_next_request_works(version: int, effect: Effect) -> None:
+def test_every_call_may_fail_and_the_next_request_works(version: int) -> None:
     table = wide_table(version)
     cleaned(table)
-    assert_every_call_of_a_load_may_fail(
-        table, effect, lambda metrics: loads(metrics) == (0, len(WIDE))
-    )
+    assert_every_call_of_a_load_may_fail(table, lambda metrics: loads(metrics) == (0, len(WIDE)))
 
 
 def meanwhile(table: SmallTable, event: Callable[[], object]) -> TableView:

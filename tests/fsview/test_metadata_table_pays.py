@@ -35,7 +35,6 @@ from tests.fsview.wide_table import (
     wide_table,
 )
 from tests.kit import golden
-from tests.kit.faulty_storage import Effect
 from tests.kit.small_table import SmallTable
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import FileInfo
@@ -248,15 +247,14 @@ def test_a_file_that_is_deleted_meanwhile_is_looked_for_again() -> None:
     assert_as_listed(view, table)
 
 
-@pytest.mark.parametrize("effect", [Effect.ERROR_BEFORE, Effect.ERROR_AFTER])
 @VERSIONS
-def test_every_call_may_fail_and_the_next_request_works(version: int, effect: Effect) -> None:
+def test_every_call_may_fail_and_the_next_request_works(version: int) -> None:
     table, _ = kept(version)
 
     def loaded(metrics: Metrics) -> bool:
         return (loads(metrics)[0], from_table(metrics)) == (0, len(WIDE) + 1)
 
-    assert_every_call_of_a_load_may_fail(table, effect, loaded)
+    assert_every_call_of_a_load_may_fail(table, loaded)
 
 
 @VERSIONS

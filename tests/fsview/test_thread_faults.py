@@ -15,7 +15,6 @@ import pytest
 
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
-from tests.kit.faulty_storage import Effect
 from tests.kit.products import ALL, Product
 from tests.kit.troubled_storage import (
     ROLLED_BACK,
@@ -144,8 +143,7 @@ def test_every_answer_is_of_a_state_that_was(scenario: str) -> None:
                 table = readers.table = TableView(storage)
                 table.newest()
             readers.round = Round([expected(scenario, s) for s in (before, step)], clients.copy())
-            effect = rng.choice((Effect.ERROR_BEFORE, Effect.ERROR_AFTER))
-            with storage.failing(rng.randrange(1, 12), effect):
+            with storage.failing(rng.randrange(1, 12)):
                 readers.barrier.wait()
                 storage.step(step)
                 readers.barrier.wait()
@@ -183,7 +181,7 @@ def test_a_fault_reaches_all_waiters_and_no_later_caller() -> None:
         with lock:
             outcomes.append(outcome)
 
-    with storage.failing(2, Effect.ERROR_BEFORE), ThreadPoolExecutor(READERS) as pool:
+    with storage.failing(2), ThreadPoolExecutor(READERS) as pool:
         for _ in range(READERS):
             pool.submit(ask)
     refused = [outcome for outcome in outcomes if outcome != "synced"]

@@ -119,13 +119,12 @@ def assert_as_listed(view: TableView, table: SmallTable) -> None:
 
 
 def assert_every_call_of_a_load_may_fail(
-    table: SmallTable, effect: Effect, loaded: Callable[[Metrics], bool]
+    table: SmallTable, loaded: Callable[[Metrics], bool]
 ) -> None:
     """Fail each call of a load of everything in turn: nothing is held, and the next load works.
 
     Args:
         table: The table.
-        effect: How a call fails.
         loaded: Whether everything came from where it should, by the counters.
     """
     faulty = FaultyStorage(table.storage)
@@ -138,7 +137,9 @@ def assert_every_call_of_a_load_may_fail(
     expected = listed(table.storage)
     for nth in range(start + 1, start + needed + 1):
         metrics = Metrics()
-        view = TableView(FaultyStorage(table.storage, [Fault(nth, effect)]), metrics=metrics)
+        view = TableView(
+            FaultyStorage(table.storage, [Fault(nth, Effect.ERROR_BEFORE)]), metrics=metrics
+        )
         before = view.newest()
         with pytest.raises(StorageUnavailableError, match="injected"):
             LocalView.newest(view).load_all_partitions()

@@ -21,7 +21,6 @@ from fsview.local_view import LocalView
 from fsview.model.file_group import BaseFile, FileSlice
 from fsview.table_view import TableView
 from tests.kit import golden
-from tests.kit.faulty_storage import Effect, Fault
 from tests.kit.golden import GoldenStorage
 from tests.kit.read_only import ReadOnlyStorage
 from timeline.errors import PathNotFoundError, StorageUnavailableError, ViewBehindError
@@ -119,7 +118,7 @@ class _State:
     damage: dict[str, Damage] = field(default_factory=dict)
     log: list[tuple[str, str]] = field(default_factory=list)
     before: Before | None = None
-    fault: Fault | None = None
+    failing: int | None = None
 
 
 class TroubledStorage(ReadOnlyStorage):
@@ -183,14 +182,13 @@ class TroubledStorage(ReadOnlyStorage):
             yield moved
 
     @contextmanager
-    def failing(self, nth: int, effect: Effect) -> Iterator[None]:
-        """Fail the nth call from now, before or after its effect."""
-        at = len(self.log) + nth
-        self._state.fault = Fault(at, effect)
+    def failing(self, nth: int) -> Iterator[None]:
+        """Fail the nth call from now: all calls are reads, so before or after is the same."""
+        self._state.failing = len(self.log) + nth
         try:
             yield
         finally:
-            self._state.fault = None
+            self._state.failing = None
 
     def copy(self) -> TroubledStorage:
         """Return a storage with the same step and damage, and a log of its own."""
@@ -210,13 +208,9 @@ class TroubledStorage(ReadOnlyStorage):
         nth = len(self.log)
         if state.before is not None:
             state.before(nth, kind, path)
-        effect = None if state.fault is None or state.fault.at != nth else state.fault.effect
-        if effect is Effect.ERROR_BEFORE:
+        if nth == state.failing:
             raise StorageUnavailableError(f"injected: {kind} {path}")
-        found = work(path)
-        if effect is not None:
-            raise StorageUnavailableError(f"injected: {kind} {path}")
-        return found
+        return work(path)
 
     def list(self, path: str) -> tuple[FileInfo, ...]:
         return self._call("list", path, self._list)
