@@ -43,7 +43,8 @@ RUNS: Final = 8
 _OFFSET_BYTES: Final = 4
 """Bytes of a group in a run beside its id and rows."""
 _COUNTED_CHUNKS: Final = 32
-"""Most chunks that the limit of the runs' bytes counts, each as ``CHUNK_BYTES`` at most."""
+"""Most chunks that the limit of the runs' bytes counts, each as ``CHUNK_BYTES`` at most, so that a
+u16 can count the groups of a run."""
 
 _Unmerged = Mapping[str, list[bytes]]
 """File id → changes of its group, oldest first."""
@@ -194,8 +195,8 @@ class PartitionVersion:
     def _has_room_for(self, change: Changes) -> bool:
         """Whether a change may be appended as a run.
 
-        Runs may total at most one in ``REMOVED_SHARE`` of the counted chunks' bytes: they are
-        merged whenever they are read, and ``is_empty`` rests on runs never removing all files.
+        Runs may total at most a quarter of the counted chunks' bytes: they are merged whenever they
+        are read, and ``is_empty`` rests on them never removing all files.
         """
         if len(self.runs) == RUNS:
             return False

@@ -61,10 +61,10 @@ BASE_BYTES: Final = _BASE_ROW.size
 LOG_BYTES: Final = _LOG_ROW.size
 """Bytes of a patterned row of a log."""
 REMOVED_SHARE: Final = 4
-"""A removed row has more than one byte for so many of the row that it removes, which may be raw.
+"""A removed row has more than a quarter of the bytes of the row that it removes, which may be raw.
 
-So changes of less than that share of a partition's rows never remove all of its files
-(``fsview.files.partition``).
+So changes of at most a quarter of a partition's bytes never remove all of its files, on which
+``PartitionVersion.is_empty`` rests. The test of files with long names fails if this is broken.
 """
 _SHORT_NAME: Final = REMOVED_SHARE * BASE_BYTES - RAW_ROW.size - 1
 """The longest name that a patterned removed row may name: longer ones are removed by a raw row."""

@@ -81,7 +81,7 @@ def test_a_row_is_read_back_as_it_was(file: DataFile) -> None:
 
 @pytest.mark.parametrize("mtime", [-(2**63) - 1, -(2**80), 2**63, 2**80])
 def test_a_time_beyond_javas_longs_is_the_last_there_is(mtime: int) -> None:
-    """No file has such a time; a storage that says so must not take its partition away (#12)."""
+    """No file has such a time; a storage that reports one must not fail its partition (#12)."""
     listing = [FileInfo("f_0-1-2_20240101000000000.parquet", 2**80, mtime)]
     (file,) = PartitionVersion.of_listing("p", listing, (".parquet",)).files()
     assert (file.size, file.mtime_ms) == (2**63 - 1, max(-(2**63), min(mtime, 2**63 - 1)))
@@ -181,7 +181,7 @@ fewer = st.lists(files_of_few_groups(few_ghosts), max_size=3)
 
 
 def change(held: dict[str, DataFile], added: list[DataFile], removed: list[str]) -> None:
-    """Do to files by name what a change does to a version."""
+    """Apply a change to files by name, as to a version."""
     for file in {file.name: file for file in added}.values():
         old = held.get(file.name)
         is_ghost = old is None or old.size == UNKNOWN_SIZE

@@ -5,7 +5,7 @@ EXTENSIONS = (".parquet",)
 
 
 def test_a_log_that_was_appended_to_is_as_long_as_the_append_ends() -> None:
-    """What Hudi says of an append is its own length and where it begins."""
+    """Hudi records an append with its own length and the offset at which it begins."""
     name = ".f1-0_20260101000000000.log.1_0-1-2"
     stat = WriteStat("f1-0", f"a/{name}", file_size_in_bytes=30, log_version=1, log_offset=100)
     delta = delta_of(CommitMetadata({"a": (stat,)}, operation_type="UPSERT"), EXTENSIONS)

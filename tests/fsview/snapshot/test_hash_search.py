@@ -1,4 +1,4 @@
-"""Timelines that were never held: what it costs to find them, to read the way, and to keep it."""
+"""Timelines that were never published: the cost of finding them and of keeping branches."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_an_unknown_hash_is_looked_for_once_while_nothing_happens() -> None:
 
 
 def a_table_with_a_gap() -> tuple[SmallTable, Known]:
-    """Return a table, and a timeline since which something happened that nobody can know."""
+    """Return a table, and a timeline since which changes happened that can't be reconstructed."""
     table = SmallTable()
     table.write(("a", "f1"))
     known = table.known()
@@ -267,7 +267,7 @@ def test_a_storage_failure_refuses_no_client_for_good() -> None:
 
 
 def written(writes: int) -> tuple[SmallTable, list[Known]]:
-    """Return a table and what a client knew after each write."""
+    """Return a table and a client's last instant and hash after each write."""
     table = SmallTable()
     seen = []
     for _ in range(writes):

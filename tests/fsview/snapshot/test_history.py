@@ -34,7 +34,7 @@ def calls_counted() -> Iterator[list[int]]:
 
 
 def commit(table: SmallTable) -> tuple[str, str]:
-    """Commit once; return the last instant and hash of a client who has seen just that."""
+    """Commit once; return the last instant and hash of a client that has seen just that."""
     table.write(("a", "f1-0"))
     return table.known()
 
@@ -60,7 +60,7 @@ def many_syncs(table: SmallTable, _: Path, commits: int) -> tuple[TableView, tup
 
 
 def resumed(table: SmallTable, directory: Path, commits: int) -> tuple[TableView, tuple[str, str]]:
-    """A view that goes on from what another one saved."""
+    """A view that resumes from the state that another one saved."""
     clients = [commit(table) for _ in range(commits)]
     service = Restarted("rocksdb", directory, table.storage)
     service.view.newest()
@@ -71,7 +71,7 @@ def resumed(table: SmallTable, directory: Path, commits: int) -> tuple[TableView
 
 
 def reached(table: SmallTable, _: Path, commits: int) -> tuple[TableView, tuple[str, str]]:
-    """A view that never held what the client knows."""
+    """A view that never published the client's timeline."""
     clients = [commit(table) for _ in range(commits)]
     view = TableView(table.storage)
     view.newest()
@@ -84,7 +84,7 @@ def reached(table: SmallTable, _: Path, commits: int) -> tuple[TableView, tuple[
 def test_a_client_finds_its_snapshot_without_any_hash_being_made(
     ways: Callable[[SmallTable, Path, int], tuple[TableView, tuple[str, str]]], tmp_path: Path
 ) -> None:
-    """The event loop asks so; hashes are made by who publishes snapshots (#12)."""
+    """The event loop looks snapshots up; publishing computes their hashes (#12)."""
     for commits in (FEW, MANY):
         table = SmallTable()
         commit(table)

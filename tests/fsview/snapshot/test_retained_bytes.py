@@ -25,13 +25,13 @@ SNAPSHOTS = 64
 
 
 def commit(table: SmallTable, *partitions: str) -> tuple[str, str]:
-    """Commit once; return the last instant and hash of a client who has seen just that."""
+    """Commit once; return the last instant and hash of a client that has seen just that."""
     table.write(*((partition, f"{partition}-g-0") for partition in partitions))
     return table.known()
 
 
 def table_of(instants: int, partitions: int) -> tuple[SmallTable, list[str]]:
-    """A table with so many instants and at least so many partitions."""
+    """A table with ``instants`` instants and at least ``partitions`` partitions."""
     table = SmallTable()
     names = [f"p{at:04d}" for at in range(partitions)]
     commit(table, *names)
@@ -71,7 +71,7 @@ def memory_grown() -> Iterator[list[int]]:
 def test_what_snapshots_take_is_counted(
     instants: int, partitions: int, one_sync: bool, is_asked: bool
 ) -> None:
-    """Within a third of what they do take, packed files being counted by their store (#12)."""
+    """Within a third of the memory really used, without packed files, which stores count (#12)."""
     table, names = table_of(instants, partitions)
     before = dict(table.storage.files)
     later = []
@@ -101,7 +101,7 @@ def test_what_snapshots_take_is_counted(
 
 
 def test_what_is_filled_in_for_clients_behind_is_counted_and_shared() -> None:
-    """Partitions that nobody wrote since are the newest's own, and so is their list (#12)."""
+    """Partitions not written since are shared with the newest, and so is their list (#12)."""
     table, names = table_of(5, 120)
     stores = Stores()
     views, view = opened(table, stores)

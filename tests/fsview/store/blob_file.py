@@ -1,4 +1,4 @@
-"""A file to spill to that fails when it is told to, and waits when it is told to."""
+"""A spill file in memory that fails or blocks on demand."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ class FaultyFile(SpillFile):
     """A file in memory.
 
     Attributes:
-        capacity: Bytes from which on the disk is full; what fits before them is written.
-        read_error: What reading raises.
-        write_error: What writing raises, after half of a blob.
-        cut_error: What cutting raises.
-        reading, writing: Cleared, they hold up whoever reads or writes.
-        waiting: Set while somebody is held up.
+        capacity: Size at which the disk is full; the part of a blob that fits is written.
+        read_error: Raised by reads.
+        write_error: Raised by writes, after half of a blob.
+        cut_error: Raised by cuts.
+        reading, writing: While cleared, they block reads or writes.
+        waiting: Set while a thread is blocked.
     """
 
     path = "spilled/blobs"
@@ -73,5 +73,5 @@ class FaultyFile(SpillFile):
 
 
 def _anew(error: OSError) -> OSError:
-    """One that was raised would keep alive who called, as long as the file is told to fail."""
+    """Return a copy: an exception that was raised keeps its callers' frames alive."""
     return OSError(*error.args)

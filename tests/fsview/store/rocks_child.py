@@ -59,7 +59,7 @@ class Numbered:
         self.kept_older = 5
 
     def check_blobs(self) -> list[StoreError]:
-        """Return what reading raised; what is read has the right content."""
+        """Return the errors of reads; check the content of what is read."""
         raised = []
         for slot, (_, _, number) in self.names.items():
             try:
@@ -105,7 +105,7 @@ def work(directory: Path) -> None:
 
 
 def hold(directory: Path) -> None:
-    """Open the store and keep it until somebody ends this."""
+    """Open the store and keep it open until this process is ended."""
     try:
         state = Numbered(open_at(directory))
     except StoreLockedError as exc:
@@ -127,7 +127,7 @@ def write_until_refused(state: Numbered) -> StoreError:
 
 
 def small_files(directory: Path) -> None:
-    """Commit with no file allowed to grow beyond a size; say what is whole afterwards."""
+    """Commit with a limit of file sizes; print what is intact afterwards."""
     state = Numbered(open_at(directory))
     resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, resource.RLIM_INFINITY))
     refused = write_until_refused(state)

@@ -174,7 +174,7 @@ def test_a_share_is_counted_once_wherever_its_holder_is_interrupted() -> None:
 
 
 def interrupted(at: int, work: Callable[[], None]) -> bool:
-    """Do some work, interrupted at a line of the budget's; return whether it has so many."""
+    """Do work, interrupted at a line of the budget's code; return whether it was reached."""
     lines = 0
 
     def trace(frame: FrameType, event: str, _argument: object) -> Any:

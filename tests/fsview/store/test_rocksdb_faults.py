@@ -40,7 +40,7 @@ def start(step: str, directory: Path) -> subprocess.Popen[str]:
 
 
 def told(step: str, directory: Path) -> str:
-    """What a child said that came to its end."""
+    """Return the output of a child that ended by itself."""
     done = subprocess.run(
         [*CHILD, step, str(directory)],
         cwd=ROOT,
@@ -54,7 +54,7 @@ def told(step: str, directory: Path) -> str:
 
 
 def killed(child: subprocess.Popen[str], lines: int, how: signal.Signals = signal.SIGKILL) -> int:
-    """End a child that works, once it has said so many lines; return the last number it said."""
+    """Kill a working child after a number of lines; return the last number that it printed."""
     assert child.stdout is not None
     assert child.stdin is not None
     for _ in range(lines):

@@ -27,7 +27,7 @@ def units(start: int, size: int) -> set[int]:
 @settings(max_examples=200)
 @given(steps=steps, order=st.randoms(use_true_random=False))
 def test_against_a_set_of_units(steps: list[tuple[str, int]], order: Random) -> None:
-    """Extents never overlap, holes are what lies between, and the end is that of the last."""
+    """Extents never overlap, holes are the gaps between them, and the end is the last one's."""
     extents = Extents()
     taken: list[tuple[int, int]] = []
     for what, number in steps:

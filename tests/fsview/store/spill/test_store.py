@@ -46,13 +46,13 @@ class Spilling:
 
 
 def spilling(resident: int, among: int) -> Spilling:
-    """A budget for so many resident blobs of ``SIZE`` among so many."""
+    """A budget for a number of resident blobs of ``SIZE`` among a number of all blobs."""
     cost = resident * resident_cost(SIZE) + among * BLOB_OVERHEAD_BYTES
     return Spilling(cost + SIZE // 2)
 
 
 def in_thread(work: Callable[[], T]) -> Callable[[], T]:
-    """Start work at once; the function returned waits for what it returns."""
+    """Start work in a thread; the function returned waits for its result."""
     results: list[T] = []
     errors: list[BaseException] = []
 
