@@ -144,22 +144,24 @@ class TableThreads:
             ],
         }
 
-    def close(self, *, finish: bool = False) -> None:
+    def close(self, *, finish_s: float | None = None) -> None:
         """Accept no more work.
 
         Args:
-            finish: Whether to run the tasks that wait, and return once all have ended; otherwise
-                these are cancelled, and running ones are not waited for.
+            finish_s: How long to wait for queued and running tasks to end; ``None`` cancels the
+                queued ones and waits for none.
         """
         with self._lock:
             self._closed = True
-            waiting = [] if finish else [task for q in self._queues.values() for task in q]
+            waiting = [task for queue in self._queues.values() for task in queue]
             self._end_idle()
-        for task in waiting:
-            task.done.cancel()
-        if finish:
+        if finish_s is None:
+            for task in waiting:
+                task.done.cancel()
+        else:
+            until_s = self._clock.monotonic() + finish_s
             for thread in self._started:
-                thread.join()
+                thread.join(max(0.0, until_s - self._clock.monotonic()))
 
     def _submit(self, table: Hashable, work: Callable[[], Any]) -> _Task:
         task = _Task(table, work, Future())

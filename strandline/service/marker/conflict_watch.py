@@ -27,7 +27,6 @@ from timeline.storage.table_id import TableId
 logger = logging.getLogger(__name__)
 
 IDLE_PERIODS: Final = 10
-JOIN_S: Final = 0.2
 
 
 class Check(Protocol):
@@ -90,7 +89,6 @@ class ConflictDetector:
         self._found = 0
         self._wake = threading.Event()
         self._ended = False
-        self._thread: threading.Thread | None = None
 
     def watch(self, table: TableId, label: str, check: Check) -> ConflictWatch:
         """Watch a directory of a table, which log messages call ``label``."""
@@ -107,15 +105,12 @@ class ConflictDetector:
 
     def start(self) -> None:
         """Start the thread that schedules checks."""
-        self._thread = threading.Thread(target=self._schedule, name="conflicts", daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._schedule, name="conflicts", daemon=True).start()
 
     def close(self) -> None:
         """Stop; checks under way aren't waited for."""
         self._ended = True
         self._wake.set()
-        if self._thread is not None:
-            self._thread.join(JOIN_S)
         self._pool.close()
 
     def wake(self) -> None:

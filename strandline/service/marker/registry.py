@@ -168,10 +168,7 @@ class MarkerService:
         """Write queued markers, for ``END_S`` at most: threads that hang end with the process."""
         self._detector.close()
         self._finders.close()
-        finish = partial(self._flushers.close, finish=True)
-        ending = threading.Thread(target=finish, name="markers-end", daemon=True)
-        ending.start()
-        ending.join(END_S)
+        self._flushers.close(finish_s=END_S)
 
     def _place_of(self, directory: str) -> tuple[_Place, Storage]:
         base_path, instant = split_directory(directory)

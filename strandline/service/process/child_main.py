@@ -46,7 +46,7 @@ def run_child(stdin: IO[bytes], stdout: IO[bytes]) -> None:
     birth = Birth.of_line(stdin.readline())
     collect_garbage_seldom()
     allow_open_files(birth.server.limits.connections)
-    log_to(sys.stderr, birth.log_level, pattern=CHILD)
+    log_to(sys.stderr, "WARNING", pattern=CHILD)
     try:
         server = ServiceServer(Parts(birth.parts), birth.server)
     except StrandlineError as exc:

@@ -85,7 +85,6 @@ class Birth:
 
     parts: PartsOptions
     server: ServerOptions
-    log_level: str = "WARNING"
 
     def to_line(self) -> bytes:
         """Encode the options as a line of JSON.
@@ -111,4 +110,4 @@ class Birth:
         parts["conflicts"] = ConflictOptions(**parts["conflicts"])
         parts["read_limits"] = ReadLimits(**parts["read_limits"])
         server["limits"] = Limits(**server["limits"])
-        return cls(PartsOptions(**parts), ServerOptions(**server), decoded["log_level"])
+        return cls(PartsOptions(**parts), ServerOptions(**server))

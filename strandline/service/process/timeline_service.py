@@ -35,7 +35,7 @@ from strandline.settings.service import EMBED_PORT, EMBED_REUSE, SERVICE_SETTING
 from strandline.settings.setting import Settings
 from strandline.settings.view_store import STORE_SETTINGS, store_options
 from timeline.errors import ConfigError, ServiceUnreachableError
-from timeline.storage.table_id import TableId
+from timeline.storage.table_id import absolute
 
 if TYPE_CHECKING:
     from strandline.service.process.thread_runner import InProcess
@@ -86,7 +86,7 @@ class TimelineService:
         self._birth = Birth(
             PartsOptions.of(
                 settings,
-                tuple(map(_absolute, roots)),
+                tuple(map(absolute, roots)),
                 self._token or None,
                 storage_options=storage_options,
                 store=store_options(
@@ -226,7 +226,7 @@ class TimelineService:
 
     def add_root(self, root: str) -> None:
         """Serve the tables at and below ``root``, too; returns once they are served."""
-        self._started().add_root(_absolute(root))
+        self._started().add_root(absolute(root))
 
     def status(self) -> dict[str, Any]:
         """Return the service's own figures (``GET /v1/strandline/status``)."""
@@ -246,12 +246,6 @@ class TimelineService:
                 f"this timeline service belongs to process {self._pid}, which was forked",
                 hint="start one of your own",
             )
-
-
-def _absolute(root: str) -> str:
-    """Return a root that doesn't depend on the working directory."""
-    table_id = TableId.of(root)
-    return table_id.path if table_id.family == "file" else root
 
 
 _running: weakref.WeakSet[ChildProcess | InProcess] = weakref.WeakSet()

@@ -360,7 +360,7 @@ def test_at_the_end_what_waits_is_finished_or_cancelled(pool: TableThreads, fini
         assert work.began.acquire(timeout=PATIENCE_S)
     if finish:
         work.go.set()
-    pool.close(finish=finish)
+    pool.close(finish_s=PATIENCE_S if finish else None)
     assert [each.cancelled() for each in done] == [False] * 2 + [not finish] * 2
     assert [each.done() for each in done] == [finish] * 2 + [True] * 2
     with pytest.raises(RuntimeError, match="the thread pool is closed"):
@@ -386,7 +386,7 @@ def test_an_error_is_handed_on_and_not_kept(pool: TableThreads) -> None:
     try:
         for _ in range(3):
             assert str(pool.submit("a", fail).exception(PATIENCE_S)) == "damaged"
-        pool.close(finish=True)
+        pool.close(finish_s=PATIENCE_S)
         assert [content() for content in kept] == [None] * 3
     finally:
         gc.enable()
@@ -414,6 +414,6 @@ def test_threads_that_run_beside_each_other_lose_and_double_nothing() -> None:
     tables = [f"t{number}" for number in range(4)] * 2
     with ThreadPoolExecutor(len(tables)) as callers:
         assert list(callers.map(call, tables)) == [[table] * 200 for table in tables]
-    pool.close(finish=True)
+    pool.close(finish_s=PATIENCE_S)
     assert max(most.values()) <= 2
     assert (pool.status()["taken"], pool.status()["waiting"]) == (0, 0)

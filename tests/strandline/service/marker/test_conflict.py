@@ -523,7 +523,7 @@ def test_a_table_that_hangs_holds_up_the_looks_at_no_other() -> None:
     hanging.go.set()
     for _ in range(99):
         assert hanging.began.acquire(timeout=20)
-    pool.close(finish=True)
+    pool.close(finish_s=20)
 
 
 class NoThreads(Inline):
