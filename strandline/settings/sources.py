@@ -144,7 +144,7 @@ def _of_file(config: _Given) -> Iterator[_Given]:
     except OSError as exc:
         raise ConfigError(f"{config.key} {path}: {exc.strerror or 'not readable'}") from exc
     except ValueError as exc:
-        raise ConfigError(f"{config.key} {path}: it must be Java's properties in UTF-8") from exc
+        raise ConfigError(f"{config.key} {path}: not Java properties in UTF-8") from exc
     known = {name: setting for name, setting in _SETTINGS.items() if setting is not CONFIG}
     for name, text in options.items():
         setting = known.get(name)
@@ -162,5 +162,5 @@ def _parts(setting: Setting[Any], text: str) -> tuple[str, ...]:
 def _unknown(where: str, name: str, text: str, known: tuple[str, ...]) -> ConfigError:
     near = difflib.get_close_matches(name, known, 1, 0.6)
     meant = f" (did you mean {near[0]}?)" if near else ""
-    why = f", and no setting{meant}; allowed: those in docs/reference.md"
+    why = f", but serve has no such setting{meant}; allowed: those in docs/reference.md"
     return refusal(where, masked(name, repr(text)), why)

@@ -38,6 +38,11 @@ DEFAULT_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 NULL_KEY_PART: Final = "__null__"
 EMPTY_KEY_PART: Final = "__empty__"
 
+_ALLOWED_COLUMNS: Final = {
+    SIMPLE: "1 key and 1 partition column",
+    COMPLEX: "1 or more partition columns",
+    NON_PARTITION: "no partition columns",
+}
 _ESCAPED: Final = re.compile(r'[\x00-\x1f"#%\'*/:=?\\{\[\]^\x7f]')
 
 
@@ -64,14 +69,16 @@ class KeyGenerator:
     name_single_key: bool = True
 
     def __post_init__(self) -> None:
-        counts = (len(self.record_key_fields), len(self.partition_fields))
-        if self.type == SIMPLE and counts != (1, 1):
+        keys, partitions = len(self.record_key_fields), len(self.partition_fields)
+        fits = {
+            SIMPLE: keys == partitions == 1,
+            COMPLEX: partitions > 0,
+            NON_PARTITION: partitions == 0,
+        }
+        if not fits[self.type]:
             raise ConfigError(
-                f"key generator type SIMPLE takes one key and one partition column, not {counts}"
-            )
-        if (self.type == NON_PARTITION) != (not self.partition_fields):
-            raise ConfigError(
-                f"key generator type {self.type} with partition columns {self.partition_fields}"
+                f"key generator type {self.type} has {keys} key and {partitions} partition columns;"
+                f" allowed: {_ALLOWED_COLUMNS[self.type]}"
             )
 
     def matching(self, stored_key: str) -> KeyGenerator:

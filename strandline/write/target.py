@@ -185,7 +185,7 @@ def _new_config(values: Settings) -> TableConfig:
     if mode == EVENT_TIME and not ordering:
         raise ConfigError(
             f"{settings.MERGE_MODE.name} is {EVENT_TIME} and {settings.ORDERING.name} is empty;"
-            " it needs at least one column"
+            " allowed: at least one column"
         )
     return TableConfig.create(
         name=values.get(settings.TABLE_NAME),
@@ -219,13 +219,14 @@ def _merge_mode(values: Settings) -> str | None:
 
 def _key_generator_type(values: Settings) -> str | None:
     """Return the key generator type that the options set directly or by class, if any."""
-    named = values.get(settings.KEY_GENERATOR_CLASS).rpartition(".")[2].removesuffix("KeyGenerator")
+    name = values.get(settings.KEY_GENERATOR_CLASS)
+    named = name.rpartition(".")[2].removesuffix("KeyGenerator")
     by_class = {"Nonpartitioned": "NON_PARTITION"}.get(named, named.upper())
     kind = values.get(settings.KEY_GENERATOR_TYPE)
     if kind and by_class and kind != by_class:
         raise ConfigError(
             f"{settings.KEY_GENERATOR_TYPE.name} is {kind} and {settings.KEY_GENERATOR_CLASS.name}"
-            f" means {by_class}"
+            f" is {name}, which means {by_class}"
         )
     return kind or by_class or None
 

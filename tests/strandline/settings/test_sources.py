@@ -92,19 +92,39 @@ def test_a_file_is_utf_8_and_may_have_javas_escapes(tmp_path: Path) -> None:
 def test_a_file_that_is_no_text_is_refused(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "settings").write_bytes(data)
     said = refusal(tmp_path, {"config": str(tmp_path / "settings")})
-    assert said == f"--config {tmp_path}/settings: it must be Java's properties in UTF-8"
+    assert said == f"--config {tmp_path}/settings: not Java properties in UTF-8"
 
 
 @pytest.mark.parametrize(
     ("file", "environment", "said"),
     [
-        ("strandline.serve.prot=1", {}, "strandline.serve.prot is '1', and no setting (did you"),
-        ("fs.s3a.secret.key=hunter2", {}, "fs.s3a.secret.key is ***, and no setting; allowed: "),
-        ("strandline.serve.config=x", {}, "strandline.serve.config is 'x', and no setting"),
+        (
+            "strandline.serve.prot=1",
+            {},
+            "strandline.serve.prot is '1', but serve has no such setting (did you",
+        ),
+        (
+            "fs.s3a.secret.key=hunter2",
+            {},
+            "fs.s3a.secret.key is ***, but serve has no such setting; allowed: ",
+        ),
+        (
+            "strandline.serve.config=x",
+            {},
+            "strandline.serve.config is 'x', but serve has no such setting",
+        ),
         # Known, but it is the writer's.
-        ("hoodie.embed.timeline.server=true", {}, "hoodie.embed.timeline.server is 'true', and"),
-        ("", {"STRANDLINE_PORT": "1"}, "the variable STRANDLINE_PORT is '1', and no setting"),
-        ("", {"STRANDLINE_SERVE_TOKEN": "x"}, "STRANDLINE_SERVE_TOKEN is ***, and no setting"),
+        ("hoodie.embed.timeline.server=true", {}, "hoodie.embed.timeline.server is 'true', but"),
+        (
+            "",
+            {"STRANDLINE_PORT": "1"},
+            "the variable STRANDLINE_PORT is '1', but serve has no such setting",
+        ),
+        (
+            "",
+            {"STRANDLINE_SERVE_TOKEN": "x"},
+            "STRANDLINE_SERVE_TOKEN is ***, but serve has no such setting",
+        ),
     ],
 )
 def test_what_is_no_setting_is_refused(
@@ -167,7 +187,7 @@ def test_a_refusal_is_short_whatever_was_given_and_says_all_that_is_allowed(text
 def test_what_is_no_setting_is_refused_without_naming_all_that_are(tmp_path: Path) -> None:
     said = refusal(tmp_path, {}, {"STRANDLINE_SERVE_PROT": "1"})
     assert said == (
-        "the variable STRANDLINE_SERVE_PROT is '1', and no setting (did you mean"
+        "the variable STRANDLINE_SERVE_PROT is '1', but serve has no such setting (did you mean"
         " STRANDLINE_SERVE_PORT?); allowed: those in docs/reference.md"
     )
 
