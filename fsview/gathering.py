@@ -1,12 +1,12 @@
-"""``Gathering``: who works at the same time waits for the others, so that all go on together.
+"""``Gathering``: threads that work at the same time wait for each other, to go on together.
 
-What comes after the work is then done once for all of them: a look at the timeline, say, after each
-has listed a partition. Nobody waits longer than his own work took: so one whose work is long, or
-hangs, holds nobody up for more than that, and nobody pays more than twice what he would alone.
+What follows the work is then done once for all of them: a listing of the timeline, after each has
+listed partitions. A thread waits at most as long as its own work took. So long or hanging work of
+one holds up the others no longer than that, and each takes at most twice its time alone.
 
-The view's only such work is listing partitions that were asked for. A search of all directories may
-end in reading the table from metadata, which is filled in by a load within that search or by
-another thread's: these don't gather, as they would wait for the search that waits for them.
+Only loads of the partitions asked for gather. A search of all directories may end in reading the
+whole table from metadata, by a load within that search or in another thread: if these gathered,
+they would wait for the search that waits for them.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ T = TypeVar("T")
 
 
 class Gathering:
-    """Those who work now; ``_lock`` guards who they are. Each holds a lock of his own meanwhile."""
+    """The threads at work. ``_lock`` guards the set of their locks, which each holds meanwhile."""
 
     def __init__(self, clock: Clock) -> None:
-        """Have nobody work yet; ``clock`` times the work."""
+        """Begin with no thread at work; ``clock`` times the work."""
         self._clock = clock
         self._lock = threading.Lock()
         self._working: set[threading.Lock] = set()
 
     def run(self, work: Callable[[], T]) -> T:
-        """Return what ``work`` returns, after those who work when it ends, or some of them.
+        """Return what ``work`` returns, after waiting for the threads still at work when it ends.
 
-        An error is raised at once. ``work`` must not call this itself, nor wait for who does.
+        An error is raised at once. ``work`` must neither call this nor wait for a thread in it.
         """
         began, own = self._clock.monotonic(), threading.Lock()
         try:

@@ -1,8 +1,8 @@
 """``LocalView``: a view of one snapshot, answered in this process.
 
-A view holds its snapshot for as long as it lives, so its answers never change while the table does;
-only ``sync`` moves it. Partitions are loaded when they are first asked for, through the table that
-all views of it share (``fsview.table_view``); reading what is loaded takes no lock.
+A view keeps its snapshot, so its answers don't change while the table does; only ``sync`` changes
+the snapshot. Partitions are loaded when they are first asked for, through the ``TableView`` that
+all views of a table share. Reading what is loaded takes no lock.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class LocalView(FileSystemView):
 
     Attributes:
         table: The table, shared by its views.
-        snapshot: What the view answers from.
+        snapshot: The snapshot that answers come from.
     """
 
     def __init__(self, table: TableView, snapshot: Snapshot, use: Use | None = None) -> None:
@@ -52,8 +52,8 @@ class LocalView(FileSystemView):
 
         Args:
             table: The table.
-            snapshot: Of it.
-            use: Of the snapshot, which lasts as long as the view, or until that moves on.
+            snapshot: A snapshot of it.
+            use: Keeps what leads from the snapshot to newer ones, until the view ends or syncs.
         """
         self.table = table
         self.snapshot = snapshot
@@ -79,7 +79,7 @@ class LocalView(FileSystemView):
         """See ``FileSystemView``: run the method's query of ``QUERIES``, or the method itself.
 
         Raises:
-            ViewBehindError: What it asks for can't be known at this instant any more.
+            ViewBehindError: The answer at this instant can't be known any more.
         """
         found = QUERIES.get(name)
         if found is None:
@@ -101,8 +101,7 @@ class LocalView(FileSystemView):
     def pending_log_compaction_operations(self) -> tuple[CompactionOperation, ...]:
         """See ``FileSystemView``; in order of partition and file id.
 
-        A client's hash doesn't say which log compactions it knows of, so those planned since pend
-        for it, too, and the timeline is looked at for them each time (pinned.md, rule 7).
+        The timeline is listed each time; see ``TableView.clustering_of``.
         """
         operations = self.table.log_compactions_of(self.snapshot)
         return tuple(operation for _, operation in sorted(operations.items()))
@@ -110,10 +109,9 @@ class LocalView(FileSystemView):
     def file_groups_in_pending_clustering(self) -> tuple[ClusteringOperation, ...]:
         """See ``FileSystemView``; in order of partition and file id.
 
-        A clustering whose plan is on storage pends for this view as long as it isn't completed at
-        the view's instant, whenever it was planned: an older view still shows the groups that it
-        replaced, and a writer asks this before it updates them (pinned.md, rule 7). So the timeline
-        is looked at each time.
+        A clustering pends for this view as long as it isn't completed at the view's instant,
+        whenever it was planned: an older view still shows the groups that it replaced, and a writer
+        asks this before it updates them. The timeline is listed each time.
         """
         pending = self.table.clustering_of(self.snapshot)
         return tuple(
@@ -126,15 +124,15 @@ class LocalView(FileSystemView):
     def newest_as_json(
         self, name: str, paths: PathForms, *, partition: str, plain_only: bool, **arguments: Any
     ) -> bytes | None:
-        """Return the JSON of what a method answers, made without the answer's values.
+        """Return the JSON of a method's answer, made without the answer's values.
 
         Args:
             name: The method, a key of ``fsview.query.latest_json.NEWEST``.
-            paths: How the caller spells the base path.
+            paths: The caller's spelling of the base path.
             partition: The method's argument.
-            plain_only: See ``fsview.query.latest_json.newest_as_json``, also for when it is
+            plain_only: See ``fsview.query.latest_json.newest_as_json``, also for a result of
                 ``None``.
-            arguments: The method's other ones.
+            arguments: The method's other arguments.
         """
         asked = partial(
             latest_json.newest_as_json,
@@ -159,11 +157,11 @@ class LocalView(FileSystemView):
     def load_partitions(self, partitions: Collection[str], go_on: GoOn = always) -> None:
         """See ``FileSystemView``; for ``go_on`` see ``PartitionLoader.load``."""
         names = dict.fromkeys(_without_slash(partition) for partition in partitions)
-        self.table.loaded.mark(self.table.load(self.snapshot, names, go_on))
+        self.table.loaded.mark(self.table.loader.load(self.snapshot, names, go_on))
 
     def load_all_partitions(self) -> None:
         """See ``FileSystemView``."""
-        names = self.table.load_all(self.snapshot)
+        names = self.table.loader.load_all(self.snapshot)
         self.table.loaded.mark(names)
 
     def sync(self) -> None:
@@ -171,19 +169,19 @@ class LocalView(FileSystemView):
         self.snapshot, self._use = self.table.sync(), None
 
     def refresh(self) -> None:
-        """Sync, and count no partition as loaded: what Hudi's ``refresh/`` does, as far as seen."""
+        """Sync, and count no partition as loaded, as Hudi's ``refresh/`` does."""
         self.sync()
         self.table.loaded.clear()
 
     def close(self) -> None:
         """See ``FileSystemView``; the table stays for other views."""
 
-    # How it asks.
+    # Running queries.
 
     def _of_partition(
         self, scope: Scope, function: Callable[..., T], partition: str, **arguments: Any
     ) -> T:
-        """Answer for one partition, which counts as loaded from now on if the scope says so."""
+        """Answer for one partition, which from now on counts as loaded if the scope says so."""
         name = _without_slash(partition)
         answer = self._answer(name, function, **arguments)
         if scope is not Scope.STATELESS and (
@@ -196,14 +194,14 @@ class LocalView(FileSystemView):
         return bool(self.snapshot.replaced.get(_without_slash(partition)))
 
     def in_parts(self, name: str, **arguments: Any) -> Iterator[tuple[str, tuple[Any, ...]]]:
-        """Yield what a table-wide query answers, a partition at a time, in order.
+        """Yield partition and answer of a table-wide query, in order of the partitions.
 
         Args:
             name: A method whose query is table-wide.
-            arguments: The method's.
+            arguments: The method's arguments.
 
         Raises:
-            ViewBehindError: As the method; maybe after the first parts.
+            ViewBehindError: As the method; possibly after the first parts.
         """
         wide = QUERIES[name]
         if "instants" in arguments:
@@ -211,23 +209,23 @@ class LocalView(FileSystemView):
         if wide.scope is Scope.LOADED:
             partitions = self.table.loaded.in_order()
         else:
-            partitions = self.table.load_all(self.snapshot)
+            partitions = self.table.loader.load_all(self.snapshot)
             self.table.loaded.mark(partitions)
         for partition in partitions:
             yield partition, self._answer(partition, wide.function, **arguments, **wide.more)
 
     def _answer(self, partition: str, function: Callable[..., T], **arguments: Any) -> T:
-        """Run a query of one partition, loaded if need be.
+        """Run a query of one partition, which is loaded if necessary.
 
         Raises:
-            StoreError: Its files can't be read back; the table is loaded anew the next time.
-            ViewBehindError: The answer would show a file that was removed since.
+            StoreError: Its files can't be read back; the next request loads the table anew.
+            ViewBehindError: The answer would have a file that was removed since.
         """
         version = self._version(partition)
         try:
             answer = self._run(function, version, **arguments)
         except StoreError as exc:
-            self.table.lost(version, exc)
+            self.table.state.lost(version, exc)
             raise
         if not version.has_ghosts:
             return answer
@@ -243,26 +241,26 @@ class LocalView(FileSystemView):
         )
 
     def _version(self, partition: str) -> PartitionVersion:
-        """Return a partition's files, loaded if need be."""
-        return self.table.version(self.snapshot, partition)
+        """Return a partition's files, which are loaded if necessary."""
+        return self.table.loader.version(self.snapshot, partition)
 
     def _run(self, function: Callable[..., T], version: PartitionVersion, **arguments: Any) -> T:
-        """Run a query; what it lacks of the archive is read, and then it is run again."""
+        """Run a query; if it needs completion times from the archive, read them and repeat it."""
         while True:
             try:
                 return function(self.snapshot, version, **arguments)
-            except UnreadArchiveError as exc:  # each time an older one
+            except UnreadArchiveError as exc:  # each time of an older instant
                 self.table.read_archived_times(self.snapshot, version, exc.requested_time)
 
 
 class NotHeldError(Exception):
-    """An answer needs what isn't in memory; only a ``HeldView`` raises it."""
+    """An answer needs something that isn't in memory; only ``HeldView`` raises it."""
 
 
 class HeldView(LocalView):
-    """A view of what is in memory, for who can't wait: it never reads from the table's storage.
+    """A view of what is in memory, for callers that can't wait: it never calls the table's storage.
 
-    Only queries of one partition may be asked; where they need more they raise ``NotHeldError``.
+    It supports only queries of one partition. If these need more, they raise ``NotHeldError``.
     """
 
     def _version(self, partition: str) -> PartitionVersion:
@@ -283,7 +281,7 @@ def _without_slash(partition: str) -> str:
 
 
 def _files_in(answer: Any) -> Iterable[BaseFile | LogFile]:
-    """Yield every file that an answer shows."""
+    """Yield every file in an answer."""
     if isinstance(answer, BaseFile | LogFile):
         yield answer
     elif isinstance(answer, FileSlice):

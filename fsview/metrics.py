@@ -1,7 +1,6 @@
-"""``Metrics``: named counters, made by whoever runs a view and passed in.
+"""``Metrics``: counters by name and labels, such as ``"reloads", cause="check-failed"``.
 
-A counter is a name and labels (``"reload", cause="restore"``). Nothing here is global: a service
-has one registry, a test another.
+Nothing is global: each service has its own counters, and each test.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Metrics:
-    """Counters by name and labels; its lock guards them."""
+    """Counters by name and labels; ``_lock`` guards them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -25,7 +24,7 @@ class Metrics:
             self._counts[name, tuple(sorted(labels.items()))] += amount
 
     def get(self, name: str, **labels: str) -> int:
-        """Return the sum of the counters of a name that have (at least) these labels."""
+        """Return the sum of the counters of a name that have at least these labels."""
         wanted = set(labels.items())
         return sum(
             count
@@ -39,9 +38,9 @@ class Metrics:
             return dict(self._counts)
 
     def as_json(self, **labels: str) -> dict[str, int]:
-        """Return ``name{label=value,...}`` → count, of the counters that have these labels.
+        """Return ``name{label=value,...}`` → count, for the counters that have these labels.
 
-        The labels asked for are left out of the keys.
+        The labels passed in are left out of the keys.
         """
         wanted = set(labels.items())
         answer: dict[str, int] = {}

@@ -1,15 +1,15 @@
-"""Work that many want and one does.
+"""Single flight: work that several threads want, done once by one of them.
 
-``SingleFlight`` is for work that must *start* after its caller came (a sync: what a caller knows of
-may be newer than the listing of a run that is under way). ``Shared`` is for work that any caller
-may share from the start (opening a table). ``SharedLoads`` is for such work on many things at once
+``SingleFlight`` is for work that must *start* after the call (a sync: the caller may know of
+something newer than the listing of a run under way). ``Shared`` is for work whose run under way any
+caller may share (opening a table). ``SharedLoads`` is for such work on several names at once
 (loading partitions).
 
-A caller may be interrupted anywhere: Ctrl-C raises ``KeyboardInterrupt`` in the main thread, be it
-waiting or working. That concerns nobody else, so nobody is appointed to lead: who holds a run's
-lock does its work, and waiting for the work is waiting for the lock. Who gets it and finds no
-outcome goes on in place of whoever held it before. CPython releases a plain lock that ``with``
-holds wherever the interrupt comes, which ``threading.Event`` and ``Condition`` can't promise.
+Ctrl-C may raise ``KeyboardInterrupt`` anywhere in the main thread, while it works or waits. Other
+threads must not be affected, so no thread is a fixed leader: the thread that holds a run's lock
+does its work, and waiting for the work is waiting for the lock. A thread that gets the lock and
+finds no outcome does the work in place of the one interrupted. CPython releases a plain lock held
+by ``with`` wherever the interrupt comes; ``threading.Event`` and ``Condition`` don't promise that.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NO_NAMES: Final[frozenset[str]] = frozenset()
 
 
 class _Flight(Generic[T]):
-    """One run and its outcome, for all who want it; the lock is held by who runs it."""
+    """One run and its outcome, shared by its callers; the thread that works holds the lock."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -33,7 +33,7 @@ class _Flight(Generic[T]):
 
     @property
     def is_over(self) -> bool:
-        """Whether there is an outcome, so that who comes now needs another run."""
+        """Whether there is an outcome, so that a new caller needs another run."""
         return self._outcome is not None
 
     @property
@@ -42,40 +42,40 @@ class _Flight(Generic[T]):
         return isinstance(self._outcome, Exception)
 
     def run(self, work: Callable[[], T]) -> T:
-        """Return the outcome of the first call that ends, by this caller or by one before it.
+        """Return the outcome of the first call that ends, in this thread or in one before it.
 
-        An error of the work is an outcome; an interrupt isn't, and the next caller works. Only who
-        worked gets the error itself, the others one that says the same.
+        An error of the work is an outcome; after an interrupt, the next caller works. Only the
+        thread that worked raises the error itself; the others raise copies.
         """
         with self.lock:
             if self._outcome is None:
                 try:
                     self._outcome = (work(),)
                 except Exception as exc:
-                    self._outcome = _said_again(exc)
+                    self._outcome = _copied(exc)
                     raise
         if isinstance(self._outcome, Exception):
-            raise _said_again(self._outcome)
+            raise _copied(self._outcome)
         return self._outcome[0]
 
 
-def _said_again(error: Exception) -> Exception:
-    """Return an error that says the same as another, without its traceback and its causes.
+def _copied(error: Exception) -> Exception:
+    """Return a copy of an error without its traceback and its causes.
 
-    Frames hold what the failed work read, and who waited for it: an error that a flight kept and
-    raised would refer to itself through them, and all that be freed by a garbage collection only.
+    Frames refer to what the failed work read, and to the flight. An error that a flight keeps and
+    raises would be in a reference cycle with them, which only a garbage collection frees.
     """
     try:
         return copy.copy(error)
-    except Exception:  # noqa: BLE001 - its class takes other arguments than it keeps
+    except Exception:  # noqa: BLE001 - its class has arguments that it doesn't keep
         return RuntimeError(f"{type(error).__name__}: {error}")
 
 
 class SingleFlight(Generic[T]):
-    """At most one run at a time and one queued.
+    """At most one run at a time, and one queued.
 
-    A caller gets the outcome of the first run that starts after it came. An error goes to all who
-    waited for that run, and to nobody else.
+    A caller gets the outcome of the first run that starts after its call. An error is raised in all
+    threads that waited for that run.
 
     ``_lock`` guards which run is queued, which began last, and ``begun``; ``_turn`` is held during
     a run. They are taken after the lock of the flight, ``_lock`` last.
@@ -95,9 +95,9 @@ class SingleFlight(Generic[T]):
         """Return what ``work`` returns, run here or by another caller.
 
         Args:
-            work: What is to be done.
-            since: What ``begun`` was when the caller came, if that was before now: a run that has
-                begun since will do, also if it is over.
+            work: The work.
+            since: An earlier value of ``begun``: the outcome of a run that has begun since will
+                do, even if that is over.
         """
         with self._lock:
             flight = self._last if since is not None and self.begun > since else None
@@ -109,7 +109,7 @@ class SingleFlight(Generic[T]):
 
     def _in_turn(self, flight: _Flight[T], work: Callable[[], T]) -> T:
         with self._turn:
-            # From here on flight counts as started: a caller who comes now must queue behind it.
+            # From here on the flight counts as started: a new caller must queue behind it.
             with self._lock:
                 self.begun += 1
                 self._last = flight
@@ -119,7 +119,7 @@ class SingleFlight(Generic[T]):
 
 
 class Shared(Generic[T]):
-    """At most one run for each key at a time, shared by all who ask; the lock guards the runs."""
+    """At most one run for each key at a time, shared by its callers; ``_lock`` guards the runs."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -135,18 +135,18 @@ class Shared(Generic[T]):
             return flight.run(work)
         finally:
             with self._lock:
-                # One that was interrupted stays for those who wait for it, or for the next caller.
+                # An interrupted flight stays for the threads waiting for it, or the next caller.
                 if flight.is_over and self._flights.get(key) is flight:
                     del self._flights[key]
 
 
 class _Load:
-    """A load of some names; the lock is held from before it is known until it has ended.
+    """A load of some names.
 
     Attributes:
-        lock: What others wait for.
-        names: What is being loaded; nothing any more once it has ended.
-        failure: The error of a load of one name alone, set before the lock is released.
+        lock: Held from before other threads know of the load until it has ended.
+        names: The names being loaded; empty once it has ended.
+        failure: The error of a load of one name, set before the lock is released.
     """
 
     def __init__(self) -> None:
@@ -161,12 +161,12 @@ _Waited = _Load | _Flight[None]
 class SharedLoads:
     """At most one run for each name at a time, or one for all names.
 
-    Who waited for another's run isn't told how that ended, but looks for what was loaded: the run
-    may have failed for a name that is none of his, or was given up. Only of one name alone, which
-    all want who wait for it, an error is an outcome (``run_one``); an interrupt never is.
+    A thread that waited for another's run isn't told its outcome, but looks up what was loaded: the
+    run may have failed for another name, or been interrupted. Only the error of a run for a single
+    name is shared (``run_one``), as all its waiting threads want that name.
 
     ``_lock`` guards the runs, and is taken after theirs. ``_of_all`` is the newest run for all
-    names; none other begins while it ``_is_alone``.
+    names; no other begins while it ``_is_alone``.
     """
 
     def __init__(self) -> None:
@@ -176,22 +176,21 @@ class SharedLoads:
         self._is_alone = False
 
     def run(self, names: Collection[str], load: Callable[[Collection[str]], None]) -> bool:
-        """Load some names together, but for those that are being loaded, and wait for all.
+        """Load the names that no other thread is loading, and wait for the others.
 
         Returns:
-            Whether nothing was left to others.
+            Whether all were loaded here.
         """
         return not self._run(_Load(), names, load)
 
     def run_one(self, name: str, load: Callable[[Collection[str]], None]) -> bool:
-        """Load a name, or wait for who loads it.
+        """Load a name, or wait for the thread that loads it.
 
         Returns:
             Whether it was loaded here.
 
         Raises:
-            Exception: What the load raised, be it here, or by ``run_one`` where that was waited
-                for.
+            Exception: What the load raised, here or in a ``run_one`` that was waited for.
         """
         own = _Load()
 
@@ -199,42 +198,42 @@ class SharedLoads:
             try:
                 load(names)
             except Exception as exc:
-                own.failure = _said_again(exc)
+                own.failure = _copied(exc)
                 raise
 
         others = self._run(own, (name,), load_or_fail)
         for other in others:
             if isinstance(other, _Load) and other.failure is not None:
-                raise _said_again(other.failure)
+                raise _copied(other.failure)
         return not others
 
     def _run(
         self, own: _Load, names: Collection[str], load: Callable[[Collection[str]], None]
     ) -> list[_Waited]:
-        """Load the names that nobody else loads, and wait for those who do; return these."""
+        """Load the names that no other run has, wait for these runs, and return them."""
         with own.lock:
             try:
-                others, mine = self._begin(own, names)
-                if mine:
-                    load(mine)
+                others, left = self._begin(own, names)
+                if left:
+                    load(left)
             finally:
                 own.names = _NO_NAMES  # one store, which no interrupt can split
         _wait_for(other.lock for other in others)
         return others
 
     def _begin(self, own: _Load, names: Collection[str]) -> tuple[list[_Waited], list[str]]:
-        """Return whom to wait for, and the names left for ``own``, which is known from now on."""
+        """Register ``own``; return the runs to wait for, and the names left for it."""
         with self._lock:
             if self._is_alone:
                 return [self._of_all], []
             self._loads = _under_way(self._loads)
-            others, mine = _shared_out(names, self._loads)
-            own.names = frozenset(mine)
+            others, left = _shared_out(names, self._loads)
+            own.names = frozenset(left)
             self._loads.append(own)
-        return [*others], mine
+        return [*others], left
 
     def run_all(self, load: Callable[[], None]) -> None:
-        """Load every name there is, once what is being loaded is done; others wait, or share it."""
+        """Load all names, once the loads under way are over; other callers wait, or share it."""
         with self._lock:
             flight = self._of_all
             if flight.is_over:
@@ -253,14 +252,14 @@ class SharedLoads:
 
 
 def _under_way(loads: Iterable[_Load]) -> list[_Load]:
-    # A function, as CPython 3.13.0 doesn't release a lock whose ``with`` holds such a comprehension
-    # if the interrupt comes there.
+    # A function, as CPython 3.13.0 doesn't release the lock of a ``with`` block if the interrupt
+    # comes in such a comprehension within the block.
     return [load for load in loads if load.names]
 
 
 def _shared_out(names: Collection[str], loads: Iterable[_Load]) -> tuple[list[_Load], list[str]]:
     """Return the loads that have some of these names, and the names that none has."""
-    held = {load: load.names for load in loads}  # each read once: a load may end meanwhile
+    held = {load: load.names for load in loads}  # each is read once, as a load may end meanwhile
     others = {load: theirs for load, theirs in held.items() if not theirs.isdisjoint(names)}
     taken = others.values()
     return list(others), [name for name in names if not any(name in theirs for theirs in taken)]

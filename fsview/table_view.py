@@ -1,22 +1,21 @@
 """``TableView``: one table, answered at the instant that each client knows.
 
-It puts together what keeps the table's history in step (``fsview.sync.follower``) and what loads
-its partitions (``fsview.load.partition_loader``), and says which snapshot a client means.
+It connects a table's state with what follows the timeline (``fsview.sync.follower``), loads
+partitions (``fsview.load.partition_loader``) and checks them, and finds the snapshot for a client.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
 
 from fsview.check.partition_checker import Checked, PartitionChecker
 from fsview.check.rebuild import Pause
 from fsview.files.partition import PartitionVersion
-from fsview.load.partition_loader import GoOn, PartitionLoader
+from fsview.load.partition_loader import PartitionLoader
 from fsview.metrics import Metrics
 from fsview.model.file_group import CompactionOperation
 from fsview.snapshot.difference import key_of
-from fsview.snapshot.history import History
 from fsview.snapshot.snapshot import GroupKey, Snapshot
 from fsview.snapshot.step import Step
 from fsview.state.current_history import Use
@@ -27,17 +26,19 @@ from fsview.store.memory import MemoryStore
 from fsview.sync.branch_finder import BranchFinder
 from fsview.sync.follower import TimelineFollower
 from timeline.clock import Clock, SystemClock
-from timeline.errors import StoreError, ViewBehindError
+from timeline.errors import ViewBehindError
 from timeline.instant import DELTA_COMMIT, LOG_COMPACTION, Instant
 from timeline.storage.base import Storage
 from timeline.storage.table_id import TableId
 from timeline.timeline import Timeline
 
+T = TypeVar("T")
+
 RETAINED_SNAPSHOTS: Final = 256
-"""For clients that are behind: a job that is so many commits long is answered without a read."""
+"""Kept for clients that are behind: a job of this many commits is answered without a read."""
 _HASH_CHARACTERS: Final = 64
-_TOLD_INSTANTS: Final = 100
-"""The newest of a timeline, which a client that isn't known is told."""
+_SHOWN_INSTANTS: Final = 100
+"""How many of the newest instants the refusal of a client that is behind names."""
 
 
 class TableView:
@@ -46,7 +47,9 @@ class TableView:
     Attributes:
         storage: The table's storage.
         table_id: The table.
+        state: What is held of the table.
         loaded: The partitions that count as loaded.
+        loader: Loads partitions.
     """
 
     def __init__(
@@ -63,29 +66,28 @@ class TableView:
 
         Args:
             storage: The table's storage.
-            metrics: Where to count, labelled ``table``; ``None``: nowhere that anybody sees.
-            clock: To time syncs by.
+            metrics: Counters, labelled ``table``; ``None``: they aren't shown.
+            clock: Times syncs.
             retained_snapshots: How many snapshots are kept for clients that are behind.
-            store: Where its packed files lie; ``None``: in memory. ``close`` closes it.
-            share: Of the account of what is kept for clients that are behind; ``close`` gives it
-                back, ``None``: nobody counts.
+            store: Keeps its packed files; ``None``: in memory. ``close`` closes it.
+            share: Counts what is kept for clients that are behind; ``None``: without a limit.
         """
         self._store = store or MemoryStore()
         self.storage = storage
         self._metrics = metrics or Metrics()
         self.table_id = TableId.of(storage.base_path)
-        self._state = TableState(
+        self.state = TableState(
             self._store,
             self.table_id,
             retained=retained_snapshots,
             share=share or Share.unbounded(),
         )
-        self.loaded = self._state.loaded
+        self.loaded = self.state.loaded
         self._follower = TimelineFollower(
-            storage, self._state, metrics=self._metrics, clock=clock or SystemClock()
+            storage, self.state, metrics=self._metrics, clock=clock or SystemClock()
         )
         self._branches = BranchFinder(self._follower)
-        self._loader = PartitionLoader(self._follower)
+        self.loader = PartitionLoader(self._follower)
         self._checker = PartitionChecker(self._follower)
 
     # Snapshots.
@@ -109,7 +111,7 @@ class TableView:
     def at(self, last_instant: str, timeline_hash: str) -> Use:
         """Return the snapshot that a client means, in use for as long as the result is held.
 
-        A client's timeline that was never held is looked for among what may have been before.
+        If its timeline was never held, that is searched for among earlier ones.
 
         Args:
             last_instant: Requested time of the last instant of the client's timeline, ``"0"`` if
@@ -117,21 +119,21 @@ class TableView:
             timeline_hash: Hash of its timeline, with or without pending log compactions.
 
         Raises:
-            ViewBehindError: Nobody can know what that snapshot was, not even after a sync.
+            ViewBehindError: The snapshot can't be known, even after a sync.
 
-        Cost: none when the snapshot is held; else a sync, or for a client that is behind what
-            happened since.
+        Cost: none if the snapshot is held; else a sync, or for a client that is behind a read of
+            each instant since.
         """
-        state, find = self._state, lambda history: history.snapshot_for(last_instant, timeline_hash)
+        state, find = self.state, lambda history: history.snapshot_for(last_instant, timeline_hash)
         use = state.use(find)
-        # What is no hash isn't looked for, nor remembered as a question.
-        may_be = len(timeline_hash) == _HASH_CHARACTERS and len(last_instant) <= _HASH_CHARACTERS
-        if use is None and may_be and state.held is not None:
+        # Only what can be a hash is searched for, and remembered as a question.
+        is_hash = len(timeline_hash) == _HASH_CHARACTERS and len(last_instant) <= _HASH_CHARACTERS
+        if use is None and is_hash and state.held is not None:
             use = self._branches.find(last_instant, timeline_hash)
         if use is None:
             self._follower.sync()
             use = state.use(find)
-            if use is None and may_be:
+            if use is None and is_hash:
                 use = self._branches.find(last_instant, timeline_hash) or state.use(
                     lambda history: history.without_last_clean(timeline_hash)
                 )
@@ -140,147 +142,116 @@ class TableView:
         return use
 
     def held(self, last_instant: str, timeline_hash: str) -> Snapshot | None:
-        """Return the snapshot that a client means if it is kept; never waits, reads nothing."""
-        history = self._state.held
+        """Return the snapshot that a client means if it is kept; neither waits nor reads."""
+        history = self.state.held
         return None if history is None else history.snapshot_for(last_instant, timeline_hash)
 
-    # What views ask.
+    # For views.
 
     def read_archived_times(
         self, snapshot: Snapshot, version: PartitionVersion, requested_time: str
     ) -> None:
-        """Have completion times read from the archive that a query of a partition needs.
+        """Read the completion times that a query of a partition needs from the archive.
 
         Args:
-            snapshot: The query's.
-            version: The partition's files: for all of them the archive is read at once.
-            requested_time: Of the instant that the query asked for.
+            snapshot: The snapshot of the query.
+            version: The partition's files; the archive is read once for all of them.
+            requested_time: Requested time of the instant that the query needs.
         """
         times = (t for t in version.instants() if len(t) == len(requested_time))
         client = self._follower.client_for("lookup")
         client.read_archived_times(snapshot.completion, min((requested_time, *times)))
 
-    def version(self, snapshot: Snapshot, partition: str) -> PartitionVersion:
-        """Return a partition's files at a snapshot, loading them if need be.
-
-        Raises:
-            ViewBehindError: The partition was never loaded and the snapshot isn't kept any more.
-        """
-        return self._loader.version(snapshot, partition)
-
-    def load(self, snapshot: Snapshot, partitions: Collection[str], go_on: GoOn) -> list[str]:
-        """Load some partitions together: one list call each and one of the timeline.
-
-        Returns:
-            Those that are held now: all but some of very many that have no files.
-
-        Raises:
-            Exception: Whatever ``go_on`` raises; see ``PartitionLoader.load``.
-        """
-        return self._loader.load(snapshot, partitions, go_on)
-
     def holds(self, partition: str) -> bool:
         """Whether a partition's files are held at the newest snapshot."""
-        history = self._state.held
+        history = self.state.held
         return history is not None and partition in history.newest.files.versions
 
-    def load_all(self, snapshot: Snapshot) -> list[str]:
-        """Load every partition of the table at a snapshot; return their paths in order."""
-        return self._loader.load_all(snapshot)
-
     def clustering_of(self, snapshot: Snapshot) -> dict[GroupKey, Instant]:
-        """Return what pends for a client: every plan on storage not completed at its snapshot.
+        """Return the clusterings that pend for a client: those not completed at its snapshot.
+
+        A client's hash doesn't say which plans exist, and they come and go without a new hash, so
+        the timeline is listed each time, and plans requested since the snapshot pend, too.
 
         Raises:
             ViewBehindError: What happened since that snapshot isn't known any more.
-            StorageError: The timeline could not be read; nothing older is answered.
-            CorruptMetadataError: A plan could not be understood; likewise.
+            StorageError: The timeline could not be read.
+            CorruptMetadataError: A plan could not be understood.
 
-        Cost: as of ``sync``, each time.
+        Cost: that of ``sync``.
         """
-        history, since = self._looked_at(snapshot)
-        there, held = history.keys_after(since), snapshot.pending_clustering.items()
-        pending = {
-            **history.newest.pending_clustering,
-            **{key: instant for key, instant in held if key_of(instant) in there},
-        }
-        for step in history.planned_in(since):
-            pending.update(step.clustering)
-        return pending
+        return self._pending_for(
+            snapshot, lambda at: at.pending_clustering, lambda step: step.clustering, key_of
+        )
 
     def log_compactions_of(self, snapshot: Snapshot) -> dict[GroupKey, CompactionOperation]:
-        """Return what pends for a client: every plan on storage not completed at its snapshot.
+        """Return the log compactions that pend for a client; see ``clustering_of``."""
+        return self._pending_for(
+            snapshot,
+            lambda at: at.pending_log_compaction,
+            lambda step: step.compactions if step.instant.action == LOG_COMPACTION else {},
+            lambda operation: (operation.compaction_instant, DELTA_COMMIT),
+        )
 
-        Raises and costs what ``clustering_of`` does.
-        """
-        history, since = self._looked_at(snapshot)
-        there, held = history.keys_after(since), snapshot.pending_log_compaction.items()
-        pending = {
-            **history.newest.pending_log_compaction,
-            **{key: op for key, op in held if (op.compaction_instant, DELTA_COMMIT) in there},
-        }
-        for step in history.planned_in(since):
-            if step.instant.action == LOG_COMPACTION:
-                pending.update(step.compactions)
-        return pending
-
-    def _looked_at(self, snapshot: Snapshot) -> tuple[History, Sequence[Step]]:
-        """Return the history in step with the timeline as it was after the caller came.
-
-        A client's hash doesn't say which plans there are: they may have come, or gone, since the
-        last look.
+    def _pending_for(
+        self,
+        snapshot: Snapshot,
+        pending_at: Callable[[Snapshot], Mapping[GroupKey, T]],
+        planned_by: Callable[[Step], Mapping[GroupKey, T]],
+        instant_of: Callable[[T], tuple[str, str]],
+    ) -> dict[GroupKey, T]:
+        """Return the operations of the plans on storage that aren't completed at a snapshot.
 
         Args:
-            snapshot: The caller's, which that look doesn't drop.
-
-        Returns:
-            The history, and the steps since the snapshot.
+            snapshot: The snapshot.
+            pending_at: Returns what pends at a snapshot.
+            planned_by: Returns what a step requests.
+            instant_of: Returns the ``key_of`` the instant that requested an operation.
         """
-        with self._state.using(snapshot):
+        with self.state.using(snapshot):  # so that the sync doesn't drop it
             self._follower.sync()
-            history = self._state.history
+            history = self.state.history
         since = history.steps_since(snapshot)
-        if since is None and not snapshot.is_empty:  # for whom nothing has happened yet
-            raise ViewBehindError(
-                f"what pends at {snapshot.timeline.last} is not known any more",
-                hint="sync and ask again",
-            )
-        return history, since or ()
+        if since is None:
+            if not snapshot.is_empty:  # an empty one is before all that is known
+                raise ViewBehindError(
+                    f"what pends at {snapshot.timeline.last} is not known any more",
+                    hint="sync and ask again",
+                )
+            since = []
+        keys = history.keys_after(since)
+        pending = {k: v for k, v in pending_at(snapshot).items() if instant_of(v) in keys}
+        pending = {**pending_at(history.newest), **pending}
+        for step in history.planned_in(since):
+            pending.update(planned_by(step))
+        return pending
 
     def newest_if_only_cleaned(self, snapshot: Snapshot) -> Snapshot | None:
         """Return the newest snapshot if cleans and nothing else came after this one."""
-        history = self._state.history
+        history = self.state.history
         return history.newest if history.only_cleans_since(snapshot) else None
 
-    # Whether it is right.
+    # Checks, status.
 
     def held_partitions(self) -> tuple[str, ...]:
-        """Return the partitions whose files are held at the newest snapshot, as they were read."""
-        return tuple(version.partition for version in self._state.newest_versions())
+        """Return the partitions held at the newest snapshot, in the order they were loaded in."""
+        return tuple(version.partition for version in self.state.newest_versions())
 
     def check(self, partition: str, pause: Pause = lambda: None) -> Checked:
-        """Compare a partition with storage, see ``PartitionChecker.check``."""
+        """Compare a partition with storage; see ``PartitionChecker.check``."""
         return self._checker.check(partition, pause)
 
     def reload(self, cause: str) -> None:
-        """Load the table anew, and answer nobody from what was held; ``cause`` is counted."""
+        """Load the table anew; see ``TimelineFollower.reload``."""
         self._follower.reload(cause)
 
-    def lost(self, version: PartitionVersion, why: StoreError) -> None:
-        """Take it that the store can't give back a version; see ``TableState.lost``."""
-        self._state.lost(version, why)
-
-    def drop_oldest_snapshot(self) -> int | None:
-        """Keep one snapshot fewer for clients that are behind; see ``TableState``."""
-        return self._state.drop_oldest()
-
     def close(self) -> None:
-        """Give back what the store holds; views can't be asked any more."""
-        self._state.close()
+        """Close the store; views of the table can't be asked any more."""
+        self.state.close()
 
     def status(self) -> dict[str, Any]:
         """Return figures about this table, fit for JSON."""
-        history, versions = self._state.held, self._state.newest_versions()
+        history, versions = self.state.held, self.state.newest_versions()
         newest = None if history is None else history.newest
         return {
             "storage_calls": [
@@ -288,7 +259,7 @@ class TableView:
                 for (kind, cause), count in sorted(self.storage.calls.snapshot().items())
             ],
             "snapshots": 0 if history is None else len(history.links),
-            "retained_bytes": self._state.retained_bytes,
+            "retained_bytes": self.state.retained_bytes,
             "last_instant": None if newest is None else str(newest.timeline.last),
             "partitions_loaded": len(versions),
             "store": self._store.status(),
@@ -298,12 +269,12 @@ class TableView:
 
 
 def _behind(last_instant: str, timeline: Timeline) -> ViewBehindError:
-    """Return the refusal of a client in Java's words, in which a long timeline is cut short."""
-    said = last_instant[:_HASH_CHARACTERS]
-    told = ", ".join(map(str, timeline.instants[-_TOLD_INSTANTS:]))
-    more = len(timeline) > _TOLD_INSTANTS
+    """Return the refusal of a client, in Java's words; a long timeline is cut short."""
+    shown = last_instant[:_HASH_CHARACTERS]
+    instants = ", ".join(map(str, timeline.instants[-_SHOWN_INSTANTS:]))
+    more = len(timeline) > _SHOWN_INSTANTS
     return ViewBehindError(
-        f"Last known instant from client was {said}{'...' if said != last_instant else ''} but"
-        f" server has the following timeline [{told}]"
-        + (f", the newest {_TOLD_INSTANTS} of {len(timeline)} instants" if more else "")
+        f"Last known instant from client was {shown}{'...' if shown != last_instant else ''} but"
+        f" server has the following timeline [{instants}]"
+        + (f", the newest {_SHOWN_INSTANTS} of {len(timeline)} instants" if more else "")
     )

@@ -1,9 +1,9 @@
-"""``ViewManager``: the tables that a process serves, and which it may.
+"""``ViewManager``: the tables that a process serves, below the roots that it may serve.
 
-A table is opened when it is first asked for, under any spelling of its base path, and only below a
-root that whoever runs the service allowed. A base path is compared by its text first, and then link
-by link: nothing outside of the roots is looked at. What it resolved to is opened, and its storage
-takes no way past the roots later either (``timeline.storage.local_path``).
+A table is opened when it is first asked for, under any spelling of its base path. A base path is
+compared with the roots by its text first, then link by link, so that nothing outside the roots is
+accessed. The resolved path is opened, and links in its storage don't lead outside the roots either
+(``timeline.storage.local_path``).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Opener = Callable[[str, Mapping[str, Any] | None], Storage]
 
 
 def open_view(storage: Storage, *, metrics: Metrics | None = None) -> LocalView:
-    """Return a view of a table's newest instant that needs no service.
+    """Return a view of a table's newest instant, without a service.
 
     Raises:
         TableNotFoundError: There is no table at the storage's base path.
@@ -41,7 +41,7 @@ def open_view(storage: Storage, *, metrics: Metrics | None = None) -> LocalView:
 
 
 class ViewManager:
-    """The tables of a process; its lock guards the tables and changes of the roots."""
+    """The tables of a process; ``_lock`` guards the tables and changes of the roots."""
 
     def __init__(
         self,
@@ -59,11 +59,11 @@ class ViewManager:
         Args:
             roots: Base paths, or directories above base paths, that may be served.
             storage_options: For fsspec, for tables that aren't local.
-            metrics: Where all tables count.
-            clock: To time by.
+            metrics: Counters of all tables.
+            clock: Times syncs.
             opener: Opens a table's storage from its resolved base path and the storage options.
-            retained_snapshots: Kept of each table for clients that are behind.
-            stores: Where the tables' packed files lie; ``None``: in memory.
+            retained_snapshots: How many snapshots of each table are kept for clients behind.
+            stores: Keep the tables' packed files; ``None``: in memory.
         """
         self._lock = threading.Lock()
         self._roots: Mapping[TableId, TableId] = {}
@@ -97,7 +97,7 @@ class ViewManager:
             RootNotAllowedError: It is outside the roots.
             TableNotFoundError: There is no table.
 
-        Cost: for a table not open yet, reading it; one that can't be read isn't kept.
+        Cost: for a table that isn't open yet, a listing of its timeline.
         """
         table_id = self._admitted(base_path)
         with self._lock:
@@ -105,7 +105,7 @@ class ViewManager:
         return table or self._opening.run(table_id, lambda: self._opened(table_id))
 
     def storage_of(self, base_path: str) -> tuple[TableId, Storage]:
-        """Return the id and the storage of what may be a table; nothing is read.
+        """Return the id and the storage of a base path, with a table or not; reads nothing.
 
         Raises:
             InputError: The base path is empty, too long, relative, or holds a NUL.
@@ -135,14 +135,14 @@ class ViewManager:
         table_id = TableId.of(base_path).normal()
         try:
             if table_id.family == "file":
-                # Nothing outside of the roots is looked at, not even to see that it is.
+                # Nothing outside the roots is accessed, not even to see whether it exists.
                 return TableId("file", "", resolve(table_id.path, self._place_of, "it"))
             if any(_is_below(table_id, root) for root in self._roots):
                 return table_id
         except RootNotAllowedError as exc:
             detail = exc.detail
         except OSError as exc:
-            if exc.errno == errno.ELOOP:  # links that go in a circle: no table can be there
+            if exc.errno == errno.ELOOP:  # a cycle of links: there can be no table
                 return table_id
             raise StorageUnavailableError(
                 f"base path {base_path!r} can't be followed: {exc.strerror or exc}"
@@ -156,13 +156,13 @@ class ViewManager:
         )
 
     def _storage(self, table_id: TableId) -> Storage:
-        """Return the storage of a table, out of which links don't lead past the roots."""
+        """Return the storage of a table, in which links don't lead outside the roots."""
         return self._open(table_id.base_path, self._storage_options).confined(self._place_of)
 
     def _place_of(self, path: str) -> str | None:
-        """Return a path of this machine below the real path of its root, ``None`` outside of all.
+        """Return a local path with its root resolved, ``None`` outside of all roots.
 
-        Only the text is compared: a root counts as it was given and as it was resolved.
+        Only the text is compared, with each root as it was given and as it was resolved.
         """
         place = TableId("file", "", path)
         roots = self._roots
@@ -174,7 +174,7 @@ class ViewManager:
         return None
 
     def open_tables(self) -> tuple[TableView, ...]:
-        """Return the tables opened so far, by the text of their ids."""
+        """Return the tables opened so far, in the order of their ids as text."""
         with self._lock:
             tables = dict(self._tables)
         return tuple(tables[table_id] for table_id in sorted(tables, key=str))
@@ -192,11 +192,11 @@ class ViewManager:
         self.stores.close()
 
     def _drop_snapshots(self, wanted: int) -> int:
-        """Drop the oldest snapshots of the tables in turn; return how many bytes that frees."""
+        """Drop the oldest snapshots, one of each table in turn; return the bytes that frees."""
         freed = 0
         tables = list(self.open_tables())
         while tables and freed < wanted:
-            dropped = [table.drop_oldest_snapshot() for table in tables]
+            dropped = [table.state.drop_oldest() for table in tables]
             freed += sum(size for size in dropped if size is not None)
             tables = [t for t, size in zip(tables, dropped, strict=True) if size is not None]
         return freed
@@ -205,10 +205,10 @@ class ViewManager:
         """Open a table; run by one caller at a time for each table."""
         with self._lock:
             table = self._tables.get(table_id)
-        if table is not None:  # since this caller looked, another has opened it
+        if table is not None:  # another caller has opened it meanwhile
             return table
         storage = self._storage(table_id)
-        if self.stores.lasts:  # nothing is left behind for what is no table
+        if self.stores.lasts:  # a path without a table leaves nothing in the store directory
             read_table_config(storage)
         store = self.stores.open(table_id)
         try:
@@ -230,7 +230,7 @@ class ViewManager:
 
 
 def resolved(base_path: str) -> TableId:
-    """Return the id of a base path with ``..`` and, where they can be seen, links taken out."""
+    """Return the id of a base path with ``..`` and, if it is local, links resolved."""
     table_id = TableId.of(base_path).normal()
     if table_id.family == "file":
         return TableId("file", "", os.path.realpath(table_id.path))

@@ -47,7 +47,7 @@ def test_what_a_failed_attempt_left_goes_when_its_instant_completes(
     table, write = begun(version, action)
     service = Restarted(kind, tmp_path, table.storage)
     left = {path.rpartition("/")[2] for path in write.leftovers}
-    held = {f.name for f in service.view.version(service.view.sync(), "a").files()}
+    held = {f.name for f in service.view.loader.version(service.view.sync(), "a").files()}
     assert left <= held
     leftovers.clear(table, write)
     if restarted:
@@ -76,7 +76,7 @@ def test_a_log_that_a_failed_attempt_at_a_rollback_left_stays_until_its_slice_is
     (log,) = table.unnamed.values()
     if loaded == "after":
         view, metrics = watched(table)
-    names = {f.name for f in view.version(view.sync(), "a").files()}
+    names = {f.name for f in view.loader.version(view.sync(), "a").files()}
     assert (log.name in names) == (loaded == "after")
     assert view.check("a").outcome == "equal"
     compaction = services.request_compaction(table, [GROUP], logs_only=False)

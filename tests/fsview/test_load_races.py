@@ -57,7 +57,7 @@ class Moves:
             move(self.happened)
             self.happened += 1
             self._view.sync()
-            self._view.drop_oldest_snapshot()  # as when memory is short
+            self._view.state.drop_oldest()  # as when memory is short
             self._busy = False
 
         self._table.storage.fail.append(act)
@@ -88,7 +88,7 @@ def test_a_load_under_steady_commits_lists_each_partition_once(retained: int) ->
     for _ in range(SPARED):
         commit(0)
         newest = LocalView.synced(view)
-    while view.drop_oldest_snapshot() is not None:
+    while view.state.drop_oldest() is not None:
         pass
     assert view.status()["snapshots"] == min(retained, SPARED), "the load is over"
     for partition in ("a", "b"):

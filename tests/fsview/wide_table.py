@@ -114,7 +114,7 @@ def assert_as_listed(view: TableView, table: SmallTable) -> None:
     """Compare the newest view of a table with what lies there."""
     snapshot = view.sync()
     there = listed(table.storage)
-    assert {p: sizes(view.version(snapshot, p)) for p in there} == there
+    assert {p: sizes(view.loader.version(snapshot, p)) for p in there} == there
     assert snapshot.files.known == there.keys()
 
 

@@ -119,7 +119,7 @@ class Watcher:
         if not step:
             LocalView.newest(self.table).load_all_partitions()
         view = LocalView.synced(self.table)
-        partitions = self.table.load_all(view.snapshot)
+        partitions = self.table.loader.load_all(view.snapshot)
         found = []
         if client.timeline_hash not in view.snapshot.hashes:
             found.append(f"hash of {view.snapshot.client_timeline}: not {client.timeline_hash}")

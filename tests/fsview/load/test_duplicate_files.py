@@ -104,7 +104,7 @@ def test_one_of_two_base_files_that_a_clean_has_deleted_is_not_replaced_by_the_o
     view = TableView(table.storage)
     view.sync()
     pinned = LocalView.at(view, client.last_instant, client.timeline_hash)
-    version_held = view.version(pinned.snapshot, "a")
+    version_held = view.loader.version(pinned.snapshot, "a")
     assert double.rpartition("/")[2] not in {file.name for file in version_held.files()}
     assert len(right) == len(list(version_held.files()))
 

@@ -171,9 +171,9 @@ def test_the_ways_from_timelines_never_held_are_counted_and_go_last() -> None:
     both = stores.retained.used
     clients.append(commit(table, names[0]))
     view.sync()
-    freed = view.drop_oldest_snapshot()
+    freed = view.state.drop_oldest()
     assert freed is not None
-    assert view.drop_oldest_snapshot() is None
+    assert view.state.drop_oldest() is None
     assert [view.held(*clients[at]) is not None for at in (0, 5, -1)] == [False, True, True]
     assert 0 < freed < first < both
     views.close()
@@ -189,7 +189,7 @@ def test_steps_that_ways_share_count_as_long_as_one_of_them_is_kept() -> None:
     others, other = opened(table, shared)
     other.at(*clients[0])
     other.at(*clients[1])
-    assert other.drop_oldest_snapshot() is not None
+    assert other.state.drop_oldest() is not None
     assert [other.held(*client) is not None for client in clients[:2]] == [False, True]
     assert shared.retained.used == alone.retained.used
     views.close()

@@ -93,7 +93,7 @@ def test_clients_that_are_read_for_at_one_time_do_not_push_each_other_out() -> N
         assert [file.instant for file in each.latest_base_files("b")] == [client[0]]
     del shown, each
     view.sync()
-    while view.drop_oldest_snapshot() is not None:
+    while view.state.drop_oldest() is not None:
         pass
     assert [view.held(*client) is not None for client in clients[:5]].count(True) == 1
 
