@@ -9,7 +9,6 @@ Source: Hudi 1.2.0 ``CleanerUtils.getEarliestCommitToRetain``, ``HoodieCleanConf
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -92,19 +91,14 @@ class CleanSettings:
     parallelism: int = 8
 
     @classmethod
-    def parse(cls, options: Mapping[str, object]) -> CleanSettings:
-        """Parse the cleaner's options; other options are ignored, new names override old ones.
-
-        Raises:
-            ConfigError: A value isn't allowed.
-        """
-        settings = Settings.parse(options, CLEAN_SETTINGS)
-        retained = RETAINED if settings.is_set(RETAINED) else OLD_RETAINED
+    def of(cls, values: Settings) -> CleanSettings:
+        """Return the cleaner's part of parsed options; new names override old ones."""
+        retained = RETAINED if values.is_set(RETAINED) else OLD_RETAINED
         return cls(
-            settings.get(AUTOMATIC),
-            settings.get(retained),
-            settings.get(MAX_COMMITS),
-            settings.get(PARALLELISM),
+            values.get(AUTOMATIC),
+            values.get(retained),
+            values.get(MAX_COMMITS),
+            values.get(PARALLELISM),
         )
 
 

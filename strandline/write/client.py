@@ -66,7 +66,7 @@ class WriteClient:
             engine=engine,
             storage=storage,
             settings=settings,
-            clean_settings=CleanSettings.parse(options),
+            clean_settings=CleanSettings.of(settings),
             clock=clock,
             times=cache(partial(TimeGenerator, clock)),
             history=CommitHistory(),

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.clean.policy import CleanSettings, earliest_to_retain, is_due
+from strandline.clean.policy import CLEAN_SETTINGS, CleanSettings, earliest_to_retain, is_due
+from strandline.settings.setting import Settings
 from timeline.errors import ConfigError
 from timeline.instant import Instant, State
 from timeline.timeline import Timeline
@@ -63,9 +64,13 @@ def test_is_due(said, max_commits, due):
     assert is_due(timeline(*said), max_commits) is due
 
 
+def parsed(options):
+    return CleanSettings.of(Settings.parse(options, CLEAN_SETTINGS))
+
+
 def test_settings_have_hudis_names_and_defaults():
-    assert CleanSettings.parse({}) == CleanSettings(True, 10, 1, 8)
-    assert CleanSettings.parse(
+    assert parsed({}) == CleanSettings(True, 10, 1, 8)
+    assert parsed(
         {
             "hoodie.clean.automatic": "false",
             "hoodie.clean.commits.retained": 3,
@@ -77,9 +82,9 @@ def test_settings_have_hudis_names_and_defaults():
 
 
 def test_a_new_name_goes_before_an_old_one():
-    assert CleanSettings.parse({"hoodie.cleaner.commits.retained": "4"}).retained == 4
+    assert parsed({"hoodie.cleaner.commits.retained": "4"}).retained == 4
     both = {"hoodie.cleaner.commits.retained": "4", "hoodie.clean.commits.retained": "5"}
-    assert CleanSettings.parse(both).retained == 5
+    assert parsed(both).retained == 5
 
 
 @pytest.mark.parametrize(
@@ -93,4 +98,4 @@ def test_a_new_name_goes_before_an_old_one():
 )
 def test_what_is_not_allowed_is_refused_by_name(name, value):
     with pytest.raises(ConfigError, match=rf"{name} is '{value}'; allowed"):
-        CleanSettings.parse({name: value})
+        parsed({name: value})
