@@ -58,6 +58,24 @@ def test_a_write_that_is_gone_costs_a_listing_of_what_it_had_written() -> None:
         view.at(*gone)
 
 
+def test_a_table_that_lost_a_write_from_before_the_view_is_loaded_anew() -> None:
+    table, _, metrics = a_table()
+    gone = table.write(("a", "f1-0"))
+    table.write(("b", "f2-0"))
+    view = TableView(table.storage, metrics=metrics)
+    before = LocalView.newest(view)
+    before.load_partitions(["a"])
+    for path in [path for path in table.storage.files if f"/{gone}" in path]:
+        del table.storage.files[path]
+    view.sync()
+    assert metrics.get("reloads", cause="instant-vanished") == 1
+    rebuilt = LocalView.newest(TableView(table.storage))
+    for partition in "ab":
+        assert names(LocalView.newest(view), partition) == names(rebuilt, partition)
+    with pytest.raises(ViewBehindError, match="Last known instant from client was"):
+        view.at(*pin(before))
+
+
 def test_a_reloaded_table_still_answers_older_clients() -> None:
     table, view, metrics = a_table()
     before = LocalView.newest(view)

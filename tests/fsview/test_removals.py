@@ -1,4 +1,4 @@
-"""Partitions that are first listed while a clean or a restore takes files away."""
+"""Partitions that are first listed while, or after, a clean or a restore takes files away."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from contextlib import suppress
 import pytest
 
 from fsview.local_view import LocalView
+from fsview.table_view import TableView
 from tests.kit.model import cleaning, undoing, writes
 from tests.kit.model.asking import Watcher, shape
 from tests.kit.model.cases import GROUP, VERSIONS, a_table, assert_as_rebuilt
+from tests.kit.small_table import SmallTable
 from timeline.errors import ViewBehindError
 from timeline.instant import State
 
@@ -69,3 +71,43 @@ def test_a_listing_during_the_end_of_a_clean_misses_no_file(version: int) -> Non
     # Where only a clean came since, the newest may be said instead.
     assert answer in (right, table.truth.all_base_files("a"))
     assert_as_rebuilt(watcher.view, table)
+
+
+def to_clean() -> tuple[SmallTable, LocalView]:
+    """Return a table with files to clean, and a view of it with nothing loaded."""
+    table = SmallTable()
+    table.write(("a", "f1-0"), ("b", "f2-0"))
+    for _ in range(3):
+        table.write(("a", "f1-0"))
+    return table, LocalView.synced(TableView(table.storage))
+
+
+def test_files_cleaned_before_a_listing_are_not_missed_silently() -> None:
+    table, pinned = to_clean()
+    table.finish_clean(*table.begin_clean(table.to_clean()))
+    table.write(("b", "f2-0"))
+    (latest,) = pinned.latest_base_files("a")
+    assert latest.instant == pinned.snapshot.write_timeline[-1].requested_time
+    with pytest.raises(ViewBehindError, match="was removed since"):
+        pinned.all_base_files("a")
+
+
+def test_when_only_cleans_came_since_the_newest_answers() -> None:
+    table, pinned = to_clean()
+    table.finish_clean(*table.begin_clean(table.to_clean()))
+    assert [file.name for file in pinned.all_base_files("a")] == table.model.all_names("a")
+
+
+def test_while_a_clean_runs_what_it_may_have_deleted_is_not_answered() -> None:
+    """The newest view itself refuses; nobody newer could answer for it."""
+    table, view = to_clean()
+    clean = table.begin_clean(table.to_clean())
+    view.sync()
+    (latest,) = view.latest_base_files("a")
+    assert [(latest.name, latest.size)] == list(table.model.latest("a").values())
+    with pytest.raises(ViewBehindError, match="was removed since"):
+        view.all_base_files("a")
+    table.finish_clean(*clean)
+    view.sync()
+    assert [file.name for file in view.all_base_files("a")] == table.model.all_names("a")
+    assert view.table.storage.calls.snapshot()["list", "lookup"] == 1

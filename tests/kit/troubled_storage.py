@@ -75,7 +75,6 @@ class Damage:
 GONE = Damage("gone", error=PathNotFoundError)
 """The file is listed, but reading it fails: it doesn't exist."""
 DIRECTORY = Damage("a directory", error=StorageUnavailableError)
-FORBIDDEN = Damage("forbidden", error=StorageUnavailableError)
 
 
 def cuts(data: bytes) -> Iterator[Damage]:
@@ -92,7 +91,7 @@ def foreign(path: str, data: bytes) -> Iterator[Damage]:
     yield Damage("other JSON", b'{"files": [{"fileName": "x"}]}')
     other = CleanMetadata("1") if "clean" not in path else SavepointMetadata("me", 1, "")
     yield Damage("other Avro", encode(other, 9))
-    yield from (GONE, DIRECTORY, FORBIDDEN)
+    yield from (GONE, DIRECTORY)
 
 
 @lru_cache(maxsize=48)
