@@ -1,7 +1,7 @@
 """``TableThreads``: a thread pool that no single table can exhaust.
 
-Storage may hang for ever, and a thread that waits for it cannot be taken back. So work is run in
-the name of a table, and one rule decides whether a table gets another thread:
+Storage may hang for ever, and a thread that waits for it cannot be taken back. So work is
+submitted for a table, and one rule decides whether a table gets another thread:
 
 * a table that holds none gets one of ``threads``, or of ``FIRST`` more that are kept for this;
 * a table that holds some gets another, up to ``of_a_table``, as long as ``LEFT_FREE`` of
@@ -198,7 +198,7 @@ class TableThreads:
                 self._admit_waiting()
                 if self._closed:
                     self._end_idle()
-            # After the release: whoever is answered and asks again finds the thread free.
+            # After the release: a client that is answered and asks again finds the thread free.
             answer()
             del task, answer  # an error in it must not live on through this frame
 
@@ -269,7 +269,7 @@ class TableThreads:
 
 
 def _run(task: _Task) -> Callable[[], None]:
-    """Run a task; return what tells its outcome to those who wait for it."""
+    """Run a task; return the function that reports the outcome to those who wait for it."""
     if not task.done.set_running_or_notify_cancel():
         return _nothing
     try:
@@ -281,4 +281,4 @@ def _run(task: _Task) -> Callable[[], None]:
 
 
 def _nothing() -> None:
-    """Tell nobody: the task was cancelled."""
+    """Report nothing: the task was cancelled."""

@@ -75,7 +75,7 @@ _ENTRY_BYTES: Final = 512
 """Memory of a cached answer beyond its own bytes and its key's: dictionary slots, objects."""
 
 
-class Kept:
+class AnswerCache:
     """The ready bytes of all partition versions, dropped first in, first out.
 
     ``_lock`` guards the order. An entry refers to its version's dictionary, so bytes of versions
@@ -135,7 +135,7 @@ class Answers:
         self._metrics = metrics
         self._gzip = gzip
         self._tables: dict[str, TableView] = {}
-        self.kept = Kept(views.stores.answers, views.stores.budget)
+        self.cache = AnswerCache(views.stores.answers, views.stores.budget)
 
     def known_table(self, base_path: str) -> TableView | None:
         """Return the table that ``reply`` resolved this base path to before; never waits."""
@@ -197,7 +197,7 @@ class Answers:
             parts = view.in_parts(route.name, **route.arguments(params))
             paths = PathForms.of(params[BASE_PATH])
             encoded = route.encode_parts(_while_wanted(parts, has_left), paths)
-            return streamed(encoded, self.kept.largest, zipped=zipped and self._gzip)
+            return streamed(encoded, self.cache.largest, zipped=zipped and self._gzip)
         if route is _LOAD:
             view.load_partitions(**route.arguments(params), go_on=partial(_check_wanted, has_left))
             body = route.encode(None, PathForms.of(params[BASE_PATH]))
@@ -210,7 +210,9 @@ class Answers:
         # The hot path reads no longer queries, so it would never find their answers.
         is_short = sum(map(len, params.values())) <= TARGET_BYTES
         if is_short and (route.hot or is_of_group(route)) and version is not None:
-            self.kept.put(version.answers, _key(view.snapshot, route, params, zipped), whole(reply))
+            self.cache.put(
+                version.answers, _key(view.snapshot, route, params, zipped), whole(reply)
+            )
         return reply
 
     def _body(self, view: LocalView, route: Route, params: Mapping[str, str]) -> bytes:
@@ -255,7 +257,7 @@ class Answers:
             if body is None:
                 return None
             response = whole(success(body, zipped=zipped and self._gzip))
-            self.kept.put(version.answers, key, response)
+            self.cache.put(version.answers, key, response)
         if not route.name.endswith("_stateless"):
             table.loaded.mark((version.partition,))
         return response

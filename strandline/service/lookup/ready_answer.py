@@ -21,8 +21,8 @@ from strandline.service.http.request import Fields
 from strandline.service.lookup.answer import TARGET_BYTES, Answers, is_of_group
 from timeline.errors import StrandlineError
 
-_LONG_WAY: Final = frozenset({REFRESH_OFF, "pretty"})
-_REMEMBERED_BYTES: Final = 1024
+_UNUSUAL: Final = frozenset({REFRESH_OFF, "pretty"})
+_CACHED_BYTES: Final = 1024
 """Longest query whose parameters are cached; those of Hudi's clients have about 300 bytes."""
 
 HotCount = tuple[TableView, str]
@@ -61,8 +61,8 @@ class HotPath:
         route = self._routes.get(path)
         if route is None or len(query) > TARGET_BYTES:
             return None
-        params = _parse_again(query) if len(query) <= _REMEMBERED_BYTES else parse_query(query)
-        if not _LONG_WAY.isdisjoint(params):
+        params = _parse_cached(query) if len(query) <= _CACHED_BYTES else parse_query(query)
+        if not _UNUSUAL.isdisjoint(params):
             return None
         table = self._answers.known_table(params.get(BASE_PATH, ""))
         if table is None:
@@ -77,6 +77,6 @@ class HotPath:
         return response
 
 
-_parse_again = lru_cache(maxsize=2048)(parse_query)
-"""``parse_query`` with an LRU cache, for queries of up to ``_REMEMBERED_BYTES``: tasks of one stage
+_parse_cached = lru_cache(maxsize=2048)(parse_query)
+"""``parse_query`` with an LRU cache, for queries of up to ``_CACHED_BYTES``: tasks of one stage
 ask the same. Results are shared and never changed."""

@@ -129,7 +129,7 @@ class Parts:
             "refusals": self.refusals.status(),
             "connections": dict(self.connections()),
             "threads": dict(self.threads()),
-            "ready_answers": self.answers.kept.status(),
+            "ready_answers": self.answers.cache.status(),
             "markers": self.markers.status(),
             "store": self.views.stores.status(),
             "tables": self.views.status(),

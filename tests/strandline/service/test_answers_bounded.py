@@ -16,7 +16,7 @@ from fsview.wire.json_form import PathForms
 from fsview.wire.route import Route
 from fsview.wire.routes import BY_NAME
 from strandline.service.api.partitioner import MOST_BYTES, BucketRange, RemotePartitioner
-from strandline.service.lookup.answer import TARGET_BYTES, Kept
+from strandline.service.lookup.answer import TARGET_BYTES, AnswerCache
 from strandline.service.process.parts import Parts
 from tests.kit import golden
 from tests.kit.live_service import parts_of
@@ -51,7 +51,7 @@ def traced() -> Iterator[Grown]:
 @pytest.mark.parametrize("length", [10, 3700])
 def test_what_is_kept_is_counted_with_its_key(letter: str, length: int) -> None:
     budget = Budget(1 << 40)
-    kept = Kept(budget.account("answers"), budget)
+    kept = AnswerCache(budget.account("answers"), budget)
     with traced() as grown:
         answers: dict[object, bytes] = {}
         for number in range(2000):
@@ -69,7 +69,7 @@ def test_what_is_kept_is_counted_with_its_key(letter: str, length: int) -> None:
 @pytest.mark.property
 def test_keys_make_way_for_others_within_the_budget() -> None:
     budget = Budget(4 * MIB)
-    kept = Kept(budget.account("answers"), budget)
+    kept = AnswerCache(budget.account("answers"), budget)
     with traced() as grown:
         answers: dict[object, bytes] = {}
         for number in range(5000):

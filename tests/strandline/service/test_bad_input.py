@@ -86,10 +86,10 @@ def test_answers_to_very_long_questions_are_not_kept(
 ) -> None:
     groups = f"{VIEW}/slices/file/latest/"
     for length in (100, 100_000):
-        before = parts.answers.kept.status()["answers"]
+        before = parts.answers.cache.status()["answers"]
         asked = params(base, partition="2024-01-01", fileid="f" * length)
         assert client.ask("GET", groups, asked) == (200, b"[]")
-        kept = parts.answers.kept.status()["answers"] - before
+        kept = parts.answers.cache.status()["answers"] - before
         assert kept == (1 if length == 100 else 0)
 
 
