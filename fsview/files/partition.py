@@ -38,7 +38,7 @@ from fsview.files.packed_id import id_end, unpack_id
 from fsview.files.row import REMOVED_SHARE, UNKNOWN_SIZE, DataFile, unpack_rows
 from timeline.storage.base import FileInfo
 
-RUNS: Final = 8
+MAX_RUNS: Final = 8
 """Most runs of a version; readers read all of them."""
 _OFFSET_BYTES: Final = 4
 """Bytes of a group in a run beside its id and rows."""
@@ -198,7 +198,7 @@ class PartitionVersion:
         Runs may total at most a quarter of the counted chunks' bytes: they are merged whenever they
         are read, and ``is_empty`` rests on them never removing all files.
         """
-        if len(self.runs) == RUNS:
+        if len(self.runs) == MAX_RUNS:
             return False
         counted = (min(chunk.size, CHUNK_BYTES) for chunk in self.chunks[:_COUNTED_CHUNKS])
         limit = sum(counted) // REMOVED_SHARE

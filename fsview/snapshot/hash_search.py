@@ -36,16 +36,16 @@ Choices = Mapping[str, States]
 Hashed = tuple[States, str]
 """(states of a prefix's uncertain compactions, the timeline's hash with these)."""
 
-HASHES: Final = 2_000
+MAX_HASHES: Final = 2_000
 """Most timelines hashed in one search; those beyond count as unknown."""
 
-QUESTIONS: Final = 128
+MAX_QUESTIONS: Final = 128
 """Most unanswered questions remembered."""
 
-UNCERTAIN: Final = 6
+MAX_UNCERTAIN: Final = 6
 """Most open compactions, the last requested, of which every state is tried."""
 
-SKEWED: Final = 32
+MAX_UNSEEN: Final = 32
 """Most completed instants that a client may have missed because clocks differ."""
 
 _INFLIGHT: Final[Choices] = {COMPACTION: (State.INFLIGHT,), LOG_COMPACTION: (State.INFLIGHT,)}
@@ -139,7 +139,7 @@ def _prefixes(known: Snapshot, last_instant: str) -> Iterator[_Prefix]:
         for i in known.timeline
         if i.requested_time <= last_instant
     ]
-    for end in range(most, max(0, sure - SKEWED) - 1, -1):
+    for end in range(most, max(0, sure - MAX_UNSEEN) - 1, -1):
         found: list[tuple[Instant, str]] = []
         opened: list[int] = []
         for at, instant, text, pending in rows:
@@ -150,7 +150,7 @@ def _prefixes(known: Snapshot, last_instant: str) -> Iterator[_Prefix]:
                 found.append((pending, _text(pending)))
         if found and found[-1][0].requested_time == last_instant:
             instants, texts = zip(*found, strict=True)
-            yield _Prefix(known, instants, texts, tuple(opened[-UNCERTAIN:]))
+            yield _Prefix(known, instants, texts, tuple(opened[-MAX_UNCERTAIN:]))
 
 
 def _when_open(known: Snapshot, instant: Instant) -> Instant | None:
@@ -190,14 +190,14 @@ class Question:
     def find(self, known: Iterable[Snapshot]) -> tuple[Snapshot, Timeline] | None:
         """Return the client's timeline, and the known snapshot of which it is a prefix.
 
-        Cost: at most ``HASHES`` hashes; none if no snapshot has the last instant.
+        Cost: at most ``MAX_HASHES`` hashes; none if no snapshot has the last instant.
 
         Args:
             known: Snapshots, newest first.
         """
-        if len(self._tried) > HASHES:
+        if len(self._tried) > MAX_HASHES:
             self._tried.clear()
-        for prefix, states, timeline_hash in islice(self._tries(known), HASHES):
+        for prefix, states, timeline_hash in islice(self._tries(known), MAX_HASHES):
             self.hashes += 1
             if timeline_hash == self._hash:
                 self._tried.clear()  # to be found again, should its branch be dropped
@@ -249,6 +249,6 @@ class Questions:
         with self._lock:
             question = self._asked.setdefault(key, Question(last_instant, timeline_hash))
             self._asked.move_to_end(key)
-            if len(self._asked) > QUESTIONS:
+            if len(self._asked) > MAX_QUESTIONS:
                 self._asked.popitem(last=False)
         return question

@@ -34,7 +34,7 @@ from timeline.instant import CLEAN, Instant
 from timeline.timeline import Timeline
 
 EMPTY_HASH: Final = Timeline().hash
-FOLLOWED: Final = 64
+MAX_LINKS_IN_USE: Final = 64
 """Most links that are kept because the first is in use: a load that hangs keeps no more of them,
 and begins anew if they aren't enough."""
 
@@ -67,7 +67,7 @@ class History:
         for link in reversed(self.links):
             if not link.barred:
                 yield link.snapshot
-            if link.anew:
+            if link.is_reload:
                 return
 
     # The snapshot of a client.
@@ -158,14 +158,14 @@ class History:
         return history if wanted >= len(self.links) else history._of(self.links[-wanted:])
 
     def _links_in_use(self, in_use: Iterable[Snapshot]) -> int:
-        """Return how many of the last links, at most ``FOLLOWED``, the snapshots in use need."""
+        """Return how many of the last links snapshots in use need, ``MAX_LINKS_IN_USE`` at most."""
         files = {id(snapshot.files) for snapshot in in_use}
         files |= {id(b.onto.files) for b in self.branches if id(b.start.files) in files}
         needed = 0
-        for length, link in enumerate(reversed(self.links[-FOLLOWED:]), 1):
+        for length, link in enumerate(reversed(self.links[-MAX_LINKS_IN_USE:]), 1):
             if id(link.snapshot.files) in files:
                 needed = length
-            if link.anew:
+            if link.is_reload:
                 break
         return needed
 
@@ -234,7 +234,7 @@ class History:
         for at in range(len(self.links) - 1, -1, -1):
             if self.links[at].snapshot.files is snapshot.files:
                 return self.links[at:]
-            if self.links[at].anew:
+            if self.links[at].is_reload:
                 return None
         return None
 

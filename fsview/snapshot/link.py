@@ -13,7 +13,7 @@ from fsview.snapshot.step import Step, active_after
 from timeline.completion import CompletionTimes
 from timeline.timeline import Timeline
 
-BRANCHED: Final = 20_000
+MAX_BRANCH_ENTRIES: Final = 20_000
 """Most steps, plus files named in them, that branches keep together."""
 
 
@@ -26,7 +26,7 @@ class Link:
         step: The step from the link before; ``None`` for the first link, and if the timeline
             changed without one (``fsview.snapshot.next_snapshot.settled``).
         barred: Whether clients may no longer be answered from it.
-        anew: Whether the table was loaded anew, so that earlier snapshots can't be derived from it.
+        is_reload: Whether the table was loaded anew: earlier snapshots can't be derived from it.
         unclear: Partitions whose listings made before this snapshot are worth nothing.
         keeps_bytes: Bytes of the snapshot before that this one doesn't share, without what is
             filled in there later.
@@ -35,7 +35,7 @@ class Link:
     snapshot: Snapshot
     step: Step | None = None
     barred: bool = False
-    anew: bool = False
+    is_reload: bool = False
     unclear: frozenset[str] = frozenset()
     keeps_bytes: int = 0
 
@@ -95,7 +95,7 @@ def kept_branches(
 
     Args:
         branches: All branches, oldest first.
-        most: Most branches; fewer if together they hold more than ``BRANCHED``.
+        most: Most branches; fewer if together they hold more than ``MAX_BRANCH_ENTRIES``.
         in_use: Snapshots in use.
     """
     used = {id(snapshot.files) for snapshot in in_use}
@@ -110,13 +110,13 @@ def kept_branches(
 
 
 def _how_many_fit(branches: Sequence[Branch]) -> int:
-    """Return how many of the last branches together hold at most ``BRANCHED``."""
+    """Return how many of the last branches together hold at most ``MAX_BRANCH_ENTRIES``."""
     held: dict[int, int] = {}
     for fit, branch in enumerate(reversed(branches)):
         for step in branch.steps:
             changes = step.delta.partitions.values()
             held[id(step)] = 1 + sum(len(c.added) + len(c.removed) for c in changes)
-        if sum(held.values()) > BRANCHED:
+        if sum(held.values()) > MAX_BRANCH_ENTRIES:
             return fit
     return len(branches)
 

@@ -19,41 +19,41 @@ from timeline.instant import COMPACTION
 
 
 def without_uncommitted(
-    version: PartitionVersion, then: Snapshot, later: Snapshot, extensions: Collection[str]
+    version: PartitionVersion, older: Snapshot, newer: Snapshot, extensions: Collection[str]
 ) -> PartitionVersion:
     """Return the files without those that weren't committed at an older snapshot.
 
     Args:
         version: The files, after taking back every instant that has completed since.
-        then: The older snapshot.
-        later: The snapshot from which the files were derived.
+        older: The older snapshot.
+        newer: The snapshot from which the files were derived.
         extensions: Extensions of the table's base files.
     """
-    left = version.with_changes((), _uncommitted(version, then, later))
-    if not then.has_unnamed_logs:
+    left = version.with_changes((), _uncommitted(version, older, newer))
+    if not older.has_unnamed_logs:
         return left
-    done = then.active.completed()
+    done = older.active.completed()
     last = max((i.completion_time or "" for i in done), default="")
-    return _without_late_logs(left, last, then.config.timezone, extensions)
+    return _without_late_logs(left, last, older.config.timezone, extensions)
 
 
-def _uncommitted(version: PartitionVersion, then: Snapshot, later: Snapshot) -> list[str]:
-    """Return the names of the files of instants that weren't completed then.
+def _uncommitted(version: PartitionVersion, older: Snapshot, newer: Snapshot) -> list[str]:
+    """Return the names of the files of instants that weren't completed at the older snapshot.
 
     Logs of table version 6 are kept in two cases: those in the slice of a compaction that was
-    pending then were written on top of it, and those of an unknown instant were left by a rollback,
+    pending there were written on top of it, and those of an unknown instant are left of a rollback,
     as Hudi's readers see them, too.
     """
-    completed = then.completion.is_completed
-    pending = {i.requested_time for i in later.active.pending()}
-    pending -= {i.requested_time for i in then.active.completed()}
+    completed = older.completion.is_completed
+    pending = {i.requested_time for i in newer.active.pending()}
+    pending -= {i.requested_time for i in older.active.completed()}
     instants = {i for i in version.instants() if i in pending or not completed(i)}
     if not instants:
         return []
     with_logs = instants
-    if not then.logs_by_completion:
-        compactions = {i.requested_time for i in then.active if i.action == COMPACTION}
-        with_logs = {i for i in instants - compactions if later.active.contains_time(i)}
+    if not older.logs_by_completion:
+        compactions = {i.requested_time for i in older.active if i.action == COMPACTION}
+        with_logs = {i for i in instants - compactions if newer.active.contains_time(i)}
     return [
         file.name
         for file in version.files()

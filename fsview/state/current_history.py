@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from fsview.snapshot.history import FOLLOWED, History
+from fsview.snapshot.history import MAX_LINKS_IN_USE, History
 from fsview.snapshot.link import Link
 from fsview.snapshot.snapshot import Snapshot
 from fsview.store.budget import Share
@@ -70,7 +70,9 @@ class CurrentHistory:
     @property
     def most_links(self) -> int:
         """How many links may come to be kept."""
-        return max(self._retained, FOLLOWED)  # the oldest may be in use by the time they are shown
+        return max(
+            self._retained, MAX_LINKS_IN_USE
+        )  # the oldest may be in use by the time they are shown
 
     @property
     def retained_bytes(self) -> int:

@@ -145,7 +145,7 @@ class TableState:
         with self._lock:
             self._record.unfinished = recorded.unfinished
             self._record.must_list = recorded.must_list
-            self._current.show(History((Link(snapshot, anew=True),)))
+            self._current.show(History((Link(snapshot, is_reload=True),)))
 
     def restart(
         self,
@@ -172,7 +172,7 @@ class TableState:
             if outdated is not None:
                 self._record.outdated = frozenset(map(key_of, outdated.active.completed()))
             self._record.save_anew(snapshot)
-            self._current.show(History(links).extended((Link(snapshot, anew=True),)))
+            self._current.show(History(links).extended((Link(snapshot, is_reload=True),)))
             if not links:
                 self.distrusted = None
         if outdated is not None:

@@ -14,7 +14,7 @@ from fsview.files.change import PackedFiles
 from fsview.files.chunk_layout import CHUNK_BYTES
 from fsview.files.group import are_behind
 from fsview.files.packed_id import id_end, pack_id, unpack_id
-from fsview.files.partition import RUNS, PartitionVersion
+from fsview.files.partition import MAX_RUNS, PartitionVersion
 from fsview.files.row import (
     REMOVED_SIZE,
     UNKNOWN_SIZE,
@@ -279,13 +279,13 @@ def a_base_file(number: int, time: str = "20260101000000000", size: int = 10_000
 def test_changes_of_one_group_make_one_chunk_of_many_anew() -> None:
     version = PartitionVersion.of("p", map(a_base_file, range(5000)))
     changed = version
-    added = [a_base_file(2500, f"2026010100000001{number}") for number in range(RUNS + 1)]
+    added = [a_base_file(2500, f"2026010100000001{number}") for number in range(MAX_RUNS + 1)]
     for file in added:
         changed = changed.with_changes([file])
     assert changed.runs == ()
     assert len(version.chunks) > 20
     assert len(set(changed.chunks) - set(version.chunks)) <= 2  # a full chunk is cut in two
-    assert len(changed.group(a_base_file(2500).file_id)) == RUNS + 2
+    assert len(changed.group(a_base_file(2500).file_id)) == MAX_RUNS + 2
     again = changed.with_changes((), [a_base_file(n).name for n in range(5000)])
     assert [f.name for f in again.files()] == [f.name for f in added]
 
@@ -322,7 +322,7 @@ def test_runs_give_what_packing_anew_gives(
         assert version.instants() == anew.instants()
         for file_id in {file.file_id for file in added}:
             assert version.group(file_id) == anew.group(file_id)
-        assert len(version.runs) <= RUNS
+        assert len(version.runs) <= MAX_RUNS
         assert not (version.runs and version.has_ghosts)
         assert {f.name: f for f in before.files()} == had, "the one before stays as it was"
 
@@ -330,7 +330,7 @@ def test_runs_give_what_packing_anew_gives(
 def test_a_change_shares_all_that_is_there_until_runs_are_many() -> None:
     version = PartitionVersion.of("p", map(a_base_file, range(400)))
     changed = version
-    for number in range(RUNS):
+    for number in range(MAX_RUNS):
         before = changed
         added = a_base_file(number, f"2026010100000001{number}")
         changed = before.with_changes([added], [a_base_file(300 + number).name])

@@ -11,9 +11,9 @@ from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.model.file_group import BaseFile
 from fsview.snapshot.delta import Delta, PartitionChange
-from fsview.snapshot.hash_search import HASHES, QUESTIONS, Question, Questions
+from fsview.snapshot.hash_search import MAX_HASHES, MAX_QUESTIONS, Question, Questions
 from fsview.snapshot.history import History
-from fsview.snapshot.link import BRANCHED, Branch, Link
+from fsview.snapshot.link import MAX_BRANCH_ENTRIES, Branch, Link
 from fsview.snapshot.snapshot import LoadedFiles, Snapshot
 from fsview.snapshot.step import Step
 from fsview.state.table_state import TableState
@@ -109,7 +109,7 @@ def test_an_unknown_hash_is_looked_for_within_bounds() -> None:
     last_instant, _ = known_now(table)
     question = Question(last_instant, NOBODYS)
     assert question.find([snapshot_of(table.meta)]) is None
-    assert question.hashes == HASHES
+    assert question.hashes == MAX_HASHES
 
 
 def test_the_likelier_states_are_tried_first() -> None:
@@ -124,7 +124,7 @@ def test_the_likelier_states_are_tried_first() -> None:
         upsert(table, ("a", "other-0"))
     question = Question(*known)
     assert question.find([snapshot_of(table.meta)]) is not None
-    assert question.hashes < HASHES
+    assert question.hashes < MAX_HASHES
 
 
 def test_what_snapshots_have_in_common_is_tried_once() -> None:
@@ -183,10 +183,10 @@ def test_a_client_that_is_ahead_costs_no_hash() -> None:
 def test_the_questions_remembered_are_bounded() -> None:
     questions = Questions()
     first = questions.of("0", NOBODYS)
-    for n in range(QUESTIONS):
+    for n in range(MAX_QUESTIONS):
         assert questions.of("0", NOBODYS) is first, "those asked again stay"
         questions.of(str(n + 1), NOBODYS)
-    assert len(questions) == QUESTIONS
+    assert len(questions) == MAX_QUESTIONS
 
 
 # Who was refused.
@@ -362,7 +362,7 @@ def test_what_all_branches_hold_is_bounded() -> None:
         history = history.with_branch(branch).keeping(1, 64)
     held = [step for branch in history.branches for step in branch.steps]
     files = sum(len(c.added) for step in held for c in step.delta.partitions.values())
-    assert BRANCHED / 2 < len(held) + files <= BRANCHED
+    assert MAX_BRANCH_ENTRIES / 2 < len(held) + files <= MAX_BRANCH_ENTRIES
     assert history.branches[-1].steps[0].at == "29", "the oldest are dropped"
 
 
@@ -380,7 +380,7 @@ def test_branches_that_share_steps_count_once() -> None:
 def test_a_branch_is_kept_however_long() -> None:
     table, _ = written(1)
     newest = TableView(table.storage).newest()
-    branch = heavy_branch(newest, 0, steps=100, files=BRANCHED)
+    branch = heavy_branch(newest, 0, steps=100, files=MAX_BRANCH_ENTRIES)
     history = History((Link(newest),)).with_branch(branch).keeping(1, 64)
     (kept,) = history.with_branch(branch).keeping(1, 64).branches
     assert kept.start is branch.start

@@ -15,7 +15,7 @@ import fsview.state.current_history
 import fsview.state.table_state
 import fsview.sync.follower
 from fsview.local_view import LocalView
-from fsview.snapshot.history import FOLLOWED
+from fsview.snapshot.history import MAX_LINKS_IN_USE
 from fsview.state.current_history import SPARED
 from fsview.store.stores import Stores
 from fsview.table_view import TableView
@@ -105,10 +105,10 @@ def test_what_a_request_is_answered_from_stays_while_the_table_moves_on() -> Non
     view = TableView(table.storage, retained_snapshots=1)
     view.newest()
     shown = LocalView.at(view, *client)
-    for _ in range(FOLLOWED - 1):
+    for _ in range(MAX_LINKS_IN_USE - 1):
         commit(table, "a")
         view.sync()
-    assert view.status()["snapshots"] == FOLLOWED
+    assert view.status()["snapshots"] == MAX_LINKS_IN_USE
     assert [file.instant for file in shown.latest_base_files("a")] == [client[0]]
     shown.sync()
     commit(table, "a")
@@ -133,11 +133,11 @@ def test_a_load_that_hangs_keeps_no_more_than_a_bounded_way() -> None:
         hanging = pool.submit(lambda: LocalView.newest(view).latest_base_files("b"))
         assert listing.wait(PATIENCE_S)
         kept = []
-        for _ in range(FOLLOWED + 5):
+        for _ in range(MAX_LINKS_IN_USE + 5):
             commit(table, "a")
             view.sync()
             kept.append(view.status()["snapshots"])
-        assert max(kept) == FOLLOWED
+        assert max(kept) == MAX_LINKS_IN_USE
         assert kept[-1] == 2
         may_end.set()
         with pytest.raises(ViewBehindError):  # who asked was left behind, too

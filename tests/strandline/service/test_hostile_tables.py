@@ -23,7 +23,7 @@ REFRESH = "/v1/hoodie/view/refresh/"
 PROPERTIES = ".hoodie/hoodie.properties"
 ZEROS_BYTES = 1500 << 20
 CLIENTS = 8
-QUESTIONS = 60
+MAX_QUESTIONS = 60
 MIB = 1 << 20
 
 
@@ -127,7 +127,7 @@ def under_attack(
 
     def work(number: int) -> None:
         with HttpClient(service.port, token=None) as client:
-            for n in range(QUESTIONS):
+            for n in range(MAX_QUESTIONS):
                 partition = "abcd"[(number + n) % 4]
                 status, body = client.ask("GET", LATEST, {**question, "partition": partition})
                 if (status, body.count(b'"baseFile"')) != (200, 3):
