@@ -125,17 +125,17 @@ class MarkerDirectory:
             InputError: See ``check_name``.
         """
         clustering = check_name(name, self.instant)
-        refusable = refusable and self._start_watch is not None
+        start_watch = self._start_watch if refusable else None
         with self._lock:
             if self._retired:
                 return False
             self.used_s = self._clock.monotonic()
-            if refusable and self._start_watch is not None:
-                self._watch = self._watch or self._start_watch(self)
+            if start_watch is not None:
+                self._watch = self._watch or start_watch(self)
                 if self._watch.ask():
                     created.set_result(False)
                     return True
-            self._pending.append(_Pending(name, created, refusable, clustering))
+            self._pending.append(_Pending(name, created, start_watch is not None, clustering))
             if len(self._pending) == self._expected:
                 self._all_came.notify()
             start, self._flushing = not self._flushing, True

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from fsview.store.stores import StoreOptions
-from fsview.table_view import RETAINED_SNAPSHOTS
 from strandline.service.http.limits import Limits
 from strandline.service.http.server_options import ServerOptions
 from strandline.service.marker.conflict import ConflictOptions
@@ -17,8 +16,6 @@ from strandline.settings.read_limits import read_limits
 from strandline.settings.setting import Settings
 from timeline.errors import ConfigError
 from timeline.storage.read_limits import DEFAULT_LIMITS, ReadLimits
-
-CHECK_INTERVAL_S: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +42,8 @@ class PartsOptions:
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
     gzip: bool = True
     store: StoreOptions = field(default_factory=StoreOptions)
-    retained_snapshots: int = RETAINED_SNAPSHOTS
-    check_interval_s: float = CHECK_INTERVAL_S
+    retained_snapshots: int = config.RETAINED_SNAPSHOTS.default
+    check_interval_s: float = config.CHECK_INTERVAL.default
     conflicts: ConflictOptions = field(default_factory=ConflictOptions)
     shown: Mapping[str, Any] = field(default_factory=dict, repr=False)
     admit_networks: str = ""

@@ -50,6 +50,10 @@ class TimelineService:
 
     ``_shared_lock`` guards the services that tables share, and how many users each has.
 
+    Attributes:
+        token: The bearer token; ``None`` if everybody is admitted.
+        ca_file: File of the authorities that clients should trust; ``None``: the system's.
+
     Args:
         roots: Tables, or directories of tables, that may be served; local paths or URLs.
         host: Address to bind.
@@ -82,25 +86,22 @@ class TimelineService:
         if isinstance(roots, str) or not roots:
             raise ConfigError(f"roots is {roots!r}; it must be one or more base paths or parents")
         settings = settings or Settings({}, {})
-        self._token = new_token() if token is None else token
+        self.token = (new_token() if token is None else token) or None
         self._birth = Birth(
             PartsOptions.of(
                 settings,
                 tuple(map(absolute, roots)),
-                self._token or None,
+                self.token,
                 storage_options=storage_options,
                 store=store_options(
-                    settings,
-                    storage=storage,
-                    directory=store_dir,
-                    rocksdb_default=_own_directory(),
+                    settings, storage=storage, directory=store_dir, rocksdb_default=_own_directory()
                 ),
                 shown=settings.shown(SERVICE_SETTINGS),
             ),
             ServerOptions.of(settings, host, port),
         )
         encrypted = self._birth.server.tls_certificate is not None
-        self._ca_file = (settings.get(TLS_CA) or None) if encrypted else None
+        self.ca_file = (settings.get(TLS_CA) or None) if encrypted else None
         self._in_process = in_process
         self._runner: ChildProcess | InProcess | None = None
         self._pid = os.getpid()
@@ -213,16 +214,6 @@ class TimelineService:
     def url(self) -> str:
         """``http://host:port``, or ``https://`` if the settings have a certificate."""
         return self._started().url
-
-    @property
-    def token(self) -> str | None:
-        """The bearer token; ``None`` if everybody is admitted."""
-        return self._token or None
-
-    @property
-    def ca_file(self) -> str | None:
-        """File of the authorities that clients should trust; ``None``: the system's."""
-        return self._ca_file
 
     def add_root(self, root: str) -> None:
         """Serve the tables at and below ``root``, too; returns once they are served."""

@@ -19,9 +19,8 @@ from fsview.view_manager import ViewManager
 from strandline.service.http.server import ServiceServer
 from strandline.service.http.server_options import ServerOptions
 from strandline.service.lookup.sampling_check import PAUSE_S, SamplingCheck
-from strandline.service.process.options import CHECK_INTERVAL_S, PartsOptions
+from strandline.service.process.options import PartsOptions
 from strandline.service.process.parts import Parts
-from strandline.settings.service import CHECK_INTERVAL
 from tests.kit.live_service import TOKEN, HttpClient
 from tests.kit.memory_storage import MemoryStorage
 from tests.kit.small_table import SmallTable
@@ -331,8 +330,3 @@ def test_without_an_interval_no_thread_runs(tmp_path: Path) -> None:
     parts.start()
     assert not checking()
     parts.close()
-
-
-def test_the_setting_has_the_default_of_the_options() -> None:
-    assert CHECK_INTERVAL.default == CHECK_INTERVAL_S
-    assert CHECK_INTERVAL.parse("0") == 0
