@@ -9,6 +9,7 @@ import weakref
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -417,3 +418,34 @@ def test_threads_that_run_beside_each_other_lose_and_double_nothing() -> None:
     pool.close(finish_s=PATIENCE_S)
     assert max(most.values()) <= 2
     assert (pool.status()["taken"], pool.status()["waiting"]) == (0, 0)
+
+
+@contextmanager
+def no_new_threads() -> Iterator[None]:
+    """Make the system refuse every new thread: none has an address space for such a stack."""
+    before = threading.stack_size(1 << 47)
+    try:
+        yield
+    finally:
+        threading.stack_size(before)
+
+
+def test_work_is_refused_if_no_thread_can_be_started(pool: TableThreads) -> None:
+    with no_new_threads(), pytest.raises(RuntimeError, match="can't start new thread"):
+        pool.submit("a", Hanging())
+    assert (pool.status()["taken"], pool.status()["waiting"]) == (0, 0)
+    assert pool.submit("a", lambda: 7).result(PATIENCE_S) == 7
+
+
+def test_work_that_could_start_more_threads_waits_for_one_that_runs() -> None:
+    pool, one, other = TableThreads("test", LEFT_FREE + 1), Hanging(), Hanging()
+    first = pool.submit("one", one)
+    done = [pool.submit("other", other) for _ in range(4)]
+    with no_new_threads():
+        one.go.set()
+        assert first.result(PATIENCE_S) is None
+    # The other table is alone now, but there was only the first one's thread for it.
+    assert (pool.status()["taken"], pool.status()["waiting"]) == (2, 2)
+    other.go.set()
+    assert [each.result(PATIENCE_S) for each in done] == [None] * 4
+    pool.close(finish_s=PATIENCE_S)
