@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 import pyarrow as pa
 
@@ -56,35 +56,6 @@ HELD_BYTES: Final = 32 << 20
 """The most bytes of row groups that are cached while archived instants are read."""
 
 
-class ArchivedTimeline(Protocol):
-    """The archived instants of a table and the content of their files."""
-
-    @property
-    def timeline(self) -> Timeline:
-        """The archived instants, each in its most advanced archived state."""
-
-    def completion_times(self, start: str, end: str) -> Mapping[str, str]:
-        """Return requested → completion time of the instants requested in [start, end)."""
-
-    def read(self, instant: Instant) -> InstantMetadata:
-        """Return the content of the file of an instant in its state.
-
-        Raises:
-            InstantNotFoundError: It isn't in the archive.
-            CorruptMetadataError: It can't be read.
-        """
-
-    def read_plan(self, instant: Instant) -> InstantMetadata:
-        """Return the plan of an instant; empty if the archive doesn't keep it."""
-
-
-def read_archived_timeline(storage: Storage, config: TableConfig) -> ArchivedTimeline:
-    """Open a table's archive; a table that never archived has an empty one."""
-    if config.layout_version == 1:
-        return LogArchive(storage, config.archive_folder)
-    return HistoryArchive(storage, config.archive_folder)
-
-
 class HistoryArchive:
     """The archived instants of a table of version 8 or later, from one manifest; for one thread.
 
@@ -118,7 +89,12 @@ class HistoryArchive:
         }
 
     def read(self, instant: Instant) -> InstantMetadata:
-        """Return the content of an instant's completed file."""
+        """Return the content of an instant's completed file.
+
+        Raises:
+            InstantNotFoundError: It isn't in the archive.
+            CorruptMetadataError: It can't be read.
+        """
         kind = codec.metadata_type(instant.action, instant.state)
         return codec.decode(kind, self._bytes(instant, "metadata"), source=self._source(instant))
 
@@ -289,3 +265,14 @@ def _may_hold(name: str, start: str, end: str) -> bool:
     """Return whether a file of this name may contain instants of [start, end)."""
     match = _FILE.fullmatch(name)
     return match is None or (match[1] < end and match[2] >= start)
+
+
+ArchivedTimeline = HistoryArchive | LogArchive
+"""The archived instants of a table and the content of their files."""
+
+
+def read_archived_timeline(storage: Storage, config: TableConfig) -> ArchivedTimeline:
+    """Open a table's archive; a table that never archived has an empty one."""
+    if config.layout_version == 1:
+        return LogArchive(storage, config.archive_folder)
+    return HistoryArchive(storage, config.archive_folder)

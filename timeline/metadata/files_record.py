@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, Final
 
@@ -57,11 +58,9 @@ def base_records(data: bytes, source: str) -> Iterator[tuple[str, Files]]:
     Raises:
         CorruptMetadataError: The file is damaged, or no such file.
     """
-    file = HFile(data, source=source)
-    schema = file.info.get(b"schema")
-    if schema is None:
-        raise CorruptMetadataError(f"{source} ({len(data)} bytes) doesn't say its schema")
-    yield from _of_entries(file, _decoded(schema, source), source)
+    with _damage_named(source):
+        file = HFile(data, source=source)
+        yield from _of_entries(file, file.info[b"schema"].decode())
 
 
 def block_records(block: LogBlock, source: str) -> Iterator[tuple[str, Files | None]]:
@@ -70,70 +69,55 @@ def block_records(block: LogBlock, source: str) -> Iterator[tuple[str, Files | N
     Raises:
         CorruptMetadataError: The block is damaged, or of another kind.
     """
-    where = f"{source} at offset {block.offset}"
-    if block.kind == HFILE_DATA:
-        file = HFile(block.content, source=source, offset=block.offset)
-        yield from _of_entries(file, _schema_of(block, where), where)
-    elif block.kind == AVRO_DATA:
-        yield from _of_avro(block, _schema_of(block, where), where)
-    elif block.kind == DELETE:
-        yield from _of_deletes(block, where)
-    else:
-        raise CorruptMetadataError(
-            f"{where} has a block of type {block.kind}; "
-            f"supported: {DELETE}, {AVRO_DATA}, {HFILE_DATA}"
-        )
+    with _damage_named(f"{source} at offset {block.offset}"):
+        if block.kind == HFILE_DATA:
+            file = HFile(block.content, source=source, offset=block.offset)
+            yield from _of_entries(file, block.header[SCHEMA])
+        elif block.kind == AVRO_DATA:
+            for value in avro_values(block):
+                record = _record(block.header[SCHEMA], value)
+                key = _checked_key(record["key"])
+                yield key, _files(key, record)
+        elif block.kind == DELETE:
+            yield from _deleted(block)
+        else:
+            raise ValueError(f"type {block.kind}; supported: {DELETE}, {AVRO_DATA}, {HFILE_DATA}")
 
 
-def _of_entries(file: HFile, schema: str, where: str) -> Iterator[tuple[str, Files]]:
+@contextmanager
+def _damage_named(where: str) -> Iterator[None]:
+    """Turn errors on damaged records into one that names the place."""
+    try:
+        yield
+    except (ValueError, LookupError, TypeError, AttributeError) as exc:
+        what = f"{type(exc).__name__}: {exc}"
+        raise CorruptMetadataError(f"{where} has damaged records: {what}") from exc
+
+
+def _of_entries(file: HFile, schema: str) -> Iterator[tuple[str, Files]]:
     for key, value in file.entries():
-        name = _decoded(key, where)
-        yield name, _files(name, _record(schema, value, where), where)
+        name = key.decode()
+        yield name, _files(name, _record(schema, value))
 
 
-def _of_avro(block: LogBlock, schema: str, where: str) -> Iterator[tuple[str, Files]]:
-    try:
-        values = list(avro_values(block))
-    except ValueError as exc:
-        raise CorruptMetadataError(f"{where} has a damaged Avro block: {exc}") from exc
-    for value in values:
-        record = _record(schema, value, where)
-        key = record.get("key")
-        if not isinstance(key, str) or not key:
-            raise CorruptMetadataError(f"{where} has a record with the key {key!r}")
-        yield key, _files(key, record, where)
-
-
-def _of_deletes(block: LogBlock, where: str) -> Iterator[tuple[str, None]]:
+def _deleted(block: LogBlock) -> Iterator[tuple[str, None]]:
     content = Cursor(block.content)
-    try:
-        version, size = take_int(content), take_int(content)
-        deleted = avro.read_record(avro.schema_text(_DELETES), content.take(size))
-    except ValueError as exc:
-        raise CorruptMetadataError(f"{where} has a damaged delete block: {exc}") from exc
+    version, size = take_int(content), take_int(content)
     if version != _DELETES_VERSION:
-        raise CorruptMetadataError(
-            f"{where} has a delete block of version {version}; supported: {_DELETES_VERSION}"
-        )
-    for record in deleted["deleteRecordList"]:
-        key = record["recordKey"]
-        if not isinstance(key, str):
-            raise CorruptMetadataError(f"{where} deletes a record with the key {key!r}")
-        yield key, None
+        raise ValueError(f"delete block of version {version}; supported: {_DELETES_VERSION}")
+    records = avro.read_record(avro.schema_text(_DELETES), content.take(size))
+    for record in records["deleteRecordList"]:
+        yield _checked_key(record["recordKey"]), None
 
 
-def _schema_of(block: LogBlock, where: str) -> str:
-    schema = block.header.get(SCHEMA)
-    if schema is None:
-        raise CorruptMetadataError(f"{where} has a block that doesn't say its schema")
-    return schema
+def _checked_key(key: Any) -> str:
+    if not isinstance(key, str) or not key:
+        raise ValueError(f"a record with the key {key!r}")
+    return key
 
 
-def _record(schema: str, value: bytes, where: str) -> dict[str, Any]:
-    try:
-        return avro.read_record(_up_to_the_map(schema), value)
-    except ValueError as exc:
-        raise CorruptMetadataError(f"{where} has a damaged record: {exc}") from exc
+def _record(schema: str, value: bytes) -> dict[str, Any]:
+    return avro.read_record(_up_to_the_map(schema), value)
 
 
 @lru_cache(maxsize=16)
@@ -154,32 +138,20 @@ def _up_to_the_map(schema: str) -> str:
     return json.dumps({**parsed, "fields": fields}, separators=(",", ":"))
 
 
-def _files(key: str, record: Mapping[str, Any], where: str) -> Files:
+def _files(key: str, record: Mapping[str, Any]) -> Files:
     """Return the map of a record.
 
     Raises:
-        CorruptMetadataError: The record's type doesn't fit its key, or a file has no size.
+        ValueError: The record's type doesn't fit its key, or a file has no size.
     """
     expected = _PARTITIONS_KIND if key == ALL_PARTITIONS else _FILES_KIND
     if record["type"] != expected:
-        raise CorruptMetadataError(
-            f"{where} has a record {key!r} of type {record['type']!r}; expected: {expected}"
-        )
-    try:
-        files = {
-            name: None if file["isDeleted"] else file["size"]
-            for name, file in (record[_MAP] or {}).items()
-        }
-        least = min((size for size in files.values() if size is not None), default=1)
-    except (TypeError, LookupError, AttributeError) as exc:
-        raise CorruptMetadataError(f"{where} has a damaged record {key!r}: {exc!r}") from exc
+        raise ValueError(f"record {key!r} of type {record['type']!r}; expected: {expected}")
+    files = {
+        name: None if file["isDeleted"] else file["size"]
+        for name, file in (record[_MAP] or {}).items()
+    }
+    least = min((size for size in files.values() if size is not None), default=1)
     if least <= 0 and expected == _FILES_KIND:
-        raise CorruptMetadataError(f"{where} has a file of {least} bytes in its record {key!r}")
+        raise ValueError(f"a file of {least} bytes in record {key!r}")
     return files
-
-
-def _decoded(text: bytes, where: str) -> str:
-    try:
-        return text.decode()
-    except UnicodeDecodeError as exc:
-        raise CorruptMetadataError(f"{where} has {text[:40]!r} where text belongs") from exc
