@@ -26,26 +26,11 @@ LOG_COMPACTION: Final = "logcompaction"
 INDEXING: Final = "indexing"
 SCHEMA_COMMIT: Final = "schemacommit"
 
-ACTIONS: Final = frozenset(
-    {
-        COMMIT,
-        DELTA_COMMIT,
-        CLEAN,
-        ROLLBACK,
-        RESTORE,
-        SAVEPOINT,
-        REPLACE_COMMIT,
-        CLUSTERING,
-        COMPACTION,
-        LOG_COMPACTION,
-        INDEXING,
-        SCHEMA_COMMIT,
-    }
-)
 WRITE_ACTIONS: Final = frozenset(
     {COMMIT, DELTA_COMMIT, COMPACTION, LOG_COMPACTION, REPLACE_COMMIT, CLUSTERING}
 )
 """Actions whose instants write data files (Hudi's write timeline)."""
+ACTIONS: Final = WRITE_ACTIONS | {CLEAN, ROLLBACK, RESTORE, SAVEPOINT, INDEXING, SCHEMA_COMMIT}
 
 _COMPLETED_ACTION: Final = {
     COMPACTION: COMMIT,

@@ -182,14 +182,15 @@ class HistoryArchive:
             return []
         path = f"{self._folder}/manifest_{version}"
         data = self._storage.read(path, FileKind.ARCHIVE)
+        where = f"{self._storage.base_path}/{path} ({len(data)} bytes)"
+        if len(data) > MANIFEST_BYTES:
+            raise CorruptMetadataError(f"{where}: allowed: at most {MANIFEST_BYTES} bytes")
         try:
-            names = _names_in(data)
+            names = list(dict.fromkeys(str(entry["fileName"]) for entry in loads(data)["files"]))
             for name in names:
                 checked_path(f"{self._folder}/{name}")
         except (ValueError, KeyError, TypeError, RecursionError) as exc:
-            raise CorruptMetadataError(
-                f"{self._storage.base_path}/{path} ({len(data)} bytes) is no manifest: {exc!r}"
-            ) from exc
+            raise CorruptMetadataError(f"{where} is no manifest: {exc!r}") from exc
         return names
 
     def _version(self) -> int | None:
@@ -247,18 +248,6 @@ class _RowGroups:
                 self._held.move_to_end((name, number))
                 return held[0][time, action]
         return None
-
-
-def _names_in(manifest: bytes) -> list[str]:
-    """Return the distinct names in a manifest.
-
-    Raises:
-        ValueError: It isn't JSON, or too long.
-        LookupError, TypeError: It is JSON of another form.
-    """
-    if len(manifest) > MANIFEST_BYTES:
-        raise ValueError(f"allowed: at most {MANIFEST_BYTES} bytes")
-    return list(dict.fromkeys(str(entry["fileName"]) for entry in loads(manifest)["files"]))
 
 
 def _may_hold(name: str, start: str, end: str) -> bool:

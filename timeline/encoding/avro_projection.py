@@ -184,7 +184,8 @@ def _steps(
             yield _Fields(run, numbers, key, step)
         run, numbers = b"", []
     if run:
-        yield _Fields(run, numbers, None, _last_step(run, numbers))
+        last = _value_step(run, numbers, None, "null", lambda _: None, _END)
+        yield _Fields(run, numbers, None, last)
 
 
 def _pattern(kind: Any) -> bytes | None:
@@ -238,17 +239,14 @@ def _text_step(run: bytes, numbers: list[str], key: str | None) -> _Step:
     return step
 
 
-def _last_step(run: bytes, numbers: list[str]) -> _Step:
-    step = _value_step(run, numbers, None, "null", lambda _: None)
-
-    def last(cursor: Cursor, found: dict[str, Any]) -> int:
-        step(cursor, found)
-        return _END
-
-    return last
-
-
-def _value_step(run: bytes, numbers: list[str], key: str | None, kind: Any, read: Reader) -> _Step:
+def _value_step(
+    run: bytes,
+    numbers: list[str],
+    key: str | None,
+    kind: Any,
+    read: Reader,
+    present: int = _PRESENT,
+) -> _Step:
     may_be_null = isinstance(kind, list) and kind[0] == "null"
     null = rb"(\x00)?" if may_be_null else b"(.){0}"
     match = re.compile(run + null, re.DOTALL).match
@@ -264,7 +262,7 @@ def _value_step(run: bytes, numbers: list[str], key: str | None, kind: Any, read
         value = read(cursor) if passed[behind] is None else None
         if key is not None:
             found[key] = value
-        return _PRESENT if passed[behind] is None else None
+        return present if passed[behind] is None else None
 
     return step
 

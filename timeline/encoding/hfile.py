@@ -24,10 +24,10 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from struct import Struct, error
-from typing import Final
+from typing import Final, NamedTuple
 
+from timeline.encoding.avro_binary import Cursor
 from timeline.errors import CorruptMetadataError
 
 TRAILER_BYTES: Final = 4096
@@ -67,8 +67,7 @@ _TAGS: Final = b"MAX_TAGS_LEN"
 _Fields = list[tuple[int, int | bytes]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
+class _Block(NamedTuple):
     """One block, its data decompressed; ``end`` is where the next begins."""
 
     magic: bytes
@@ -101,7 +100,7 @@ class HFile:
         self._trailer = self._read_trailer()
         self._gzip = self._is_compressed()
         self.info = self._read_info()
-        self._with_versions = self._has_versions()
+        self._has_versions = int.from_bytes(self.info.get(_KEY_VALUE_VERSION, b""), "big") == 1
 
     def entries(self) -> Iterator[tuple[bytes, bytes]]:
         """Yield key and value of all entries, in key order.
@@ -161,9 +160,6 @@ class HFile:
         if _TAGS in info:
             raise self._damaged(position, "entries with tags, which aren't supported")
         return info
-
-    def _has_versions(self) -> bool:
-        return int.from_bytes(self.info.get(_KEY_VALUE_VERSION, b""), "big") == 1
 
     @property
     def _trailer_at(self) -> int:
@@ -245,7 +241,7 @@ class HFile:
                 if not row_at + row_size <= value_at <= at <= end:
                     break
                 yield data[row_at : row_at + row_size], data[value_at:at]
-                if self._with_versions:
+                if self._has_versions:
                     at += _long_size(data[at])
         except (IndexError, error) as exc:
             raise self._damaged(position, f"a block with a damaged entry: {exc}") from exc
@@ -265,29 +261,19 @@ def _long_size(first: int) -> int:
     return 0x89 - first if first < 0x88 else 0x91 - first
 
 
-def _pair(field: int, pair: int | bytes) -> tuple[bytes, bytes]:
-    """Return key and value of a field of an info block.
-
-    Raises:
-        ValueError: It is another field.
-    """
-    fields = dict(_fields(pair)) if field == 1 and isinstance(pair, bytes) else {1: 0}
+def _pair(number: int, pair: int | bytes) -> tuple[bytes, bytes]:
+    """Return key and value of a field of an info block."""
+    fields = dict(_fields(pair)) if number == 1 and isinstance(pair, bytes) else {1: 0}
     key, value = fields.get(1, b""), fields.get(2, b"")
     if isinstance(key, bytes) and isinstance(value, bytes):
         return key, value
-    raise ValueError(f"a field {field} that is no pair")
+    raise ValueError(f"a field {number} that is no pair")
 
 
 def _sized(data: bytes) -> bytes:
-    """Return a message that is preceded by its size.
-
-    Raises:
-        ValueError: The data is shorter.
-    """
-    size, start = _varint(data, 0)
-    if start + size > len(data):
-        raise ValueError(f"a message of {size} bytes in {len(data)}")
-    return data[start : start + size]
+    """Return a message that is preceded by its size."""
+    cursor = Cursor(data)
+    return cursor.take(_take_varint(cursor))
 
 
 def _fields(message: bytes) -> _Fields:
@@ -296,32 +282,22 @@ def _fields(message: bytes) -> _Fields:
     Raises:
         ValueError: It ends too early, or has a field that is neither a number nor bytes.
     """
+    cursor = Cursor(message)
     found: _Fields = []
-    at = 0
-    while at < len(message):
-        tag, at = _varint(message, at)
+    while cursor.pos < len(message):
+        tag, value = _take_varint(cursor), _take_varint(cursor)
         if tag & 7 not in (0, 2):
             raise ValueError(f"a field of type {tag & 7}")
-        value, at = _varint(message, at)
-        if tag & 7 == 0:
-            found.append((tag >> 3, value))
-            continue
-        if at + value > len(message):
-            raise ValueError(f"a field of {value} bytes at {at} of {len(message)}")
-        found.append((tag >> 3, message[at : at + value]))
-        at += value
+        found.append((tag >> 3, value if tag & 7 == 0 else cursor.take(value)))
     return found
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return a base-128 number, least significant digit first, and its end."""
+def _take_varint(cursor: Cursor) -> int:
+    """Return the next base-128 number, which has its least significant digit first."""
     value = 0
     for shift in range(0, 70, 7):
-        if at >= len(data):
-            break
-        byte = data[at]
-        at += 1
+        byte = cursor.take(1)[0]
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value, at
-    raise ValueError(f"no whole number before {at}")
+            return value
+    raise ValueError(f"no number of 64 bits before offset {cursor.pos}")

@@ -14,7 +14,7 @@ import re
 import typing
 from collections.abc import Callable, Hashable, Mapping
 from functools import cache
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from timeline.metadata import instant_metadata as metadata
 
@@ -38,9 +38,11 @@ _Convert = Callable[[Any], Any]
 _Make = Callable[[], Any]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Field:
-    """The correspondence between a field of a class and one of its record."""
+class _Field(NamedTuple):
+    """The correspondence between a field of a class and one of its record.
+
+    A tuple, as ``load`` unpacks millions for a large commit.
+    """
 
     attribute: str
     name: str
@@ -61,7 +63,7 @@ def load(kind: type[T], record: Any) -> T:
     values: dict[str, Any] = {}
     name = ""
     try:
-        for attribute, name, nested, loads, if_null, if_missing in _loaders(cast(Hashable, kind)):
+        for attribute, name, nested, loads, _, if_null, if_missing in _fields(cast(Hashable, kind)):
             source = record if nested is None else _nested(record, nested)
             found = source.get(name, dataclasses.MISSING)
             if found is dataclasses.MISSING:
@@ -91,14 +93,6 @@ def dump(value: Any) -> dict[str, Any]:
         found = getattr(value, field.attribute)
         target[field.name] = None if found is None else field.dump(found)
     return record
-
-
-@cache
-def _loaders(kind: Any) -> tuple[tuple[str, str, str | None, _Convert, _Make, _Make], ...]:
-    """Return what ``load`` needs of each field, as plain tuples: large commits have millions."""
-    return tuple(
-        (f.attribute, f.name, f.nested, f.load, f.if_null, f.if_missing) for f in _fields(kind)
-    )
 
 
 @cache

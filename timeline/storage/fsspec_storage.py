@@ -11,7 +11,6 @@ import threading
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from datetime import datetime, timezone
-from types import TracebackType
 from typing import IO, Any, Final
 
 import fsspec
@@ -208,12 +207,7 @@ class _NewFile(AbstractContextManager[IO[bytes]]):
     def __enter__(self) -> IO[bytes]:
         return self._file
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         with mapped_errors(self._full):
             if kind is None:
                 self._file.close()

@@ -23,7 +23,6 @@ import stat
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
-from types import TracebackType
 from typing import IO, Final
 
 import pyarrow as pa
@@ -275,12 +274,7 @@ class _NewFile(AbstractContextManager[IO[bytes]]):
     def __enter__(self) -> IO[bytes]:
         return self._file
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             self._end(failed=kind is not None)
         finally:

@@ -77,7 +77,8 @@ class TableId:
 def local_path(base_path: str) -> str:
     """Return the absolute path of a local base path: a path or a ``file:`` URL."""
     # Hadoop doesn't %-decode paths. ``abspath`` keeps two leading slashes, as POSIX allows.
-    return re.sub("^//+", "/", os.path.abspath(_without_scheme(base_path)))
+    text = _local_text(base_path)
+    return re.sub("^//+", "/", os.path.abspath(base_path if text is None else text))
 
 
 def canonical_base_path(base_path: str) -> str:
@@ -98,9 +99,8 @@ def is_relative(base_path: str) -> bool:
     """
     if not base_path:
         raise ValueError("the base path is empty")
-    match = _URL.fullmatch(base_path)
-    is_local = match is None or match[1].lower() in _LOCAL
-    return is_local and not _without_scheme(base_path).startswith("/")
+    text = _local_text(base_path)
+    return text is not None and not text.startswith("/")
 
 
 def absolute(base_path: str) -> str:
@@ -108,7 +108,10 @@ def absolute(base_path: str) -> str:
     return local_path(base_path) if is_relative(base_path) else base_path
 
 
-def _without_scheme(base_path: str) -> str:
+def _local_text(base_path: str) -> str | None:
+    """Return a local base path without its scheme, ``None`` for any other URL."""
     match = _URL.fullmatch(base_path)
-    is_url = match is not None and match[1].lower() in _LOCAL
-    return match[3] if match is not None and is_url else base_path
+    if match is None:
+        return base_path
+    text: str | None = match[3] if match[1].lower() in _LOCAL else None
+    return text

@@ -81,18 +81,16 @@ class TableConfig:
         Raises:
             ConfigError: A value isn't allowed.
         """
-        by_default = _key_generator_for(record_key_fields, partition_fields)
-        mode = names.EVENT_TIME if ordering_fields else names.COMMIT_TIME
+        mode = merge_mode or (names.EVENT_TIME if ordering_fields else names.COMMIT_TIME)
+        generator = key_generator_type or _key_generator_for(record_key_fields, partition_fields)
+        names.check_new(name, version, table_type, mode, generator, timezone)
         properties = {
-            **names.new_properties(
-                name=name,
-                version=version,
-                table_type=table_type,
-                merge_mode=merge_mode or mode,
-                key_generator_type=key_generator_type or by_default,
-                ordering_fields=ordering_fields,
-                timezone=timezone,
-            ),
+            names.NAME: name,
+            names.TYPE: table_type,
+            names.VERSION: str(version),
+            names.TIMEZONE: timezone,
+            **names.CONSTANT,
+            **names.of_version(version, mode, generator, ",".join(ordering_fields)),
             names.RECORD_KEY_FIELDS: ",".join(record_key_fields),
             names.PARTITION_FIELDS: ",".join(partition_fields),
             names.HIVE_STYLE: _text(hive_style),

@@ -71,41 +71,35 @@ _KEY_GENERATORS: Final = {
 TYPE_OF_KEY_GENERATOR: Final = {name: kind for kind, name in _KEY_GENERATORS.items()}
 
 
-def new_properties(
-    *,
-    name: str,
-    version: int,
-    table_type: str,
-    merge_mode: str,
-    key_generator_type: str,
-    ordering_fields: Iterable[str],
-    timezone: str,
-) -> dict[str, str]:
-    """Return the properties of a new table that don't depend on its columns.
+CONSTANT: Final = {
+    BASE_FILE_FORMAT: "PARQUET",
+    POPULATE_META_FIELDS: "true",
+    "hoodie.datasource.write.drop.partition.columns": "false",
+    "hoodie.partition.metafile.use.base.format": "false",
+    CHANGE_DATA: "false",
+}
+"""Properties that every new table has."""
+
+
+def check_new(
+    name: str, version: int, table_type: str, mode: str, generator: str, timezone: str
+) -> None:
+    """Refuse values that no new table can have.
 
     Raises:
         ConfigError: A value isn't allowed.
     """
     if not name:
         raise ConfigError(f"{NAME} is empty; it must name the table")
-    _check(VERSION, version, VERSIONS)
-    _check(TYPE, table_type, (COPY_ON_WRITE, MERGE_ON_READ))
-    _check(MERGE_MODE, merge_mode, _PAYLOAD_OF_MODE)
-    _check(KEY_GENERATOR_TYPE, key_generator_type, _KEY_GENERATORS)
-    _check(TIMEZONE, timezone, (UTC, LOCAL))
-    ordering = ",".join(ordering_fields)
-    return {
-        NAME: name,
-        TYPE: table_type,
-        VERSION: str(version),
-        TIMEZONE: timezone,
-        BASE_FILE_FORMAT: "PARQUET",
-        POPULATE_META_FIELDS: "true",
-        "hoodie.datasource.write.drop.partition.columns": "false",
-        "hoodie.partition.metafile.use.base.format": "false",
-        CHANGE_DATA: "false",
-        **_properties_of_version(version, merge_mode, key_generator_type, ordering),
-    }
+    for key, value, allowed in (
+        (VERSION, version, VERSIONS),
+        (TYPE, table_type, (COPY_ON_WRITE, MERGE_ON_READ)),
+        (MERGE_MODE, mode, _PAYLOAD_OF_MODE),
+        (KEY_GENERATOR_TYPE, generator, _KEY_GENERATORS),
+        (TIMEZONE, timezone, (UTC, LOCAL)),
+    ):
+        if value not in allowed:
+            raise ConfigError(f"{key} is {value!r}; allowed: {listed(allowed)}")
 
 
 def listed(values: Iterable[object]) -> str:
@@ -113,13 +107,8 @@ def listed(values: Iterable[object]) -> str:
     return ", ".join(str(value) for value in values)
 
 
-def _check(key: str, value: object, allowed: Iterable[object]) -> None:
-    if value not in allowed:
-        raise ConfigError(f"{key} is {value!r}; allowed: {listed(allowed)}")
-
-
-def _properties_of_version(version: int, mode: str, kind: str, ordering: str) -> dict[str, str]:
-    """Return the properties whose names differ between versions."""
+def of_version(version: int, mode: str, generator: str, ordering: str) -> dict[str, str]:
+    """Return the properties that a new table has in one version only, or under another name."""
     merging = {
         PAYLOAD_CLASS: _PAYLOAD_OF_MODE[mode],
         PRECOMBINE_FIELD: ordering,
@@ -129,7 +118,7 @@ def _properties_of_version(version: int, mode: str, kind: str, ordering: str) ->
             **merging,
             LAYOUT_VERSION: "1",
             ARCHIVE_FOLDER: "archived",
-            KEY_GENERATOR_CLASS: f"org.apache.hudi.keygen.{_KEY_GENERATORS[kind]}",
+            KEY_GENERATOR_CLASS: f"org.apache.hudi.keygen.{_KEY_GENERATORS[generator]}",
         }
     if version == 8:
         merging[MERGE_STRATEGY_ID] = _STRATEGY_OF_MODE[mode]
@@ -143,7 +132,7 @@ def _properties_of_version(version: int, mode: str, kind: str, ordering: str) ->
         TIMELINE_PATH: "timeline",
         HISTORY_PATH: "history",
         ARCHIVE_FOLDER: "history",
-        KEY_GENERATOR_TYPE: kind,
+        KEY_GENERATOR_TYPE: generator,
         "hoodie.table.format": "native",
         "hoodie.table.multiple.base.file.formats.enable": "false",
     }
