@@ -91,7 +91,7 @@ def test_an_error_in_the_middle_breaks_the_connection_off(
 ) -> None:
     view = server.parts.views.view(table.storage.base_path)
     LocalView.newest(view).load_all_partitions()
-    asked = view.version
+    asked = view.loader.version
     last = f"p{PARTITIONS - 1}"
 
     def version(snapshot, partition):
@@ -99,7 +99,7 @@ def test_an_error_in_the_middle_breaks_the_connection_off(
             raise StorageUnavailableError("gone")
         return asked(snapshot, partition)
 
-    view.version = version
+    view.loader.version = version
     path = BY_NAME["all_latest_file_slices_before_or_on"].path
     broken_off = pytest.raises(http.client.IncompleteRead)
     with HttpClient(server.port, token=None) as client, broken_off:
