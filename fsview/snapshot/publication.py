@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from fsview.files.partition import PartitionVersion
 from fsview.snapshot.history import History
 from fsview.snapshot.link import Link, walked
-from fsview.snapshot.news import News
 from fsview.snapshot.next_snapshot import settled
 from fsview.snapshot.snapshot import Snapshot
 from fsview.snapshot.step import Step
+from fsview.snapshot.timeline_change import TimelineChange
 from timeline.completion import CompletionTimes
 from timeline.table.config import TableConfig
 from timeline.timeline import Timeline
@@ -38,7 +38,7 @@ class Publication:
 
 def publication(
     history: History,
-    news: News,
+    change: TimelineChange,
     config: TableConfig,
     completion: Callable[[Timeline], CompletionTimes],
     *,
@@ -50,7 +50,7 @@ def publication(
 
     Args:
         history: The history so far.
-        news: What is new.
+        change: What has changed on the timeline.
         config: The table's properties now.
         completion: Completion times seen from an active timeline.
         unfinished: Requested time of an instant in flight → partitions listed with files of it.
@@ -65,19 +65,19 @@ def publication(
         return unfinished.get(step.instant.requested_time, ()) if step.delta.writes else ()
 
     first = replace(history.newest, config=config)
-    links = list(walked(first, news.steps, completion, leftovers, kept=kept))
+    links = list(walked(first, change.steps, completion, leftovers, kept=kept))
     stepped = links[-1].snapshot if links else first
-    newest = settled(stepped, news.active, completion(news.active), news.replaced)
+    newest = settled(stepped, change.active, completion(change.active), change.replaced)
     stepped.hash_like(history.newest)
     newest.hash_like(stepped)
-    touched = frozenset(p for step in news.steps for p in (*step.touched, *leftovers(step)))
-    unlisted = unclear | _abandoned_in(newest, news, unfinished)
+    touched = frozenset(p for step in change.steps for p in (*step.touched, *leftovers(step)))
+    unlisted = unclear | _abandoned_in(newest, change, unfinished)
     before, after = first.files.versions, newest.files.versions
     dropped = {
         "files-unclear": sum(p in before and p not in after for p in touched),
         "instant-vanished": sum(p in after for p in unlisted),
     }
-    is_whole = len(links) == len(news.steps)
+    is_whole = len(links) == len(change.steps)
     base = history if is_whole else History(())
     if unlisted:
         newest = replace(newest, files=newest.files.without(unlisted))
@@ -87,10 +87,10 @@ def publication(
         links[-1] = replace(links[-1], snapshot=newest)
     following = base.extended(links) if links else base.with_newest(newest)
     made = (link.snapshot.files.versions for link in links)
-    writes = (step.instant for step in news.steps if step.delta.writes)
-    ended = {instant.requested_time for instant in (*news.given_up, *writes)}
+    writes = (step.instant for step in change.steps if step.delta.writes)
+    ended = {instant.requested_time for instant in (*change.given_up, *writes)}
     return Publication(
-        following.barring(news.undone, news.lost),
+        following.barring(change.undone, change.lost),
         touched | unlisted,
         tuple(versions[p] for versions in made for p in touched if p in versions),
         dropped,
@@ -99,13 +99,13 @@ def publication(
 
 
 def _abandoned_in(
-    newest: Snapshot, news: News, unfinished: Mapping[str, Collection[str]]
+    newest: Snapshot, change: TimelineChange, unfinished: Mapping[str, Collection[str]]
 ) -> frozenset[str]:
     """Return the loaded partitions that have files of instants that were given up."""
     versions = newest.files.versions
     return frozenset(
         partition
-        for time in (instant.requested_time for instant in news.given_up)
+        for time in (instant.requested_time for instant in change.given_up)
         for partition in unfinished.get(time, ())
         if partition in versions and time in versions[partition].instants()
     )

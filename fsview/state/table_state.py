@@ -18,11 +18,11 @@ from fsview.snapshot.catch_up import Arrived, Found, arrived, with_unfinished
 from fsview.snapshot.difference import key_of
 from fsview.snapshot.history import History
 from fsview.snapshot.link import Branch, Link
-from fsview.snapshot.news import News, Reload
 from fsview.snapshot.plans import base_extensions
 from fsview.snapshot.publication import publication
 from fsview.snapshot.retained_bytes import filled_bytes, known_bytes
 from fsview.snapshot.snapshot import LoadedFiles, Snapshot
+from fsview.snapshot.timeline_change import Reload, TimelineChange
 from fsview.state.current_history import CurrentHistory, Use
 from fsview.state.loaded_partitions import LoadedPartitions
 from fsview.state.missing_partitions import MissingPartitions
@@ -180,7 +180,7 @@ class TableState:
 
     def publish(
         self,
-        news: News,
+        change: TimelineChange,
         config: TableConfig,
         completion: Callable[[Timeline], CompletionTimes],
         unclear: frozenset[str],
@@ -188,7 +188,7 @@ class TableState:
         """Show the snapshots that follow from what is new on the timeline.
 
         Args:
-            news: What is new.
+            change: What has changed on the timeline.
             config: The table's properties now.
             completion: Completion times seen from an active timeline.
             unclear: Partitions that must be listed again.
@@ -204,7 +204,7 @@ class TableState:
             try:
                 found = publication(
                     self.history,
-                    news,
+                    change,
                     config,
                     completion,
                     unfinished=self._record.unfinished,

@@ -1,8 +1,7 @@
-"""The way from a timeline that was never held to a snapshot that is kept.
+"""The steps from a timeline that was never held to a snapshot that is kept.
 
-``read_branch`` reads what a sync would have read, or returns nothing where an answer might be wrong
-(pinned.md, rules 1, 4 and 7). Where a branch that is kept leads over the timeline already,
-``shared_branch`` makes another of the rest of its steps.
+``read_branch`` reads what a sync would have read, or returns nothing if an answer might be wrong.
+If the timeline lies on a branch that is kept, ``shared_branch`` makes a branch of the steps left.
 """
 
 from __future__ import annotations
@@ -11,17 +10,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from fsview.model.file_group import CompactionOperation
 from fsview.snapshot.difference import key_of
 from fsview.snapshot.link import Branch
-from fsview.snapshot.news import Reload
 from fsview.snapshot.next_snapshot import advanced
-from fsview.snapshot.plans import plan_operations
 from fsview.snapshot.snapshot import GroupKey, LoadedFiles, Snapshot
 from fsview.snapshot.step import Step
+from fsview.snapshot.timeline_change import Reload
 from fsview.sync.metadata_reader import MetadataReader
-from fsview.sync.plan_reader import replaced_groups
-from fsview.sync.timeline_diff import read_news
+from fsview.sync.plan_reader import pending_operations, replaced_groups
+from fsview.sync.timeline_diff import read_change
 from timeline.instant import COMPACTION, LOG_COMPACTION, WRITE_ACTIONS, Instant
 from timeline.meta_client import TableMetaClient
 from timeline.timeline import Timeline
@@ -30,51 +27,51 @@ T = TypeVar("T")
 
 
 def read_branch(client: TableMetaClient, onto: Snapshot, timeline: Timeline) -> Branch | None:
-    """Read the way from a timeline to a snapshot that came after it.
+    """Read the steps from a timeline to a later snapshot.
 
     Returns:
-        The branch; ``None`` where not everything that happened since can be known, or where a write
-        since was requested before the timeline's first, which would count as committed there.
+        The branch; ``None`` if not all steps can be known, or if a write since was requested before
+        the timeline's first write, as it would count as committed there.
 
     Raises:
         InstantNotFoundError: An instant vanished since ``onto`` was the newest.
         CorruptMetadataError: An instant's file can't be understood.
         StorageError: Something can't be read.
 
-    Cost: a read for each instant since, and for each plan; the archive's instants.
+    Cost: a read for each instant since, and for each plan; the archive.
     """
     timeline = Timeline(tuple(client.as_found(instant) for instant in timeline))
     start = Snapshot(onto.config, timeline, client.completion_times(timeline))
-    news = read_news(client, start, onto.active, archived=True)
-    if isinstance(news, Reload) or _counts_as_committed(timeline, news.steps):
+    change = read_change(client, start, onto.active, archived=True)
+    if isinstance(change, Reload) or _counts_as_committed(timeline, change.steps):
         return None
     start = replace(
         start,
-        pending_compaction=_operations(client, timeline, COMPACTION),
+        pending_compaction=pending_operations(client, timeline, COMPACTION),
         pending_log_compaction=_merged(
-            step.compactions for step in news.steps if step.instant.action == LOG_COMPACTION
+            step.compactions for step in change.steps if step.instant.action == LOG_COMPACTION
         ),
-        # What wasn't completed yet pends for this client, whether or not it was requested: a writer
-        # asks this before it updates a group (pinned.md, rule 7).
-        pending_clustering=_merged(step.clustering for step in news.steps),
-        replaced=_replaced(client, onto, timeline, news.steps),
+        # What wasn't completed yet pends for this client, even if it was requested later: a writer
+        # asks this before it updates a group.
+        pending_clustering=_merged(step.clustering for step in change.steps),
+        replaced=_replaced(client, onto, timeline, change.steps),
     )
-    return Branch(start, news.steps, onto)
+    return Branch(start, change.steps, onto)
 
 
 def shared_branch(
     client: TableMetaClient, branches: Iterable[Branch], timeline: Timeline
 ) -> Branch | None:
-    """Return the rest of a branch that leads over a timeline; ``None`` if none does.
+    """Return the rest of a branch on which a timeline lies; ``None`` if it lies on none.
 
-    Cost: none.
+    Cost: no I/O.
     """
     for branch in branches:
-        at = _place_on(branch, timeline)
+        at = _steps_done(branch, timeline)
         since = branch.steps[at:]
         active = _active_at(branch, at)
-        is_there = timeline in (active.server_timeline(), active.client_timeline())
-        if is_there and not _counts_as_committed(timeline, since):
+        lies_on_it = timeline in (active.server_timeline(), active.client_timeline())
+        if lies_on_it and not _counts_as_committed(timeline, since):
             start = replace(branch.start, files=LoadedFiles())
             for step in branch.steps[:at]:
                 start = advanced(start, step, start.active, start.completion)
@@ -83,8 +80,8 @@ def shared_branch(
     return None
 
 
-def _place_on(branch: Branch, timeline: Timeline) -> int:
-    """Return how many steps of a branch are over where a timeline holds the last that it does."""
+def _steps_done(branch: Branch, timeline: Timeline) -> int:
+    """Return the number of a branch's steps up to the last one that a timeline contains."""
     ranks = {key_of(instant): instant.state.rank for instant in timeline}
     instants = [step.instant for step in branch.steps]
     seen = (at for at, i in enumerate(instants, 1) if ranks.get(key_of(i), -1) >= i.state.rank)
@@ -92,12 +89,12 @@ def _place_on(branch: Branch, timeline: Timeline) -> int:
 
 
 def _active_at(branch: Branch, at: int) -> Timeline:
-    over = (step.instant for step in branch.steps[:at])
-    return Timeline.of({key_of(i): i for i in (*branch.start.active, *over)}.values())
+    done = (step.instant for step in branch.steps[:at])
+    return Timeline.of({key_of(i): i for i in (*branch.start.active, *done)}.values())
 
 
 def _counts_as_committed(timeline: Timeline, since: Iterable[Step]) -> bool:
-    """Whether a write since would count as committed for a client who doesn't know of it."""
+    """Whether a later write would count as committed for a client that doesn't know of it."""
     first = timeline.write_timeline().first_non_savepoint_time
     writes = (step.instant for step in since if _is_write(step.instant))
     return first is None or any(instant.requested_time < first for instant in writes)
@@ -107,13 +104,6 @@ def _is_write(instant: Instant) -> bool:
     return instant.is_completed and instant.action in WRITE_ACTIONS
 
 
-def _operations(
-    client: TableMetaClient, timeline: Timeline, action: str
-) -> Mapping[GroupKey, CompactionOperation]:
-    pending = (i for i in timeline if i.action == action and not i.is_completed)
-    return _merged(plan_operations(i, client.read_plan(i)) for i in pending)
-
-
 def _merged(parts: Iterator[Mapping[GroupKey, T]]) -> Mapping[GroupKey, T]:
     return {key: value for part in parts for key, value in part.items()}
 
@@ -121,10 +111,13 @@ def _merged(parts: Iterator[Mapping[GroupKey, T]]) -> Mapping[GroupKey, T]:
 def _replaced(
     client: TableMetaClient, onto: Snapshot, timeline: Timeline, since: tuple[Step, ...]
 ) -> Mapping[str, Mapping[str, str]]:
-    """Return what was replaced then: of two instants that replaced a group either may come back.
+    """Return the groups replaced at the timeline, which is read if a step has replaced any.
+
+    They can't be had from ``onto`` then: of two instants that replaced a group it has the last.
 
     Raises:
-        InstantNotFoundError: An instant that replaced groups is neither there nor in the archive.
+        InstantNotFoundError: An instant that replaced groups is neither on the timeline nor in the
+            archive.
     """
     if not any(step.delta.replaced for step in since):
         return onto.replaced

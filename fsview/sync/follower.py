@@ -17,11 +17,11 @@ from fsview.gathering import Gathering
 from fsview.metrics import Metrics
 from fsview.single_flight import SingleFlight
 from fsview.snapshot.history import History
-from fsview.snapshot.news import News, Reload
 from fsview.snapshot.snapshot import Snapshot
+from fsview.snapshot.timeline_change import Reload, TimelineChange
 from fsview.state.table_state import TableState
 from fsview.sync.plan_reader import snapshot_of
-from fsview.sync.timeline_diff import read_news
+from fsview.sync.timeline_diff import read_change
 from timeline.clock import Clock
 from timeline.errors import InstantNotFoundError, StoreError
 from timeline.meta_client import TableMetaClient
@@ -33,8 +33,7 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 ATTEMPTS: Final = 4
-"""How often something is begun anew when the table changes under it in a way that can't be
-followed."""
+"""How often to try again if the table changes meanwhile in a way that can't be followed."""
 
 
 class TimelineFollower:
@@ -53,8 +52,8 @@ class TimelineFollower:
         Args:
             storage: The table's storage.
             state: What is held of the table.
-            metrics: Where to count.
-            clock: To time syncs by.
+            metrics: Counters.
+            clock: Times syncs.
         """
         self.storage = storage
         self.state = state
@@ -90,20 +89,20 @@ class TimelineFollower:
         return newest
 
     def gathered(self, work: Callable[[], T]) -> tuple[T, int]:
-        """Return what some work returns, and ``since`` for a sync that comes after it.
+        """Return what ``work`` returns, and ``since`` for a sync after it.
 
-        Callers that work at the same time go on together (``fsview.gathering``), and so share one.
+        Callers that work at the same time wait for each other (``fsview.gathering``) and share one.
         """
         return self._gathering.run(lambda: (work(), self._syncs.begun))
 
     def reload(self, cause: str) -> Snapshot:
         """Load the table anew, since what is held isn't what lies on storage.
 
-        No request is answered from what was held any more, even if storage fails here, too: then
-        every request syncs, and so tries again.
+        No request is answered from it any more. If storage fails here, every request syncs, and so
+        tries again.
 
         Args:
-            cause: What to count the reload under.
+            cause: The label of the counter ``reloads``.
 
         Raises:
             StorageError: The table can't be read for now.
@@ -124,7 +123,7 @@ class TimelineFollower:
                 else:
                     self._resume()
             except InstantNotFoundError:
-                # It was rolled back or archived between the listing and the read: look again.
+                # Rolled back or archived between the listing and the read: try again.
                 if attempt == ATTEMPTS - 1:
                     raise
             else:
@@ -142,14 +141,11 @@ class TimelineFollower:
         self.state.restart(snapshot, reload, outdated=outdated)
 
     def _stat_properties(self, cause: str) -> FileInfo | None:
-        """Return what shows whether the properties were written anew: by an upgrade, say."""
+        """Return what shows whether the properties were rewritten, as by an upgrade."""
         return self.storage.for_cause(cause).stat(CONFIG_PATH)
 
     def _resume(self) -> None:
-        """Go on from what an earlier process recorded, if it can be read and fits; else start.
-
-        The table is then followed from there: only its timeline is listed.
-        """
+        """Follow the table from the snapshot that an earlier process recorded; else start anew."""
         try:
             recorded = self.state.recorded()
         except StoreError as exc:
@@ -185,16 +181,16 @@ class TimelineFollower:
             self._start(outdated=old)
             self.count("reloads", cause="table-upgraded")
             return
-        news = read_news(client, old, active)
-        if isinstance(news, News):
-            if news.unexplained:  # what was written may still be there, and no instant names it
+        change = read_change(client, old, active)
+        if isinstance(change, TimelineChange):
+            if change.unexplained:  # their files may still exist, and no instant names them
                 self.state.require_listing()
-            unclear = history.touched_by(news.unexplained)
+            unclear = history.touched_by(change.unexplained)
             if unclear is not None:
-                self.count("sync_instants", news.completed)
+                self.count("sync_instants", change.completed)
                 self._client = client
                 dropped = self.state.publish(
-                    news,
+                    change,
                     client.config,
                     partial(client.completion_times, before=old.completion),
                     unclear,
@@ -204,6 +200,6 @@ class TimelineFollower:
                     if count:
                         self.count("partition_reloads", count, cause=cause)
                 return
-            news = Reload("instant-vanished", news.undone, news.lost)
-        self._start(news, outdated=old if news.undone is None else None)
-        self.count("reloads", cause=news.cause)
+            change = Reload("instant-vanished", change.undone, change.lost)
+        self._start(change, outdated=old if change.undone is None else None)
+        self.count("reloads", cause=change.cause)

@@ -1,7 +1,7 @@
-"""Reading metadata where it lies: on the active timeline, else in the archive.
+"""Reading metadata from the active timeline or from the archive.
 
-An archive keeps less than the timeline did, and plans may be gone: what else says the same is used
-in their place.
+The archive keeps less than the timeline did, and plans may be gone. Here they are made up for from
+other metadata, or marked as incomplete.
 
 Source: Hudi 1.2.0 ``HoodieActiveTimeline``, ``HoodieArchivedTimeline``, ``ClusteringUtils``.
 """
@@ -33,10 +33,10 @@ from timeline.metadata.written_files import CommitFiles
 
 
 class MetadataReader:
-    """Reads metadata where it lies.
+    """Reads metadata from the active timeline or from the archive.
 
     Attributes:
-        archived: The instants that are to be read from the archive.
+        archived: The instants to be read from the archive.
     """
 
     def __init__(self, client: TableMetaClient) -> None:
@@ -49,7 +49,7 @@ class MetadataReader:
         return self._client.archived_timeline()
 
     def read(self, instant: Instant) -> InstantMetadata | CommitFiles:
-        """Return what a completed instant says of files.
+        """Return a completed instant's metadata; of a commit, the files.
 
         Raises:
             InstantNotFoundError: It has vanished since the timeline was listed.
@@ -60,18 +60,19 @@ class MetadataReader:
         return self._client.read_files(instant)
 
     def planned(self, completed: Instant, action: str) -> tuple[Instant, InstantMetadata] | None:
-        """Return a completed (log) compaction or clustering as it was before, and its plan.
+        """Return a completed (log) compaction or clustering as it was requested, and its plan.
 
-        ``None`` when its plan is gone.
+        ``None`` if its plan is gone.
 
         Args:
             completed: The instant.
             action: ``Delta.planned_as``.
         """
-        for asked in self._forms(completed.requested_time, action):
+        for requested in self._forms(completed.requested_time, action):
             with suppress(InstantNotFoundError):
-                found = asked if completed in self.archived else self._client.as_found(asked)
-                return found, self.plan(asked, completed)
+                is_archived = completed in self.archived
+                found = requested if is_archived else self._client.as_found(requested)
+                return found, self.plan(requested, completed)
         return None
 
     def _forms(self, time: str, action: str) -> Iterable[Instant]:
@@ -84,7 +85,11 @@ class MetadataReader:
         yield Instant(time, REPLACE_COMMIT, State.INFLIGHT)
 
     def plan(self, instant: Instant, completed: Instant) -> InstantMetadata:
-        """Return the plan of an instant, asked for by the action that it was requested with.
+        """Return the plan of an instant.
+
+        Args:
+            instant: The instant, with the action that it was requested with.
+            completed: The instant as completed.
 
         Raises:
             InstantNotFoundError: It is neither on the timeline nor in the archive.
@@ -96,7 +101,7 @@ class MetadataReader:
 
 
 def plan_of_replaced(completed: Instant, delta: Delta) -> tuple[Instant, InstantMetadata] | None:
-    """Return the plan of a clustering from the groups that it replaced: those it planned to."""
+    """Return the plan of a completed clustering, made from the groups that it replaced."""
     if delta.planned_as != CLUSTERING:
         return None
     slices = tuple(
@@ -105,31 +110,31 @@ def plan_of_replaced(completed: Instant, delta: Delta) -> tuple[Instant, Instant
         for file_id in file_ids
     )
     plan = ClusteringPlan((ClusteringGroup(slices),))
-    asked = Instant(completed.requested_time, CLUSTERING, State.INFLIGHT)
-    return asked, RequestedReplaceMetadata(CLUSTER, plan)
+    requested = Instant(completed.requested_time, CLUSTERING, State.INFLIGHT)
+    return requested, RequestedReplaceMetadata(CLUSTER, plan)
 
 
 def with_incomplete(old: Snapshot, archived: Mapping[Instant, Delta]) -> dict[Instant, Delta]:
-    """Return what archived instants did, with the partitions where that isn't all they did.
+    """Return the deltas of archived instants, with the partitions in which they are incomplete.
 
-    The archive of layout 1 keeps of a write stat neither change-data logs nor where in a log it
-    began to append. A log that wasn't there before was begun at its start.
+    The archive of layout 1 keeps neither the change-data logs of a write stat nor the offset in a
+    log at which it began to append, so the log's size is known only if the log is new.
 
     Args:
         old: The snapshot to start from.
-        archived: In the order of their completion.
+        archived: The deltas, in the order in which the instants completed.
 
     Source: the write stats in ``HoodieArchivedMetaEntry.avsc``.
     """
-    begun: dict[str, set[str]] = {}
+    logs_before: dict[str, set[str]] = {}
     found = {}
     for instant, delta in archived.items():
         incomplete = set()
         for partition, change in delta.partitions.items():
             version = old.files.versions.get(partition)
-            if version is not None and partition not in begun:
-                begun[partition] = {file.name for file in version.files()}
-            before = begun.get(partition)
+            if version is not None and partition not in logs_before:
+                logs_before[partition] = {file.name for file in version.files()}
+            before = logs_before.get(partition)
             logs = {file.name for file in change.added if isinstance(file, LogFile)}
             may_have_grown = logs if before is None else logs & before
             if delta.writes and (may_have_grown or old.config.has_change_data):
@@ -141,11 +146,11 @@ def with_incomplete(old: Snapshot, archived: Mapping[Instant, Delta]) -> dict[In
 
 
 def with_deleted(reader: MetadataReader, instant: Instant, delta: Delta) -> Delta:
-    """Return a clean's delta with the empty partitions it deleted, which only its plan names."""
+    """Return a clean's delta with the empty partitions that it deleted, which its plan names."""
     try:
         plan = reader.plan(instant, instant)
     except InstantNotFoundError:  # archived with its clean
         return delta
     planned = plan.partitions_to_be_deleted if isinstance(plan, CleanerPlan) else ()
-    unsaid = (partition for partition in planned if partition not in delta.partitions)
-    return replace(delta, deleted_partitions=delta.deleted_partitions.union(unsaid))
+    empty = (partition for partition in planned if partition not in delta.partitions)
+    return replace(delta, deleted_partitions=delta.deleted_partitions.union(empty))

@@ -1,11 +1,9 @@
-"""Building a view from what lies on storage: the timeline, pending plans, listings.
+"""Reading the newest snapshot of a table, without its partitions, and plans.
 
-A snapshot starts with no partition loaded: it costs one listing of the timeline, one read for each
-pending compaction and clustering plan, and one for each completed replacecommit. A partition costs
-one listing.
+A snapshot costs one listing of the timeline, a read for each pending (log) compaction and
+clustering plan, and one for each completed replacecommit.
 
-Source: Hudi 1.2.0 ``AbstractTableFileSystemView.init``, ``CompactionUtils``, ``ClusteringUtils``,
-``FSUtils.getAllPartitionFoldersThreeLevelsDown`` (here to any depth).
+Source: Hudi 1.2.0 ``AbstractTableFileSystemView.init``, ``CompactionUtils``, ``ClusteringUtils``.
 """
 
 from __future__ import annotations
@@ -36,12 +34,11 @@ from timeline.timeline import Timeline
 
 
 def snapshot_of(client: TableMetaClient) -> Snapshot:
-    """Return the newest snapshot of a table, no partition loaded.
+    """Return the newest snapshot of a table, with no partition loaded.
 
     Raises:
-        CorruptMetadataError: A plan or a replacecommit can't be read, or two plans disagree.
-        InstantNotFoundError: A pending compaction's plan vanished meanwhile; the next attempt sees
-        it gone.
+        CorruptMetadataError: A plan or a replacecommit can't be understood, or two plans disagree.
+        InstantNotFoundError: A pending compaction's plan vanished since the timeline was listed.
     """
     active = client.active_timeline()
     return Snapshot(
@@ -73,8 +70,7 @@ def pending_operations(
 def pending_clustering(client: TableMetaClient, active: Timeline) -> dict[GroupKey, Instant]:
     """Return the pending clustering instant of each group that has one.
 
-    A plan that was rolled back since the timeline was listed is left out, as if listed a moment
-    later.
+    A plan that was rolled back since the timeline was listed is left out.
     """
     groups: dict[GroupKey, Instant] = {}
     for instant in active:
@@ -150,12 +146,12 @@ def as_requested(client: TableMetaClient, instant: Instant) -> Instant:
 def removals_under_way(
     client: TableMetaClient, active: Timeline
 ) -> dict[str, frozenset[str]] | None:
-    """Return partition → names that cleans and rollbacks under way may have removed.
+    """Return partition → names of files that cleans and rollbacks under way may have deleted.
 
-    ``None`` when one has ended, and left the timeline, since that was listed.
+    ``None`` if one has ended and left the timeline since that was listed.
 
-    A restore needn't be asked: it takes an instant's completed file away before any data file, so
-    whatever it has removed was committed for nobody by then.
+    Restores don't matter: they delete an instant's completed file before any data file, so what
+    they have deleted isn't committed any more.
 
     Cost: one read for each.
 

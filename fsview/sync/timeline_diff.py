@@ -1,26 +1,27 @@
 """What a sync reads: the metadata of new instants, from the timeline or from the archive.
 
-``read_news`` turns two timelines into the steps from one to the other. Where that isn't possible it
-says why, and the table is then loaded anew; a *cause* has a name, so that it can be counted.
+``read_change`` returns the steps from one timeline to another, or why there are none that can be
+known: then the table is loaded anew, and the cause is counted.
 
-Instants that completed and were archived between two syncs aren't on the timeline any more; the
-archive is read for them, and only when the timeline says that there may be some.
+Instants that completed and were archived between two syncs aren't on the timeline any more. The
+archive is read for them, but only if the timeline shows that there may be some.
 
-Source: Hudi 1.2.0 ``IncrementalTimelineSyncFileSystemView``, ``TimelineDiffHelper``; beyond them,
-that archived instants are followed.
+Source: Hudi 1.2.0 ``IncrementalTimelineSyncFileSystemView``, ``TimelineDiffHelper``, which don't
+follow archived instants.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from fsview.snapshot.delta import Delta, ReadMetadata, dated, delta_of
 from fsview.snapshot.difference import WITHOUT_FILES, Difference, compare, key_of
-from fsview.snapshot.news import News, Reload
 from fsview.snapshot.plans import add_operations, base_extensions, plan_operations
 from fsview.snapshot.snapshot import Snapshot
 from fsview.snapshot.step import steps
+from fsview.snapshot.timeline_change import Reload, TimelineChange
 from fsview.sync.metadata_reader import (
     MetadataReader,
     plan_of_replaced,
@@ -49,55 +50,116 @@ _REMOVING: Final = (CLEAN, ROLLBACK, RESTORE)
 _COMPACTIONS: Final = (COMPACTION, LOG_COMPACTION)
 
 
-def read_news(
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """The difference of two timelines, with the metadata of its completed instants.
+
+    Attributes:
+        difference: The difference, with instants that completed and were archived in between.
+        metadata: The metadata of the instants in it that touch files.
+        undone: Requested times of the instants that its rollbacks and restores undid.
+        archived: ``key_of`` every archived instant, if the archive was read.
+    """
+
+    difference: Difference
+    metadata: Mapping[Instant, ReadMetadata]
+    undone: frozenset[str]
+    archived: frozenset[tuple[str, str]] = frozenset()
+
+
+def read_change(
     client: TableMetaClient, old: Snapshot, active: Timeline, *, archived: bool = False
-) -> News | Reload:
-    """Read what is new on a timeline.
+) -> TimelineChange | Reload:
+    """Read what has changed on a timeline.
 
     Args:
         client: The table.
         old: The snapshot to start from.
         active: The active timeline as listed.
-        archived: Whether to look into the archive in any case.
+        archived: Whether to read the archive in any case.
 
     Raises:
         InstantNotFoundError: An instant vanished since the timeline was listed: list it again.
         CorruptMetadataError: An instant's file can't be understood.
         StorageError: Something can't be read.
 
-    Cost: one read for each new completed instant and each new plan; where instants may have been
-        archived unseen, the archive.
+    Cost: one read for each new completed instant and each new plan; the archive if instants may
+        have been archived unseen.
     """
     reader = MetadataReader(client)
-    difference = compare(old.active, active)
-    metadata = {instant: reader.read(instant) for instant in difference.to_read}
-    cause = _unrelated(old.active, active)
-    if cause == "timeline-emptied":
-        return Reload(cause)
-    undoes = _times_undone(client, metadata)
-    keys: frozenset[tuple[str, str]] = frozenset()
-    if cause and all(i.requested_time in undoes for i in _done(old.active)):
-        cause = None
-    missed = _may_have_missed(old.active, active, difference, undoes)
-    if archived or cause or missed or any(_unexplained(difference, active, undoes)):
-        gone = reader.archive.timeline.completed()
-        keys = frozenset(map(key_of, gone))
-        if cause and not any(gone.find(i.requested_time, i.action) for i in _done(old.active)):
-            return Reload(cause)
-        reader.archived = frozenset(_missed(old.active, gone))
-        difference = difference.and_completed(reader.archived)
-        # In order, as an archive has them.
-        in_order = sorted(reader.archived, key=lambda instant: instant.sort_key)
-        metadata |= {instant: reader.read(instant) for instant in in_order}
-        undoes = _times_undone(client, metadata)
-    undone, lost = _undone(difference, active, undoes, keys), _lost(difference)
+    read = _read_completed(client, reader, old.active, active, archived=archived)
+    if isinstance(read, Reload):
+        return read
+    difference, metadata = read.difference, read.metadata
+    undone = _undone(read, active)
+    lost = frozenset(i.requested_time for i in difference.lost if i.action in _COMPACTIONS)
     for cause, instants in (("archived-unseen", reader.archived), ("empty-metadata", metadata)):
-        if any(_says_nothing(metadata[instant]) for instant in instants):
+        if any(metadata[i] == type(metadata[i])() for i in instants):
             return Reload(cause, undone, lost)
     if any(i.action in _REMOVING for i in difference.lost):
         return Reload("plan-vanished", undone, lost)
-    unexplained = frozenset(_unexplained(difference, active, undoes, keys))
-    deltas = _deltas(client, metadata)
+    deltas = _deltas_with_plans(client, reader, old, read)
+    plans = read_plans(client, difference.planned)
+    _check_operations(old, active, plans)
+    for instant, delta in deltas.items():
+        if delta.planned_as is not None and not _is_pending(old, instant):
+            found = reader.planned(instant, delta.planned_as) or plan_of_replaced(instant, delta)
+            if found is None:
+                return Reload("plan-vanished", undone, lost)
+            plans[found[0]] = found[1]
+    replaces = (i.action == REPLACE_COMMIT for i in (*difference.vanished, *reader.archived))
+    return TimelineChange(
+        active,
+        tuple(steps(difference, deltas, plans)),
+        len(difference.completed),
+        replaced_groups(client, active) if any(replaces) else None,
+        undone,
+        lost,
+        frozenset(_unexplained(read, active)),
+        frozenset(difference.lost),
+    )
+
+
+def _read_completed(
+    client: TableMetaClient,
+    reader: MetadataReader,
+    old: Timeline,
+    active: Timeline,
+    *,
+    archived: bool,
+) -> _Read | Reload:
+    """Read the metadata of the instants that completed, and if necessary the archive."""
+    difference = compare(old, active)
+    metadata = {instant: reader.read(instant) for instant in difference.to_read}
+    cause = _unrelated(old, active)
+    if cause == "timeline-emptied":
+        return Reload(cause)
+    read = _Read(difference, metadata, _times_undone(client, metadata))
+    if cause and all(i.requested_time in read.undone for i in _done(old)):
+        cause = None
+    missed = _may_have_missed(old, active, read)
+    if not (archived or cause or missed or any(_unexplained(read, active))):
+        return read
+    gone = reader.archive.timeline.completed()
+    if cause and not any(gone.find(i.requested_time, i.action) for i in _done(old)):
+        return Reload(cause)
+    reader.archived = frozenset(_missed(old, gone))
+    # In the order in which the archive's files have them, so that each is read once.
+    in_order = sorted(reader.archived, key=lambda instant: instant.sort_key)
+    metadata |= {instant: reader.read(instant) for instant in in_order}
+    return _Read(
+        difference.and_completed(reader.archived),
+        metadata,
+        _times_undone(client, metadata),
+        frozenset(map(key_of, gone)),
+    )
+
+
+def _deltas_with_plans(
+    client: TableMetaClient, reader: MetadataReader, old: Snapshot, read: _Read
+) -> dict[Instant, Delta]:
+    """Return what each completed instant did, including what its metadata alone doesn't say."""
+    deltas = _deltas(client, read.metadata)
     deltas |= {i: with_deleted(reader, i, d) for i, d in deltas.items() if i.action == CLEAN}
     if old.has_unnamed_logs:
         deltas |= {
@@ -108,69 +170,42 @@ def read_news(
             if delta.undone and instant.completion_time and instant not in reader.archived
         }
     if client.config.layout_version == 1:
-        deltas |= with_incomplete(
-            old, {i: deltas[i] for i in difference.to_read if i in reader.archived}
-        )
-    plans = read_plans(client, difference.planned)
-    _check_operations(old, active, plans)
-    for instant, delta in deltas.items():
-        if delta.planned_as is not None and not _is_pending(old, instant):
-            found = reader.planned(instant, delta.planned_as) or plan_of_replaced(instant, delta)
-            if found is None:
-                return Reload("plan-vanished", undone, lost)
-            plans[found[0]] = found[1]
-    anew = None
-    if any(i.action == REPLACE_COMMIT for i in (*difference.vanished, *reader.archived)):
-        anew = replaced_groups(client, active)
-    found_steps = tuple(steps(difference, deltas, plans))
-    return News(
-        active,
-        found_steps,
-        len(difference.completed),
-        anew,
-        undone,
-        lost,
-        unexplained,
-        frozenset(difference.lost),
-    )
+        to_read = read.difference.to_read
+        deltas |= with_incomplete(old, {i: deltas[i] for i in to_read if i in reader.archived})
+    return deltas
 
 
 def _done(timeline: Timeline) -> Iterable[Instant]:
     return (instant for instant in timeline if instant.is_completed)
 
 
-def _says_nothing(metadata: ReadMetadata) -> bool:
-    return metadata == type(metadata)()
-
-
 def _deltas(
     client: TableMetaClient, metadata: Mapping[Instant, ReadMetadata]
 ) -> dict[Instant, Delta]:
     extensions = base_extensions(client.config)
-    return {instant: delta_of(said, extensions) for instant, said in metadata.items()}
+    return {instant: delta_of(content, extensions) for instant, content in metadata.items()}
 
 
 def _times_undone(
     client: TableMetaClient, metadata: Mapping[Instant, ReadMetadata]
 ) -> frozenset[str]:
     """Return the requested times of the instants that new rollbacks and restores undid."""
-    undoing = {i: said for i, said in metadata.items() if i.action in _UNDOING}
+    undoing = {i: content for i, content in metadata.items() if i.action in _UNDOING}
     return frozenset(time for delta in _deltas(client, undoing).values() for time in delta.undone)
 
 
 def _unrelated(old: Timeline, new: Timeline) -> str | None:
-    """Return why two timelines may not be of one table, ``None`` when they share an instant."""
-    were = set(map(key_of, _done(old)))
-    if not were:
+    """Return why two timelines may not be of one table, ``None`` if they share an instant."""
+    before, after = set(map(key_of, _done(old))), set(map(key_of, _done(new)))
+    if not before:
         return None
-    are = set(map(key_of, _done(new)))
-    if not are:
+    if not after:
         return "timeline-emptied"
-    return None if were & are else "table-replaced"
+    return None if before & after else "table-replaced"
 
 
 def _first_write(timeline: Timeline) -> str:
-    """Return when the first write was requested that no savepoint keeps; older ones are archived.
+    """Return the requested time of the first write without a savepoint: older ones are archived.
 
     Cleans, rollbacks and restores are archived by a count of their own and may be older.
     """
@@ -179,10 +214,8 @@ def _first_write(timeline: Timeline) -> str:
     return next((time for time in writes if time not in saved), "")
 
 
-def _may_have_missed(
-    old: Timeline, new: Timeline, difference: Difference, undone: Collection[str]
-) -> bool:
-    """Whether something may have completed and been archived since ``old`` was listed."""
+def _may_have_missed(old: Timeline, new: Timeline, read: _Read) -> bool:
+    """Whether an instant may have completed and been archived since ``old`` was listed."""
     start = _first_write(new)
     if old.last is None:
         return False
@@ -191,19 +224,19 @@ def _may_have_missed(
     if any(
         i.requested_time < start
         and i.action not in WITHOUT_FILES
-        and i.requested_time not in undone
-        for i in difference.lost
+        and i.requested_time not in read.undone
+        for i in read.difference.lost
     ):
         return True
-    # Cleans are archived by a count of their own: as long as one of those seen is left, none that
-    # came after it can be gone.
-    return any(i.action == CLEAN for i in difference.vanished) and not any(
+    # Cleans are archived by a count of their own, oldest first: while one of those seen is left, no
+    # later one can have been archived.
+    return any(i.action == CLEAN for i in read.difference.vanished) and not any(
         i.action == CLEAN and i.is_completed and new.contains(i) for i in old
     )
 
 
 def _missed(old: Timeline, archived: Timeline) -> Iterable[Instant]:
-    """Yield the archived instants that completed after ``old`` was listed and touched files."""
+    """Yield the archived instants that touched files and completed after ``old`` was listed."""
     last = "" if old.last is None else old.last.requested_time
     newest = max((i.completion_time or i.requested_time for i in _done(old)), default="")
     for instant in archived:
@@ -217,48 +250,34 @@ def _missed(old: Timeline, archived: Timeline) -> Iterable[Instant]:
             yield instant
 
 
-def _unexplained(
-    difference: Difference,
-    active: Timeline,
-    undone: Collection[str],
-    archived: Collection[tuple[str, str]] = (),
-) -> Iterable[Instant]:
-    """Yield the writes that are gone though nothing says why, but for those in the archive."""
+def _unexplained(read: _Read, active: Timeline) -> Iterable[Instant]:
+    """Yield the completed writes that vanished and were neither archived nor undone."""
     start = _first_write(active)
     now = set(map(key_of, active))
     if any(i.action in _UNDOING and not i.is_completed for i in active):
         return
-    for instant in difference.vanished:
+    for instant in read.difference.vanished:
         explained = (
             instant.action not in WRITE_ACTIONS
             or instant.requested_time < start  # archived
-            or instant.requested_time in undone
-            or key_of(instant) in archived  # where savepoints keep every write that is left
-            or key_of(instant) in now  # pending again: its files are uncommitted, and still there
+            or instant.requested_time in read.undone
+            or key_of(instant) in read.archived  # if all writes that are left have savepoints
+            or key_of(instant) in now  # pending again: its files still exist, uncommitted
         )
         if not explained:
             yield instant
 
 
-def _undone(
-    difference: Difference,
-    active: Timeline,
-    undone: Collection[str],
-    archived: Collection[tuple[str, str]],
-) -> frozenset[Instant]:
-    """Return the completed writes that are gone without having been archived."""
+def _undone(read: _Read, active: Timeline) -> frozenset[Instant]:
+    """Return the completed writes that vanished without having been archived."""
     start = _first_write(active)
 
     def is_archived(instant: Instant) -> bool:
-        is_old = instant.requested_time < start or key_of(instant) in archived
-        return is_old and instant.requested_time not in undone
+        is_old = instant.requested_time < start or key_of(instant) in read.archived
+        return is_old and instant.requested_time not in read.undone
 
-    writes = (i for i in difference.vanished if i.action in WRITE_ACTIONS)
+    writes = (i for i in read.difference.vanished if i.action in WRITE_ACTIONS)
     return frozenset(i for i in writes if not is_archived(i))
-
-
-def _lost(difference: Difference) -> frozenset[str]:
-    return frozenset(i.requested_time for i in difference.lost if i.action in _COMPACTIONS)
 
 
 def _is_pending(snapshot: Snapshot, completed: Instant) -> bool:
@@ -271,10 +290,10 @@ def _is_pending(snapshot: Snapshot, completed: Instant) -> bool:
 def _check_operations(
     old: Snapshot, active: Timeline, plans: Mapping[Instant, InstantMetadata]
 ) -> None:
-    """Refuse a group that is in two pending plans of one kind, as a table that is read anew does.
+    """Check that no group is in two pending plans of one kind, as when a table is read anew.
 
     Raises:
-        CorruptMetadataError: It names the group and both plans.
+        CorruptMetadataError: One is; the message has the group and both plans.
     """
     pending = {i.requested_time for i in active if not i.is_completed}
     before = {COMPACTION: old.pending_compaction, LOG_COMPACTION: old.pending_log_compaction}
