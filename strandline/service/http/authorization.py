@@ -1,4 +1,4 @@
-"""``Admission``: the bearer token, and the networks whose clients need none.
+"""``Admission`` and ``Peer``: the bearer token, and the networks whose clients need none.
 
 The embedded service makes a token and passes it to executors inside the serialised view;
 ``strandline serve`` reads one from a file. Java clients can't send a token, so an operator has to
@@ -11,10 +11,12 @@ peers (``X-Forwarded-For``) are ignored: anybody can write them.
 
 from __future__ import annotations
 
+import asyncio
 import enum
 import hmac
 import ipaddress
 import secrets
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -145,7 +147,7 @@ class Admission:
         """Return a peer's rights without the token; ``None`` is a peer without an address."""
         if self.is_open:
             return EVERYTHING
-        if not self._networks or peer is None:
+        if peer is None:
             return NOTHING
         address = ipaddress.ip_address(peer)
         if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
@@ -165,12 +167,31 @@ class Admission:
             return False
         return hmac.compare_digest(authorization[7:].strip(), self._token)
 
-    def admits(self, wanted: Right, free: Right, authorization: bytes | None) -> bool:
-        """Whether a request is admitted.
 
-        Args:
-            wanted: The right that it needs.
-            free: Its client's rights without the token.
-            authorization: The header's value.
-        """
-        return wanted & free == wanted or self.is_open or self.bears_token(authorization)
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The client of one connection.
+
+    Attributes:
+        address: Its IP address; empty: it has none.
+        free: What it may do without the token.
+        has_all: Whether that is everything.
+        encrypted: Whether the connection is TLS.
+    """
+
+    address: str = ""
+    free: Right = NOTHING
+    has_all: bool = False
+    encrypted: bool = False
+
+    @classmethod
+    def of(cls, transport: asyncio.BaseTransport, admission: Admission) -> Peer:
+        """Return the client at the other end of a transport."""
+        name = transport.get_extra_info("peername")
+        address = name[0] if isinstance(name, tuple) else None
+        free = admission.free_to(address)
+        encrypted = transport.get_extra_info("sslcontext") is not None
+        return cls(address or "", free, has_all=free == EVERYTHING, encrypted=encrypted)
+
+
+NOBODY: Final = Peer()

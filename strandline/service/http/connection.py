@@ -21,12 +21,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, cast
 
-from strandline.service.http.authorization import OPEN_PATHS, PROBING
+from strandline.service.http.authorization import NOBODY, OPEN_PATHS, PROBING, Peer
 from strandline.service.http.connection_registry import Connection, ConnectionRegistry
 from strandline.service.http.exchange import Exchange
 from strandline.service.http.head_rules import check_admitted, checked_fields, request_of
 from strandline.service.http.limits import LINGER_S
-from strandline.service.http.peer import NOBODY, Peer
 from strandline.service.http.refusals import Refusal
 from strandline.service.http.reply import Reply, failure
 from strandline.service.http.request import Fields, Headers, Request
@@ -44,23 +43,6 @@ class ServiceProtocol(asyncio.Protocol):
     ``_closing_since`` is when the connection was ended. ``_only_probes``: the server is full, and
     this connection may only send probes.
     """
-
-    __slots__ = (
-        "_backlog",
-        "_closing_since",
-        "_current",
-        "_discards",
-        "_join",
-        "_last_words",
-        "_only_probes",
-        "_parse_scheduled",
-        "_peer",
-        "_queue",
-        "_reader",
-        "_registry",
-        "_transport",
-        "_writer",
-    )
 
     def __init__(
         self, registry: ConnectionRegistry, join: Callable[[Connection], bool] | None = None
@@ -101,7 +83,7 @@ class ServiceProtocol(asyncio.Protocol):
         self._writer.wake()
         current, self._current = self._current, None
         if current is not None and current.task is not None:
-            current.request.gone.set()
+            current.request.cancelled.set()
             current.task.cancel()
         self._registry.remove(self)
         self._reader.close()
@@ -160,13 +142,11 @@ class ServiceProtocol(asyncio.Protocol):
         """Answer a request at once if its response is ready; else queue it for the application."""
         if self._discards:
             raise RefusedError(400, "request after the last one")
-        reader, peer, registry = self._reader, self._peer, self._registry
+        reader, registry = self._reader, self._registry
         method, version = reader.parser.get_method(), reader.parser.get_http_version()
         try:
             fields = checked_fields(headers, method, version)
-            bearer = fields.get(b"authorization")
-            if not (peer.has_all or registry.admission.bears_token(bearer)):
-                check_admitted(registry.admission, peer.free, target, fields, method)
+            check_admitted(registry.admission, self._peer, target, fields, method)
             if (
                 self._current is None
                 and reader.keep_alive

@@ -37,7 +37,7 @@ SPARED_S: Final = 2.0
 SEARCH_AGAIN_S: Final = SPARED_S / 8
 """Pause after a search for idle connections that found none."""
 _CLOSED_AT_A_TIME: Final = 64
-"""One of so many connections is closed when the server is full, so that few arrivals need a
+"""When the server is full, one in this many connections is closed, so that few arrivals need a
 search."""
 
 

@@ -71,7 +71,7 @@ class Exchange:
         try:
             await self._send(await app(self.request), threads)
         except asyncio.CancelledError:
-            self.request.gone.set()
+            self.request.cancelled.set()
             self._answer_for_it(HTTPStatus.SERVICE_UNAVAILABLE, STOPPING)
             raise
         except Exception:

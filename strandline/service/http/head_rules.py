@@ -22,7 +22,7 @@ from urllib.parse import unquote
 
 import httptools
 
-from strandline.service.http.authorization import Admission, Right, right_for
+from strandline.service.http.authorization import Admission, Peer, right_for
 from strandline.service.http.limits import PARAMETERS
 from strandline.service.http.reply import JSON, TEXT, failure
 from strandline.service.http.request import Fields, Headers, Request
@@ -51,8 +51,9 @@ def checked_fields(headers: Headers, method: bytes, version: str) -> Fields:
         for name in _ONCE:
             if names.count(name) > 1:
                 raise RefusedError(400, f"more than one {name.decode('ascii').title()} header")
-        for name in fields:
-            fields[name] = b",".join(value for other, value in headers if other == name)
+        fields.clear()
+        for name, value in headers:
+            fields[name] = b"%b,%b" % (fields[name], value) if name in fields else value
     if b"host" not in fields and version not in _WITHOUT_HOST:
         raise RefusedError(400, "no Host header")
     if b"origin" in fields and method == b"POST":
@@ -63,13 +64,13 @@ def checked_fields(headers: Headers, method: bytes, version: str) -> Fields:
 
 
 def check_admitted(
-    admission: Admission, free: Right, target: bytes, fields: Fields, method: bytes
+    admission: Admission, peer: Peer, target: bytes, fields: Fields, method: bytes
 ) -> None:
     """Refuse a request that its client isn't admitted to.
 
     Args:
-        admission: The rules of admission.
-        free: The client's rights without the token.
+        admission: Knows the token.
+        peer: The client.
         target: Path and query.
         fields: As ``checked_fields`` returned them.
         method: Of the request.
@@ -77,10 +78,12 @@ def check_admitted(
     Raises:
         RefusedError: It isn't admitted, or the target has no path.
     """
-    if admission.admits(right_for(path_of(target)), free, fields.get(b"authorization")):
+    if peer.has_all or admission.bears_token(fields.get(b"authorization")):
         return
-    accept = JSON if _JSON in fields.get(b"accept", b"") else TEXT
-    raise RefusedError(401, _UNAUTHORIZED, _unauthorized(accept, with_body=method != b"HEAD"))
+    wanted = right_for(path_of(target))
+    if wanted & peer.free != wanted:
+        accept = JSON if _JSON in fields.get(b"accept", b"") else TEXT
+        raise RefusedError(401, _UNAUTHORIZED, _unauthorized(accept, with_body=method != b"HEAD"))
 
 
 @lru_cache

@@ -30,7 +30,7 @@ class Request:
         fields: Header fields.
         version: Of HTTP, such as ``1.1``.
         peer: The client's address; empty: it has none.
-        gone: Set once the client has left or the service stops.
+        cancelled: Set once the client has left or the service stops.
     """
 
     method: str
@@ -39,7 +39,7 @@ class Request:
     fields: Fields
     version: str = "1.1"
     peer: str = ""
-    gone: threading.Event = field(default_factory=threading.Event)
+    cancelled: threading.Event = field(default_factory=threading.Event)
 
     def parameters(self) -> dict[str, str]:
         """Return the parameters in the query string; see ``parse_query`` for the cost."""
@@ -47,7 +47,7 @@ class Request:
 
     def has_left(self) -> bool:
         """Return whether the reply isn't wanted any more; for any thread."""
-        return self.gone.is_set()
+        return self.cancelled.is_set()
 
     @property
     def accept(self) -> str:

@@ -72,26 +72,6 @@ class RequestReader:
         since: When it began, by the registry's clock; else when the last one was complete.
     """
 
-    __slots__ = (
-        "_body_bytes",
-        "_expects",
-        "_fed",
-        "_head_bytes",
-        "_headers",
-        "_in_head",
-        "_raw_bytes",
-        "_registry",
-        "_sink",
-        "_target",
-        "_target_bytes",
-        "keep_alive",
-        "parser",
-        "receiving",
-        "since",
-        "taken",
-        "used",
-    )
-
     def __init__(self, registry: ConnectionRegistry, sink: RequestSink) -> None:
         self.parser: Any = httptools.HttpRequestParser(self)
         self._registry = registry

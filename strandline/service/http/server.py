@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import socket
 import ssl
 import threading
@@ -46,23 +47,19 @@ def bind(host: str, port: int) -> socket.socket:
         ConfigError: The host isn't an address of this machine, or the port is taken.
     """
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-    except socket.gaierror as exc:
-        raise ConfigError(f"host {host!r} is no address of this machine: {exc.strerror}") from exc
-    except UnicodeError as exc:
-        raise ConfigError(
-            f"host {host!r} is no address of this machine: no name of a host"
-        ) from exc
-    listener = socket.socket(family, kind, protocol)
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (socket.gaierror, UnicodeError) as exc:
+        reason = getattr(exc, "strerror", "no name of a host")
+        raise ConfigError(f"host {host!r} is no address of this machine: {reason}") from exc
+    family, _, _, _, address = found[0]
+    both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(BACKLOG)
+        listener = socket.create_server(
+            address, family=family, backlog=BACKLOG, dualstack_ipv6=both
+        )
     except OSError as exc:
-        listener.close()
-        raise ConfigError(f"can't listen on {host} port {port}: {exc.strerror}") from exc
+        reason = os.strerror(exc.errno or 0)
+        raise ConfigError(f"can't listen on {host} port {port}: {reason}") from exc
     listener.setblocking(False)
     return listener
 
