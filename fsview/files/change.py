@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fsview.files.group import are_behind, is_removing, without_removed
-from fsview.files.packed_id import id_end, pack_id, unpack_id
+from fsview.files.packed_id import id_end, pack_id
 from fsview.files.row import (
     REMOVED_SIZE,
     UNKNOWN_SIZE,
@@ -149,7 +149,7 @@ def _one_group(files: Mapping[RowOrder, bytes]) -> bytes:
     return b"".join((first, *(group[start:] for group in others)))
 
 
-def changed_group(group: bytes | None, change: bytes) -> bytes | None:
+def changed_group(file_id: str, group: bytes | None, change: bytes) -> bytes | None:
     """Return a group after a change.
 
     A file replaces one of the same name, except that a known modification time is kept if the new
@@ -157,6 +157,7 @@ def changed_group(group: bytes | None, change: bytes) -> bytes | None:
     with a size.
 
     Args:
+        file_id: The group's id.
         group: The packed group; ``None`` for a new one.
         change: A change of that group; see ``Changes``.
 
@@ -174,12 +175,11 @@ def changed_group(group: bytes | None, change: bytes) -> bytes | None:
         left = without_removed(group, change, start)
         if left is not None:
             return left or None
-    return _repacked(group, change, start)
+    return _repacked(file_id, group, change, start)
 
 
-def _repacked(group: bytes, change: bytes, start: int) -> bytes | None:
+def _repacked(file_id: str, group: bytes, change: bytes, start: int) -> bytes | None:
     """Return what ``changed_group`` does, for any change, by unpacking the whole group."""
-    file_id, _ = unpack_id(change, 0)
     files = {f.name: f for f in unpack_rows("", file_id, group, start, len(group))}
     for file in unpack_rows("", file_id, change, start, len(change)):
         old = files.get(file.name)

@@ -161,7 +161,7 @@ class PartitionVersion:
         for run in self.runs:
             change = _group_in(run.read(), file_id)
             if change is not None:
-                body = changed_group(body, change)
+                body = changed_group(file_id, body, change)
         if body is None:
             return ()
         return tuple(unpack_rows(self.partition, file_id, body, id_end(body), len(body)))
@@ -240,10 +240,10 @@ class PartitionVersion:
         data = self.chunks[at].read() if self.chunks else NO_GROUPS
         merged = []
         wanted = [(file_id, each[0][: id_end(each[0])]) for file_id, each in changes]
-        for (index, old), (_, each) in zip(locate(data, wanted), changes, strict=True):
+        for (index, old), (file_id, each) in zip(locate(data, wanted), changes, strict=True):
             new = old
             for change in each:
-                new = changed_group(new, change)
+                new = changed_group(file_id, new, change)
             merged.append((index, old is not None, new))
         return patched(data, merged)
 

@@ -173,7 +173,3 @@ ROUTES: Final[tuple[Route, ...]] = (
 )
 
 BY_NAME: Final[Mapping[str, Route]] = {route.name: route for route in ROUTES}
-BY_PATH: Final[Mapping[tuple[str, str], Route]] = {
-    (route.method, route.path.rstrip("/")): route for route in ROUTES
-}
-"""(method, path without trailing slash) → route."""

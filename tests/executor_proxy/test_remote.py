@@ -13,10 +13,10 @@ from executor_proxy.remote import RemoteView
 from fsview.model.file_group import FileSlice
 from fsview.table_view import TableView
 from fsview.wire.json_form import PathForms
-from fsview.wire.routes import BY_PATH
 from tests.conformance.view_suite import ViewSuite, servers
 from tests.executor_proxy.scripted_server import Reply, ScriptedServer
 from tests.executor_proxy.serving import server_of
+from tests.fsview.subject import BY_PATH
 from tests.kit import golden
 from tests.kit.small_table import SmallTable
 from timeline.errors import BadAnswerError, StrandlineError, ViewBehindError

@@ -8,8 +8,10 @@ from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from fsview.wire.json_form import PathForms
 from fsview.wire.param import LAST_INSTANT, NO_INSTANT, TIMELINE_HASH
-from fsview.wire.routes import BY_PATH
+from fsview.wire.routes import ROUTES
 from timeline.errors import StrandlineError
+
+BY_PATH = {(route.method, route.path.rstrip("/")): route for route in ROUTES}
 
 
 class LocalClient:

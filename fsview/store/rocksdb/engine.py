@@ -31,6 +31,9 @@ class RocksEngine:
     Write buffers count as part of the cache. When they are full, RocksDB flushes only the database
     that is being written to, so ``relieve`` flushes the one with the largest buffer. The lock
     guards the list of open databases.
+
+    Attributes:
+        cache: The block cache, a ``rocksdict.Cache``.
     """
 
     def __init__(self, cache_bytes: int) -> None:
@@ -51,17 +54,12 @@ class RocksEngine:
                 f"RocksDB's cache has {cache_bytes} bytes; the minimum is {MIN_CACHE_BYTES}"
             )
         self._buffer_bytes = cache_bytes // _BUFFER_SHARE
-        self._cache = self.library.Cache(cache_bytes)
+        self.cache = self.library.Cache(cache_bytes)
         self._buffers = self.library.WriteBufferManager.new_write_buffer_manager_with_cache(
-            self._buffer_bytes, False, self._cache
+            self._buffer_bytes, False, self.cache
         )
         self._lock = threading.Lock()
         self._open: list[RocksDatabase] = []
-
-    @property
-    def used_bytes(self) -> int:
-        """Bytes of the shared memory in use."""
-        return int(self._cache.get_usage())
 
     def open(self, path: Path, *, create: bool) -> RocksDatabase:
         """Open the database in an existing directory, or ``create`` one there.
@@ -96,12 +94,12 @@ class RocksEngine:
 
     def close(self) -> None:
         """Free the cached blocks; databases that are still open continue without a cache."""
-        self._cache.set_capacity(0)
+        self.cache.set_capacity(0)
 
     def _options(self) -> Any:
         library = self.library
         table = library.BlockBasedOptions()
-        table.set_block_cache(self._cache)
+        table.set_block_cache(self.cache)
         table.set_cache_index_and_filter_blocks(True)
         table.set_pin_l0_filter_and_index_blocks_in_cache(True)
         table.set_bloom_filter(_BLOOM_BITS, False)

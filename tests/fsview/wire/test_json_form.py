@@ -20,7 +20,8 @@ from fsview.model.file_system_view import FileSystemView
 from fsview.wire import json_form as wire
 from fsview.wire import routes
 from fsview.wire.json_form import PathForms
-from fsview.wire.routes import BY_NAME, BY_PATH, ROUTES
+from fsview.wire.routes import BY_NAME, ROUTES
+from tests.fsview.subject import BY_PATH
 from timeline.errors import BadAnswerError, InputError
 from timeline.instant import COMMIT, COMPACTION, Instant, State
 from timeline.timeline import Timeline

@@ -20,12 +20,12 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from fsview.wire.routes import BY_PATH
 from strandline.service.http.server import ServiceServer
 from strandline.service.http.server_options import ServerOptions
 from strandline.service.marker.conflict import ConflictOptions
 from strandline.service.process.options import PartsOptions
 from strandline.service.process.parts import Parts
+from tests.fsview.subject import BY_PATH
 from tests.kit import golden
 from tests.kit.live_service import TOKEN, known, running
 from tests.kit.marker_name import marker_name

@@ -38,13 +38,13 @@ def test_memory_is_shared_and_bounded(tmp_path: Path) -> None:
         assert {len(chunk.read()) for chunk in chunks} == {8000}
     for n in range(5000):  # which takes its time
         opened[n % 20].commit([], lambda _: {"row": b""})
-        if stores.engine.used_bytes < 1.5 * CACHE_BYTES:
+        if stores.engine.cache.get_usage() < 1.5 * CACHE_BYTES:
             break
-    assert 0 < stores.engine.used_bytes < 1.5 * CACHE_BYTES
+    assert 0 < stores.engine.cache.get_usage() < 1.5 * CACHE_BYTES
     for store in opened:
         store.close()
     stores.close()
-    assert stores.engine.used_bytes < CACHE_BYTES // 10
+    assert stores.engine.cache.get_usage() < CACHE_BYTES // 10
 
 
 def test_directories_tell_the_table(tmp_path: Path) -> None:
