@@ -1,4 +1,4 @@
-"""How the two timeline layouts name an instant's files.
+"""The names of instants' files in the two timeline layouts.
 
 ``t`` is the requested time, ``c`` the completion time:
 
@@ -57,7 +57,7 @@ _SUFFIXES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class TimelineLayout:
-    """Where a table keeps its instants and how their files are named.
+    """The place and the names of a table's instant files.
 
     Attributes:
         version: 1 or 2.

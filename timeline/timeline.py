@@ -48,6 +48,7 @@ class Timeline:
     def of(cls, instants: Iterable[Instant]) -> Timeline:
         """Return the timeline of these instants, each of which may be given in several states."""
         newest: dict[tuple[str, str], Instant] = {}
+        # Of two files for one state the one of layout 2 holds, not the legacy one.
         for instant in sorted(instants, key=lambda i: (i.sort_key, i.action, not i.legacy)):
             newest[instant.requested_time, completed_action(instant.action)] = instant
         return cls(tuple(newest.values()))

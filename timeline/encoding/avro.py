@@ -147,7 +147,7 @@ def _parsed(schema: str) -> Any:
 
 
 def _bare(schema: Any) -> Any:
-    """Return a schema without logical types, as the plain readers and writers ignore them too.
+    """Return a schema without logical types, as the plain reader ignores them too.
 
     Decoding a decimal of 400,000 bytes into a number that isn't used would take a minute.
     """

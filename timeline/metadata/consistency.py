@@ -1,4 +1,4 @@
-"""Whether the metadata in a file fits the instant in the file's name.
+"""Checks that the metadata in a file fits the instant in the file's name.
 
 A decoded file may still be wrong: empty, copied from another instant, or with impossible sizes.
 Following it would corrupt a view silently, so it is refused.

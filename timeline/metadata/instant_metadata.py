@@ -1,8 +1,7 @@
-"""What an instant's files say, as frozen values: one class for each of Hudi's records.
+"""The content of instants' files as frozen values: one class for each of Hudi's records.
 
-Field names are Hudi's in snake case; ``timeline.metadata.codec`` turns bytes into these values and
-back. Paths and names are as they are on storage. Unknown fields of newer writers are dropped when
-read.
+Field names are Hudi's in snake case; ``timeline.metadata.codec`` converts bytes into these values
+and back. Paths and names are as on storage. Unknown fields of newer writers are dropped.
 
 Source: Hudi 1.2.0 ``org.apache.hudi.avro.model``, ``HoodieCommitMetadata``, ``HoodieWriteStat``.
 """
@@ -13,19 +12,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 NULL_COMMIT = "null"
-"""What ``WriteStat.prev_commit`` holds for a new file group: the text, not a null."""
+"""``WriteStat.prev_commit`` of a new file group: this text, not a null."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteStat:
-    """What one write did to one file. Sizes in bytes, counts in records.
+    """The statistics of one file written. Sizes in bytes, counts in records.
 
     Attributes:
-        path: Relative to the base path: partition, slash, file name.
+        path: Path under the base path.
         prev_commit: Instant of the base file that this one supersedes, or ``"null"``.
         prev_base_file: Name of that base file (written by 1.x for updates on copy-on-write).
         cdc_stats: Path of each CDC log file → its size.
-        log_files: Names: in version 6 all logs of the slice, later the new one only.
+        log_files: Names of logs: in version 6 all of the slice, later the new one only.
     """
 
     file_id: str | None = None
@@ -58,7 +57,7 @@ class WriteStat:
 
 @dataclass(frozen=True, slots=True)
 class CommitMetadata:
-    """What a commit or delta commit (or a completed compaction) wrote.
+    """The result of a commit or delta commit, or of a completed compaction.
 
     Attributes:
         partition_to_write_stats: Partition path → the stats of the files written there.
@@ -78,7 +77,7 @@ class CommitMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ActionInstant:
-    """An instant as the cleaner's plan names it."""
+    """An instant in a cleaner's plan."""
 
     timestamp: str
     action: str
@@ -95,7 +94,7 @@ class CleanFileInfo:
 
 @dataclass(frozen=True, slots=True)
 class CleanerPlan:
-    """What a clean is going to delete."""
+    """The plan of a clean."""
 
     earliest_instant_to_retain: ActionInstant | None = None
     last_completed_commit_timestamp: str = ""
@@ -111,7 +110,7 @@ class CleanerPlan:
 
 @dataclass(frozen=True, slots=True)
 class CleanPartitionMetadata:
-    """What a clean deleted in one partition: file names (full paths in version 1 records)."""
+    """The result of a clean in one partition: file names (full paths in version 1 records)."""
 
     partition_path: str
     policy: str = "KEEP_LATEST_COMMITS"
@@ -123,7 +122,7 @@ class CleanPartitionMetadata:
 
 @dataclass(frozen=True, slots=True)
 class CleanMetadata:
-    """What a clean deleted. ``earliest_commit_to_retain`` may be empty."""
+    """The result of a clean. ``earliest_commit_to_retain`` may be empty."""
 
     start_clean_time: str = ""
     time_taken_in_millis: int = 0
@@ -138,7 +137,7 @@ class CleanMetadata:
 
 @dataclass(frozen=True, slots=True)
 class InstantInfo:
-    """An instant as rollback and restore records name it."""
+    """An instant in rollback and restore records."""
 
     commit_time: str
     action: str
@@ -157,7 +156,7 @@ class RollbackRequest:
 
 @dataclass(frozen=True, slots=True)
 class RollbackPlan:
-    """What a rollback is going to undo."""
+    """The plan of a rollback."""
 
     instant_to_rollback: InstantInfo | None = None
     rollback_requests: tuple[RollbackRequest, ...] = ()
@@ -166,7 +165,7 @@ class RollbackPlan:
 
 @dataclass(frozen=True, slots=True)
 class RollbackPartitionMetadata:
-    """What a rollback did in one partition; full paths.
+    """The result of a rollback in one partition; full paths.
 
     Attributes:
         rollback_log_files: Path of each log file holding a rollback command block → its size.
@@ -183,7 +182,7 @@ class RollbackPartitionMetadata:
 
 @dataclass(frozen=True, slots=True)
 class RollbackMetadata:
-    """What a rollback did."""
+    """The result of a rollback."""
 
     start_rollback_time: str = ""
     time_taken_in_millis: int = 0
@@ -196,7 +195,7 @@ class RollbackMetadata:
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
-    """What a restore is going to undo, newest first."""
+    """The plan of a restore; instants newest first."""
 
     instants_to_rollback: tuple[InstantInfo, ...] = ()
     savepoint_to_restore_timestamp: str | None = None
@@ -205,7 +204,7 @@ class RestorePlan:
 
 @dataclass(frozen=True, slots=True)
 class RestoreMetadata:
-    """What a restore did: rolled-back time → the rollbacks run for it."""
+    """The result of a restore: time rolled back → the rollbacks run for it."""
 
     start_restore_time: str = ""
     time_taken_in_millis: int = 0
@@ -225,7 +224,7 @@ class SavepointPartitionMetadata:
 
 @dataclass(frozen=True, slots=True)
 class SavepointMetadata:
-    """What a savepoint protects. ``savepointed_at`` is milliseconds since the epoch."""
+    """The files that a savepoint protects. ``savepointed_at`` is milliseconds since the epoch."""
 
     savepointed_by: str = ""
     savepointed_at: int = 0
@@ -254,7 +253,7 @@ class CompactionPlanOperation:
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """What a compaction or log compaction is going to merge."""
+    """The plan of a compaction or log compaction."""
 
     operations: tuple[CompactionPlanOperation, ...] = ()
     extra_metadata: Mapping[str, str] = field(default_factory=dict)
@@ -284,7 +283,7 @@ class ClusteringGroup:
 
 @dataclass(frozen=True, slots=True)
 class ClusteringPlan:
-    """What a clustering is going to rewrite."""
+    """The plan of a clustering."""
 
     input_groups: tuple[ClusteringGroup, ...] = ()
     strategy_class_name: str | None = None
@@ -296,7 +295,7 @@ class ClusteringPlan:
 
 @dataclass(frozen=True, slots=True)
 class RequestedReplaceMetadata:
-    """What a requested replacecommit or clustering says; only the latter has a plan."""
+    """A requested replacecommit or clustering; only the latter has a plan."""
 
     operation_type: str | None = None
     clustering_plan: ClusteringPlan | None = None
@@ -314,7 +313,7 @@ class IndexPartitionInfo:
 
 @dataclass(frozen=True, slots=True)
 class IndexPlan:
-    """What an indexing is going to build."""
+    """The plan of an indexing."""
 
     index_partition_infos: tuple[IndexPartitionInfo, ...] = ()
     version: int = 1
@@ -322,7 +321,7 @@ class IndexPlan:
 
 @dataclass(frozen=True, slots=True)
 class IndexCommitMetadata:
-    """What an indexing built."""
+    """The result of an indexing."""
 
     operation_type: str | None = None
     index_partition_infos: tuple[IndexPartitionInfo, ...] = ()
@@ -343,4 +342,4 @@ InstantMetadata = (
     | IndexPlan
     | IndexCommitMetadata
 )
-"""Any of the values that an instant's file can hold."""
+"""The content of any instant's file."""

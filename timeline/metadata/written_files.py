@@ -55,7 +55,7 @@ class WrittenFiles:
 
 @dataclass(frozen=True, slots=True)
 class CommitFiles:
-    """What a completed commit says of files; without arguments, an empty commit.
+    """The files in a completed commit's metadata; without arguments, an empty commit.
 
     Attributes:
         rest: The commit's metadata without its write stats.
@@ -80,7 +80,7 @@ class CommitFiles:
 def commit_files(
     data: bytes, *, source: str = "metadata", batch_bytes: int = BATCH_BYTES
 ) -> CommitFiles:
-    """Return what a completed commit says of files.
+    """Return the files in a completed commit's metadata.
 
     Args:
         data: The whole file; an empty one is an empty commit.

@@ -29,14 +29,7 @@ import pyarrow as pa
 
 from timeline.errors import RootNotAllowedError
 from timeline.storage import local_files as files
-from timeline.storage.base import (
-    NOWHERE,
-    FileInfo,
-    Storage,
-    StorageCalls,
-    checked_path,
-    mapped_errors,
-)
+from timeline.storage.base import FileInfo, Storage, StorageCalls, checked_path, mapped_errors
 from timeline.storage.local_path import PlaceOf, opened_folder_of
 from timeline.storage.read_limits import DEFAULT_LIMITS, FileKind, ReadLimits
 from timeline.storage.table_id import local_path
@@ -101,28 +94,18 @@ class LocalStorage(Storage):
         partition can create one, and it must not make the directory unreadable.
         """
         full = self._full("list", path)
-        with mapped_errors(full):
-            try:
-                with self._opened(full) as handle:
-                    behind = None if self._place_of is None else partial(self._behind, full)
-                    return tuple(files.entries_of(handle, behind))
-            except OSError as exc:
-                if exc.errno not in NOWHERE:
-                    raise
-                return ()
+        with mapped_errors(full), files.missing_ok(), self._opened(full) as handle:
+            target = None if self._place_of is None else partial(self._target_status, full)
+            return tuple(files.entries_of(handle, target))
+        return ()
 
     def stat(self, path: str) -> FileInfo | None:
         """Return the file or directory at ``path``, or ``None``."""
         full = self._full("stat", path)
-        with mapped_errors(full):
-            try:
-                with self._at(full) as (folder, name):
-                    found = os.stat(name, dir_fd=folder, follow_symlinks=folder is None)
-            except OSError as exc:
-                if exc.errno not in NOWHERE:
-                    raise
-                return None
-        return files.info_of(os.path.basename(full), found)
+        with mapped_errors(full), files.missing_ok(), self._at(full) as (folder, name):
+            found = os.stat(name, dir_fd=folder, follow_symlinks=folder is None)
+            return files.info_of(os.path.basename(full), found)
+        return None
 
     def read(self, path: str, kind: FileKind = FileKind.INSTANT, size: int | None = None) -> bytes:
         """Return a file's content; ``size`` isn't needed, as the open file tells its size."""
@@ -196,14 +179,10 @@ class LocalStorage(Storage):
     def delete_tree(self, path: str) -> bool:
         """Delete a directory and all below it; return whether it existed."""
         full = self._full("delete", path)
-        with mapped_errors(full):
-            try:
-                with self._at(full, follow=False) as (folder, name):
-                    return files.remove_tree(name, folder)
-            except OSError as exc:
-                if exc.errno not in NOWHERE:
-                    raise
-                return False
+        with mapped_errors(full), files.missing_ok(), self._at(full, follow=False) as place:
+            folder, name = place
+            return files.remove_tree(name, folder)
+        return False
 
     def _full(self, kind: str, path: str) -> str:
         """Count a call; return the full path."""
@@ -239,7 +218,7 @@ class LocalStorage(Storage):
         finally:
             os.close(handle)
 
-    def _behind(self, folder: str, name: str) -> os.stat_result | None:
+    def _target_status(self, folder: str, name: str) -> os.stat_result | None:
         """Return the status of a link's target; ``None`` if it lies outside the roots."""
         link = os.path.join(folder, name)
         try:

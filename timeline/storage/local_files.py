@@ -10,8 +10,8 @@ import errno
 import os
 import stat
 import uuid
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from timeline.errors import CorruptMetadataError
@@ -26,6 +26,16 @@ _READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 """Non-blocking, as opening a FIFO would wait for a writer that may never come."""
 _CREATE: Final = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 _CHUNK_BYTES: Final = 1 << 20
+
+
+@contextmanager
+def missing_ok() -> Iterator[None]:
+    """Suppress the errors for a name at which nothing can exist."""
+    try:
+        yield
+    except OSError as exc:
+        if exc.errno not in NOWHERE:
+            raise
 
 
 def open_file(name: str, folder: int | None, full: str) -> int:
@@ -86,6 +96,7 @@ def link_new(name: str, folder: int | None, data: bytes) -> None:
     """Create a file with its whole, durable content; a taken name is a ``FileExistsError``."""
     temporary = write_beside(name, folder, data)
     try:
+        # Unlike a rename, a hard link fails if the name is taken.
         os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
     finally:
         remove(temporary, folder)
@@ -109,22 +120,18 @@ def write_beside(name: str, folder: int | None, data: bytes) -> str:
 
 def remove(name: str, folder: int | None) -> bool:
     """Delete a file; return whether it existed."""
-    try:
+    with missing_ok():
         os.unlink(name, dir_fd=folder)
-    except OSError as exc:
-        if exc.errno not in NOWHERE:
-            raise
-        return False
-    return True
+        return True
+    return False
 
 
 def remove_tree(name: str, folder: int | None) -> bool:
     """Delete a directory and all below it, following no link; return whether it existed."""
-    try:
+    handle = None
+    with missing_ok():
         handle = os.open(name, _OPEN_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
-    except OSError as exc:
-        if exc.errno not in NOWHERE:
-            raise
+    if handle is None:
         return False
     try:
         with os.scandir(handle) as entries:

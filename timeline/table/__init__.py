@@ -1,4 +1,4 @@
-"""What a table is: ``hoodie.properties``, the names in it, and what makes a directory a partition.
+"""A table's definition: ``hoodie.properties``, the names in it, and partitions' metadata files.
 
 Files that are changed in place belong here, with the rule by which no crash loses them. Instants
 never do.

@@ -1,4 +1,4 @@
-"""``TableConfig``: what a table's properties say.
+"""``TableConfig``: a table's properties with typed access.
 
 ``hoodie.table.checksum`` is the CRC-32 of ``<database>.<table>``, decimal. A file that has it must
 have the right one. ``timeline.table.config_file`` reads and writes the file.
