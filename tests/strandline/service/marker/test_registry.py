@@ -217,8 +217,13 @@ def test_two_services_do_not_share_a_file(base: Path, tables: Tables) -> None:
     other.close()
 
 
-@pytest.mark.parametrize("effect", [Effect.ERROR_BEFORE, Effect.ERROR_AFTER])
-@pytest.mark.parametrize("at", range(1, 9))
+@pytest.mark.parametrize(
+    ("at", "effect"),
+    [
+        *((at, Effect.ERROR_BEFORE) for at in range(1, 9)),
+        *((write, Effect.ERROR_AFTER) for write in (4, 6, 8)),
+    ],
+)
 def test_a_marker_that_failed_can_be_asked_for_again(
     base: Path, tables: Tables, service: MarkerService, at: int, effect: Effect
 ) -> None:
@@ -229,7 +234,7 @@ def test_a_marker_that_failed_can_be_asked_for_again(
             create(service, directory(base), name(number)).result(20)
         except StorageUnavailableError:
             failed += 1
-    assert failed <= 1
+    assert failed == 1
     for number in (1, 2, 3):
         create(service, directory(base), name(number)).result(20)
     assert (Path(directory(base)) / "MARKERS.type").read_text() == "TIMELINE_SERVER_BASED"
