@@ -80,12 +80,12 @@ class MemoryStore(Store):
 
     def _drain(self) -> None:
         """Drop the forgotten blobs; with the lock held."""
-        gone: list[bytes] = []
+        dropped: list[bytes] = []
         while self.forgotten:
             blob = self._blobs.pop(self.forgotten.popleft(), None)
             if blob is not None:
-                gone.append(blob)
-        self._grow(gone, -1)
+                dropped.append(blob)
+        self._grow(dropped, -1)
 
     def _grow(self, blobs: Sequence[bytes], sign: int) -> None:
         """Count blobs that were added (1) or dropped (-1); with the lock held."""

@@ -202,7 +202,7 @@ class RocksStore(Store):
                 changes.append((handle_key(handle), b""))
             if rows is not None:
                 changes += [(row_key(name), row) for name, row in rows(handles).items()]
-            self._write(database, changes, came=len(blobs))
+            self._write(database, changes, added=len(blobs))
         return [self.chunk(handle, len(blob)) for handle, blob in zip(handles, blobs, strict=True)]
 
     def collect(self) -> None:
@@ -267,16 +267,16 @@ class RocksStore(Store):
         changes: list[tuple[bytes, bytes | None]],
         swept: Iterable[Handle] = (),
         *,
-        came: int = 0,
+        added: int = 0,
         cleared: tuple[bytes, bytes] | None = None,
     ) -> None:
         """Write changes, and delete forgotten and swept blobs; with the lock held."""
         forgotten = [self.forgotten.popleft() for _ in range(len(self.forgotten))]
-        gone = {*forgotten, *swept}
-        for handle in gone:
+        removed = {*forgotten, *swept}
+        for handle in removed:
             changes.append((blob_key(handle), None))
             changes.append((handle_key(handle), None))
-        blobs = max(0, self._state.blobs + came - len(gone))
+        blobs = max(0, self._state.blobs + added - len(removed))
         state = State(self._state.step + 1, self._next, blobs, self._compactions.left_bytes)
         changes.append((self._state.key, None))
         changes.append((state.key, state.to_bytes()))

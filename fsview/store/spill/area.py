@@ -88,7 +88,7 @@ class SpillArea:
 
     # For the stores.
 
-    def keep(self, number: int, blobs: Sequence[bytes]) -> list[Handle]:
+    def add(self, number: int, blobs: Sequence[bytes]) -> list[Handle]:
         """Add blobs of a store, all or none; return their handles.
 
         Raises:
@@ -96,19 +96,19 @@ class SpillArea:
             StoreError: The store is closed.
         """
         self.check_process()
-        self._give_back(self.forgotten)
-        kept: list[Handle] = []
+        self._forget(self.forgotten)
+        added: list[Handle] = []
         try:
             with self._adding:
                 for part in self._slices(blobs):
-                    kept += self.index.admit(number, part)
+                    added += self.index.add(number, part)
                     self._budget.make_room(wait=True)
                     self._check_room()
         except BaseException:
-            self._give_back(deque(kept))
+            self._forget(deque(added))
             raise
-        self._heap.held(self.index.resident_bytes(), self._evicted)
-        return kept
+        self._heap.report(self.index.resident_bytes(), self._evicted)
+        return added
 
     def fetch(self, number: int, handle: Handle) -> bytes:
         """Return a blob of a store from memory or the file, making it resident if there is room.
@@ -130,20 +130,20 @@ class SpillArea:
                 raise missing(handle) from None
             self._counts["failed_reads"] += 1
             raise
-        if self.index.promote(handle, blob, self._bears):
+        if self.index.promote(handle, blob, self._may_promote):
             self._budget.make_room()
         return blob
 
     def collect(self) -> None:
         """Free the forgotten blobs of all tables."""
         if self.pid == os.getpid():
-            self._give_back(self.forgotten)
+            self._forget(self.forgotten)
 
-    def leave(self, number: int) -> None:
+    def close_store(self, number: int) -> None:
         """Free all blobs of a store."""
         if self.pid == os.getpid():
-            self._give_back(self.index.close(number))
-            self._heap.held(self.index.resident_bytes(), self._evicted)
+            self._forget(self.index.close(number))
+            self._heap.report(self.index.resident_bytes(), self._evicted)
 
     def check_process(self) -> None:
         """Raise ``StoreError`` in a fork of the owning process."""
@@ -157,21 +157,21 @@ class SpillArea:
         """Free ``wanted`` bytes if possible and return how many were freed; see ``Account``."""
         if self.pid != os.getpid():
             return 0
-        freed = self._give_back(self.forgotten)
+        freed = self._forget(self.forgotten)
         with self._spilling:
             while freed < wanted:
-                gone = self._spill_oldest()
-                if gone is None:
-                    freed += self.index.drop_copies(wanted - freed)
+                freed_now = self._spill_oldest()
+                if freed_now is None:
+                    freed += self.index.evict_copies(wanted - freed)
                     break
-                freed += gone
+                freed += freed_now
             self._evicted += freed
         return freed
 
     def close(self) -> None:
         """Close all stores and the file; a second call does nothing."""
         for number in self.index.numbers():
-            self.leave(number)
+            self.close_store(number)
         self._space = None  # a reading thread still holds a reference
 
     def status(self) -> dict[str, Any]:
@@ -211,7 +211,7 @@ class SpillArea:
                 f"and nothing can be spilled: {failure}"
             )
 
-    def _bears(self, cost: int) -> bool:
+    def _may_promote(self, cost: int) -> bool:
         """Whether a blob of this cost may become resident, at the price of evicting others."""
         used, limit = self._budget.used, self._budget.limit_bytes
         if used + cost <= limit:
@@ -239,7 +239,7 @@ class SpillArea:
         try:
             place = space.write(blob)
         except OSError as exc:
-            self.index.stayed(handle)
+            self.index.spill_failed(handle)
             self._counts["failed_writes"] += 1
             first, self._failure = self._failure is None, str(exc)
             if first:
@@ -247,15 +247,15 @@ class SpillArea:
                     "chunks can't be spilled, those in memory stay there: %s", self._failure
                 )
             return None
-        freed, places = self.index.left(handle, place)
-        space.give(places)
+        freed, places = self.index.spilled(handle, place)
+        space.free(places)
         self._counts["writes"] += 1
         if self._failure is not None:
             logger.info("chunks can be spilled again")
             self._failure = None
         return freed
 
-    def _give_back(self, handles: deque[Handle]) -> int:
+    def _forget(self, handles: deque[Handle]) -> int:
         """Forget blobs; return how many bytes of memory were freed."""
         freed = 0
         space = self._space
@@ -263,7 +263,7 @@ class SpillArea:
             bytes_freed, places = self.index.forget(handles)
             freed += bytes_freed
             if space is not None:
-                space.give(places)
+                space.free(places)
         if space is not None:
             space.shrink()
         return freed

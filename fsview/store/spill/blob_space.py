@@ -61,13 +61,13 @@ class BlobSpace:
         """
         with self._io:
             with self._lock:
-                offset = self._extents.take(len(blob))
+                offset = self._extents.allocate(len(blob))
             self._length = max(self._length, offset + len(blob))
             try:
                 self._file.write(offset, blob)
             except OSError:
                 with self._lock:
-                    self._extents.give([(offset, len(blob))])
+                    self._extents.free([(offset, len(blob))])
                 self._cut()
                 raise
         return _place(offset, blob)
@@ -90,10 +90,10 @@ class BlobSpace:
             raise StoreError(f"{where} are damaged: the checksum differs")
         return blob
 
-    def give(self, places: Iterable[Place]) -> None:
+    def free(self, places: Iterable[Place]) -> None:
         """Free the space of blobs."""
         with self._lock:
-            self._extents.give(map(_extent, places))
+            self._extents.free(map(_extent, places))
 
     def shrink(self) -> None:
         """Cut the file behind its last blob."""

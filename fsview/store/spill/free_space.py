@@ -38,7 +38,7 @@ class Extents:
         self._sizes: list[int] = []  # of the same holes
         self._by_size: list[tuple[int, int]] = []  # (size, start) of the holes, sorted
 
-    def take(self, size: int) -> int:
+    def allocate(self, size: int) -> int:
         """Allocate an extent of ``size`` bytes and return its start; 0 bytes allocate nothing.
 
         Cost: two bisections, and a shift of three lists with an entry for each hole.
@@ -61,24 +61,24 @@ class Extents:
         self.free_bytes -= size
         return start
 
-    def give(self, extents: Iterable[tuple[int, int]]) -> None:
+    def free(self, extents: Iterable[tuple[int, int]]) -> None:
         """Free extents, given as (start, the size that was allocated).
 
-        Cost: as ``take`` for each if they are few, else proportional to the number of holes.
+        Cost: as ``allocate`` for each if they are few, else proportional to the number of holes.
         """
-        given = [(start, _rounded(size)) for start, size in extents if size]
-        if len(given) <= _FEW:
-            for start, size in given:
-                self._put(start, size)
+        freed = [(start, _rounded(size)) for start, size in extents if size]
+        if len(freed) <= _FEW:
+            for start, size in freed:
+                self._add(start, size)
         else:
-            self._merge(given)
+            self._merge(freed)
         self._cut()
 
     def holes(self) -> Iterator[tuple[int, int]]:
         """Yield (start, size) of each hole, in file order."""
         return zip(self._starts, self._sizes, strict=True)
 
-    def _put(self, start: int, size: int) -> None:
+    def _add(self, start: int, size: int) -> None:
         """Add a hole, merged with its neighbours."""
         self.free_bytes += size
         at = bisect_left(self._starts, start)
@@ -98,9 +98,9 @@ class Extents:
         del self._by_size[bisect_left(self._by_size, (size, start))]
         return size
 
-    def _merge(self, given: list[tuple[int, int]]) -> None:
+    def _merge(self, freed: list[tuple[int, int]]) -> None:
         """Add many holes at once by rebuilding all lists."""
-        self._starts, self._sizes, holes = [], [], sorted([*self.holes(), *given])
+        self._starts, self._sizes, holes = [], [], sorted([*self.holes(), *freed])
         for start, size in holes:
             if self._starts and self._starts[-1] + self._sizes[-1] == start:
                 self._sizes[-1] += size
@@ -108,7 +108,7 @@ class Extents:
                 self._starts.append(start)
                 self._sizes.append(size)
         self._by_size = sorted(zip(self._sizes, self._starts, strict=True))
-        self.free_bytes += sum(size for _, size in given)
+        self.free_bytes += sum(size for _, size in freed)
 
     def _cut(self) -> None:
         """Move the end before a hole that touches it; there is one at most, as holes are merged."""

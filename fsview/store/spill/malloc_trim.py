@@ -28,15 +28,16 @@ class HeapTrim:
         self._turnover_bytes = turnover_bytes
         self._trim = trim or trim_heap
         self._most = 0
-        self._gone = 0
+        self._evicted = 0
         self._lock = threading.Lock()
 
-    def held(self, size: int, gone: int) -> None:
+    def report(self, size: int, evicted: int) -> None:
         """Report the bytes held now and those evicted in total, and trim the heap if due."""
         with self._lock:
-            due = size < self._most - self._step_bytes or gone - self._gone > self._turnover_bytes
+            replaced = evicted - self._evicted
+            due = size < self._most - self._step_bytes or replaced > self._turnover_bytes
             self._most = size if due else max(self._most, size)
-            self._gone = gone if due else self._gone
+            self._evicted = evicted if due else self._evicted
         if due:
             self._trim()
 

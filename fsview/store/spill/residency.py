@@ -92,7 +92,7 @@ class SpillIndex:
 
     # Adding and reading blobs.
 
-    def admit(self, number: int, blobs: Sequence[bytes]) -> list[Handle]:
+    def add(self, number: int, blobs: Sequence[bytes]) -> list[Handle]:
         """Add new, resident blobs; return their handles.
 
         Raises:
@@ -124,7 +124,7 @@ class SpillIndex:
                 raise missing(handle)
             blob = self._leaving.pop(handle, None)
             if blob is not None:
-                self.resident[handle] = blob  # ``left`` will find that it is still resident
+                self.resident[handle] = blob  # ``spilled`` will find that it is still resident
                 return blob
             blob = self.resident.get(handle)
             if blob is not None:
@@ -139,11 +139,11 @@ class SpillIndex:
         """Whether a blob still has this place."""
         return self._places.get(handle) == place
 
-    def promote(self, handle: Handle, blob: bytes, bears: Callable[[int], bool]) -> bool:
-        """Make a blob that was read resident if ``bears`` accepts its cost; return whether."""
+    def promote(self, handle: Handle, blob: bytes, accepts: Callable[[int], bool]) -> bool:
+        """Make a blob that was read resident if ``accepts(cost)``; return whether it is now."""
         cost = resident_cost(len(blob))
         with self._lock:
-            if handle not in self._places or handle in self.resident or not bears(cost):
+            if handle not in self._places or handle in self.resident or not accepts(cost):
                 return False
             self.resident[handle] = blob
             self._count_resident(handle, len(blob), 1)
@@ -155,8 +155,8 @@ class SpillIndex:
         """Evict the least recently used blob, or begin to.
 
         Returns:
-            The bytes freed; or a blob that must be written, followed by a call of ``left`` or
-            ``stayed``; or ``None`` if no blob is resident.
+            The bytes freed; or a blob that must be written, followed by a call of ``spilled`` or
+            ``spill_failed``; or ``None`` if no blob is resident.
         """
         with self._lock:
             if not self.resident:
@@ -167,7 +167,7 @@ class SpillIndex:
             self._leaving[handle] = blob
             return handle, blob
 
-    def left(self, handle: Handle, place: Place) -> tuple[int, list[Place]]:
+    def spilled(self, handle: Handle, place: Place) -> tuple[int, list[Place]]:
         """Record the place where a leaving blob was written.
 
         Returns:
@@ -182,7 +182,7 @@ class SpillIndex:
             freed = 0 if blob is None else -self._count_resident(handle, len(blob), -1)
             return freed, [] if known else [place]
 
-    def stayed(self, handle: Handle) -> None:
+    def spill_failed(self, handle: Handle) -> None:
         """Make a leaving blob that couldn't be written resident again, as the oldest."""
         with self._lock:
             blob = self._leaving.pop(handle, None)
@@ -194,7 +194,7 @@ class SpillIndex:
             else:
                 self._count_resident(handle, len(blob), -1)
 
-    def drop_copies(self, wanted: int) -> int:
+    def evict_copies(self, wanted: int) -> int:
         """Evict blobs that have a copy in the file; return the bytes freed.
 
         Cost: proportional to the number of resident blobs.

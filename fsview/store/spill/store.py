@@ -41,7 +41,7 @@ class SpillableStore(Store):
 
     def commit(self, blobs: Sequence[bytes], rows: MakeRows | None = None) -> list[StoredChunk]:
         """See ``Store``; never calls ``rows``."""
-        handles = self._area.keep(self._number, blobs)
+        handles = self._area.add(self._number, blobs)
         return [self.chunk(handle, len(blob)) for handle, blob in zip(handles, blobs, strict=True)]
 
     def collect(self) -> None:
@@ -50,7 +50,7 @@ class SpillableStore(Store):
 
     def close(self) -> None:
         """See ``Store``."""
-        self._area.leave(self._number)
+        self._area.close_store(self._number)
 
     def status(self) -> dict[str, Any]:
         """See ``Store``."""

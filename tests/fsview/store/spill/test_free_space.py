@@ -34,14 +34,14 @@ def test_against_a_set_of_units(steps: list[tuple[str, int]], order: Random) -> 
         used = set().union(*(units(*extent) for extent in taken))
         if what == "take":
             holes, end = list(extents.holes()), extents.end
-            start = extents.take(number)
+            start = extents.allocate(number)
             assert used.isdisjoint(units(start, number))
             if number and start == end:
                 assert all(size < number for _, size in holes)
             taken.append((start, number))
         else:
             order.shuffle(taken)
-            extents.give(taken[:number])
+            extents.free(taken[:number])
             del taken[:number]
         used = set().union(*(units(*extent) for extent in taken))
         free = set().union(*(units(*hole) for hole in extents.holes()))
@@ -55,33 +55,33 @@ def test_against_a_set_of_units(steps: list[tuple[str, int]], order: Random) -> 
 
 def test_the_smallest_hole_that_fits_is_taken() -> None:
     extents = Extents()
-    starts = [extents.take(units * UNIT_BYTES) for units in (5, 1, 3, 1, 4, 1)]
-    extents.give([(starts[0], 5 * UNIT_BYTES), (starts[2], 3 * UNIT_BYTES)])
-    extents.give([(starts[4], 4 * UNIT_BYTES)])
-    assert extents.take(3 * UNIT_BYTES) == starts[2]
-    assert extents.take(3 * UNIT_BYTES + 1) == starts[4]
-    assert extents.take(2 * UNIT_BYTES) == starts[0]
+    starts = [extents.allocate(units * UNIT_BYTES) for units in (5, 1, 3, 1, 4, 1)]
+    extents.free([(starts[0], 5 * UNIT_BYTES), (starts[2], 3 * UNIT_BYTES)])
+    extents.free([(starts[4], 4 * UNIT_BYTES)])
+    assert extents.allocate(3 * UNIT_BYTES) == starts[2]
+    assert extents.allocate(3 * UNIT_BYTES + 1) == starts[4]
+    assert extents.allocate(2 * UNIT_BYTES) == starts[0]
 
 
 def test_of_equal_holes_the_first_is_taken() -> None:
     extents = Extents()
-    starts = [extents.take(100) for _ in range(7)]
-    extents.give([(starts[4], 100)])
-    extents.give([(starts[2], 100)])
-    assert extents.take(100) == starts[2]
+    starts = [extents.allocate(100) for _ in range(7)]
+    extents.free([(starts[4], 100)])
+    extents.free([(starts[2], 100)])
+    assert extents.allocate(100) == starts[2]
 
 
 def test_nothing_takes_no_place() -> None:
     extents = Extents()
-    assert [extents.take(0), extents.take(0)] == [0, 0]
-    extents.give([(0, 0), (0, 0)])
+    assert [extents.allocate(0), extents.allocate(0)] == [0, 0]
+    extents.free([(0, 0), (0, 0)])
     assert extents.end == 0
 
 
 @pytest.mark.parametrize("many", [3, 300])
 def test_all_that_is_given_back_leaves_nothing(many: int) -> None:
     extents = Extents()
-    taken = [(extents.take(n * 10), n * 10) for n in range(1, many)]
-    extents.give(taken[::2])
-    extents.give(taken[1::2])
+    taken = [(extents.allocate(n * 10), n * 10) for n in range(1, many)]
+    extents.free(taken[::2])
+    extents.free(taken[1::2])
     assert (extents.end, extents.free_bytes, list(extents.holes())) == (0, 0, [])
