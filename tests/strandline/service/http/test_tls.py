@@ -220,7 +220,8 @@ def test_a_client_that_leaves_in_its_handshake_is_forgotten(
                 raw.socket.sendall(hello[:cut])
         while server.parts.connections().get("no_handshake", 0) < 3:
             pass
-        assert server.parts.connections()["open"] == 0
+        while server.parts.connections()["open"]:  # the last is counted before it is closed
+            pass
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
