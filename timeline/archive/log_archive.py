@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from timeline import instant as actions
@@ -43,24 +42,8 @@ archived."""
 _Key = tuple[str, str, State]
 
 
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    """A record in Avro, which takes a fraction of the memory of its decoded form."""
-
-    schema: str
-    data: bytes
-
-    def decode(self) -> Mapping[str, Any]:
-        """Return the record.
-
-        Raises:
-            ValueError: It is damaged.
-            TypeError: Its schema isn't that of a record.
-        """
-        record = avro.read_record(self.schema, self.data)
-        if not isinstance(record, dict):
-            raise TypeError(f"{type(record).__name__} where a record belongs")
-        return record
+_Stored = tuple[str, bytes]
+"""Schema and Avro bytes of a record, which take a fraction of the memory of its decoded form."""
 
 
 class LogArchive:
@@ -113,7 +96,7 @@ class LogArchive:
         if stored is None:
             raise InstantNotFoundError(f"{instant} is not in the archive {self._folder}")
         try:
-            body = _body_of(stored.decode(), kind, instant.action)
+            body = _body_of(_decoded(stored), kind, instant.action)
             return kind() if body is None else shape.load(kind, body)
         except ValueError as exc:
             raise CorruptMetadataError(f"{instant} in the archive {self._folder}: {exc}") from exc
@@ -143,7 +126,7 @@ def _entries(data: bytes, path: str, schemas: dict[str, str]) -> Iterator[tuple[
     for block in read_blocks(data, path):
         try:
             for stored in _records_of(block, schemas):
-                yield _instant_of(stored.decode()), stored
+                yield _instant_of(_decoded(stored)), stored
         except (ValueError, LookupError, TypeError) as exc:
             raise CorruptMetadataError(
                 f"{path} ({len(data)} bytes) is no archive log at offset {block.offset}: {exc!r}"
@@ -156,7 +139,14 @@ def _records_of(block: LogBlock, schemas: dict[str, str]) -> Iterator[_Stored]:
     schema = block.header[SCHEMA]
     schema = schemas.setdefault(schema, schema)
     for data in avro_values(block):
-        yield _Stored(schema, data)
+        yield schema, data
+
+
+def _decoded(stored: _Stored) -> Mapping[str, Any]:
+    record = avro.read_record(*stored)
+    if not isinstance(record, dict):
+        raise TypeError(f"{type(record).__name__} where a record belongs")
+    return record
 
 
 def _instant_of(record: Mapping[str, Any]) -> Instant:

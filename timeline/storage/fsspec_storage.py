@@ -8,9 +8,10 @@ directories, so ``make_dir`` may do nothing.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, suppress
 from datetime import datetime, timezone
+from functools import partial
 from typing import IO, Any, Final
 
 import fsspec
@@ -160,27 +161,21 @@ class FsspecStorage(Storage):
 
     def delete(self, path: str) -> bool:
         """Delete a file; return whether it existed."""
-        full = self._full("delete", path)
-        with mapped_errors(full):
-            try:
-                if not self._fs.isfile(full):
-                    return False
-                self._fs.rm_file(full)
-            except FileNotFoundError:
-                return False
-        return True
+        return self._delete(path, self._fs.isfile, self._fs.rm_file)
 
     def delete_tree(self, path: str) -> bool:
         """Delete a directory and all below it; return whether it existed."""
+        return self._delete(path, self._fs.exists, partial(self._fs.rm, recursive=True))
+
+    def _delete(
+        self, path: str, exists: Callable[[str], bool], remove: Callable[[str], None]
+    ) -> bool:
         full = self._full("delete", path)
-        with mapped_errors(full):
-            try:
-                if not self._fs.exists(full):
-                    return False
-                self._fs.rm(full, recursive=True)
-            except FileNotFoundError:
-                return False
-        return True
+        with mapped_errors(full), suppress(FileNotFoundError):
+            if exists(full):
+                remove(full)
+                return True
+        return False
 
     def _make_parents(self, full: str) -> None:
         if self._in_memory or {"file", "hdfs", "sftp"} & set(_protocols(self._fs)):
