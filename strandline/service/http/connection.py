@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final, cast
 
 from strandline.service.http.authorization import NOBODY, OPEN_PATHS, PROBING, Peer
@@ -146,7 +147,7 @@ class ServiceProtocol(asyncio.Protocol):
         method, version = reader.parser.get_method(), reader.parser.get_http_version()
         try:
             fields = checked_fields(headers, method, version)
-            check_admitted(registry.admission, self._peer, target, fields, method)
+            check_admitted(registry.admission, self._peer, target, fields)
             if (
                 self._current is None
                 and reader.keep_alive
@@ -243,7 +244,9 @@ class ServiceProtocol(asyncio.Protocol):
             registry.refusals.note(refusal)
             reply = failure(refused.status, refused.message, refused.accept)
             with_body = reader.parser.get_method() != b"HEAD"
-            self._last_words = refused.words or reply.last_words(with_body=with_body)
+            self._last_words = replace(reply, headers=refused.headers).last_words(
+                with_body=with_body
+            )
         self._stop_reading()
         reader.receiving = False
         if self._current is None:

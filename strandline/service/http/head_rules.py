@@ -14,9 +14,6 @@ and the connection ends.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import lru_cache
-from http import HTTPStatus
 from typing import Final
 from urllib.parse import unquote
 
@@ -24,13 +21,11 @@ import httptools
 
 from strandline.service.http.authorization import Admission, Peer, right_for
 from strandline.service.http.limits import PARAMETERS
-from strandline.service.http.reply import JSON, TEXT, failure
 from strandline.service.http.request import Fields, Headers, Request
 from strandline.service.http.request_reader import RefusedError
 
 _ONCE: Final = (b"host", b"authorization", b"transfer-encoding")
 _WITHOUT_HOST: Final = frozenset({"0.9", "1.0"})
-_JSON: Final = JSON.encode("ascii")
 _UNAUTHORIZED: Final = "this service wants its bearer token in Authorization"
 
 
@@ -63,9 +58,7 @@ def checked_fields(headers: Headers, method: bytes, version: str) -> Fields:
     return fields
 
 
-def check_admitted(
-    admission: Admission, peer: Peer, target: bytes, fields: Fields, method: bytes
-) -> None:
+def check_admitted(admission: Admission, peer: Peer, target: bytes, fields: Fields) -> None:
     """Refuse a request that its client isn't admitted to.
 
     Args:
@@ -73,7 +66,6 @@ def check_admitted(
         peer: The client.
         target: Path and query.
         fields: As ``checked_fields`` returned them.
-        method: Of the request.
 
     Raises:
         RefusedError: It isn't admitted, or the target has no path.
@@ -82,14 +74,7 @@ def check_admitted(
         return
     wanted = right_for(path_of(target))
     if wanted & peer.free != wanted:
-        accept = JSON if _JSON in fields.get(b"accept", b"") else TEXT
-        raise RefusedError(401, _UNAUTHORIZED, _unauthorized(accept, with_body=method != b"HEAD"))
-
-
-@lru_cache
-def _unauthorized(accept: str, *, with_body: bool) -> bytes:
-    reply = failure(HTTPStatus.UNAUTHORIZED, _UNAUTHORIZED, accept)
-    return replace(reply, headers={"www-authenticate": "Bearer"}).last_words(with_body=with_body)
+        raise RefusedError(401, _UNAUTHORIZED, {"www-authenticate": "Bearer"})
 
 
 def request_of(

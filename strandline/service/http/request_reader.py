@@ -8,6 +8,7 @@ isn't complete, the bytes that go into the parser are counted, too. A request th
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final, Protocol
 
@@ -32,16 +33,16 @@ class RefusedError(Exception):
     Attributes:
         status: Of the response.
         message: Its body.
-        words: The whole response, if it is ready; else it is made of status and message.
+        headers: Of the response.
         target: The request target; empty: not known yet.
         accept: The request's ``Accept`` header, likewise.
     """
 
-    def __init__(self, status: int, message: str, words: bytes = b"") -> None:
+    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
-        self.words = words
+        self.headers = headers or {}
         self.target = b""
         self.accept = ""
 
