@@ -90,7 +90,7 @@ def test_the_report_is_written_and_can_be_read_back(report, tmp_path):
 
 
 class Resources(HTMLParser):
-    """Collects what a page would load, and its tags' balance."""
+    """Collects the addresses that a page loads, and checks that its tags are closed."""
 
     def __init__(self):
         super().__init__()

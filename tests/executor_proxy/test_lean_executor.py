@@ -75,7 +75,7 @@ def partitions(base: Path) -> list[str]:
 
 
 def site_of(site: Path) -> Path:
-    """Make a directory of what these distributions consist of, and those that they require."""
+    """Copy these distributions, and those that they require, into a directory."""
     site.mkdir()
     for package in PACKAGES:
         home = import_module(package).__file__

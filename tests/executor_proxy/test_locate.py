@@ -23,7 +23,7 @@ A, B = ("p=1", "a-0"), ("p=2", "b-0")
 
 @pytest.fixture
 def nowhere() -> str:
-    """A port of this machine that nobody listens on."""
+    """A port of this machine on which nothing listens."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         return f"http://127.0.0.1:{taken.getsockname()[1]}"
 
@@ -159,7 +159,7 @@ def test_connect_to_a_dead_service(table, nowhere):
 
 
 def test_a_sync_without_the_service_goes_to_the_newest_instant(table, nowhere):
-    """The instant before may be one that a view made only now can't answer at."""
+    """A view that was opened only now may be unable to answer at the earlier instant."""
     view = location(table, nowhere).open()
     table.write(A)
     table.write(A)

@@ -47,7 +47,7 @@ class Scripted(FileSystemView):
 
 
 class Priority:
-    """A priority view over two scripted ones, and what it did."""
+    """A priority view over two scripted ones, and its calls."""
 
     def __init__(self, remote: Scripted, local: Scripted | None = None, **more) -> None:
         self.remote = remote

@@ -54,7 +54,7 @@ class RemoteClient:
 
 @pytest.mark.property
 class TestRecordings(ViewSuite):
-    """Through the wire and back into values nothing is lost."""
+    """Nothing is lost on the way to the wire format and back."""
 
     @contextmanager
     def serving(self, scenario: str, step: int, directory: Path) -> Iterator[RemoteClient]:

@@ -19,7 +19,7 @@ TYPES = pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"]
 
 
 def forget(table: ModelTable, write: Write) -> None:
-    """Take a write in flight away, its instant and its files, as nobody should."""
+    """Delete the instant and the files of a write in flight without a rollback."""
     for file in write.files:
         table.delete(file.path)
     table.remove(write.instant, State.INFLIGHT, State.REQUESTED)
@@ -63,7 +63,7 @@ def test_what_the_archive_of_version_6_forgets_is_listed_again(
 
 
 def test_what_is_listed_again_because_an_archive_forgot_of_it_is_counted() -> None:
-    """The timeline is looked at after the listing, which may be older than what it says."""
+    """The timeline is read after the listing, so the listing may be older."""
     table = a_table(6, change_data=True)
     metrics = Metrics()
     view = TableView(table.storage, metrics=metrics)

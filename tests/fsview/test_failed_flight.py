@@ -26,7 +26,7 @@ LARGE = 4 << 20
 
 @pytest.fixture(autouse=True)
 def no_collection() -> Iterator[None]:
-    """Free only what nothing refers to any more, as between two collections."""
+    """Free by reference counts alone, as between two garbage collections."""
     gc.collect()
     gc.disable()
     try:
@@ -36,7 +36,7 @@ def no_collection() -> Iterator[None]:
 
 
 class Content:
-    """Stands for what work has in memory."""
+    """An object that a call holds in memory."""
 
 
 class Failing:

@@ -68,7 +68,7 @@ def test_what_a_failed_attempt_left_goes_when_its_instant_completes(
 def test_a_log_that_a_failed_attempt_at_a_rollback_left_stays_until_its_slice_is_cleaned(
     loaded: str,
 ) -> None:
-    """In version 6: no instant names it, and who lists it shows it as Hudi does."""
+    """In version 6 no instant names it, so a view that lists it shows it, as Hudi does."""
     table = a_table(6, "MERGE_ON_READ")
     view, metrics = watched(table)
     undoing.begin_rollback(table, writes.begin(table, [(GROUP, "log")]))

@@ -34,7 +34,7 @@ def a_table() -> SmallTable:
 
 
 class Moves:
-    """What happens to a table during a load, and how often its directories are listed."""
+    """Changes a table during a load, and counts how often its directories are listed."""
 
     def __init__(self, table: SmallTable, view: TableView) -> None:
         self.listed: Counter[str] = Counter()
@@ -45,7 +45,7 @@ class Moves:
 
     @contextmanager
     def at_each_look(self, move: Callable[[int], object]) -> Iterator[None]:
-        """Have the table moved, and synced by somebody else, after each look at the timeline."""
+        """Change the table, and sync it elsewhere, each time a load has read the timeline."""
 
         def act(kind: str, path: str) -> None:
             if kind == "list":
@@ -111,7 +111,7 @@ def test_a_clean_that_ends_during_a_load_leaves_no_ghosts_of_what_it_deleted() -
 
 
 def test_only_what_cannot_be_followed_during_a_load_is_listed_again() -> None:
-    """A write in flight goes without a word: what it left where it was listed nobody knows."""
+    """A write in flight vanishes without a trace: where it was listed, its files may remain."""
     table = a_table()
     table.begin_clean(table.to_clean())
     write = table.begin([("b", "f9-0")])

@@ -37,7 +37,7 @@ class Held:
 
 
 class TableMachine(MovingMachine):
-    """Incremental ≡ rebuilt ≡ model; what a client saw, it sees again or is refused."""
+    """Incremental ≡ rebuilt ≡ model; a client gets the same answer again or is refused."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -178,7 +178,7 @@ class TableMachine(MovingMachine):
         self.right_or_refused(watcher, view, pin.truth)
 
     def right_or_refused(self, watcher: Watcher, view: LocalView, truth: Truth) -> None:
-        """Where nothing but cleans came since, the newest may be said instead."""
+        """If only cleans came since, the newest answer is right, too."""
         newest = LocalView.newest(watcher.view)
         since = (i for i in newest.snapshot.active.completed() if i not in view.snapshot.active)
         only_cleaned = all(instant.action == CLEAN for instant in since)

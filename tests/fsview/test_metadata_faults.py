@@ -54,7 +54,7 @@ NAMED = (
 
 
 def action_of(path: str) -> str:
-    """Return what kind of metadata file a path is: its name without times."""
+    """Return the kind of a metadata file: its name without times."""
     name = path.rpartition("/")[2]
     return name if path == CONFIG_PATH else name.lstrip("0123456789_.")
 
@@ -118,7 +118,7 @@ def is_no_clustering(path: str, damage: Damage) -> bool:
 
 @pytest.mark.parametrize("scenario", FAULTS.scenarios("read by a sync"))
 def test_what_a_sync_reads_may_be_damaged(scenario: str) -> None:
-    """One table meets every damage, one after another; what it holds must not move."""
+    """A view meets every damage in turn; its snapshots must not change."""
     first, *later = steps_of(scenario)
     storage, scout_storage = TroubledStorage(scenario, first), TroubledStorage(scenario, first)
     table, scout = loaded(storage, scenario), loaded(scout_storage, scenario)

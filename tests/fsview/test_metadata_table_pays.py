@@ -162,7 +162,7 @@ def test_how_large_it_is_counts(size: int, ahead: int, expected: str | None) -> 
 
 
 def test_an_archived_table_whose_logs_are_not_named_is_listed() -> None:
-    """A rollback that was archived may have left a log that nobody names."""
+    """An archived rollback may have left a log that no instant names."""
     storage = golden.GoldenStorage("mdt_mor_v6", 12)
     client, reasons = TableMetaClient.open(storage), []
     bootstrap = SourceChoice(reasons.append)

@@ -120,7 +120,7 @@ def test_files_deleted_by_hand_are_missing_in_a_new_view(version: int) -> None:
 @pytest.mark.parametrize("version", [6, 9])
 @pytest.mark.parametrize("below", ["", ".hoodie/"])
 def test_a_table_that_is_away_is_answered_and_found_again(version: int, below: str) -> None:
-    """A mount that is gone lists as nothing: that is no empty table."""
+    """An unmounted directory lists as empty; it must not be taken for an empty table."""
     table, view, metrics = a_table(version)
     before = names(LocalView.newest(view), "a")
     away = without(table, lambda path: path.startswith(below))
@@ -253,7 +253,7 @@ def test_a_plan_that_is_lost_for_good_is_named(
 def test_a_damaged_plan_of_a_removal_under_way_hinders_loads_only(
     version: int, removal: str
 ) -> None:
-    """Nobody can say what may be gone from a listing; what is loaded is answered."""
+    """A listing can't be trusted without the plan; partitions already loaded are answered."""
     table, view, _ = a_table(version)
     before = names(LocalView.newest(view), "a")
     if removal == "clean":

@@ -44,7 +44,7 @@ def test_a_partition_is_listed_if_a_write_that_failed_had_begun_it() -> None:
 
 
 def delete_b(table: SmallTable) -> None:
-    """Replace what is in a partition, and let a clean delete it."""
+    """Replace a partition's files, and let a clean delete them."""
     table.complete(table.begin([], [("b", "f2-0")]))
     gone = [path for path in table.storage.files if path.startswith("b/")]
     files = tuple(path.rpartition("/")[2] for path in gone if path.endswith(".parquet"))

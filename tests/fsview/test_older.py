@@ -66,7 +66,7 @@ def test_a_client_before_an_overwrite_being_undone_sees_its_groups(
 def test_a_clustering_pends_for_older_clients_while_its_plan_exists(
     version: int, ended: str
 ) -> None:
-    """pinned.md, rule 7: plans exist as storage says now, completed is what the client knows."""
+    """pinned.md, rule 7: plans are those on storage now; completed is what the client knows."""
     table = a_table(version)
     view, _ = watched(table)
     clustering = services.request_clustering(table, [GROUP])
@@ -140,7 +140,7 @@ def test_a_client_before_an_undone_append_is_refused(append: bool) -> None:
 
 
 def test_a_client_before_a_restore_that_deleted_logs_of_a_rollback_is_refused() -> None:
-    """In version 6 nothing but their age tells its logs, and no branch of the way names them."""
+    """In version 6 its logs are recognised by age alone, and no step names them."""
     table = a_table(6, "MERGE_ON_READ")
     (time,) = table.done
     client = Pin.of(table)
@@ -183,7 +183,7 @@ def test_a_client_that_knows_a_dropped_plan_is_refused(
 def test_raw_answers_to_older_clients_have_no_files_of_writes_in_flight_since(
     version: int, table_type: str, action: str, asked: str
 ) -> None:
-    """Only a listing shows such files, and it was made at a later instant than theirs."""
+    """Only a listing shows such files, and it was made at an instant later than the clients'."""
     table = a_table(version, table_type)
     compacts = action == "compaction" and table_type == "MERGE_ON_READ"
     if compacts:

@@ -99,7 +99,7 @@ def test_no_plans_are_answered_while_storage_is_away(kind: str) -> None:
 
 
 def test_what_pends_at_a_snapshot_that_only_the_asking_view_has_is_refused() -> None:
-    """No way from there doesn't mean that nothing has happened since (#12)."""
+    """If the steps since it are unknown, there may still have been some (#12)."""
     table = table_of("clustering")
     view = TableView(table.storage)
     LocalView.newest(view).load_all_partitions()
@@ -116,7 +116,7 @@ def test_what_pends_at_a_snapshot_that_only_the_asking_view_has_is_refused() -> 
 
 
 def test_the_look_for_plans_keeps_the_snapshot_that_it_is_asked_for() -> None:
-    """As nothing else would: neither a view made for a client nor the number that is retained."""
+    """Neither the client's view nor the number of retained snapshots would keep it."""
     table = table_of("clustering")
     view = TableView(table.storage, retained_snapshots=1)
     held = LocalView.newest(view)

@@ -62,7 +62,7 @@ ANSWERED = {"loaded-then": 0.85, "loaded-late": 0.7, "restarted": 0.7}
 
 
 def questions(recording: golden.Recording) -> Iterator[golden.Exchange]:
-    """Yield what is asked at the client's timeline, whatever partitions happen to be loaded."""
+    """Yield the questions at the client's timeline whose answers don't depend on what is loaded."""
     for exchange in recording.exchanges:
         path = exchange.path.rstrip("/")
         elsewhere = "timeline/" in path or path.endswith(("all/latest", "range/latest"))
@@ -135,7 +135,7 @@ def asked_again(
     unnamed: frozenset[str],
     pending: frozenset[tuple[str, str, str]],
 ) -> Iterator[tuple[golden.Exchange, str]]:
-    """Yield every question of a recording with what became of it."""
+    """Yield every question of a recording with its outcome."""
     client = LocalClient(table)
     known = recording.client
     try:

@@ -66,7 +66,7 @@ lacks its logs in raw answers, as no older client is given files of writes in fl
 
 
 class Found:
-    """What went wrong, and how often what didn't."""
+    """The differences found, and how often each kind of check was made."""
 
     def __init__(self) -> None:
         self.wrong: list[str] = []
@@ -89,12 +89,12 @@ def only_planned(scenario: str, before: int, after: int) -> bool:
 
 
 def closest(said: dict[str, object], states: list[dict[str, object]]) -> list[str]:
-    """Return in what the state that differs least differs."""
+    """Return the differences from the most similar state."""
     return min((changed(said, state) for state in states), key=len)
 
 
 def as_then(table: TableView, pinned: LocalView, then: dict[str, object], scenario: str) -> list:
-    """Return in what a client that is behind isn't answered as it was."""
+    """Return how answers to a client that is behind differ from its earlier ones."""
     client = pinned.snapshot.client_timeline
     last = "0" if client.last is None else client.last.requested_time
     try:
@@ -147,7 +147,7 @@ def test_the_table_moves_in_a_sync(race: str, scenario: str) -> None:
 
 @pytest.mark.parametrize(("race", "scenario"), FAULTS.params("next at first", "back at first"))
 def test_the_table_moves_while_it_is_first_read(race: str, scenario: str) -> None:
-    """Start, discovery, each partition's load: the view answers at what it saw, or not at all."""
+    """At start, discovery and each load, the view answers at what it read, or raises an error."""
     found = Found()
     race = race.removesuffix(" at first")
     steps = steps_of(scenario)

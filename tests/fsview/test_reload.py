@@ -13,7 +13,7 @@ from timeline.table.config_file import read_table_config, write_table_config
 
 
 def pin(view: LocalView) -> tuple[str, str]:
-    """Return what a client at a view's timeline sends."""
+    """Return the last instant and hash that a client at a view's timeline sends."""
     last = view.last_instant()
     assert last is not None
     return last.requested_time, view.timeline.hash

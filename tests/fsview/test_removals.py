@@ -21,7 +21,7 @@ from timeline.instant import State
 def test_a_load_succeeds_while_a_restore_undoes_one_instant_after_another(
     version: int, table_type: str, undone: int, calls: int
 ) -> None:
-    """What the restore undoes next goes right after the listing, or so many calls later."""
+    """The restore's next removal comes right after the listing, or some calls later."""
     table = a_table(version, table_type)
     (time,) = table.done
     undoing.save(table, time)
@@ -46,7 +46,7 @@ def test_a_load_succeeds_while_a_restore_undoes_one_instant_after_another(
 
 @VERSIONS
 def test_a_listing_during_the_end_of_a_clean_misses_no_file(version: int) -> None:
-    """Its plan, which names what was removed before the listing, is gone before it is read."""
+    """The clean's plan names files removed before the listing; it is gone before it is read."""
     table = a_table(version)
     for _ in range(3):
         writes.complete(table, writes.begin(table, [(GROUP, "base")]))
@@ -96,7 +96,7 @@ def test_when_only_cleans_came_since_the_newest_answers() -> None:
 
 
 def test_while_a_clean_runs_what_it_may_have_deleted_is_not_answered() -> None:
-    """The newest view itself refuses; nobody newer could answer for it."""
+    """The newest view refuses, as there is no newer one to answer in its place."""
     table, view = to_clean()
     clean = table.begin_clean(table.to_clean())
     view.sync()

@@ -43,7 +43,7 @@ def asked(pool: ThreadPoolExecutor, ask: Callable[[], int], times: int) -> list[
 
 
 def wait_until(true: Callable[[], bool]) -> None:
-    """Wait for another thread to get somewhere that nothing signals."""
+    """Wait for another thread to reach a place that it doesn't signal."""
     event = threading.Event()
     for _ in range(int(PATIENCE_S * 1000)):
         if true():
@@ -202,12 +202,12 @@ def test_an_error_of_loading_several_names_is_of_none_that_waits_for_one() -> No
 
 
 class InterruptedHereError(BaseException):
-    """What a signal raises in the main thread, like Ctrl-C."""
+    """Raised by a signal in the main thread, like ``KeyboardInterrupt``."""
 
 
 @pytest.fixture
 def interrupt() -> Iterator[Callable[[], None]]:
-    """Return what interrupts the main thread once, which runs the test, wherever it waits."""
+    """Return a function that interrupts the main thread, which runs the test, once."""
     main = threading.get_ident()
     interrupted = threading.Event()
 
@@ -230,7 +230,7 @@ def interrupt() -> Iterator[Callable[[], None]]:
 
 
 class Aside:
-    """A caller in a thread of its own that no test waits for in vain."""
+    """A caller in its own daemon thread, whose outcome is waited for with a limit."""
 
     def __init__(self, ask: Callable[[], object]) -> None:
         self._outcome: Future[object] = Future()

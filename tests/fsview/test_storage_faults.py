@@ -97,7 +97,7 @@ def test_every_call_of_a_start_a_discovery_and_a_load_may_fail(scenario: str) ->
 
 @pytest.mark.parametrize("scenario", FAULTS.scenarios("away"))
 def test_while_the_storage_is_away_what_is_held_is_answered(scenario: str) -> None:
-    """Nobody who asks for what is held waits for the storage, or learns that it is away."""
+    """Requests for loaded partitions neither wait for the storage nor fail while it is away."""
     first, second, *_ = steps_of(scenario)
     storage = TroubledStorage(scenario, first)
     table = loaded(storage, scenario)

@@ -61,7 +61,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def check(view: LocalView, storage: Storage) -> None:
-    """See that a view of now says of all partitions what lies there."""
+    """Check that a view of the newest snapshot agrees with storage in all partitions."""
     view.load_all_partitions()
     for partition in view.table.held_partitions():
         view.all_file_slices(partition)
@@ -106,7 +106,7 @@ def looked(view: TableView) -> None:
 
 
 def test_every_call_of_a_store_fails_once() -> None:
-    """Who asks again is told what is right, then and by the next service."""
+    """A second try gets the right answer, then and from the next service."""
     calls: list[str] = []
     in_steps(small(), Kept(fail=calls.append), looked)
     assert {"rows", "commit", "get", "sweep"} <= set(calls)
@@ -153,7 +153,7 @@ def test_full_disk_leaves_the_snapshot_before(table: SmallTable) -> None:
 
 
 def test_storage_fails_while_a_service_begins(table: SmallTable) -> None:
-    """What was saved is neither given back nor listed anew because of that."""
+    """Partitions saved in the store are neither dropped nor listed again because of it."""
     kept = Kept()
     LocalView.newest(opened(table, kept)).load_all_partitions()
     table.write(("a", "a0"), ("b/c", "c1"))
@@ -207,7 +207,7 @@ def test_spoilt_rows_are_taken_away(
 def test_blob_that_is_lost_is_listed_anew(
     table: SmallTable, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The one who meets it is told so; who asks again is answered."""
+    """The first request fails with an error that says so; the second is answered."""
     kept = Kept()
     LocalView.newest(opened(table, kept)).load_all_partitions()
     for move in (lambda: None, lambda: table.write(("a", "a0"))):
@@ -253,7 +253,7 @@ def from_record(service: Restarted) -> int:
 
 
 def check_resumed(directory: Path, storage: Storage, partitions: int) -> None:
-    """See that a service goes on from what the one before saved."""
+    """Check that a service continues from what the previous one saved."""
     before = lists_of_data(storage)
     service = Restarted("rocksdb", directory, storage)
     try:
@@ -304,7 +304,7 @@ class Written:
 
 
 def killing(tmp_path: Path, times: int) -> None:
-    """Kill a process that follows a table, again and again; the next goes on from what it saved."""
+    """Kill a process that follows a table, repeatedly; the next continues from what it saved."""
     table, directory = Written(tmp_path / "t", times), tmp_path / "stores"
     filled(directory, table.storage)
     order = random.Random(times)
@@ -378,7 +378,7 @@ def test_rows_of_another_table(table: SmallTable, caplog: pytest.LogCaptureFixtu
 
 @pytest.mark.parametrize("days", [-4000, 4000])
 def test_clock_set_elsewhere(table: SmallTable, tmp_path: Path, days: int) -> None:
-    """Neither the clock of this machine nor the times of files say what is held."""
+    """Neither this machine's clock nor files' times decide what is held."""
     filled(tmp_path, table.storage)
     for path in tmp_path.rglob("*"):
         when = path.stat().st_mtime + days * 86400

@@ -26,7 +26,7 @@ STORES = Product(dict.fromkeys(OTHER_KINDS, ALL), least=70)
 def test_every_store_answers_as_recorded_with_restarts_between_any_two_steps(
     kind: str, scenario: str, tmp_path: Path
 ) -> None:
-    """What doesn't last is loaded anew by each service; what lasts is never listed again."""
+    """Only services with RocksDB are restarted; the other stores don't outlast a service."""
     storage = TroubledStorage(scenario)
     service = Restarted(kind, tmp_path, storage)
     (server,) = servers(scenario)

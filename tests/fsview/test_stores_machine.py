@@ -53,12 +53,12 @@ class StoredWatcher(Watcher):
         self._service.close()
 
     def listed_or_loaded_anew(self) -> tuple[dict[str, int], int, int]:
-        """Return how often each directory was listed, and what was loaded anew with a reason."""
+        """Return how often each directory was listed, and the counts of reloads."""
         listed = {path: count for path, count in self.storage.listed.items() if path in PARTITIONS}
         return listed, self.metrics.get("reloads"), self.metrics.get("partition_reloads")
 
     def unlike_memory(self, truth: Truth) -> Iterator[tuple[str, Any, Any]]:
-        """Yield what the newest view says otherwise than the one in memory.
+        """Yield how the newest view's answers differ from those of the one in memory.
 
         Of files in flight they may know different ones: that depends on when they listed them.
         """

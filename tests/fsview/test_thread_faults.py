@@ -40,7 +40,7 @@ Answers = dict[str, object]
 
 
 class Round:
-    """One step: what may be answered in it, and by whom.
+    """The answers that are right during one step.
 
     Attributes:
         states: What a view of the newest may say: as before the step or as after.
@@ -121,7 +121,7 @@ class Readers:
 
 
 def client_of(view: LocalView) -> tuple[str, str]:
-    """Return what a client of this view sends."""
+    """Return the last instant and hash that a client of this view sends."""
     timeline = view.snapshot.client_timeline
     return ("0" if timeline.last is None else timeline.last.requested_time), timeline.hash
 
@@ -161,7 +161,7 @@ def test_every_answer_is_of_a_state_that_was(scenario: str) -> None:
 
 
 def test_a_fault_reaches_all_waiters_and_no_later_caller() -> None:
-    """A sync is shared: whoever waited for the one that failed learns so, the next runs anew."""
+    """Callers that wait for a shared sync get its error; the next caller starts another."""
     scenario = "cow_basic_v9"
     storage = TroubledStorage(scenario, 1)
     table = TableView(storage)

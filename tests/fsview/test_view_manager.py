@@ -331,7 +331,7 @@ def test_a_table_that_many_ask_for_first_is_opened_once() -> None:
 
 @pytest.mark.parametrize("kind", ALL_KINDS)
 def test_a_table_that_could_not_be_opened_can_be_tried_again(kind: str, tmp_path: Path) -> None:
-    """Its store is given back, also by RocksDB, which opens none twice."""
+    """Its store is closed, also RocksDB's, which can't be opened twice."""
     model = SmallTable()
     model.write(("a", "f1-0"))
 
@@ -371,7 +371,7 @@ def test_a_partition_outside_the_roots_is_refused(lake: Path) -> None:
 
 
 def test_a_partition_outside_the_roots_is_none_of_the_table(lake: Path) -> None:
-    """Else one link, which anybody may make who writes a partition, would make it unloadable."""
+    """Otherwise any writer of a partition could make it unloadable with one link."""
     (lake / "t" / "link").symlink_to(lake.parent / "outside" / "t" / "2024-01-01")
     table = ViewManager([str(lake)]).view(f"{lake}/t")
     LocalView.newest(table).load_all_partitions()
@@ -387,7 +387,7 @@ def test_a_partition_outside_the_roots_is_none_of_the_table(lake: Path) -> None:
 def test_a_base_path_outside_the_roots_is_refused_by_its_text(
     lake: Path, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Issue 12, line 28: what the process may not even look at was a 500, not a 403."""
+    """Issue 12, line 28: a path that the process may not access was a 500, not a 403."""
     (lake / "link").symlink_to("/proc/1/root")
     (lake / "t" / "proc").symlink_to("../../../../../../../../proc/1/root")
     looked_at: list[str] = []

@@ -67,7 +67,7 @@ def told(checked: Checked) -> list[str]:
 
 
 def outcomes_of_race(scenario: str, start: int, calls: Callable[[int], bool]) -> Iterator[Checked]:
-    """Yield what comes of checks from a step on while the table moves on at some calls."""
+    """Yield the outcomes of checks from a step on while the table moves on at some calls."""
     storage = TroubledStorage(scenario, start)
     table = TableView(storage)
     LocalView.newest(table).load_all_partitions()
@@ -134,7 +134,7 @@ def moving(storage: MemoryStorage, acts: Iterable[Callable[[], object]]) -> Iter
 
 
 def a_busy_writer(table: SmallTable) -> Iterator[Callable[[], Any]]:
-    """Yield what a writer and a cleaner do, one short act after another."""
+    """Yield the acts of a writer and a cleaner, one by one."""
     while True:
         write = table.begin([("a", "f1-0"), ("b", "f3-0")], leftover=True)
         yield lambda: None
@@ -287,7 +287,7 @@ def test_a_file_changed_behind_the_table_is_found_and_right_after_a_reload(
 
 
 def test_a_log_that_shrank_or_vanished_is_found() -> None:
-    """Before version 8 a log's name doesn't say who wrote it; what is less can't be in flight."""
+    """Before version 8 a write in flight may append to a log, so logs may grow but not shrink."""
     scenario, partition = "rollback_mor_v6", "2024-01-01"
     storage = TroubledStorage(scenario, 9)  # a delta commit is in flight, and has written logs
     table = TableView(storage)

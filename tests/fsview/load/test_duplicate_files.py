@@ -42,7 +42,7 @@ def written_in(table: ModelTable, partitions: str) -> Write:
 
 
 def archived(table: ModelTable) -> None:
-    """Have the archive take what it may, of which the last two writes are none."""
+    """Archive all that may be archived, after two more writes, which may not."""
     for _ in range(2):
         writes.complete(table, writes.begin(table, [(("z", "z0-0"), "base")]))
     archiving.archive(table, archiving.to_archive(table))
@@ -93,7 +93,7 @@ def test_of_two_base_files_of_an_archived_commit_the_named_one_is_served(
 def test_one_of_two_base_files_that_a_clean_has_deleted_is_not_replaced_by_the_other(
     version: int, token: str
 ) -> None:
-    """While the clean is under way only its plan names what was served."""
+    """While the clean is under way, only its plan names the file that was answered before."""
     table = a_table(version)
     write = written(table, token)
     writes.complete(table, writes.begin(table, [(GROUP, "base")]))
@@ -145,7 +145,7 @@ def test_a_check_takes_a_file_beside_the_one_that_is_named_for_no_difference(
 def test_a_check_takes_a_file_that_outlived_the_named_one_for_no_difference(
     version: int, token: str
 ) -> None:
-    """A clean deletes what its view shows; the other file stays, and nobody asks for it."""
+    """A clean deletes the file that its view shows; the other stays and is never answered."""
     table = a_table(version)
     write = written(table, token)
     view = TableView(table.storage)
@@ -161,7 +161,7 @@ def test_a_check_takes_a_file_that_outlived_the_named_one_for_no_difference(
 
 
 def test_a_file_beside_one_that_is_no_double_is_a_difference() -> None:
-    """What no commit wrote is only explained where there is another of its group and instant."""
+    """A file no commit wrote is expected only beside another of its group and instant."""
     table = a_table(9)
     write = written(table, "0-9-")
     view = TableView(table.storage)

@@ -150,7 +150,7 @@ def half_compacted(table: SmallTable, metadata: MetadataTable) -> None:
 
 
 def archived_there(table: SmallTable, metadata: MetadataTable) -> None:
-    """What was merged is archived, the beginning and the compaction too."""
+    """All that was merged is archived, including the first commit and the compaction."""
     for _ in range(2):
         metadata.compact()
         commit(table)
@@ -397,7 +397,7 @@ def test_what_is_newer_than_the_snapshot_does_not_count(version: int) -> None:
 
 @cache
 def golden_files(scenario: str) -> tuple[str, ...]:
-    """Return the paths of what is read at the last step."""
+    """Return the paths of the files read at the last step."""
     client = TableMetaClient.open(last_step(scenario))
     snapshot = snapshot_of(client)
     found = newest_slice(client, snapshot)
@@ -489,7 +489,7 @@ def archive_oldest(table: SmallTable, metadata: MetadataTable) -> None:
 
 
 def archive_merged(table: SmallTable, metadata: MetadataTable) -> None:
-    """Archive what the metadata table has merged, of its own timeline."""
+    """Archive the instants of the metadata table's own timeline that it has merged."""
     folder = f"{FOLDER}/{metadata.layout.folder}/"
     for time in (BEGINNING, *metadata.told):
         if time < metadata.merged and time != max(metadata.told):

@@ -58,7 +58,7 @@ def test_metadata_says_what_a_listing_says_until_something_is_missing(scenario: 
 
 
 def is_as_listed(storage: Storage) -> bool:
-    """Whether a table can be read, and is what a listing says."""
+    """Whether a metadata table can be read, and agrees with a listing."""
     loaded = read(storage)
     if loaded is None:
         return False

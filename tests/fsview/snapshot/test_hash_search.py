@@ -277,7 +277,7 @@ def written(writes: int) -> tuple[SmallTable, list[Known]]:
 
 
 def branching(table: SmallTable) -> tuple[TableState, BranchFinder]:
-    """Return the state of a table that was read, and what finds branches of it."""
+    """Return the state of a table that was read, and a finder of its branches."""
     table_id, share = TableId.of(table.storage.base_path), Share.unbounded()
     state = TableState(MemoryStore(), table_id, retained=64, share=share)
     follower = TimelineFollower(table.storage, state, metrics=Metrics(), clock=ManualClock(0))

@@ -34,7 +34,7 @@ PARTITIONS = ("a", "b", "c")
 
 
 def commit(table: SmallTable, *partitions: str) -> tuple[str, str]:
-    """Commit once; return the last instant and hash of a client who has seen just that."""
+    """Commit once; return the last instant and hash of a client that has synced then."""
     table.write(*((partition, f"{partition}1-0") for partition in partitions))
     return table.known()
 

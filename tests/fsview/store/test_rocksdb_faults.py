@@ -120,7 +120,7 @@ def files(directory: Path, pattern: str) -> list[Path]:
 
 
 def check_damaged(directory: Path, newest: int, caplog: pytest.LogCaptureFixture) -> str:
-    """Open a damaged store: an earlier state, or nothing and a warning; return which."""
+    """Open a damaged store; return whether it has an earlier state, or is empty with a warning."""
     caplog.clear()
     state = Numbered(open_at(directory))
     if state.number == 0 and not state.names:

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[4]
 
 
 def run(script: str, *arguments: object) -> str:
-    """Run a script in a process of its own; return its output."""
+    """Run a script in another process; return its output."""
     told = subprocess.run(
         [sys.executable, "-W", "error", "-c", textwrap.dedent(script), *map(str, arguments)],
         cwd=ROOT,

@@ -470,7 +470,7 @@ class WatchedBudget(Budget):
 
 
 def test_budget_is_kept_under_load_of_ten_times_as_much() -> None:
-    """Four threads commit and forget, and read what others committed; all at once."""
+    """Four threads commit, forget, and read each other's partitions, all at once."""
     made = Spilling(0, WatchedBudget(1 << 20))
     shared: list[list[tuple[int, StoredChunk]]] = [[] for _ in range(4)]
 
@@ -504,7 +504,7 @@ def test_budget_is_kept_under_load_of_ten_times_as_much() -> None:
 
 
 class SpillMachine(StoreMachine):
-    """Whatever the disk does: nothing that was kept is lost, all that is counted is there."""
+    """Whatever the disk does, nothing kept is lost, and the counts are right."""
 
     def __init__(self, made: Spilling) -> None:
         self.made = made
