@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Final, TypeVar
@@ -46,6 +46,9 @@ _FILE: Final = re.compile(r"(\d+)_(\d+)_(\d+)\.parquet")
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _ATTEMPTS: Final = 3
 
+_Rows = Mapping[tuple[str, str], Row]
+"""(requested time, action) → row."""
+
 _CONTENT: Final = ("instantTime", "action", "metadata", "plan")
 
 MANIFEST_BYTES: Final = 1 << 20
@@ -68,6 +71,7 @@ class HistoryArchive:
         self._storage = storage
         self._folder = folder
         self._names: list[str] | None = None
+        self._bounds: dict[str, Sequence[tuple[str, str]]] = {}
         self._groups = _RowGroups(held_bytes)
 
     @cached_property
@@ -107,14 +111,8 @@ class HistoryArchive:
         time, action = instant.requested_time, completed_action(instant.action)
 
         def find() -> Row | None:
-            for name in self._files(time, f"{time}~"):
-                row = self._groups.find(name, time, action)
-                if row is None and self._groups.is_missing(name, time):
-                    self._load(name, time)
-                    row = self._groups.find(name, time, action)
-                if row is not None:
-                    return row
-            return None
+            rows = (self._row(name, time, action) for name in self._files(time, f"{time}~"))
+            return next((row for row in rows if row is not None), None)
 
         row = self._again_while_files_vanish(find)
         if row is None:
@@ -136,12 +134,25 @@ class HistoryArchive:
 
         return self._again_while_files_vanish(read)
 
-    def _load(self, name: str, time: str) -> None:
-        """Cache the row groups of a file that may contain an instant of this time."""
+    def _row(self, name: str, time: str, action: str) -> Row | None:
+        """Return the row of an instant in a file, from the cache or by reading row groups."""
+        bounds = self._bounds.get(name)
+        if bounds is not None:
+            cached = [self._groups.get(name, number) for number in _may_contain(bounds, time)]
+            for rows in cached:
+                if rows is not None and (time, action) in rows:
+                    return rows[time, action]
+            if None not in cached:
+                return None
         with self._opened(name) as file:
-            self._groups.note(name, file.bounds)
-            for number in self._groups.numbers(name, time):
-                self._groups.hold(name, number, *file.read(_CONTENT, [number]))
+            self._bounds[name] = file.bounds
+            for number in _may_contain(file.bounds, time):
+                read, size = file.read(_CONTENT, [number])
+                rows = {(row["instantTime"], row["action"]): row for row in read}
+                self._groups.put(name, number, rows, size)
+                if (time, action) in rows:
+                    return rows[time, action]
+        return None
 
     @contextmanager
     def _opened(self, name: str) -> Iterator[HistoryFile]:
@@ -212,42 +223,26 @@ class _RowGroups:
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
-        self._bounds: dict[str, Sequence[tuple[str, str]]] = {}
-        self._held: OrderedDict[tuple[str, int], tuple[Mapping[tuple[str, str], Row], int]] = (
-            OrderedDict()
-        )
+        self._held: OrderedDict[tuple[str, int], tuple[_Rows, int]] = OrderedDict()
 
-    def note(self, name: str, bounds: Sequence[tuple[str, str]]) -> None:
-        """Remember the first and last time of each of a file's row groups."""
-        self._bounds[name] = bounds
+    def get(self, name: str, number: int) -> _Rows | None:
+        """Return a row group if it is cached."""
+        if (name, number) not in self._held:
+            return None
+        self._held.move_to_end((name, number))
+        return self._held[name, number][0]
 
-    def numbers(self, name: str, time: str) -> list[int]:
-        """Return the numbers of a file's row groups that may contain an instant of this time."""
-        bounds = self._bounds.get(name, ())
-        return [number for number, (first, last) in enumerate(bounds) if first <= time <= last]
-
-    def is_missing(self, name: str, time: str) -> bool:
-        """Return whether a row group that may contain an instant of this time isn't cached."""
-        if name not in self._bounds:
-            return True
-        return any((name, number) not in self._held for number in self.numbers(name, time))
-
-    def hold(self, name: str, number: int, rows: Iterable[Row], size: int) -> None:
+    def put(self, name: str, number: int, rows: _Rows, size: int) -> None:
         """Cache a row group; evict others if need be."""
-        by_key = {(row["instantTime"], row["action"]): row for row in rows}
-        self._held[name, number] = by_key, size
+        self._held[name, number] = rows, size
         self._held.move_to_end((name, number))
         while len(self._held) > 1 and sum(s for _, s in self._held.values()) > self._limit_bytes:
             self._held.popitem(last=False)
 
-    def find(self, name: str, time: str, action: str) -> Row | None:
-        """Return the row of an instant if it is cached."""
-        for number in self.numbers(name, time):
-            held = self._held.get((name, number))
-            if held is not None and (time, action) in held[0]:
-                self._held.move_to_end((name, number))
-                return held[0][time, action]
-        return None
+
+def _may_contain(bounds: Sequence[tuple[str, str]], time: str) -> list[int]:
+    """Return the numbers of the row groups that may contain an instant of this time."""
+    return [number for number, (first, last) in enumerate(bounds) if first <= time <= last]
 
 
 def _may_hold(name: str, start: str, end: str) -> bool:

@@ -178,6 +178,21 @@ def test_metadata_is_cached_by_row_group_within_a_bound(
     assert storage.calls.snapshot()["read", "timeline"] - before == opened
 
 
+@pytest.mark.parametrize("held_bytes", [0, HELD_BYTES])
+def test_an_instant_is_found_if_any_row_group_may_contain_it(
+    storage: LocalStorage, held_bytes: int
+) -> None:
+    """Without statistics all row groups may, and they needn't fit into the cache together."""
+    with storage.create_stream(f"{HISTORY}/000_039_2.parquet") as file:
+        table = pa.Table.from_pylist(many_rows(40), schema=SCHEMA)
+        pq.write_table(table, file, row_group_size=10, write_statistics=False)
+    write_manifest(storage, 1, ["000_039_2.parquet"])
+    point_to(storage, "1")
+    archive = HistoryArchive(storage, HISTORY, held_bytes=held_bytes)
+    for instant in archive.timeline:
+        assert said(archive, instant) == instant.requested_time
+
+
 @pytest.mark.parametrize("pointer", [None, "", "rubbish"])
 def test_without_a_pointer_the_newest_manifest_counts(
     history: HistoryArchive, storage: LocalStorage, pointer: str | None
