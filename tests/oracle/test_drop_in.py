@@ -72,7 +72,7 @@ class Service:
         return Counter({paths[name].removeprefix("v1/hoodie/"): n for name, n in told.items()})
 
     def check_all_answered(self) -> Counter[str]:
-        """All was answered with 200 and counted; return what was asked."""
+        """Check that all was answered with 200 and counted; return the requests."""
         exchanges = self.relay.exchanges
         assert [one for one in exchanges if one.status != OK] == []
         seen = asked(exchanges)
@@ -120,7 +120,7 @@ def log(hudi: Hudi, tmp_path: Path) -> Iterator[Path]:
 
 
 def check_asked(seen: Counter[str], kinds: list[Kind], *, markers: bool) -> None:
-    """The service did what Hudi's own server does in a job."""
+    """Check that the service did what Hudi's own server does in a job."""
     expected = OF_TASKS | OF_CLEANER
     if any(kind.table_type == MERGE_ON_READ for kind in kinds):
         expected |= OF_MERGE_ON_READ
@@ -161,7 +161,7 @@ def test_so_do_the_tables_of_an_older_release(
 
 @contextmanager
 def another(what: str, release: str, service: Service, log: Path) -> Iterator[None]:
-    """Run a job in a process of its own meanwhile; it must end well."""
+    """Run a job in another process meanwhile; it must succeed."""
     command = [sys.executable, "-m", "tests.oracle.drop_in", what, release]
     process = subprocess.Popen(
         [*command, str(service.lake), str(service.relay.port), str(log)],

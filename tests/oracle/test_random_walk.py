@@ -42,13 +42,13 @@ def test_there_are_steps_enough() -> None:
 
 @pytest.fixture(scope="module")
 def done() -> dict[str, Counter[str]]:
-    """Walk → what Hudi did on it."""
+    """Counts of Hudi's actions on each walk."""
     return {}
 
 
 @pytest.fixture(scope="module")
 def take() -> Take:
-    """What takes a walk; it needs PySpark, which isn't there where this is only collected."""
+    """The function that takes a walk, imported late as it needs PySpark."""
     from tests.oracle.taking import take
 
     return take

@@ -16,7 +16,7 @@ TIMELINE = Timeline.of(
 
 
 class Archive:
-    """An archive, and what was read of it."""
+    """An archive that records the ranges read."""
 
     def __init__(self, times: Mapping[str, str]) -> None:
         self.times = times

@@ -111,7 +111,7 @@ def test_flipped_and_overwritten_bytes_are_read_or_refused(
 
 @pytest.mark.parametrize(("action", "state"), kinds())
 def test_a_file_of_another_kind_is_refused(action: str, state: str) -> None:
-    """Where no field is in common it would read as if nothing had been done."""
+    """A kind with no field in common would decode as an action that did nothing."""
     kind = kind_of(action, state)
     others = {data for key, data in real_files().items() if kind_of(*key) is not kind}
     for data in (*others, b'{"files": []}', b"{}", b"\x00" * 64, b"PAR1", b"#HUDI#"):
@@ -212,7 +212,7 @@ def test_what_another_instant_did_is_refused_where_it_shows(scenario: str) -> No
 
 @pytest.mark.parametrize("scenario", ["replace_cow_v6", "replace_mor_v9"])
 def test_an_empty_file_is_refused_where_it_would_hide_something(scenario: str) -> None:
-    """Nothing shows again what a replacecommit replaced, or what a compaction is about to do."""
+    """No other file has a replacecommit's replaced groups, or a compaction's plan."""
     seen = set()
     for client, instant, storage in followed(scenario):
         if instant.is_completed:

@@ -101,7 +101,7 @@ def described(timeline: Timeline) -> list[tuple[str, str, str, str | None]]:
 
 @pytest.mark.parametrize("scenario", golden.scenarios())
 def test_every_archived_timeline_is_read(scenario: str) -> None:
-    """Nothing is lost or changed between the active timeline and the archive."""
+    """Instants' metadata is the same in the archive as it was in the active timeline."""
     seen: dict[Instant, object] = {}
     deleted: set[Instant] = set()
     for step in golden.steps(scenario):
@@ -252,7 +252,7 @@ def java_stats(scenario: str, suffix: str) -> list[tuple[bytes, CommitMetadata]]
     ],
 )
 def test_json_of_0_15_is_written_again_field_by_field(scenario: str, suffix: str) -> None:
-    """All but what nobody reads: the order of keys, and counts of bytes in compacted logs."""
+    """Except the order of keys and the sizes of compacted logs, which no reader uses."""
     for data, value in java_stats(scenario, suffix):
         java, ours = json.loads(data), json.loads(codec.encode(value, 6))
         assert list(ours) == list(java)

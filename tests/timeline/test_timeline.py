@@ -203,6 +203,6 @@ def test_instants_are_found_as_by_looking_through_all(timeline: Timeline, wanted
 
 
 def test_a_filter_that_keeps_all_gives_the_timeline_itself() -> None:
-    """Of hundreds that are kept, what the client and the server see is one value."""
+    """So the hundreds that are kept take no memory twice."""
     timeline = Timeline.of([Instant("1", "commit", C), Instant("2", "commit", C)])
     assert timeline.client_timeline() is timeline.server_timeline() is timeline

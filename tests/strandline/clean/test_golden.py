@@ -108,7 +108,7 @@ def named(plan: CleanerPlan) -> dict[str, set[str]]:
 
 
 def done_in(said: CleanMetadata) -> dict[str, tuple]:
-    """Return what a clean says of each partition, without the order of files."""
+    """Return a clean's record of each partition, without the order of files."""
     return {
         partition: (
             cleaned.partition_path,

@@ -56,7 +56,7 @@ def test_real_files_filters_come_out_byte_for_byte():
 )  # fmt: skip
 @pytest.mark.parametrize("pieces", [1, 3])
 def test_growing_and_full_filters_come_out_as_from_java(kind, entries, rate, most, sha256, pieces):
-    """What ``BloomFilterFactory`` of Hudi 1.2.0 made of the same 700 keys, by checksum."""
+    """Checksums of what ``BloomFilterFactory`` of Hudi 1.2.0 makes of the same 700 keys."""
     keys = long_keys(700)
     bloom = filled(keys, entries, rate, most, dynamic=kind == "DYNAMIC_V0", pieces=pieces)
     text = bloom.to_base64()

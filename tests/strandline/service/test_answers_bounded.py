@@ -33,7 +33,7 @@ class Grown:
 
 @contextmanager
 def traced() -> Iterator[Grown]:
-    """Measure what Python objects that stay take."""
+    """Measure by how many bytes Python's live objects grow."""
     grown = Grown()
     tracemalloc.start()
     try:

@@ -109,7 +109,7 @@ def test_a_long_last_instant_is_cut_in_the_refusal(client: AppClient, base: Path
 
 @pytest.mark.parametrize("accept", ["", "application/json"])
 def test_a_refusal_names_neither_roots_nor_where_links_lead(tmp_path: Path, accept: str) -> None:
-    """Who asks may not be meant to know; the error's text, for the log, has them."""
+    """A client may not be meant to know them; the error's text, for the log, has them."""
     lake, hidden = tmp_path / "lake", tmp_path / "hidden"
     base = golden.build("cow_basic_v9", 0, lake / "t")
     golden.build("cow_basic_v9", 0, hidden / "t")

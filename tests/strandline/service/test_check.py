@@ -32,7 +32,7 @@ LATEST = "/v1/hoodie/view/datafiles/latest/partition"
 
 
 class Tables:
-    """Opens ``/lake/<name>`` as a table of its own with one commit in three partitions."""
+    """Opens each ``/lake/<name>`` as another table with one commit in three partitions."""
 
     def __init__(self) -> None:
         self.made: dict[str, SmallTable] = {}
@@ -46,7 +46,7 @@ class Tables:
 
 
 class Ticks(threading.Event):
-    """What the thread waits by: one check for each tick, none before; pauses take no time.
+    """The event the thread waits on: one check for each tick, none before; pauses take no time.
 
     Attributes:
         waited: The timeouts that were asked for, in seconds.

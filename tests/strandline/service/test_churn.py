@@ -86,7 +86,7 @@ class SharedStorage(NotedStorage):
 
 @dataclass
 class Client:
-    """Somebody who stays at an instant, and what had happened to the table by then.
+    """A client that stays at an instant, with counts of what had happened to the table by then.
 
     Attributes:
         pin: The instant.
@@ -114,7 +114,7 @@ def insisted(ask: Callable[[], Any]) -> Any:
 
 
 class Answers:
-    """What a service answered to the questions about a partition; asked again it says the same."""
+    """A service's answers about a partition, given again when asked again."""
 
     def __init__(self, view: RemoteView, partition: str, as_of: str) -> None:
         self._said: dict[tuple[str, tuple[Any, ...]], Any] = {}
@@ -214,7 +214,7 @@ class Job:
         self.states.append(self.table.truth.copy())
 
     def _begin(self, what: str, number: int) -> None:
-        """Begin what goes on, or not, in later steps; or bring it forward by one."""
+        """Begin an action that later steps may finish, or advance one by a state."""
         machine = self.machine
         if not machine.may_begin():
             return
@@ -359,7 +359,7 @@ def service(jobs: list[Job]) -> Iterator[Service]:
 
 
 def churn(jobs: list[Job], seed: int, *, steps: int, clients: int) -> Counter[str]:
-    """Let writers and clients go on side by side; return what became of the questions."""
+    """Run writers and clients side by side; return the outcomes of the questions."""
     with ThreadPoolExecutor(len(jobs) * (clients + 1)) as pool:
         running = [pool.submit(job.write, seed, steps) for job in jobs]
         for number in range(clients):

@@ -34,7 +34,7 @@ def run(*arguments: str) -> Result:
 
 @contextmanager
 def own_logging() -> Iterator[None]:
-    """Give back what the command takes for its process: the root logger, and the hooks."""
+    """Restore what the command sets for its process: the root logger and the hooks."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     hooks = sys.excepthook, threading.excepthook, sys.unraisablehook
@@ -93,7 +93,7 @@ def test_bad_usage_is_refused_in_one_line_with_exit_code_2(arguments: list[str],
 
 @pytest.mark.parametrize("flag", FLAGS, ids=lambda flag: flag.name)
 def test_a_refusal_fits_a_line_of_a_terminal_whatever_was_given(flag: Flag) -> None:
-    """Also a path, a host or a network, whose refusals say what the system says of them."""
+    """Also of a path, a host or a network, where the refusal has the system's message."""
     admitted = () if flag.name in ("--token-file", "--no-token-from") else ("--no-token",)
     given = (flag.name, "/x\n" * 2_000) if flag.metavar else ("--root", "y" * 5_000)
     result = run("--root", "/", "--port", "0", *admitted, *given)
@@ -178,7 +178,7 @@ class Serving:
             return bytes(response.read())
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> str:
-        """Tell it to stop; return what else it said."""
+        """Tell it to stop; return the rest of its output."""
         self.process.send_signal(number)
         rest = self.stderr.read()
         assert self.process.wait(20) == 0
@@ -204,7 +204,7 @@ def test_it_serves_until_a_signal(tmp_path: Path, number: signal.Signals) -> Non
 
 
 def test_in_json_every_line_is_an_object_and_nothing_shows_a_secret(tmp_path: Path) -> None:
-    """Settings of all sources at once: what each says holds, and the status says where it is from.
+    """Settings of all sources at once: each takes effect, and the status names its source.
 
     One root is gone by the time of the probe, so that there is a line of the log to look at. The
     other is only there if the storage options arrive where it is opened.

@@ -54,7 +54,7 @@ def client(service: ServiceServer) -> Iterator[HttpClient]:
 
 @cache
 def known(step: int) -> tuple[str, str]:
-    """Return the last instant and the hash of who knows a step."""
+    """Return the last instant and the hash of a client at a step."""
     timeline = TableView(table_at(SCENARIO, step)).newest().client_timeline
     assert timeline.last is not None
     return timeline.last.requested_time, timeline.hash
@@ -80,7 +80,7 @@ def newest_commit(storage: TroubledStorage) -> str:
 
 
 def check_told(answered: Answered, named: str) -> None:
-    """Check that an error says what is the matter, and nothing of the inside."""
+    """Check that an error names its cause, and no internals."""
     assert answered.status in (500, 503, 404), answered.body
     text = answered.body.decode()
     assert named in text

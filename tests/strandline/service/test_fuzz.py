@@ -124,7 +124,7 @@ class Place:
 
 
 class Faults(logging.Handler):
-    """Keeps what is logged as an error, or with a traceback."""
+    """Keeps records of errors, or with a traceback."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ class Faults(logging.Handler):
 
 
 class Live:
-    """The service under test, and what proper requests to it are answered."""
+    """The service under test, with the right answers to proper requests."""
 
     def __init__(
         self, server: ServiceServer, place: Place, touched: Touched, known: list[dict[str, str]]
@@ -280,7 +280,7 @@ def chance(share: float) -> st.SearchStrategy[bool]:
 
 
 def mostly(some: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    """Return what gives some of these, and now and then anything."""
+    """Return a strategy that usually draws from another, and sometimes anything."""
     return chance(0.2).flatmap(lambda odd: anything if odd else some)
 
 
@@ -288,7 +288,7 @@ ODD_NAMES = ["../x", "a\nb", "", "n" * 5000, "a.marker.CREATE", f"p/.f_{OLDER}.l
 
 
 def values(place: Place) -> dict[str, st.SearchStrategy[str]]:
-    """Return, by parameter, what is worth trying, in the form in which it is in a query string."""
+    """Return the values worth trying of each parameter, as they are in a query string."""
     temps = [f"{base}/.hoodie/.temp" for base in place.base_paths]
     instants = [INSTANT, "20261121090000001", "1_2", "..", "", "x", "9" * 300]
     odd = st.tuples(st.sampled_from(temps), st.sampled_from(instants)).map("/".join)
@@ -337,7 +337,7 @@ class Asked:
 
 @st.composite
 def queries(draw: Any, live: Live, path: str) -> str:
-    """Return a query string; most odd things are only met by who gets as far as a table."""
+    """Return a query string, mostly with a table's path, without which little code is reached."""
     route = BY_PATH.get(("GET", path)) or BY_PATH.get(("POST", path))
     own = next((params for part, params in OWN_PARAMS.items() if part in path), ())
     wanted = ["basepath", *(param.name for param in route.params)] if route else [*own]

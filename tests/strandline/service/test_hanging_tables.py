@@ -22,7 +22,7 @@ STATUS = "/v1/strandline/status"
 
 
 class Hanging(LocalStorage):
-    """Reads and lists nothing until it is let go, from the very first look at its properties."""
+    """A storage whose reads and listings hang until ``go`` is set."""
 
     def __init__(self, base_path: str, go: threading.Event) -> None:
         super().__init__(base_path)
@@ -59,7 +59,7 @@ def table(base: Path) -> SmallTable:
 
 
 def shares(client: HttpClient) -> dict[str, Any]:
-    """Return what the status says of the threads."""
+    """Return the status of the threads."""
     said: dict[str, Any] = json.loads(client.request("GET", STATUS).body)["threads"]
     return said
 

@@ -82,7 +82,7 @@ def highest_bytes(pid: int) -> int:
 
 
 def test_a_sound_table_is_answered_while_hostile_ones_are_asked(tmp_path: Path) -> None:
-    """Issue 12, "Done when": what one table is made of costs the others nothing."""
+    """Issue 12, "Done when": no table's content costs the others anything."""
     lake = tmp_path / "lake"
     sound = good(lake / "sound")
     hostile: list[str] = []
@@ -114,7 +114,7 @@ def test_a_sound_table_is_answered_while_hostile_ones_are_asked(tmp_path: Path) 
 def under_attack(
     service: ServeProcess, question: dict[str, str], hostile: list[str]
 ) -> dict[str, set[int]]:
-    """Ask for the sound table all the while; return what is answered about each of the others."""
+    """Ask for the sound table all the while; return the answers about each of the others."""
     told: dict[str, set[int]] = {base: set() for base in hostile}
     failures: list[str] = []
     over = threading.Event()

@@ -50,7 +50,7 @@ def container(name: str) -> Manifest:
 
 
 def unit() -> configparser.ConfigParser:
-    """The unit; of several lines of one key the last, which is enough for what is looked at."""
+    """Return the unit; of several lines of one key only the last."""
     parser = configparser.ConfigParser(
         strict=False, interpolation=None, delimiters=("=",), comment_prefixes=("#",)
     )
@@ -66,7 +66,7 @@ def unit_arguments() -> list[str]:
 
 
 def flags_of(arguments: list[str]) -> dict[str, str | tuple[str, ...]]:
-    """What click makes of a command line."""
+    """Return the flags that click parses from a command line."""
     verb, *rest = arguments
     assert main.commands[verb] is serve
     context = serve.make_context("serve", list(rest))

@@ -33,7 +33,7 @@ class Pinned:
         self.then = table.model.read_at(NOW)
 
     def newest(self) -> RemoteView:
-        """Return the view of somebody who reads the timeline now."""
+        """Return the view of a client that reads the timeline now."""
         return RemoteView(self.session, self.table.storage.base_path, *self.table.known())
 
     def commit(self, number: int) -> None:

@@ -117,7 +117,7 @@ def test_instant_states_answer_as_recorded(service: Service, lake: GoldenLake) -
 
 
 def as_told(body: object) -> object:
-    """Return what counts of a body: what is synced from commits has no times of files."""
+    """Return a body without files' times, which a view that synced from commits lacks."""
     return canonical(without_times(body))
 
 
@@ -255,7 +255,7 @@ FILES = re.compile("/(datafiles|datafile/latest|slices?)/.*[?&]partition=")
 
 
 def of_another_build(client: HttpClient, base: str, lines: list[dict[str, str]]) -> dict[str, str]:
-    """Return what to put in the place of the times, hash and group of a trace.
+    """Return replacements of the times, the hash and the group in a trace.
 
     It was recorded of the same table, written at another time: the same instants in order, other
     file ids.

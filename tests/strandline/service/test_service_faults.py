@@ -120,7 +120,7 @@ def many_files(wanted: int) -> Iterator[None]:
 
 @pytest.mark.property
 def test_two_thousand_idle_connections_slow_no_client(tmp_path: Path) -> None:
-    """Half of them have asked something, half say nothing at all; some say half of something."""
+    """Half have sent a request and half nothing; a few more have sent half a request."""
     table = local_table(tmp_path / "t")
     asked = asking(LATEST, known(table.storage, partition="a"))
     patience = ("--request-timeout", "3600", "--keep-alive", "3600")
@@ -241,7 +241,7 @@ class Asker:
 
 @contextmanager
 def half_asked(port: int, asked: bytes) -> Iterator[None]:
-    """Have some connections on which half a request came, or nothing."""
+    """Open some connections that send part of a request, or nothing."""
     with ExitStack() as stack:
         for length in (0, 1, 30, len(asked) - 1):
             connection = stack.enter_context(RawConnection(port))

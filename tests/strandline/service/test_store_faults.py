@@ -60,7 +60,7 @@ def place(table: SmallTable, stores: Path) -> Path:
 def test_store_that_another_process_has_open(
     table: SmallTable, tmp_path: Path, stores: Path
 ) -> None:
-    """Who has it is named; other tables are served; once it ends this one is, too."""
+    """The error names that process; other tables are served, and this one once it ends."""
     other = SmallTable(LocalStorage(str(tmp_path / "other")))
     other.write(("a", "a0"))
     command = [sys.executable, "-m", "tests.fsview.store_child", table.storage.base_path]
@@ -96,7 +96,7 @@ def test_store_that_can_not_be_opened(table: SmallTable, tmp_path: Path, stores:
 def test_store_that_was_deleted_under_a_service(
     table: SmallTable, tmp_path: Path, stores: Path
 ) -> None:
-    """What it has open it keeps; the next begins anew."""
+    """The service keeps its open files; the next one starts with an empty store."""
     with service(tmp_path, stores) as client:
         assert client.request("GET", LATEST, known(table.storage, partition="a")).status == 200
         for path in place(table, stores).iterdir():

@@ -371,7 +371,7 @@ def test_at_the_end_what_waits_is_finished_or_cancelled(pool: TableThreads, fini
 
 
 class Content:
-    """Stands for what work has in memory."""
+    """An object that work holds in memory."""
 
 
 def test_an_error_is_handed_on_and_not_kept(pool: TableThreads) -> None:

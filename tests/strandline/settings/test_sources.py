@@ -137,7 +137,7 @@ def test_what_is_no_setting_is_refused(
 
 
 def test_what_kubernetes_says_of_a_service_of_our_name_is_no_setting(tmp_path: Path) -> None:
-    """It sets such variables in every container; ``enableServiceLinks: false`` turns that off."""
+    """It sets these variables in each container unless ``enableServiceLinks`` is ``false``."""
     links = {
         "STRANDLINE_PORT": "tcp://10.0.0.7:26754",
         "STRANDLINE_PORT_26754_TCP": "tcp://10.0.0.7:26754",
@@ -172,7 +172,7 @@ def test_whatever_a_file_holds_it_is_refused_in_a_sentence_or_understood(
 
 @pytest.mark.parametrize("text", ["x" * 5_000, "é\x00" * 5_000])
 def test_a_refusal_is_short_whatever_was_given_and_says_all_that_is_allowed(text: str) -> None:
-    """What was given is cut, not what is allowed."""
+    """The given value is shortened, the allowed values aren't."""
     settings = (*SERVICE_SETTINGS, *SERVE_SETTINGS)
     for setting in (s for s in settings if s.allowed or not isinstance(s.default, str)):
         with pytest.raises(ConfigError) as caught:

@@ -27,7 +27,7 @@ SEEN = pa.schema([("task", pa.int64()), ("attempt", pa.int64()), ("k", pa.string
 
 
 def seen(batches):
-    """A task that says who it is, for each row."""
+    """A task that yields its partition, its attempt and the key of each row."""
     attempt = LocalEngine.attempt()
     for batch in batches:
         count = batch.num_rows

@@ -67,7 +67,7 @@ def _four_commits(base, options):
 
 
 def _roll_back(c, base):
-    """Roll the second commit back; where that is done, a write without rows ends what is left."""
+    """Roll the second commit back; if that is done, finish with a write without rows."""
     commits = sorted(reader.committed(base))
     if len(commits) == 2:
         c.rollback(commits[-1])

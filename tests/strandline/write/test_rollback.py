@@ -30,7 +30,7 @@ def base(request, tmp_path):
 
 
 def die_before_completion(base):
-    """Leave what a writer leaves that is killed with all its data files written."""
+    """Leave the files of a writer that is killed after it has written its data files."""
     copy = base.with_name("copy")
     shutil.copytree(base, copy)
     learned = FaultyStorage(LocalStorage(str(copy)))

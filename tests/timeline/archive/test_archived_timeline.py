@@ -118,7 +118,7 @@ def test_only_files_that_may_hold_the_time_are_read(
 
 
 def many_rows(count: int) -> list[dict]:
-    """Commits and cleans in turn, each telling its own time."""
+    """Return commits and cleans in turn, each with its own time in its metadata."""
     rows = []
     for at in range(count):
         time = f"{at:03d}"
@@ -131,7 +131,7 @@ def many_rows(count: int) -> list[dict]:
 
 
 def said(archive: HistoryArchive, instant: Instant) -> str | None:
-    """What an archived instant says of its time."""
+    """Return the time in an archived instant's metadata."""
     found = archive.read(instant)
     if isinstance(found, CleanMetadata):
         assert archive.read_plan(instant) == PLAN

@@ -20,7 +20,7 @@ Sizes = dict[str, dict[str, int]]
 
 
 def whole(metadata: CommitMetadata) -> tuple[Sizes, set[str]]:
-    """Return what a commit's metadata says: partition → name → size; the times superseded."""
+    """Return a commit's files, partition → name → size, and the times they supersede."""
     sizes: Sizes = {}
     previous = set()
     for partition, stats in metadata.partition_to_write_stats.items():
@@ -33,7 +33,7 @@ def whole(metadata: CommitMetadata) -> tuple[Sizes, set[str]]:
 
 
 def together(parts: Iterable[WrittenFiles]) -> tuple[Sizes, set[str]]:
-    """Return the same of what was read in parts."""
+    """Return the same of metadata that was read in parts."""
     sizes: Sizes = defaultdict(dict)
     previous = set()
     for part in parts:

@@ -17,7 +17,7 @@ class TestFsspecStorage(StorageSuite):
 
 
 class TestFsspecStorageOnLocalFiles(StorageSuite):
-    """The same through fsspec's local file system, but for what it can't do."""
+    """The same through fsspec's local file system, except for promises that it can't keep."""
 
     @pytest.fixture
     def storage(self, tmp_path) -> FsspecStorage:

@@ -169,7 +169,7 @@ def test_of_links_that_lead_out_the_first_are_logged(
 
 
 def below(root: Path) -> PlaceOf:
-    """Return what knows one root."""
+    """Return a function that allows paths below one root."""
     return lambda path: path if Path(path).is_relative_to(root) else None
 
 

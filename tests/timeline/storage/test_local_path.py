@@ -16,7 +16,7 @@ from timeline.storage.local_path import PlaceOf, resolve
 
 
 def below(*roots: Path) -> PlaceOf:
-    """Return what knows some roots, each by its real path."""
+    """Return a function that allows paths below some roots, each given by its real path."""
     return lambda path: path if any(Path(path).is_relative_to(root) for root in roots) else None
 
 
@@ -80,7 +80,7 @@ MOMENTS = 24
 def test_a_link_put_in_the_way_at_any_moment_leads_nowhere(
     tmp_path: Path, call: Callable[[LocalStorage], object], flipped: str
 ) -> None:
-    """Issue 12, line 27: what was checked is what is touched."""
+    """Issue 12, line 27: the path that was checked is the path that is touched."""
     done = 0
     for at in range(MOMENTS):
         place = tmp_path / str(at)

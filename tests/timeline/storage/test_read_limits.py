@@ -148,7 +148,7 @@ def test_a_large_commit_is_read_as_long_as_its_setting_allows(tmp_path: Path, ve
 
 
 class _Bucket(fsspec.AbstractFileSystem):
-    """An object store that notes what it is asked; of an empty object it gives no range."""
+    """An object store that records its reads; it refuses ranges of empty objects."""
 
     protocol = "bucket"
     cachable = False

@@ -29,7 +29,7 @@ HANG_S = 0.05
 
 
 class Things:
-    """What a service depends on, each of which may fail or hang; counts who looks."""
+    """Two dependencies of a service, each of which may fail or hang; counts the looks at each."""
 
     def __init__(self) -> None:
         self.wrong: dict[str, str] = {"a": "", "b": ""}
@@ -110,7 +110,7 @@ def test_a_hanging_check_is_reported_and_takes_one_thread(
 
 
 def test_what_hung_and_answers_is_no_reason_any_more(things: Things, clock: ManualClock) -> None:
-    """Asked while the look still runs: what it finds is what is said."""
+    """If asked while a look still runs, it waits for that look's result."""
     things.hanging["a"] = threading.Event()
     hung = Readiness(things, clock, wait_s=0)
     assert hung.ask().result()[0] == "a: no answer for 0 s"
@@ -263,7 +263,7 @@ class HangingRoot(LocalStorage):
 
 @pytest.fixture
 def hanging(tmp_path: Path) -> Iterator[tuple[str, Callable[[str, Any], LocalStorage]]]:
-    """A root that hangs, and what opens it so."""
+    """A root that hangs, and a function that opens its storage."""
     gone = threading.Event()
     yield str(tmp_path), lambda base_path, _: HangingRoot(base_path, gone)
     gone.set()

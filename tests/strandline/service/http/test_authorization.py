@@ -202,7 +202,7 @@ def test_an_ipv4_peer_of_a_socket_for_both_families_is_one() -> None:
 
 
 def test_markers_are_refused_whatever_their_path_looks_like() -> None:
-    """What isn't exactly a marker's path is no marker's route either."""
+    """Paths that only resemble a marker route's aren't routed to it."""
     with admitting("127.0.0.0/8=reads") as server, HttpClient(server.port, None) as client:
         for path in (NAMES, f"{NAMES}/", "/v1/hoodie/%6Darker/all", "/v1/hoodie/marker%2Fall"):
             assert client.request("GET", path, MARKER).status == 401, path

@@ -83,7 +83,7 @@ def test_a_wrong_hash_is_refused_on_the_hot_path_too(hot: ServiceServer) -> None
 
 
 def test_pipelined_requests_are_answered_in_order(hot: ServiceServer) -> None:
-    """Ready answers wait behind one that goes the long way."""
+    """Ready answers wait behind one that the application makes."""
     with RawConnection(hot.port) as wire:
         fast = f"{LATEST}?{urlencode(params())}"
         slow = f"/v1/hoodie/view/timeline/instants/all?{urlencode(params())}"

@@ -19,7 +19,7 @@ HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n"
 
 
 class Written(ResponseWriter):
-    """A connection and its writer, which keeps what is written."""
+    """A connection and its writer, which keeps all bytes written."""
 
     def __init__(self) -> None:
         self.written = b""

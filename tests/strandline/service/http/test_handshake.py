@@ -23,7 +23,7 @@ TABLES = GoldenTables()
 
 
 class Accepting(StoppedLoop):
-    """A loop whose accepting comes to what it is told: an error, or a socket."""
+    """A loop that accepts the sockets, or raises the errors, that it is given."""
 
     def __init__(self, *outcomes: int | socket.socket) -> None:
         super().__init__()

@@ -117,7 +117,7 @@ def test_probes_of_http_1_0_need_no_host(server: ServiceServer, lines: tuple[str
 def test_a_web_page_can_post_nothing(
     server: ServiceServer, open_server: ServiceServer, target: str
 ) -> None:
-    """Without a token any page could: its reader's browser reaches what its machine does."""
+    """Without a token any page could: a browser reaches all that its machine reaches."""
     for page in ("https://example.com", "null", "http://127.0.0.1:26754", ""):
         origin = f"Origin: {page}"
         for asked, lines in ((open_server, ()), (server, (BEARER,)), (server, ())):
@@ -138,7 +138,7 @@ def test_several_headers_of_one_name_are_one_list() -> None:
 
 
 class NeverAsked:
-    """A hot path and an application that nobody should get to."""
+    """A hot path and an application that no request should reach."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -157,7 +157,7 @@ class NeverAsked:
 def test_a_request_is_refused_before_its_body_and_any_handler(
     method: str, target: str, lines: tuple[str, ...]
 ) -> None:
-    """It costs no thread and no framework: it once took twenty times what an answer takes."""
+    """It needs no thread: a refusal once took twenty times as long as an answer."""
     never = NeverAsked()
     asked = head(method, target, "Host: h", "Content-Length: 9", *lines)
 

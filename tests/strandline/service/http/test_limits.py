@@ -74,13 +74,13 @@ def usual() -> Iterator[ServiceServer]:
 
 
 def registry_of(parts: Parts, app: Application, limits: Limits) -> ConnectionRegistry:
-    """Return what the connections of a service share whose application is another."""
+    """Return a registry of connections like a service's, but for another application."""
     threads = TableThreads("requests", 1)
     return ConnectionRegistry(app, threads, parts.hot, parts.admission, limits, 120, parts.refusals)
 
 
 def connections(server: ServiceServer) -> dict[str, int]:
-    """Return what the server counts of its connections."""
+    """Return the server's counts of its connections."""
     with HttpClient(server.port) as client:
         counted: dict[str, int] = json.loads(client.ask("GET", "/v1/strandline/status", {})[1])[
             "connections"
@@ -108,7 +108,7 @@ def refused(server: ServiceServer, data: bytes) -> Answer:
 
 
 def cut_off(raw: RawConnection) -> None:
-    """Wait until a connection of which nothing is read is cut off."""
+    """Wait until a connection that nothing is read from is cut off."""
     poll = select.poll()
     poll.register(raw.socket, select.POLLERR | select.POLLHUP)
     assert poll.poll(20_000)
@@ -185,7 +185,7 @@ def chunked(body: bytes) -> bytes:
     ],
 )
 def test_a_body_without_an_end_ends_the_connection(endless: bytes) -> None:
-    """It has its answer already, as no route reads a body; nothing is added to that."""
+    """It was answered at once, as no route reads a body; there is no second answer."""
     with limited(body_bytes=1000) as server, RawConnection(server.port) as raw:
         raw.send_what_is_taken(chunked(endless))
         answer = raw.answer()
@@ -411,7 +411,7 @@ def test_the_longest_idle_are_closed_first() -> None:
 
 
 class CountedWaiting(Waiting):
-    """One that counts how often it is asked since when it waits."""
+    """A waiting connection that counts the reads of ``idle_since``."""
 
     asked = 0
 
@@ -487,7 +487,7 @@ def test_no_more_connections_are_taken_than_files_may_be_open(
 
 
 class BigAnswers:
-    """Answers a mebibyte to everybody who asks for ``/big``; counts them."""
+    """Answers ``/big`` with a mebibyte; counts the requests."""
 
     body = b"x" * (1 << 20)
 

@@ -44,7 +44,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Return what was logged of refusals since the last time."""
+    """Return the refusals logged since the last call."""
     found = [r.getMessage() for r in caplog.records if r.name == "strandline.service.http.refusals"]
     caplog.clear()
     return found
@@ -180,7 +180,7 @@ def counted(server: ServiceServer) -> set[tuple[str, int, str, int]]:
 def test_a_job_outside_the_roots_is_logged(
     server: ServiceServer, base: Path, lines: pytest.LogCaptureFixture
 ) -> None:
-    """Its own log has the status alone, and the answer doesn't name the roots."""
+    """The job's own log has only the status, and the answer doesn't name the roots."""
     outside = base.parent.parent / "other"
     with HttpClient(server.port) as client:
         for _ in range(20):

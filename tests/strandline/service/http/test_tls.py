@@ -165,7 +165,7 @@ def test_limits_hold_over_https(papers: Papers) -> None:
 
 
 def greeted(port: int, papers: Papers) -> bool:
-    """Return whether a client is greeted; one that is cut off before isn't."""
+    """Return whether a client is answered rather than cut off."""
     try:
         with encrypted(port, papers) as raw:
             raw.send_what_is_taken(request("/v1/strandline/status", token=TOKEN))

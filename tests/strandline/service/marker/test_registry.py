@@ -96,7 +96,7 @@ class Tables:
 
 @pytest.fixture
 def base(tmp_path: Path) -> Path:
-    """A table: what makes a directory one is there, and nothing that could be read."""
+    """A directory that passes for a table, with properties that can't be read."""
     properties = tmp_path / "t" / CONFIG_PATH
     properties.parent.mkdir(parents=True)
     properties.write_text("damaged")
@@ -411,7 +411,7 @@ def remove_type(base: Path) -> None:
 def test_a_directory_that_vanished_is_begun_anew(
     base: Path, service: MarkerService, remove: Callable[[Path], None]
 ) -> None:
-    """Hudi takes files without ``MARKERS.type`` for none, so none of them may be relied on."""
+    """Hudi ignores marker files without ``MARKERS.type``, so they don't count as written."""
     for number in (1, 2):
         create(service, directory(base), name(number)).result(20)
     remove(base)
@@ -535,7 +535,7 @@ def test_base_paths_outside_the_roots_are_refused(service: MarkerService) -> Non
 
 
 def test_a_refused_name_touches_no_storage() -> None:
-    """It is refused before its table is looked for; reading and deleting take what is there."""
+    """It is refused before its table is looked for."""
 
     def table_of(base_path: str) -> tuple[TableId, Storage]:
         raise AssertionError(base_path)
