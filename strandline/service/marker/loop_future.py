@@ -14,32 +14,19 @@ from collections import deque
 class LoopFuture:
     """One result: the loop awaits ``future``, any other thread sets the result once."""
 
-    __slots__ = ("_error", "_futures", "_result", "future")
+    __slots__ = ("_futures", "future")
 
     def __init__(self, futures: LoopFutures, future: asyncio.Future[bool]) -> None:
         self._futures = futures
-        self._result = False
-        self._error: BaseException | None = None
         self.future = future
 
     def set_result(self, result: bool, /) -> None:
         """Complete the future, from any thread."""
-        self._result = result
-        self._futures.deliver(self)
+        self._futures.deliver(self.future, result, None)
 
     def set_exception(self, exception: BaseException, /) -> None:
         """Complete the future with an error, from any thread."""
-        self._error = exception
-        self._futures.deliver(self)
-
-    def complete(self) -> None:
-        """Pass the result to the loop's future; on the loop."""
-        if self.future.done():
-            return  # the client has left
-        if self._error is None:
-            self.future.set_result(self._result)
-        else:
-            self.future.set_exception(self._error)
+        self._futures.deliver(self.future, False, exception)
 
 
 class LoopFutures:
@@ -47,16 +34,18 @@ class LoopFutures:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._ready: deque[LoopFuture] = deque()
+        self._ready: deque[tuple[asyncio.Future[bool], bool, BaseException | None]] = deque()
         self._woken = False
 
     def create(self) -> LoopFuture:
         """Return a new future; on the loop."""
         return LoopFuture(self, self._loop.create_future())
 
-    def deliver(self, future: LoopFuture) -> None:
+    def deliver(
+        self, future: asyncio.Future[bool], result: bool, error: BaseException | None
+    ) -> None:
         """Have the loop complete a future, from any thread."""
-        self._ready.append(future)
+        self._ready.append((future, result, error))
         # A thread that finds the flag set has appended before the loop takes the first.
         if not self._woken:
             self._woken = True
@@ -66,4 +55,10 @@ class LoopFutures:
     def _complete_ready(self) -> None:
         self._woken = False
         while self._ready:
-            self._ready.popleft().complete()
+            future, result, error = self._ready.popleft()
+            if future.done():
+                continue  # the client has left
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
