@@ -76,11 +76,9 @@ class TableView:
         self.storage = storage
         self._metrics = metrics or Metrics()
         self.table_id = TableId.of(storage.base_path)
+        self._share = share or Share.unbounded()
         self.state = TableState(
-            self._store,
-            self.table_id,
-            retained=retained_snapshots,
-            share=share or Share.unbounded(),
+            self._store, self.table_id, retained=retained_snapshots, share=self._share
         )
         self.loaded = self.state.loaded
         self._follower = TimelineFollower(
@@ -259,7 +257,7 @@ class TableView:
                 for (kind, cause), count in sorted(self.storage.calls.snapshot().items())
             ],
             "snapshots": 0 if history is None else len(history.links),
-            "retained_bytes": self.state.retained_bytes,
+            "retained_bytes": self._share.held,
             "last_instant": None if newest is None else str(newest.timeline.last),
             "partitions_loaded": len(versions),
             "store": self._store.status(),

@@ -39,7 +39,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from fsview.files.partition import PartitionVersion
@@ -136,38 +136,25 @@ class _Source:
     refused: bool = False
 
 
-@dataclass(slots=True)
-class _Account:
-    """What is known of a table, while its timeline begins with one instant.
-
-    Attributes:
-        spent: What listings have cost, in calls.
-        sources: Name → source.
-    """
-
-    spent: float = 0.0
-    sources: dict[str, _Source] = field(
-        default_factory=lambda: {METADATA: _Source(), METADATA_TABLE: _Source()}
-    )
-
-
 class SourceChoice:
     """Decides for one table whether to list or to read, and reads.
 
-    It is safe to use from several threads; ``_lock`` guards the account.
+    It is safe to use from several threads; ``_lock`` guards what listings have cost and what is
+    known of the sources.
     """
 
     def __init__(self, refused: Callable[[str], None] = lambda _: None) -> None:
         """Begin with no call made; ``refused`` gets each reason not to use the metadata table."""
         self._lock = threading.Lock()
         self._first: Instant | None = None
-        self._account = _Account()
+        self._spent = 0.0
+        self._known = {METADATA: _Source(), METADATA_TABLE: _Source()}
         self._on_refused = refused
 
     def listed(self, entries: int) -> None:
         """Account for a listing of ``entries`` entries."""
         with self._lock:
-            self._account.spent += listing_cost(entries)
+            self._spent += listing_cost(entries)
 
     def may_read(self, snapshot: Snapshot, ahead: int) -> bool:
         """Whether reading may be sound and cheaper, as far as can be said without storage calls.
@@ -213,26 +200,26 @@ class SourceChoice:
         first = snapshot.active.first
         with self._lock:
             if first != self._first:  # archived since, or another table
-                self._first, self._account = first, _Account(self._account.spent)
-            account = self._account
+                self._first = first
+                self._known = {METADATA: _Source(), METADATA_TABLE: _Source()}
             for name, cost in list(costs.items()):
-                costs[name] = max(cost, account.sources[name].least)
+                costs[name] = max(cost, self._known[name].least)
                 least = max(LEAST_CALLS, costs[name])
-                if account.sources[name].refused or account.spent + ahead < least:
+                if self._known[name].refused or self._spent + ahead < least:
                     del costs[name]
         return sorted(costs, key=lambda name: costs[name])
 
     def _pays(self, name: str, cost: float, sizes: Collection[int], ahead: int) -> bool:
         """Note what a source costs; return whether it is cheaper than listing."""
         with self._lock:
-            source = self._account.sources[name]
+            source = self._known[name]
             source.least = cost
             source.refused = is_too_large(sizes)
-            return not source.refused and self._account.spent + ahead >= source.least
+            return not source.refused and self._spent + ahead >= source.least
 
     def _refuse(self, name: str) -> None:
         with self._lock:
-            self._account.sources[name].refused = True
+            self._known[name].refused = True
 
     def _from_commits(
         self, client: TableMetaClient, snapshot: Snapshot, ahead: int

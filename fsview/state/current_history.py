@@ -47,20 +47,14 @@ class CurrentHistory:
 
     ``_lock`` guards both, so a snapshot that is found is in use before it can be dropped. It is a
     lock apart from that of ``TableState``, as a request must not wait while a sync is published.
-    Under the lock of ``TableState`` are called: ``show``, ``drop_oldest``, ``count_filled`` and
-    ``close``.
+    ``show``, ``drop_oldest`` and ``count_filled`` are called under the lock of ``TableState``.
 
     Attributes:
         value: The history; ``None`` before the table was read.
     """
 
     def __init__(self, retained: int, share: Share) -> None:
-        """Have no history yet.
-
-        Args:
-            retained: How many links and branches are kept at most, beside those in use.
-            share: Counts what is kept for clients that are behind.
-        """
+        """Begin without a history; keep ``retained`` links and branches, beside those in use."""
         self.value: History | None = None
         self._lock = threading.Lock()
         self._uses: list[weakref.ref[Use]] = []
@@ -69,15 +63,8 @@ class CurrentHistory:
 
     @property
     def most_links(self) -> int:
-        """How many links may come to be kept."""
-        return max(
-            self._retained, MAX_LINKS_IN_USE
-        )  # the oldest may be in use by the time they are shown
-
-    @property
-    def retained_bytes(self) -> int:
-        """What is counted as kept for clients that are behind."""
-        return self._share.held
+        """How many links may be kept: a load may come to use the oldest of them."""
+        return max(self._retained, MAX_LINKS_IN_USE)
 
     def show(self, history: History) -> History:
         """Replace the history by another, less its oldest links and branches; return that."""
@@ -123,14 +110,6 @@ class CurrentHistory:
         if self.value is not None and snapshot.files is not self.value.newest.files:
             snapshot.files.filled_bytes += size
             self._share.hold(self._share.held + size)
-
-    def make_room(self) -> None:
-        """Have the budget kept again after growth; call it with no lock held."""
-        self._share.make_room()
-
-    def close(self) -> None:
-        """Count nothing more as kept."""
-        self._share.close()
 
     def use(self, find: Callable[[History], Snapshot | None]) -> Use | None:
         """Return a use of the snapshot that ``find`` returns, ``None`` if it finds none."""

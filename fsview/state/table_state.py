@@ -69,7 +69,7 @@ class TableState:
         self._current = CurrentHistory(retained, share)
         self._record = TableRecord(store, table_id)
         self._missing = MissingPartitions()
-        self._store = store
+        self._store, self._share = store, share
 
     # What is held.
 
@@ -94,11 +94,6 @@ class TableState:
     def must_list(self) -> bool:
         """Whether partitions must be listed, since storage isn't what metadata says."""
         return self._record.must_list
-
-    @property
-    def retained_bytes(self) -> int:
-        """What is counted as kept for clients that are behind."""
-        return self._current.retained_bytes
 
     def use(self, find: Callable[[History], Snapshot | None]) -> Use | None:
         """Return a use of the snapshot that ``find`` finds in what is held, if any."""
@@ -209,7 +204,7 @@ class TableState:
                     completion,
                     unfinished=self._record.unfinished,
                     unclear=unclear,
-                    kept=self._current.most_links,  # a load may come to use the oldest
+                    kept=self._current.most_links,
                 )
             except StoreError as exc:
                 self._distrust_store(exc)
@@ -330,7 +325,7 @@ class TableState:
 
     def make_room(self) -> None:
         """Have the budget kept again after growth; call it with no lock held."""
-        self._current.make_room()
+        self._share.make_room()
 
     def drop_oldest(self) -> int | None:
         """See ``CurrentHistory.drop_oldest``; ``None`` also while the state is being changed."""
@@ -346,5 +341,5 @@ class TableState:
     def close(self) -> None:
         """Count nothing more as kept for clients, and close the store."""
         with self._lock:
-            self._current.close()
+            self._share.close()
         self._store.close()

@@ -47,14 +47,7 @@ class TimelineFollower:
     def __init__(
         self, storage: Storage, state: TableState, *, metrics: Metrics, clock: Clock
     ) -> None:
-        """Follow no table yet.
-
-        Args:
-            storage: The table's storage.
-            state: What is held of the table.
-            metrics: Counters.
-            clock: Times syncs.
-        """
+        """Read nothing yet; ``clock`` times syncs."""
         self.storage = storage
         self.state = state
         self._metrics = metrics
