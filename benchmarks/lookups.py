@@ -89,7 +89,14 @@ def main() -> None:
         assert last is not None
         with TimelineService([str(path)]) as service:
             ways = [
-                ViewLocation(str(path), url, token, {}, last.requested_time, timeline.hash)
+                ViewLocation(
+                    str(path),
+                    () if url is None else (url,),
+                    token,
+                    {},
+                    last.requested_time,
+                    timeline.hash,
+                )
                 for url, token in ((service.url, service.token), (None, None))
             ]
             print(f"{'files':>6} {'service':>10} {'listing':>10} {'ratio':>6}   lists a look-up")

@@ -157,12 +157,12 @@ class Job:
             bytes_written=sum(result.bytes_written for result in results),
             seconds=_total(result.seconds for result in results),
             total_s=total_s,
-            lookups_s=tuple(s for result in results for s in result.lookup_seconds),
+            lookups_s=tuple(found.seconds for result in results for found in result.lookups),
             calls=_total(result.storage_calls for result in results),
             service_calls=self._calls_of_service(),
             files_cleaned=sum(clean.files_deleted for clean in cleans),
             bytes_cleaned=sum(clean.bytes_deleted for clean in cleans),
-            fallbacks=tuple(reason for result in results for reason in result.fallbacks),
+            fallbacks=tuple(each.reason for result in results for each in result.fallbacks),
             rolled_back=tuple(time for result in results for time in result.rolled_back),
         )
 

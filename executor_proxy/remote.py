@@ -9,13 +9,15 @@ Source: Hudi 1.2.0 ``RemoteHoodieTableFileSystemView``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from operator import ne
 from typing import Any
 
 from executor_proxy.http import HttpSession
+from executor_proxy.lookup_cache import FIXED_BY_TIMELINE, LookupCache
+from executor_proxy.service import Service
 from fsview.model.file_system_view import FileSystemView
 from fsview.wire.json_form import PathForms
 from fsview.wire.param import BASE_PATH, LAST_INSTANT, TIMELINE_HASH
@@ -40,23 +42,30 @@ class RemoteView(FileSystemView):
     Thread-safe: its only state, the pin, is replaced as a whole.
 
     Args:
-        session: HTTP session with the service.
+        service: The service that is asked.
         base_path: The table's base path in the caller's spelling, which answers use, too.
         last_instant: Requested time of the caller's last instant, ``""`` if there is none.
         timeline_hash: Hash of the caller's timeline.
+        answers: Cache of answers that the timeline's hash determines.
     """
 
     def __init__(
-        self, session: HttpSession, base_path: str, last_instant: str, timeline_hash: str
+        self,
+        service: Service,
+        base_path: str,
+        last_instant: str,
+        timeline_hash: str,
+        answers: LookupCache | None = None,
     ) -> None:
-        self._session = session
+        self._service = service
+        self._answers = LookupCache(0) if answers is None else answers
         self._base_path = base_path
         self._paths = PathForms.of(base_path)
         self._pin = _Pin(last_instant, timeline_hash, None)
 
     def __repr__(self) -> str:
         pin = self._pin
-        return f"RemoteView({self._session.url}, {self._base_path!r}, at={pin.last_instant!r})"
+        return f"RemoteView({self._service}, {self._base_path!r}, at={pin.last_instant!r})"
 
     @property
     def pin(self) -> tuple[str, str]:
@@ -77,14 +86,30 @@ class RemoteView(FileSystemView):
             return self._timeline()
         if name == "last_instant":
             return self._timeline().last
-        answer = self._call(BY_NAME[name], arguments)
+        answer, size = self._call(BY_NAME[name], arguments)
+        key = self._key(name, arguments)
+        if key is not None:
+            self._answers.put(key, answer, size)
         if name == "sync":
-            timeline: Timeline = self._call(BY_NAME["timeline"], {})
+            timeline: Timeline = self._call(BY_NAME["timeline"], {})[0]
             last = "" if timeline.last is None else timeline.last.requested_time
             self._pin = _Pin(last, timeline.hash, timeline)
         return answer
 
-    def _call(self, route: Route, arguments: dict[str, Any]) -> Any:
+    def cached(self, name: str, arguments: Mapping[str, Any]) -> tuple[Any] | None:
+        """Return an answer from the cache, in a tuple; ``None`` if it isn't there."""
+        key = self._key(name, arguments)
+        return None if key is None else self._answers.get(key)
+
+    def _key(self, name: str, arguments: Mapping[str, Any]) -> Hashable | None:
+        """Return the cache key of an answer; ``None`` if the timeline doesn't determine it."""
+        if name not in FIXED_BY_TIMELINE or not self._pin.timeline_hash:
+            return None
+        at = (self._service.urls, self._base_path, *self.pin)
+        return (*at, name, *sorted(arguments.items()))
+
+    def _call(self, route: Route, arguments: dict[str, Any]) -> tuple[Any, int]:
+        """Return the service's answer and the length of its body in bytes."""
         pin = self._pin
         params = {
             BASE_PATH: self._base_path,
@@ -93,8 +118,15 @@ class RemoteView(FileSystemView):
         }
         if pin.last_instant:
             params[LAST_INSTANT] = pin.last_instant
-        answer = self._session.request(route.method, route.path, params)
-        return route.decode(answer, self._paths)
+
+        def send(session: HttpSession, within_s: float) -> bytes:
+            # The only POST is ``refresh/``, which does no harm if it is repeated.
+            return session.request(
+                route.method, route.path, params, is_safe=True, within_s=within_s
+            )
+
+        body = self._service.ask(send)
+        return route.decode(body, self._paths), len(body)
 
     def _timeline(self) -> Timeline:
         """Return the pinned timeline, searched for among earlier states of the service's newest.
@@ -105,7 +137,7 @@ class RemoteView(FileSystemView):
         pin = self._pin
         if pin.timeline is not None:
             return pin.timeline
-        newest: Timeline = self._call(BY_NAME["timeline"], {})
+        newest: Timeline = self._call(BY_NAME["timeline"], {})[0]
         for timeline in _earlier(newest):
             if timeline.hash == pin.timeline_hash:
                 self._pin = _Pin(pin.last_instant, pin.timeline_hash, timeline)

@@ -12,10 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from executor_proxy.worker import this_worker
 from fsview.model.file_system_view import FileSystemView
 from timeline.storage.base import StorageCalls
 
 SERVICE: Final = "service"
+CACHE: Final = "cache"
 LOCAL: Final = "local"
 
 
@@ -26,12 +28,26 @@ class Lookup:
     Attributes:
         route: Name of the view's method.
         seconds: Time until the answer, including retries and fallback.
-        source: Where the answer came from: ``"service"`` or ``"local"``.
+        source: Where the answer came from: ``"service"``, ``"cache"`` (an earlier answer of the
+            service, cached by the worker) or ``"local"``.
     """
 
     route: str
     seconds: float
     source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fallback:
+    """A view that stopped asking the service.
+
+    Attributes:
+        cause: ``"unreachable"``, ``"late"``, ``"refused"``, ``"behind"`` or ``"wrong-answer"``.
+        reason: Text of the error.
+    """
+
+    cause: str
+    reason: str
 
 
 @dataclass(slots=True)
@@ -40,11 +56,11 @@ class LookupReport:
 
     Attributes:
         lookups: Look-ups in the order in which they ended.
-        fallbacks: For each view that fell back to listing storage, the reason.
+        fallbacks: One for each view that fell back to listing storage.
     """
 
     lookups: list[Lookup] = field(default_factory=list)
-    fallbacks: list[str] = field(default_factory=list)
+    fallbacks: list[Fallback] = field(default_factory=list)
     _merged: Counter[tuple[str, str]] = field(default_factory=Counter, repr=False)
     _watched: list[StorageCalls] = field(default_factory=list, repr=False)
 
@@ -59,6 +75,25 @@ class LookupReport:
         for calls in self._watched:
             total.update(calls.snapshot())
         return dict(total)
+
+    @contextmanager
+    def counting(self, calls: StorageCalls) -> Iterator[None]:
+        """Include the calls of a shared storage within the block.
+
+        Blocks that run at the same time in several threads each count all calls; a worker of Spark
+        runs one task at a time.
+        """
+        before = Counter(calls.snapshot())
+        try:
+            yield
+        finally:
+            self._merged.update(Counter(calls.snapshot()) - before)
+
+    def fall_back(self, cause: str, error: Exception) -> None:
+        """Record that a view stopped asking the service; a worker logs each cause once."""
+        reason = f"{type(error).__name__}: {error}"
+        self.fallbacks.append(Fallback(cause, reason))
+        this_worker().log_fallback(cause, reason)
 
     def watch(self, calls: StorageCalls) -> None:
         """Include the calls of a local view's storage."""
@@ -76,7 +111,7 @@ class LookupReport:
         """Return the report as JSON-able values, for ``merge``."""
         return {
             "lookups": [[found.route, found.seconds, found.source] for found in self.lookups],
-            "fallbacks": list(self.fallbacks),
+            "fallbacks": [[each.cause, each.reason] for each in self.fallbacks],
             "storage_calls": [[*key, n] for key, n in sorted(self.storage_calls().items())],
         }
 
@@ -84,7 +119,7 @@ class LookupReport:
         """Add another report, or the result of its ``as_dict``."""
         values = other.as_dict() if isinstance(other, LookupReport) else other
         self.lookups.extend(Lookup(*found) for found in values["lookups"])
-        self.fallbacks.extend(values["fallbacks"])
+        self.fallbacks.extend(Fallback(*each) for each in values["fallbacks"])
         self._merged.update({(kind, cause): n for kind, cause, n in values["storage_calls"]})
 
 

@@ -61,6 +61,7 @@ class TableView:
         retained_snapshots: int = RETAINED_SNAPSHOTS,
         store: Store | None = None,
         share: Share | None = None,
+        trusted_s: float = 0.0,
     ) -> None:
         """Make a view of the table at the storage's base path; reads nothing yet.
 
@@ -71,6 +72,10 @@ class TableView:
             retained_snapshots: How many snapshots are kept for clients that are behind.
             store: Keeps its packed files; ``None``: in memory. ``close`` closes it.
             share: Counts what is kept for clients that are behind; ``None``: without a limit.
+            trusted_s: How long after a sync a partition may be loaded without another one, if the
+                timeline explains every file of its listing, seconds. 0: each load syncs, as it must
+                in a service. Otherwise an answer may lack files that a replacement and a clean
+                removed within that time without leaving a trace in the partition.
         """
         self._store = store or MemoryStore()
         self.storage = storage
@@ -85,7 +90,7 @@ class TableView:
             storage, self.state, metrics=self._metrics, clock=clock or SystemClock()
         )
         self._branches = BranchFinder(self._follower)
-        self.loader = PartitionLoader(self._follower)
+        self.loader = PartitionLoader(self._follower, trusted_s=trusted_s)
         self._checker = PartitionChecker(self._follower)
 
     # Snapshots.
@@ -247,6 +252,10 @@ class TableView:
         """Close the store; views of the table can't be asked any more."""
         self.state.close()
 
+    def packed_bytes(self) -> int:
+        """Return the size of the partitions held at the newest snapshot."""
+        return sum(version.size_bytes for version in self.state.newest_versions())
+
     def status(self) -> dict[str, Any]:
         """Return figures about this table, fit for JSON."""
         history, versions = self.state.held, self.state.newest_versions()
@@ -261,7 +270,7 @@ class TableView:
             "last_instant": None if newest is None else str(newest.timeline.last),
             "partitions_loaded": len(versions),
             "store": self._store.status(),
-            "packed_bytes": sum(version.size_bytes for version in versions),
+            "packed_bytes": self.packed_bytes(),
             "counters": self._metrics.as_json(table=str(self.table_id)),
         }
 

@@ -26,6 +26,7 @@
     └─ ServiceError                         only clients of the service raise these
         ├─ ServiceUnreachableError
         ├─ ServiceTimeoutError
+        ├─ ServiceBusyError                 it says when to ask again
         ├─ RemoteFailureError               the service's own answer, with its status
         └─ BadAnswerError
 
@@ -226,6 +227,19 @@ class ServiceTimeoutError(ServiceError):
     code = "service_timeout"
     status = 504
     retryable = True
+
+
+class ServiceBusyError(ServiceError):
+    """The service is at work on the answer, or full, and says when to ask again.
+
+    Attributes:
+        retry_after_s: After so many seconds.
+    """
+
+    code = "service_busy"
+    status = 503
+    retryable = True
+    retry_after_s: float = 1.0
 
 
 class RemoteFailureError(ServiceError):

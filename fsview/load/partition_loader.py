@@ -17,7 +17,7 @@ from fsview.files.partition import PartitionVersion
 from fsview.load.duplicate_files import RememberedNames
 from fsview.load.listing import folders_below, is_partition, list_partition, may_be_path
 from fsview.load.source_choice import Loaded, SourceChoice
-from fsview.load.timeline_at_load import found_with_timeline
+from fsview.load.timeline_at_load import explains, found_with_timeline
 from fsview.single_flight import Shared, SharedLoads
 from fsview.snapshot.plans import base_extensions
 from fsview.snapshot.snapshot import Snapshot
@@ -37,8 +37,9 @@ def always() -> None:
 class PartitionLoader:
     """Fills the snapshots of one table; callers that want the same share one listing."""
 
-    def __init__(self, follower: TimelineFollower) -> None:
+    def __init__(self, follower: TimelineFollower, *, trusted_s: float = 0.0) -> None:
         self._follower = follower
+        self._trusted_s = trusted_s
         self._state = follower.state
         self._loads = SharedLoads()
         self._table_reads: Shared[None] = Shared()
@@ -270,7 +271,10 @@ class PartitionLoader:
                 loaded, since = follower.gathered(search) if gathers else (search(), None)
                 if loaded is None:
                     return
-                synced = follower.sync(since=since)
+                if follower.synced_within(self._trusted_s) and explains(start, loaded):
+                    synced = start
+                else:
+                    synced = follower.sync(since=since)
                 client = follower.client_for("lookup")
                 found = found_with_timeline(client, start, loaded, synced, self._remembered)
                 if found is None:

@@ -14,6 +14,25 @@ from fsview.snapshot.plans import base_extensions
 from fsview.snapshot.snapshot import Snapshot
 from fsview.sync.plan_reader import removals_under_way
 from timeline.meta_client import TableMetaClient
+from timeline.table.property_name import MERGE_ON_READ
+
+
+def explains(snapshot: Snapshot, loaded: Loaded) -> bool:
+    """Whether a snapshot's timeline, read before a listing, explains every file of the listing.
+
+    A partition without files isn't explained: all its groups may have been replaced and cleaned
+    since. Nor is any of a merge-on-read table before version 8, whose log files don't name the
+    instant that wrote them.
+    """
+    config = snapshot.config
+    if config.table_type == MERGE_ON_READ and config.version < 8:
+        return False
+    times = {instant.requested_time for instant in snapshot.active}
+    first = min(times, default="")
+    return loaded.source == LISTING and all(
+        not version.is_empty and all(t in times or t < first for t in version.instants())
+        for version in loaded.versions.values()
+    )
 
 
 def found_with_timeline(

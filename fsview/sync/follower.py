@@ -8,6 +8,7 @@ that sync, and the next request tries again.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -56,6 +57,7 @@ class TimelineFollower:
         self._properties: FileInfo | None = None
         self._syncs: SingleFlight[Snapshot] = SingleFlight()
         self._gathering = Gathering(clock)
+        self._synced_s = -math.inf
 
     def newest(self) -> Snapshot:
         """Return the newest snapshot held; the table is read on first use."""
@@ -80,6 +82,10 @@ class TimelineFollower:
         newest = self._syncs.run(self._sync, since=since)
         self.state.make_room()
         return newest
+
+    def synced_within(self, seconds: float) -> bool:
+        """Whether the last sync that succeeded began less than ``seconds`` ago."""
+        return self._clock.monotonic() - self._synced_s < seconds
 
     def gathered(self, work: Callable[[], T]) -> tuple[T, int]:
         """Return what ``work`` returns, and ``since`` for a sync after it.
@@ -121,6 +127,7 @@ class TimelineFollower:
                     raise
             else:
                 break
+        self._synced_s = started
         self.count("syncs")
         self.count("sync_us", int((self._clock.monotonic() - started) * 1_000_000))
         return self.state.history.newest

@@ -271,8 +271,42 @@ HEARTBEAT_MISSES: Final = Setting(
 )
 REMOTE_TIMEOUT: Final = Setting(
     "hoodie.filesystem.view.remote.timeout.secs",
-    300,
-    "Time that an executor waits for one answer of the service.",
+    30,
+    "Time for one exchange of an executor with the service, from the start of the connection to"
+    " the last byte of the answer.",
+    "executor",
+    unit="s",
+    minimum=1,
+)
+REMOTE_CONNECT_TIMEOUT: Final = Setting(
+    "strandline.remote.connect.timeout.secs",
+    2.0,
+    "Time for an executor to connect to the service, TLS included.",
+    "executor",
+    unit="s",
+    minimum=0.01,
+)
+REMOTE_READ_TIMEOUT: Final = Setting(
+    "strandline.remote.read.timeout.secs",
+    10.0,
+    "Longest wait of an executor for the next packet of an answer.",
+    "executor",
+    unit="s",
+    minimum=0.01,
+)
+REMOTE_FIRST_ANSWER: Final = Setting(
+    "strandline.remote.first.answer.secs",
+    3.0,
+    "Time for all tries of a question as long as the service has never answered this worker;"
+    " then the worker lists storage.",
+    "executor",
+    unit="s",
+    minimum=0.01,
+)
+REMOTE_DEADLINE: Final = Setting(
+    "strandline.remote.deadline.secs",
+    300.0,
+    "Time for all tries of a question to a service that answers that it is still loading.",
     "executor",
     unit="s",
     minimum=1,

@@ -12,8 +12,10 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from executor_proxy.connection import Timeouts
 from executor_proxy.locate import NEWEST, ViewLocation
 from executor_proxy.report import LookupReport
+from executor_proxy.service import Patience
 from fsview.model.file_system_view import FileSystemView
 from strandline.settings import service as config
 from strandline.settings.setting import Settings
@@ -113,13 +115,21 @@ class EmbeddedService:
         service = self.service
         return ViewLocation(
             base_path=self._storage.base_path,
-            url=None if service is None else service.url,
+            urls=() if service is None else (service.url,),
             token=None if service is None else service.token,
             storage_options=self._storage_options,
             last_instant=last_instant,
             timeline_hash=timeline_hash,
             fallback=self._settings.get(config.BACKUP_VIEW),
-            timeout_s=self._settings.get(config.REMOTE_TIMEOUT),
+            timeouts=Timeouts(
+                self._settings.get(config.REMOTE_CONNECT_TIMEOUT),
+                self._settings.get(config.REMOTE_READ_TIMEOUT),
+                float(self._settings.get(config.REMOTE_TIMEOUT)),
+            ),
+            patience=Patience(
+                self._settings.get(config.REMOTE_FIRST_ANSWER),
+                self._settings.get(config.REMOTE_DEADLINE),
+            ),
             storage=self._storage,
             ca_file=None if service is None else service.ca_file,
         )

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from executor_proxy.report import LookupReport
+from executor_proxy.report import Fallback, Lookup, LookupReport
 from strandline.clean.run import CleanResult
 from strandline.write.task import WriteReport
 from timeline.clock import Clock
@@ -34,8 +34,9 @@ class WriteResult:
         bytes_written: Total size of those files.
         seconds: Time by step: ``tag`` (keys, look-ups), ``write``, ``commit``, ``sync``, ``clean``,
             ``rollback``.
-        lookup_seconds: Duration of each look-up by tasks.
-        fallbacks: Why views of tasks or the driver fell back from the service to listing storage.
+        lookups: Look-ups by tasks, each with its duration and the source of its answer.
+        fallbacks: Views of tasks or the driver that fell back from the service to listing storage,
+            each with its cause.
         storage_calls: Calls by driver and executors, by (kind, cause); the service's own calls are
             in its status.
         clean: Result of the clean after the commit; ``None`` if nothing was cleaned.
@@ -50,8 +51,8 @@ class WriteResult:
     files: int = 0
     bytes_written: int = 0
     seconds: Mapping[str, float] = field(default_factory=dict)
-    lookup_seconds: tuple[float, ...] = ()
-    fallbacks: tuple[str, ...] = ()
+    lookups: tuple[Lookup, ...] = ()
+    fallbacks: tuple[Fallback, ...] = ()
     storage_calls: Mapping[tuple[str, str], int] = field(default_factory=dict)
     clean: CleanResult | None = None
     rolled_back: tuple[str, ...] = ()
@@ -118,7 +119,7 @@ class WriteAccount:
             logger.warning(
                 "%d views of this write listed storage instead of asking the timeline service: %s",
                 len(fallbacks),
-                fallbacks[0],
+                fallbacks[0].reason,
             )
         calls = Counter(self._driver_calls.snapshot())
         calls.subtract(self._calls_before)
@@ -133,7 +134,7 @@ class WriteAccount:
             files=len(report.stats),
             bytes_written=sum(stat.file_size_in_bytes for stat in report.stats),
             seconds=dict(self._seconds),
-            lookup_seconds=self._report.lookup_seconds,
+            lookups=tuple(self._report.lookups),
             fallbacks=fallbacks,
             storage_calls={key: number for key, number in sorted(calls.items()) if number},
             clean=clean,

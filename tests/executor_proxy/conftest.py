@@ -6,8 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from executor_proxy.worker import start_anew
 from tests.kit.small_table import SmallTable
 from timeline.storage.local import LocalStorage
+
+
+@pytest.fixture(autouse=True)
+def _new_worker() -> None:
+    """Let no test see what another found out about an address or a table."""
+    start_anew()
 
 
 @pytest.fixture

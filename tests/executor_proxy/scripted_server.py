@@ -6,7 +6,11 @@ import socket
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import cycle
+from typing import Final
 from urllib.parse import parse_qsl, urlsplit
+
+_DRIP_S: Final = 0.01
 
 
 @dataclass(frozen=True)
@@ -48,11 +52,19 @@ class Raw:
     data: bytes = b""
 
 
+@dataclass(frozen=True)
+class Drip:
+    """These bytes one by one, over and over, with a short wait after each."""
+
+    head: bytes
+    drops: bytes
+
+
 class Hang:
     """No answer until the server stops."""
 
 
-Script = Callable[[Request], "Reply | Raw | Hang"]
+Script = Callable[[Request], "Reply | Raw | Hang | Drip"]
 
 
 class ScriptedServer:
@@ -124,6 +136,12 @@ class ScriptedServer:
                     if isinstance(action, Hang):
                         self._stopped.wait()
                         return
+                    if isinstance(action, Drip):
+                        peer.sendall(action.head)
+                        for drop in cycle(action.drops):
+                            if self._stopped.wait(_DRIP_S):
+                                return
+                            peer.sendall(bytes([drop]))
                     peer.sendall(action.data if isinstance(action, Raw) else action.encoded())
                     if isinstance(action, Raw) or action.close:
                         return

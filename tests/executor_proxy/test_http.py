@@ -1,4 +1,7 @@
-"""The session against a server that misbehaves on a real socket."""
+"""The session against a server that misbehaves on a real socket, over both transports.
+
+What only ``http.client`` promises takes no ``open_session``, or is in ``test_deadlines``.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,11 @@ import multiprocessing
 import pickle
 import socket
 import threading
+from functools import partial
 
 import pytest
 
+from executor_proxy.connection import Timeouts
 from executor_proxy.http import HttpSession
 from tests.executor_proxy.scripted_server import Hang, Raw, Reply, Request, ScriptedServer
 from timeline.errors import (
@@ -26,13 +31,19 @@ from timeline.errors import (
 PATH = "/v1/hoodie/view/slices/all"
 
 
+@pytest.fixture(params=[None, "tests.executor_proxy.own_session:make"], ids=["default", "requests"])
+def open_session(request):
+    """Makes a session over one of the transports."""
+    return partial(HttpSession, session=request.param)
+
+
 def always(action):
     return lambda request: action
 
 
-def test_parameters_token_and_encoding_are_sent():
+def test_parameters_token_and_encoding_are_sent(open_session):
     with ScriptedServer(always(Reply(b"[1]"))) as server:
-        session = HttpSession(server.url, token="secret")
+        session = open_session(server.url, token="secret")
         assert session.get(PATH, {"basepath": "file:/a b/é", "partition": "p=1/q&r"}) == b"[1]"
         assert session.request("POST", "/x/", {"basepath": "/t"}) == b"[1]"
     get, post = server.requests
@@ -44,18 +55,18 @@ def test_parameters_token_and_encoding_are_sent():
     assert post.headers["content-length"] == "0"
 
 
-def test_the_connection_outlives_the_session():
+def test_the_connection_outlives_the_session(open_session):
     with ScriptedServer(always(Reply())) as server:
         for _ in range(3):
-            HttpSession(server.url).get(PATH, {})
-        pickle.loads(pickle.dumps(HttpSession(server.url))).get(PATH, {})
+            open_session(server.url).get(PATH, {})
+        pickle.loads(pickle.dumps(open_session(server.url))).get(PATH, {})
     assert server.connections == 1
     assert len(server.requests) == 4
 
 
-def test_each_thread_has_its_own_connection():
+def test_each_thread_has_its_own_connection(open_session):
     with ScriptedServer(always(Reply())) as server:
-        session = HttpSession(server.url)
+        session = open_session(server.url)
         session.get(PATH, {})
         thread = threading.Thread(target=session.get, args=(PATH, {}))
         thread.start()
@@ -68,10 +79,10 @@ def _in_child(session, results):
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # 3.12: fork beside threads
-def test_a_forked_process_opens_its_own_connection_and_leaves_the_parents_alone():
+def test_a_forked_process_opens_its_own_connection_and_leaves_the_parents_alone(open_session):
     context = multiprocessing.get_context("fork")
     with ScriptedServer(always(Reply())) as server:
-        session = HttpSession(server.url)
+        session = open_session(server.url)
         session.get(PATH, {})
         results = context.Queue()
         child = context.Process(target=_in_child, args=(session, results))
@@ -82,9 +93,9 @@ def test_a_forked_process_opens_its_own_connection_and_leaves_the_parents_alone(
     assert [request.connection for request in server.requests] == [0, 1, 0]
 
 
-def test_a_connection_closed_while_idle_is_replaced():
+def test_a_connection_closed_while_idle_is_replaced(open_session):
     with ScriptedServer(always(Reply())) as server:
-        session = HttpSession(server.url)
+        session = open_session(server.url)
         session.get(PATH, {})
         server.close_connections()
         session.request("POST", PATH, {})  # safe for a POST too: nothing had been sent
@@ -123,10 +134,10 @@ def test_a_get_is_not_repeated_for_ever():
     assert len(server.requests) == 4
 
 
-def test_the_session_works_after_every_failure():
+def test_the_session_works_after_every_failure(open_session):
     answers = [Reply(status=500), Raw(b"garbage\r\n\r\n"), Raw(), Reply(b"no", 400), Reply(b"[1]")]
     with ScriptedServer(lambda request: answers[request.number]) as server:
-        session = HttpSession(server.url)
+        session = open_session(server.url)
         for _ in range(3):
             with pytest.raises((RemoteFailureError, BadAnswerError, ServiceUnreachableError)):
                 session.get(PATH, {})
@@ -135,68 +146,68 @@ def test_the_session_works_after_every_failure():
         assert session.get(PATH, {}) == b"[1]"
 
 
-def test_a_closed_port_is_unreachable():
+def test_a_closed_port_is_unreachable(open_session):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
     with pytest.raises(ServiceUnreachableError, match=url):
-        HttpSession(url).get(PATH, {})
+        open_session(url).get(PATH, {})
 
 
-def test_an_unknown_host_is_unreachable():
+def test_an_unknown_host_is_unreachable(open_session):
     with pytest.raises(ServiceUnreachableError, match=r"nowhere\.invalid"):
-        HttpSession("http://nowhere.invalid:1", timeout_s=5).get(PATH, {})
+        open_session("http://nowhere.invalid:1").get(PATH, {})
 
 
-def test_no_answer_in_time():
+def test_no_answer_in_time(open_session):
     with (
         ScriptedServer(always(Hang())) as server,
         pytest.raises(ServiceTimeoutError, match=r"within 0\.05 s"),
     ):
-        HttpSession(server.url, timeout_s=0.05).get(PATH, {})
+        open_session(server.url, timeouts=Timeouts(read_s=0.05)).get(PATH, {})
 
 
-def test_an_answer_cut_short_is_lost():
+def test_an_answer_cut_short_is_lost(open_session):
     cut = Reply(b"x" * 1000).encoded()[:-10]
     with (
         ScriptedServer(always(Raw(cut))) as server,
-        pytest.raises(ServiceUnreachableError, match="during the answer"),
+        pytest.raises(ServiceUnreachableError, match="lost"),
     ):
-        HttpSession(server.url).get(PATH, {})
+        open_session(server.url).get(PATH, {})
 
 
 @pytest.mark.parametrize("garbage", [b"hello\r\n\r\n", b"\x00\xff\x00\r\n\r\n", b"SSH-2.0-x\r\n"])
-def test_what_is_not_http_is_a_bad_answer(garbage):
+def test_what_is_not_http_is_a_bad_answer(garbage, open_session):
     with (
         ScriptedServer(always(Raw(garbage))) as server,
         pytest.raises(BadAnswerError, match=PATH),
     ):
-        HttpSession(server.url).get(PATH, {})
+        open_session(server.url).get(PATH, {})
 
 
-def test_gzip_is_undone():
+def test_gzip_is_undone(open_session):
     body = b"[" + b"1," * 5000 + b"1]"
     reply = Reply(gzip.compress(body), headers={"Content-Encoding": "gzip"})
     with ScriptedServer(always(reply)) as server:
-        assert HttpSession(server.url).get(PATH, {}) == body
+        assert open_session(server.url).get(PATH, {}) == body
 
 
 @pytest.mark.parametrize("cut", [3, 30])
-def test_truncated_gzip_is_a_bad_answer(cut):
+def test_truncated_gzip_is_a_bad_answer(cut, open_session):
     body = gzip.compress(bytes(range(256)) * 20)
     reply = Reply(body[:cut], headers={"Content-Encoding": "gzip"})
     with (
         ScriptedServer(always(reply)) as server,
         pytest.raises(BadAnswerError, match="gzip"),
     ):
-        HttpSession(server.url).get(PATH, {})
+        open_session(server.url).get(PATH, {})
 
 
-def test_an_encoding_not_asked_for_is_a_bad_answer():
+def test_an_encoding_not_asked_for_is_a_bad_answer(open_session):
     with (
         ScriptedServer(always(Reply(headers={"Content-Encoding": "br"}))) as server,
         pytest.raises(BadAnswerError, match="'br'"),
     ):
-        HttpSession(server.url).get(PATH, {})
+        open_session(server.url).get(PATH, {})
 
 
 @pytest.mark.parametrize(
@@ -221,16 +232,16 @@ def test_an_encoding_not_asked_for_is_a_bad_answer():
         (500, b"\xff\xfe", RemoteFailureError, "status 500"),
     ],
 )
-def test_statuses(status, body, error, text):
+def test_statuses(status, body, error, text, open_session):
     with (
         ScriptedServer(always(Reply(body, status))) as server,
         pytest.raises(error, match=text),
     ):
-        HttpSession(server.url).get(PATH, {})
+        open_session(server.url).get(PATH, {})
 
 
-def test_the_token_is_never_shown():
-    session = HttpSession("http://127.0.0.1:1", token="secret")
+def test_the_token_is_never_shown(open_session):
+    session = open_session("http://127.0.0.1:1", token="secret")
     assert "secret" not in repr(session)
     with pytest.raises(ServiceUnreachableError) as caught:
         session.get(PATH, {})
@@ -241,11 +252,33 @@ def test_the_token_is_never_shown():
 @pytest.mark.parametrize(
     "url", ["", "127.0.0.1:80", "ftp://h:1", "http://h", "https://h", "http://h:x"]
 )
-def test_a_url_that_is_none_is_refused(url):
+def test_a_url_that_is_none_is_refused(url, open_session):
     with pytest.raises(ConfigError, match="HOST:PORT"):
-        HttpSession(url)
+        open_session(url)
 
 
-def test_a_timeout_of_nothing_is_refused():
-    with pytest.raises(ConfigError, match="timeout_s"):
-        HttpSession("http://h:1", timeout_s=0)
+@pytest.mark.parametrize("name", ["connect_s", "read_s", "exchange_s"])
+def test_a_timeout_of_nothing_is_refused(name):
+    with pytest.raises(ConfigError, match=f"{name} is 0"):
+        Timeouts(**{name: 0})
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("tests.executor_proxy.own_session", "allowed: MODULE:FUNCTION"),
+        ("tests.executor_proxy.own_session:", "allowed: MODULE:FUNCTION"),
+        ("tests.executor_proxy.own_session:NOT_A_FACTORY", "allowed: MODULE:FUNCTION"),
+        ("tests.executor_proxy.own_session:nothing", "can't be imported"),
+        ("no.such.module:make", "can't be imported"),
+    ],
+)
+def test_a_session_that_is_none_is_refused(name, reason):
+    with pytest.raises(ConfigError, match=reason):
+        HttpSession("http://h:1", session=name)
+
+
+def test_the_sessions_own_headers_are_sent():
+    with ScriptedServer(always(Reply())) as server:
+        HttpSession(server.url, session="tests.executor_proxy.own_session:make").get(PATH, {})
+    assert server.requests[0].headers["user-agent"] == "own-session"

@@ -8,8 +8,8 @@ import socket
 
 import pytest
 
+from executor_proxy.connection import Timeouts
 from executor_proxy.locate import ViewLocation, connect
-from executor_proxy.priority import Retry
 from executor_proxy.report import LookupReport
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
@@ -30,7 +30,8 @@ def nowhere() -> str:
 
 def location(table: SmallTable, url: str | None = None, **more) -> ViewLocation:
     base = table.storage.base_path
-    return ViewLocation(base, url, "secret", {}, *table.known(), retry=Retry(times=0), **more)
+    urls = () if url is None else (url,)
+    return ViewLocation(base, urls, "secret", {}, *table.known(), **more)
 
 
 def paths(files) -> list[str]:
@@ -44,7 +45,9 @@ def sent(here: ViewLocation) -> ViewLocation:
 
 def test_a_location_pickles_and_shows_no_secret(table):
     here = dataclasses.replace(
-        location(table, "http://h:1"), storage_options={"key": "hidden"}, timeout_s=3
+        location(table, "http://h:1"),
+        storage_options={"key": "hidden"},
+        timeouts=Timeouts(read_s=3),
     )
     assert sent(here) == here
     assert "secret" not in repr(here)
@@ -86,7 +89,8 @@ def test_a_dead_service_is_replaced_by_a_listing_at_the_same_instant(table, nowh
     assert not set(found) & pending.paths
     assert [each.source for each in report.lookups] == ["local", "local"]
     assert len(report.fallbacks) == 1
-    assert "ServiceUnreachableError" in report.fallbacks[0]
+    assert report.fallbacks[0].cause == "unreachable"
+    assert "ServiceUnreachableError" in report.fallbacks[0].reason
     assert report.storage_calls()["list", "lookup"] == 2
 
 
@@ -105,7 +109,8 @@ def test_a_service_that_dies_in_the_middle(table):
         view = location(table, server.url).open(report)
         one = view.latest_base_files("p=1")
     assert view.latest_base_files("p=1") == one
-    assert [each.source for each in report.lookups] == ["service", "local"]
+    assert view.latest_base_files("p=2")
+    assert [each.source for each in report.lookups] == ["service", "cache", "local"]
 
 
 def test_without_fallback_a_dead_service_is_an_error(table, nowhere):
@@ -119,7 +124,7 @@ def test_an_instant_that_neither_has_is_never_answered(table, nowhere):
     with pytest.raises(ViewBehindError):
         here.open().latest_base_files("p=1")
     with pytest.raises(ViewBehindError):
-        dataclasses.replace(here, url=None).open().latest_base_files("p=1")
+        dataclasses.replace(here, urls=()).open().latest_base_files("p=1")
 
 
 def test_a_given_storage_is_used_and_counts_for_its_owner(table, nowhere):

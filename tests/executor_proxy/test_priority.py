@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from executor_proxy.priority import PriorityView, Retry
-from executor_proxy.report import LookupReport, ReportedView
+from executor_proxy.priority import PriorityView
+from executor_proxy.report import Fallback, LookupReport, ReportedView
 from fsview.model.file_system_view import FileSystemView
 from timeline.errors import (
     BadAnswerError,
@@ -16,6 +16,7 @@ from timeline.errors import (
     InputError,
     RemoteFailureError,
     RootNotAllowedError,
+    ServiceBusyError,
     ServiceTimeoutError,
     ServiceUnreachableError,
     StorageUnavailableError,
@@ -27,13 +28,18 @@ UNREACHABLE = ServiceUnreachableError("nobody there")
 
 
 class Scripted(FileSystemView):
-    """Answers its name, or raises the next error of its script."""
+    """Answers its name, or raises the next error of its script.
+
+    Attributes:
+        cached_answers: Cached answers by method.
+    """
 
     def __init__(self, name: str, *script: Exception | None) -> None:
         self.name = name
         self.script = list(script)
         self.asked: list[str] = []
         self.closed = 0
+        self.cached_answers: dict[str, object] = {}
 
     def ask(self, name, **arguments):
         self.asked.append(name)
@@ -42,6 +48,9 @@ class Scripted(FileSystemView):
             raise error
         return (self.name, arguments)
 
+    def cached(self, name, arguments):
+        return (self.cached_answers[name],) if name in self.cached_answers else None
+
     def close(self) -> None:
         self.closed += 1
 
@@ -49,18 +58,20 @@ class Scripted(FileSystemView):
 class Priority:
     """A priority view over two scripted ones, and its calls."""
 
-    def __init__(self, remote: Scripted, local: Scripted | None = None, **more) -> None:
+    def __init__(self, remote: Scripted, local: Scripted | None = None) -> None:
         self.remote = remote
         self.local = local or Scripted("local")
         self.made = 0
         self.report = LookupReport()
-        self.waits: list[float] = []
-        more = {"report": self.report, "wait": self.waits.append, "jitter": lambda: 0.5, **more}
-        self.view = PriorityView(remote, self.make, **more)
+        self.view = PriorityView(remote, self.make, self.report)
 
     def make(self) -> Scripted:
         self.made += 1
         return self.local
+
+    @property
+    def causes(self) -> list[str]:
+        return [each.cause for each in self.report.fallbacks]
 
 
 def test_the_service_is_asked_first_and_no_local_view_is_made():
@@ -71,27 +82,29 @@ def test_the_service_is_asked_first_and_no_local_view_is_made():
     )
     assert subject.view.timeline == ("remote", {})
     assert subject.made == 0
+    assert subject.causes == []
 
 
 @pytest.mark.parametrize(
-    "error",
+    ("error", "cause"),
     [
-        UNREACHABLE,
-        ServiceTimeoutError("late"),
-        RemoteFailureError("500"),
-        BadAnswerError("<html>"),
-        ViewBehindError("behind"),
-        StorageUnavailableError("the service's storage"),
-        CorruptMetadataError("as the service reads it"),
+        (UNREACHABLE, "unreachable"),
+        (ServiceTimeoutError("late"), "late"),
+        (ServiceBusyError("still loading"), "late"),
+        (RemoteFailureError("500"), "refused"),
+        (BadAnswerError("<html>"), "wrong-answer"),
+        (ViewBehindError("behind"), "behind"),
+        (StorageUnavailableError("the service's storage"), "refused"),
+        (CorruptMetadataError("as the service reads it"), "refused"),
     ],
 )
-def test_a_failure_turns_to_the_local_view_for_the_rest(error):
-    subject = Priority(Scripted("remote", error), retry=Retry(times=0))
+def test_a_failure_turns_to_the_local_view_for_the_rest(error, cause):
+    subject = Priority(Scripted("remote", error))
     for _ in range(3):
         assert subject.view.latest_base_files("p") == ("local", {"partition": "p"})
     assert subject.remote.asked == ["latest_base_files"]
     assert subject.made == 1
-    assert subject.report.fallbacks == [f"{type(error).__name__}: {error}"]
+    assert subject.report.fallbacks == [Fallback(cause, f"{type(error).__name__}: {error}")]
 
 
 @pytest.mark.parametrize(
@@ -112,43 +125,33 @@ def test_what_is_no_error_of_ours_is_not_swallowed():
     assert subject.made == 0
 
 
-def test_a_lost_connection_is_tried_again_after_growing_waits():
-    subject = Priority(Scripted("remote", UNREACHABLE, UNREACHABLE), retry=Retry(3, 0.1, 10))
-    assert subject.view.latest_base_files("p")[0] == "remote"
-    assert subject.waits == pytest.approx([0.075, 0.15])
-    assert not subject.report.fallbacks
+def test_without_a_local_view_a_failure_is_raised_each_time():
+    remote = Scripted("remote", UNREACHABLE, RemoteFailureError("500"))
+    view = PriorityView(remote, None, LookupReport())
+    for error in (ServiceUnreachableError, RemoteFailureError):
+        with pytest.raises(error):
+            view.latest_base_files("p")
+    assert view.latest_base_files("p")[0] == "remote"
 
 
-def test_retries_are_bounded_and_not_repeated_by_the_next_question():
-    subject = Priority(Scripted("remote", *[UNREACHABLE] * 10), retry=Retry(3, 1.0, 2.5))
-    assert subject.view.latest_base_files("p")[0] == "local"
-    assert subject.waits == pytest.approx([0.75, 1.5, 1.875])
-    assert subject.view.latest_base_files("p")[0] == "local"
-    assert len(subject.remote.asked) == 4
-    assert len(subject.report.fallbacks) == 1
+def test_a_cached_answer_needs_no_request_even_after_a_fallback():
+    subject = Priority(Scripted("remote", UNREACHABLE))
+    subject.remote.cached_answers["latest_base_files"] = "cached"
+    assert subject.view.latest_base_files("p") == "cached"
+    assert subject.remote.asked == []
+    assert subject.view.all_base_files("p")[0] == "local"
+    assert subject.view.latest_base_files("p") == "cached"
+    assert [each.source for each in subject.report.lookups] == ["cache", "local", "cache"]
 
 
-@pytest.mark.parametrize("error", [ServiceTimeoutError("late"), RemoteFailureError("500")])
-def test_only_lost_connections_are_tried_again(error):
-    subject = Priority(Scripted("remote", error))
-    assert subject.view.latest_base_files("p")[0] == "local"
-    assert subject.waits == []
-
-
-def test_waits_are_spread():
-    retry = Retry(4, 0.1, 0.3)
-    least, most = list(retry.waits(lambda: 0.0)), list(retry.waits(lambda: 1.0))
-    assert least == pytest.approx([0.05, 0.1, 0.15, 0.15])
-    assert most == pytest.approx([0.1, 0.2, 0.3, 0.3])
-
-
-def test_giving_up_is_logged_once_with_its_reason(caplog):
-    subject = Priority(Scripted("remote", ServiceTimeoutError("no answer in 3 s")), report=None)
+def test_a_worker_logs_each_cause_once(caplog):
     with caplog.at_level(logging.WARNING):
-        for _ in range(3):
-            subject.view.latest_base_files("p")
-    (record,) = caplog.records
-    assert "ServiceTimeoutError: no answer in 3 s" in record.getMessage()
+        for error in (ServiceTimeoutError("no answer in 3 s"), UNREACHABLE):
+            for _ in range(3):
+                Priority(Scripted("remote", error)).view.latest_base_files("p")
+    first, second = (record.getMessage() for record in caplog.records)
+    assert "ServiceTimeoutError: no answer in 3 s" in first
+    assert "nobody there" in second
 
 
 def test_several_threads_give_up_once():
@@ -168,8 +171,8 @@ def test_several_threads_give_up_once():
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(subject.report.fallbacks) == 1
-    assert subject.made == 1
+    assert len(subject.causes) == 1
+    assert subject.local.closed == subject.made - 1  # of those that were made at the same time
 
 
 def test_behind_on_both_sides_is_raised():
@@ -188,7 +191,7 @@ def test_a_local_view_that_could_not_be_made_is_made_at_the_next_question():
             raise failures.pop()
         return subject.local
 
-    subject.view = PriorityView(subject.remote, make)
+    subject.view = PriorityView(subject.remote, make, subject.report)
     with pytest.raises(StorageUnavailableError):
         subject.view.latest_base_files("p")
     assert subject.view.latest_base_files("p")[0] == "local"
@@ -206,6 +209,7 @@ def test_sync_of_a_dead_service_syncs_the_local_view():
     subject = Priority(Scripted("remote", *[UNREACHABLE] * 3))
     subject.view.sync()
     assert subject.local.asked == ["sync"]
+    assert subject.causes == ["unreachable"]
 
 
 def test_close_closes_both():
@@ -218,24 +222,23 @@ def test_close_closes_both():
 
 
 def test_the_report_has_the_source_and_reason_of_each_answer():
-    report = LookupReport()
-    subject = Priority(Scripted("remote", None, RemoteFailureError("status 500")), report=report)
+    subject = Priority(Scripted("remote", None, RemoteFailureError("status 500")))
     for _ in range(3):
         subject.view.latest_base_files("p")
-    assert [(each.route, each.source) for each in report.lookups] == [
+    assert [(each.route, each.source) for each in subject.report.lookups] == [
         ("latest_base_files", "service"),
         ("latest_base_files", "local"),
         ("latest_base_files", "local"),
     ]
-    assert report.fallbacks == ["RemoteFailureError: status 500"]
-    assert all(seconds >= 0 for seconds in report.lookup_seconds)
+    assert subject.causes == ["refused"]
+    assert all(seconds >= 0 for seconds in subject.report.lookup_seconds)
 
 
 def test_reports_merge():
     one, two = LookupReport(), LookupReport()
     ReportedView(lambda: Scripted("x"), "local", one).latest_base_files("p")
     ReportedView(lambda: Scripted("x"), "service", two).all_base_files("p")
-    two.fallbacks.append("because")
+    two.fall_back("behind", ViewBehindError("because"))
     from timeline.storage.base import StorageCalls
 
     calls = StorageCalls()
@@ -246,5 +249,5 @@ def test_reports_merge():
     total.merge(two.as_dict())
     total.merge(one.as_dict())
     assert [each.source for each in total.lookups] == ["local", "service", "local"]
-    assert total.fallbacks == ["because"]
+    assert total.fallbacks == [Fallback("behind", "ViewBehindError: because")]
     assert total.storage_calls() == {("list", "lookup"): 4}

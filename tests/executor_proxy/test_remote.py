@@ -10,6 +10,8 @@ import pytest
 
 from executor_proxy.http import HttpSession
 from executor_proxy.remote import RemoteView
+from executor_proxy.service import Service
+from executor_proxy.worker import this_worker
 from fsview.model.file_group import FileSlice
 from fsview.table_view import TableView
 from fsview.wire.json_form import PathForms
@@ -30,17 +32,21 @@ ARGUMENTS = {
 A, B = ("p=1", "a-0"), ("p=2", "b-0")
 
 
+def service_at(url: str, token: str | None = None) -> Service:
+    return Service((HttpSession(url, token),), this_worker().circuit)
+
+
 class RemoteClient:
     """Takes recorded requests apart, asks a remote view, and puts its answer into a body again."""
 
     def __init__(self, url: str, base_path: str) -> None:
         self.base_path = base_path
-        self._session = HttpSession(url)
+        self._service = service_at(url)
 
     def ask(self, method: str, path: str, params: Mapping[str, str]) -> tuple[int, bytes]:
         route = BY_PATH[method, path.rstrip("/")]
         view = RemoteView(
-            self._session,
+            self._service,
             self.base_path,
             params.get("lastinstantts", ""),
             params.get("timelinehash", ""),
@@ -71,7 +77,7 @@ class TestRecordings(ViewSuite):
 def remote(server: ScriptedServer, table: SmallTable, timeline=None) -> RemoteView:
     timeline = timeline or table.meta.active_timeline().client_timeline()
     last = timeline.last.requested_time if timeline.last else ""
-    return RemoteView(HttpSession(server.url), table.storage.base_path, last, timeline.hash)
+    return RemoteView(service_at(server.url), table.storage.base_path, last, timeline.hash)
 
 
 def test_what_is_asked_and_what_comes_back():
@@ -134,7 +140,7 @@ def test_a_timeline_that_is_not_the_services_is_behind():
     table = SmallTable()
     table.write(A)
     with server_of(TableView(table.storage)) as server:
-        view = RemoteView(HttpSession(server.url), table.storage.base_path, "2", "00")
+        view = RemoteView(service_at(server.url), table.storage.base_path, "2", "00")
         with pytest.raises(ViewBehindError):
             view.latest_base_files("p=1")
         with pytest.raises(ViewBehindError, match="no longer contains"):
@@ -157,7 +163,7 @@ def test_a_timeline_that_is_not_the_services_is_behind():
 )
 def test_an_answer_that_is_none_is_a_bad_answer(body):
     with ScriptedServer(lambda request: Reply(body)) as server:
-        view = RemoteView(HttpSession(server.url), "/t", "1", "00")
+        view = RemoteView(service_at(server.url), "/t", "1", "00")
         with pytest.raises(BadAnswerError):
             view.latest_base_files("p")
 
@@ -168,7 +174,7 @@ def test_an_empty_answer_of_the_wrong_kind_is_not_taken_for_no_files():
     answers |= {"all_latest_file_slices_before_or_on": (b"[]", b"null"), "timeline": (b"[]",)}
     said = [b""]
     with ScriptedServer(lambda request: Reply(said[0])) as server:
-        view = RemoteView(HttpSession(server.url), "/t", "1", "00")
+        view = RemoteView(service_at(server.url), "/t", "1", "00")
         for name, bodies in answers.items():
             for said[0] in bodies:
                 with pytest.raises(BadAnswerError):
@@ -176,6 +182,6 @@ def test_an_empty_answer_of_the_wrong_kind_is_not_taken_for_no_files():
 
 
 def test_the_token_is_not_in_its_repr():
-    view = RemoteView(HttpSession("http://h:1", "secret"), "/t", "1", "00")
+    view = RemoteView(service_at("http://h:1", "secret"), "/t", "1", "00")
     assert "secret" not in repr(view)
     assert "/t" in repr(view)

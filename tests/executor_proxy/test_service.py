@@ -25,7 +25,7 @@ def service(table: SmallTable) -> Iterator[TimelineService]:
 def location(table: SmallTable, service: TimelineService, **more) -> ViewLocation:
     token = more.pop("token", service.token)
     base = table.storage.base_path
-    return ViewLocation(base, service.url, token, {}, *table.known(), **more)
+    return ViewLocation(base, (service.url,), token, {}, *table.known(), **more)
 
 
 def test_a_job_looks_up_through_the_service_and_lists_nothing(table, service):

@@ -83,7 +83,7 @@ def test_a_table_through_its_life(spark, tmp_path, version):
     assert third.clean.files_deleted > 0
     for result in (first, second, third):
         assert result.fallbacks == ()
-        assert result.lookup_seconds
+        assert result.lookups
         # Executors list nothing; what the driver lists are the timeline and the markers.
         causes = {cause for (kind, cause), _ in result.storage_calls.items() if kind == "list"}
         assert causes <= {"timeline", "marker", "rollback", "clean"}

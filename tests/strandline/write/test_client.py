@@ -143,7 +143,7 @@ def test_bulk_insert_opens_new_groups_without_look_ups(tmp_path):
         result = c.bulk_insert(table(row("c"), row("d", "us")))
     assert keys(tmp_path) == ["a", "b", "c", "d"]
     assert Counter(p for p, _ in reader.newest_files(tmp_path)) == {"eu": 2, "us": 2}
-    assert result.lookup_seconds == ()
+    assert result.lookups == ()
     assert ("list", "lookup") not in result.storage_calls
 
 
@@ -249,7 +249,7 @@ def test_the_result_accounts_for_time_and_storage(tmp_path):
         result = c.upsert(table(row("a", ts=3), row("b", "us")))
     assert set(result.seconds) == {"tag", "write", "commit", "sync", "clean", "rollback"}
     assert all(seconds >= 0 for seconds in result.seconds.values())
-    assert len(result.lookup_seconds) == 2
+    assert len(result.lookups) == 2
     assert result.storage_calls["create", "marker"] == 2
     assert result.storage_calls["create", "write"] == 2
     assert result.storage_calls["create", "commit"] == 3

@@ -70,7 +70,7 @@ def test_with_the_service_tasks_list_nothing(tmp_path, without):
             result = c.upsert(rows)
             assert reader.rows(tmp_path) == expected
             assert result.fallbacks == ()
-            assert len(result.lookup_seconds) == len(alone.lookup_seconds) > 0
+            assert len(result.lookups) == len(alone.lookups) > 0
             assert "lookup" not in listings(result)
             assert "sync" not in listings(result)
             assert listings(result).total() < listings(alone).total()
@@ -102,11 +102,11 @@ def test_a_service_that_is_killed_costs_one_warning(tmp_path, without, caplog, a
             result = c.upsert(ROUNDS[1])
         assert reader.rows(tmp_path) == without[1][0]
         assert result.fallbacks
-        assert "Service" in result.fallbacks[0]
+        assert result.fallbacks[0].cause == "unreachable"
         assert result.clean is None or result.clean.files_deleted == 0
-        (record,) = caplog.records
+        (record,) = (each for each in caplog.records if each.name == "strandline.write.result")
         assert "listed storage" in record.getMessage()
-        assert result.fallbacks[0] in record.getMessage()
+        assert result.fallbacks[0].reason in record.getMessage()
         # The next write starts another.
         after = c.upsert(ROUNDS[2])
         assert after.fallbacks == ()

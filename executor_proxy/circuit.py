@@ -1,0 +1,107 @@
+"""``Circuit``: the circuit breaker of one address of the service, kept by the worker process.
+
+A Spark task lasts seconds, its worker process hours. If one task finds that an address doesn't
+answer, later tasks must not wait for the same result. A *closed* circuit lets questions through. An
+*open* one doesn't; a background thread probes the address (the *half-open* state) and closes the
+circuit when it answers. Consecutive failures double the wait before the first probe, because a
+service that answers probes may still be too slow for questions.
+
+With ``spark.python.worker.reuse=false`` each task has its own process and its own circuits.
+
+Source: M. Nygard, *Release It!*, chapter "Circuit Breaker".
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from timeline.errors import StrandlineError
+
+logger = logging.getLogger(__name__)
+
+FIRST_PROBE_S: Final = 1.0
+LONGEST_PROBE_S: Final = 60.0
+
+Probe = Callable[[], object]
+"""Sends any request to the address; raises ``StrandlineError`` if there is no answer."""
+
+
+class Circuit:
+    """Circuit breaker of one address; thread-safe.
+
+    Args:
+        address: Name of the address in log messages.
+        wait: Waits a number of seconds.
+        jitter: Returns a random number in [0, 1).
+        begin: Runs a function in the background.
+
+    Attributes:
+        is_open: Whether questions must not be sent; read without a lock.
+        has_answered: Whether this process ever got an answer; read without a lock.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        wait: Callable[[float], object] | None = None,
+        jitter: Callable[[], float] = random.random,
+        begin: Callable[[Callable[[], None]], object] | None = None,
+    ) -> None:
+        self._address = address
+        self._wait = wait or _never.wait
+        self._jitter = jitter
+        self._begin = begin or _in_background
+        self._lock = threading.Lock()
+        self._failures = 0
+        self.is_open = False
+        self.has_answered = False
+
+    def answered(self) -> None:
+        """Record an answer to a question."""
+        if self._failures or not self.has_answered:
+            with self._lock:
+                self._failures, self.has_answered = 0, True
+
+    def failed(self, error: StrandlineError, probe: Probe) -> None:
+        """Open the circuit and probe the address in the background until it answers.
+
+        Args:
+            error: The failure.
+            probe: Sends a probe.
+        """
+        with self._lock:
+            if self.is_open:
+                return
+            self._failures += 1
+            self.is_open = True
+            bound = min(FIRST_PROBE_S * 2 ** (self._failures - 1), LONGEST_PROBE_S)
+        logger.info("%s is not asked until it answers a probe: %s", self._address, error)
+        self._begin(partial(self._probe, probe, bound))
+
+    def _probe(self, probe: Probe, bound: float) -> None:
+        """Probe until there is an answer, with exponential backoff and jitter."""
+        while True:
+            self._wait(bound * (1 + self._jitter()) / 2)
+            try:
+                probe()
+            except StrandlineError as error:
+                logger.debug("no answer from %s to a probe: %s", self._address, error)
+                bound = min(bound * 2, LONGEST_PROBE_S)
+            else:
+                break
+        logger.info("%s answers again", self._address)
+        self.is_open = False
+
+
+_never: Final = threading.Event()
+"""Never set; probing threads wait on it until they are due or the process ends."""
+
+
+def _in_background(work: Callable[[], None]) -> None:
+    threading.Thread(target=work, name="strandline-probe", daemon=True).start()

@@ -1,0 +1,413 @@
+"""Persistent connections to the service, and exchanges over them that are bounded as a whole.
+
+A Python worker of Spark runs many tasks in sequence, each of which opens new views. Connections
+outlive the tasks: this module keeps one for each thread and peer. They belong to the process that
+opened them; a forked process opens its own.
+
+A socket's timeout restarts with every packet, so a service that sends one byte of its headers a
+second would never be late. Here each wait for the socket is cut to the time left until the
+exchange's deadline.
+
+Failures map to errors as follows::
+
+    no connection, connection lost            ServiceUnreachableError   (retryable)
+    a certificate that isn't trusted          ServiceUnreachableError
+    no answer within the timeouts             ServiceTimeoutError       (retryable)
+    not HTTP, or a body longer than allowed   BadAnswerError
+
+The service may have closed a kept connection while it was idle. This shows before the request is
+sent (the socket is readable), or as a connection lost before the first byte of the answer; then a
+request that is safe to repeat is sent once more on a new connection.
+
+Source: Hudi 1.2.0 ``TimelineServiceClient``; the stale-connection test is urllib3's.
+"""
+
+from __future__ import annotations
+
+import http.client
+import io
+import os
+import select
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, Protocol
+from urllib.parse import urlsplit
+
+from timeline.errors import (
+    BadAnswerError,
+    ConfigError,
+    ServiceError,
+    ServiceTimeoutError,
+    ServiceUnreachableError,
+)
+
+MAX_BODY_BYTES: Final = 1 << 30
+"""Longest body that is taken, as sent and again decoded."""
+
+_CHUNK_BYTES: Final = 1 << 18
+_LEAST_S: Final = 0.001
+_LOST: Final = (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long one exchange may take, in seconds.
+
+    Attributes:
+        connect_s: To connect, TLS handshake included.
+        read_s: Between two packets of the answer.
+        exchange_s: From the start of the connection to the last byte of the answer.
+    """
+
+    connect_s: float = 2.0
+    read_s: float = 10.0
+    exchange_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        for name in ("connect_s", "read_s", "exchange_s"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"{name} is {getattr(self, name)}; allowed: above 0")
+
+    def within(self, seconds: float) -> Timeouts:
+        """Return these time-outs, none of them longer than ``seconds``."""
+        return Timeouts(*(min(each, seconds) for each in self.each()))
+
+    def each(self) -> tuple[float, float, float]:
+        """Return the three in the order of the attributes."""
+        return self.connect_s, self.read_s, self.exchange_s
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """One request.
+
+    Attributes:
+        method: ``GET`` or ``POST``.
+        path: Without a query; also names the request in errors.
+        target: Path and query as sent.
+        headers: Fields by name.
+        body: Of a POST.
+        is_safe: Whether sending it twice does no harm.
+    """
+
+    method: str
+    path: str
+    target: str
+    headers: Mapping[str, str]
+    body: bytes = b""
+    is_safe: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """One answer, read whole.
+
+    Attributes:
+        status: HTTP status.
+        encoding: Content encoding in lower case, ``""`` for none.
+        content_type: Media type with its parameters.
+        retry_after: Value of ``Retry-After``, or ``None``.
+        body: As sent.
+    """
+
+    status: int
+    encoding: str
+    content_type: str
+    retry_after: str | None
+    body: bytes
+
+
+class Transport(Protocol):
+    """Whatever carries a request to an address and brings the answer; safe from several threads."""
+
+    def exchange(self, request: Outgoing, timeouts: Timeouts) -> Incoming:
+        """Send a request and read its answer.
+
+        Raises:
+            ServiceError: As the module's table says.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The far end of a connection; ``ca_file``: PEM file of trusted authorities, for https."""
+
+    host: str
+    port: int
+    encrypted: bool
+    ca_file: str | None
+
+    @classmethod
+    def of(cls, url: str, ca_file: str | None) -> Peer:
+        """Return the peer at a URL.
+
+        Raises:
+            ConfigError: It isn't ``http(s)://host:port``, or ``ca_file`` doesn't go with it.
+        """
+        parts = urlsplit(url)
+        try:
+            port = parts.port
+        except ValueError:
+            port = None
+        if parts.scheme not in ("http", "https") or not parts.hostname or port is None:
+            raise ConfigError(
+                f"the timeline service's url is {url!r}; allowed: http://HOST:PORT,"
+                " https://HOST:PORT"
+            )
+        encrypted = parts.scheme == "https"
+        if encrypted:
+            _context(ca_file)
+        elif ca_file is not None:
+            raise ConfigError(f"ca_file is {ca_file!r}, but {url!r} isn't https")
+        return cls(parts.hostname, port, encrypted, ca_file)
+
+
+@lru_cache(maxsize=16)
+def _context(ca_file: str | None) -> ssl.SSLContext:
+    """Return the TLS context of a CA file; cached, because loading it takes milliseconds.
+
+    Raises:
+        ConfigError: The file can't be read, or holds no certificate.
+    """
+    try:
+        context = ssl.create_default_context(cafile=ca_file)
+    except OSError as exc:  # includes SSLError
+        reason = "no certificates in PEM" if isinstance(exc, ssl.SSLError) else exc.strerror
+        raise ConfigError(f"ca_file {ca_file}: {reason or 'not readable'}") from exc
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+class _TimedSocket:
+    """A socket whose every wait ends with the exchange; what ``http.client`` needs of one.
+
+    Attributes:
+        deadline: End of the exchange, on the monotonic clock.
+        read_s: Longest wait for one packet.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self.deadline = 0.0
+        self.read_s = 0.0
+
+    def limit(self) -> None:
+        """Cut the next wait to what is left.
+
+        Raises:
+            TimeoutError: Nothing is left.
+        """
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._sock.settimeout(min(left, self.read_s))
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+        return self._sock.fileno()
+
+    def sendall(self, data: bytes) -> None:
+        """Send all of ``data``; the time-out holds for the whole of it."""
+        self.limit()
+        self._sock.sendall(data)
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        """Return a reader that keeps the socket open until it is closed, as a socket's does."""
+        assert mode == "rb"
+        return io.BufferedReader(_TimedReader(self, self._sock.makefile("rb", buffering=0)))
+
+    def close(self) -> None:
+        """Close the socket; its readers go on until they are closed, too."""
+        self._sock.close()
+
+
+class _TimedReader(io.RawIOBase):
+    """The raw bytes of a ``_TimedSocket``."""
+
+    def __init__(self, timed: _TimedSocket, raw: io.RawIOBase) -> None:
+        self._timed = timed
+        self._raw = raw
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int | None:  # type: ignore[override]
+        self._timed.limit()
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _Connection(http.client.HTTPConnection):
+    """A connection that knows whether it has been used, and closes itself with its thread.
+
+    With TLS the bytes of HTTP are the same; the encryption lies below them.
+    """
+
+    used = False
+
+    def __init__(self, peer: Peer) -> None:
+        super().__init__(peer.host, peer.port)
+        self._tls = _context(peer.ca_file) if peer.encrypted else None
+        self._timed: _TimedSocket | None = None
+
+    def open(self, timeouts: Timeouts, deadline: float, what: str) -> None:
+        """Connect and shake hands, unless it is connected; bound the exchange that follows.
+
+        Raises:
+            ServiceUnreachableError: No connection within the time-out; ``what`` names the request.
+        """
+        if self.sock is None:
+            self.timeout = min(timeouts.connect_s, max(deadline - time.monotonic(), _LEAST_S))
+            try:
+                self.connect()
+                sock: Any = self.sock
+                if self._tls is not None:
+                    sock = self.sock = self._tls.wrap_socket(sock, server_hostname=self.host)
+            except TimeoutError as error:
+                self.close()
+                raise ServiceUnreachableError(
+                    f"{what}: no connection within {timeouts.connect_s:g} s"
+                ) from error
+            self.sock = self._timed = _TimedSocket(sock)
+        assert self._timed is not None
+        self._timed.deadline, self._timed.read_s = deadline, timeouts.read_s
+
+    def is_dropped(self) -> bool:
+        """Whether the peer closed it: on an idle connection only the end can be readable."""
+        if self.sock is None:
+            return True
+        if hasattr(select, "poll"):  # select() fails for descriptors above 1023
+            poll = select.poll()
+            poll.register(self.sock, select.POLLIN)
+            return bool(poll.poll(0))
+        return bool(select.select([self.sock], [], [], 0)[0])
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class _Connections(threading.local):
+    """The connections of one thread: tasks of a Spark worker share nothing but the process."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._by_peer: dict[Peer, _Connection] = {}
+
+    def take(self, peer: Peer) -> _Connection:
+        """Return this thread's connection to ``peer``, live or not yet connected."""
+        if self._pid != os.getpid():
+            # After a fork the sockets are the parent's; closing our copies doesn't end its
+            # connections.
+            self._by_peer.clear()
+            self._pid = os.getpid()
+        connection = self._by_peer.get(peer)
+        if connection is None:
+            connection = self._by_peer[peer] = _Connection(peer)
+        elif connection.used and connection.is_dropped():
+            connection.close()
+            connection.used = False
+        return connection
+
+
+_connections: Final = _Connections()
+
+
+@dataclass(frozen=True, slots=True)
+class KeptConnections:
+    """The default transport: ``http.client`` over this thread's kept connections; pickles.
+
+    Args:
+        url: ``http://host:port`` or ``https://host:port``.
+        ca_file: PEM file of the authorities that are trusted, for https; ``None``: the system's.
+    """
+
+    url: str
+    ca_file: str | None = None
+
+    def __post_init__(self) -> None:
+        Peer.of(self.url, self.ca_file)
+
+    def exchange(self, request: Outgoing, timeouts: Timeouts) -> Incoming:
+        """Send a request and read its answer, a second time if the kept connection was dead."""
+        what = f"{request.method} {request.path} at {self.url}"
+        deadline = time.monotonic() + timeouts.exchange_s
+        connection = _connections.take(Peer.of(self.url, self.ca_file))
+        may_repeat = request.is_safe and connection.used
+        while True:
+            try:
+                connection.open(timeouts, deadline, what)
+                return _exchange(connection, request)
+            except (OSError, http.client.HTTPException) as error:
+                connection.close()
+                if not (may_repeat and isinstance(error, _LOST)):
+                    raise _named(error, what, timeouts) from error
+                may_repeat = False
+            except BaseException:
+                # Interrupted, as by a killed task: the unread rest would precede the next answer.
+                connection.close()
+                raise
+
+
+def _exchange(connection: _Connection, request: Outgoing) -> Incoming:
+    connection.request(
+        request.method, request.target, request.body or None, headers=dict(request.headers)
+    )
+    connection.used = True
+    response = connection.getresponse()
+    chunks, size = [], 0
+    while chunk := response.read(_CHUNK_BYTES):
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > MAX_BODY_BYTES:
+            connection.close()
+            raise too_long(request.path)
+    if response.length:
+        # read(n) returns less at an early end of the connection; only read() would raise.
+        raise http.client.IncompleteRead(b"", response.length)
+    return Incoming(
+        response.status,
+        (response.getheader("Content-Encoding") or "").strip().lower(),
+        response.getheader("Content-Type") or "",
+        response.getheader("Retry-After"),
+        b"".join(chunks),
+    )
+
+
+def too_long(path: str) -> BadAnswerError:
+    """Return the refusal of a body beyond ``MAX_BODY_BYTES``."""
+    return BadAnswerError(f"the answer to {path} is longer than {MAX_BODY_BYTES} bytes")
+
+
+def _named(
+    error: OSError | http.client.HTTPException, what: str, timeouts: Timeouts
+) -> ServiceError:
+    """Return the Strandline error for a failed exchange."""
+    if isinstance(error, TimeoutError):
+        return ServiceTimeoutError(
+            f"{what} was not answered within {timeouts.read_s:g} s a packet and"
+            f" {timeouts.exchange_s:g} s in all"
+        )
+    if isinstance(error, ConnectionRefusedError):
+        return ServiceUnreachableError(f"{what}: nothing listens there")
+    if isinstance(error, http.client.IncompleteRead):
+        return ServiceUnreachableError(f"{what}: the connection was lost during the answer")
+    if isinstance(error, _LOST):
+        return ServiceUnreachableError(
+            f"{what}: the connection was lost before the answer ({error})"
+        )
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return ServiceUnreachableError(
+            f"{what}: its certificate isn't trusted ({error.verify_message})",
+            hint="check ca_file, and that the certificate is for this host",
+        )
+    if isinstance(error, http.client.HTTPException):
+        return BadAnswerError(f"the answer to {what} isn't HTTP: {error!r}")
+    return ServiceUnreachableError(f"{what}: no connection ({error})")

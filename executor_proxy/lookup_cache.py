@@ -1,0 +1,75 @@
+"""``LookupCache`` keeps a worker's answers, so that tasks with the same question need no request.
+
+Only answers that never change for their key are cached: those of a pinned view, for the routes in
+``FIXED_BY_TIMELINE``. The hash of a timeline covers completed instants and pending compactions, but
+neither plans of clustering and log compaction nor files in flight, so routes that show these are
+excluded; and so are routes that cover the partitions loaded so far.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Any, Final
+
+FIXED_BY_TIMELINE: Final = frozenset(
+    {
+        "base_file_on",
+        "latest_base_file",
+        "latest_base_files",
+        "latest_base_files_before_or_on",
+        "latest_file_slice",
+        "latest_file_slices",
+        "latest_file_slices_before_or_on",
+        "latest_merged_file_slice_before_or_on",
+        "latest_merged_file_slices_before_or_on",
+    }
+)
+"""Names of routes whose answers the timeline's hash and the arguments determine."""
+
+DEFAULT_BYTES: Final = 32 << 20
+OBJECT_RATIO: Final = 1
+"""Memory of a decoded answer for each byte of its JSON: 0.92 to 0.95 were measured (base files)"""
+_LEAST_BYTES: Final = 512
+
+
+class LookupCache:
+    """Decoded answers by key within a byte budget (LRU); thread-safe.
+
+    Args:
+        max_bytes: The budget; 0 caches nothing.
+    """
+
+    def __init__(self, max_bytes: int = DEFAULT_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._answers: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+        self.size_bytes = 0
+
+    def get(self, key: Hashable) -> tuple[Any] | None:
+        """Return the answer in a tuple, because it may be ``None``; ``None`` if it isn't cached."""
+        with self._lock:
+            found = self._answers.get(key)
+            if found is None:
+                return None
+            self._answers.move_to_end(key)
+            return (found[0],)
+
+    def put(self, key: Hashable, answer: Any, body_bytes: int) -> None:
+        """Cache an answer.
+
+        Args:
+            key: Determines the answer.
+            answer: The decoded answer; immutable, because callers share it.
+            body_bytes: Length of its JSON, from which its memory is estimated.
+        """
+        size = max(body_bytes * OBJECT_RATIO, _LEAST_BYTES)
+        if size > self._max_bytes:
+            return
+        with self._lock:
+            replaced = self._answers.pop(key, None)
+            self._answers[key] = answer, size
+            self.size_bytes += size - (0 if replaced is None else replaced[1])
+            while self.size_bytes > self._max_bytes:
+                self.size_bytes -= self._answers.popitem(last=False)[1][1]

@@ -1,0 +1,71 @@
+"""State of a worker process that outlives its tasks: circuits, cached answers, local views.
+
+This is the only module-level state beside the connections, which belong to threads
+(``executor_proxy.connection``). A forked process starts without it: the probing threads don't
+survive a fork, and another thread may have held a lock.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from typing import Final
+
+from executor_proxy.circuit import Circuit
+from executor_proxy.local_views import LocalViews
+from executor_proxy.lookup_cache import LookupCache
+
+logger = logging.getLogger(__name__)
+
+
+class Worker:
+    """The state of one worker process; safe from several threads.
+
+    Attributes:
+        answers: Cache of the service's answers.
+        views: Local views for use when the service fails.
+    """
+
+    def __init__(self) -> None:
+        self.answers = LookupCache()
+        self.views = LocalViews()
+        self._lock = threading.Lock()
+        self._circuits: dict[str, Circuit] = {}
+        self._logged: set[str] = set()
+
+    def circuit(self, url: str) -> Circuit:
+        """Return the circuit of an address."""
+        with self._lock:
+            return self._circuits.setdefault(url, Circuit(url))
+
+    def log_fallback(self, cause: str, reason: str) -> None:
+        """Log why a view stopped asking the service, once for each cause."""
+        with self._lock:
+            is_new = cause not in self._logged
+            self._logged.add(cause)
+        if is_new:
+            logger.warning("listing storage instead of asking the timeline service: %s", reason)
+
+
+class _Process:
+    """Holder of this process's worker."""
+
+    def __init__(self) -> None:
+        self.worker = Worker()
+
+
+_process: Final = _Process()
+
+
+def this_worker() -> Worker:
+    """Return the state of this process."""
+    return _process.worker
+
+
+def start_anew() -> None:
+    """Drop all state, as after a fork."""
+    _process.worker = Worker()
+
+
+os.register_at_fork(after_in_child=start_anew)

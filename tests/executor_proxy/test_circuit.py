@@ -1,0 +1,130 @@
+"""``Circuit``: when an address is asked, and how it is probed."""
+
+from __future__ import annotations
+
+import multiprocessing
+import queue
+import threading
+
+import pytest
+
+from executor_proxy.circuit import FIRST_PROBE_S, LONGEST_PROBE_S, Circuit
+from executor_proxy.worker import this_worker
+from timeline.errors import ServiceTimeoutError, ServiceUnreachableError
+
+LOST = ServiceUnreachableError("nobody there")
+
+
+class Waits:
+    """Waits of the probing thread: each ends when the test says so, and tells its length."""
+
+    def __init__(self) -> None:
+        self.begun: queue.Queue[float] = queue.Queue()
+        self._goes_on: queue.Queue[None] = queue.Queue()
+
+    def __call__(self, seconds: float) -> None:
+        self.begun.put(seconds)
+        self._goes_on.get(timeout=20)
+
+    def end(self) -> float:
+        """End the wait that has begun, or begins next; return its length."""
+        seconds = self.begun.get(timeout=20)
+        self._goes_on.put(None)
+        return seconds
+
+
+class Probe:
+    """Raises the errors of its script, then answers; ``answered`` is set by the first answer."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self._errors = list(errors)
+        self.answered = threading.Event()
+
+    def __call__(self) -> None:
+        if self._errors:
+            raise self._errors.pop(0)
+        self.answered.set()
+
+
+@pytest.fixture
+def waits() -> Waits:
+    return Waits()
+
+
+@pytest.fixture
+def circuit(waits: Waits) -> Circuit:
+    return Circuit("http://h:1", wait=waits, jitter=lambda: 1.0)
+
+
+def closed(circuit: Circuit) -> bool:
+    """Wait until no thread probes any more; return whether the circuit is closed."""
+    for thread in threading.enumerate():
+        if thread.name == "strandline-probe":
+            thread.join(20)
+    return not circuit.is_open
+
+
+def test_it_is_open_from_a_failure_until_a_probe_is_answered(circuit, waits):
+    assert not circuit.is_open
+    circuit.failed(LOST, Probe(LOST, ServiceTimeoutError("late")))
+    assert circuit.is_open
+    assert [waits.end(), waits.end()] == [FIRST_PROBE_S, 2 * FIRST_PROBE_S]
+    assert circuit.is_open
+    waits.end()
+    assert closed(circuit)
+
+
+def test_waits_between_probes_are_bounded(circuit, waits):
+    circuit.failed(LOST, Probe(*[LOST] * 9))
+    lengths = [waits.end() for _ in range(10)]
+    assert lengths == sorted(lengths)
+    assert lengths[-1] == LONGEST_PROBE_S
+    assert closed(circuit)
+
+
+def test_failures_of_many_tasks_begin_one_thread_that_probes(circuit, waits):
+    probe = Probe()
+    for _ in range(50):
+        circuit.failed(LOST, probe)
+    assert waits.end() == FIRST_PROBE_S
+    assert closed(circuit)
+    assert waits.begun.empty()
+
+
+def test_a_service_that_answers_probes_alone_is_probed_ever_later(circuit, waits):
+    lengths = []
+    for _ in range(3):
+        circuit.failed(LOST, Probe())
+        lengths.append(waits.end())
+        assert closed(circuit)
+    assert lengths == [FIRST_PROBE_S, 2 * FIRST_PROBE_S, 4 * FIRST_PROBE_S]
+    circuit.answered()
+    circuit.failed(LOST, Probe())
+    assert waits.end() == FIRST_PROBE_S
+    assert closed(circuit)
+
+
+def test_it_remembers_that_it_was_answered_once(circuit):
+    assert not circuit.has_answered
+    circuit.answered()
+    assert circuit.has_answered
+
+
+def test_tasks_of_a_process_share_the_circuit_of_an_address():
+    assert this_worker().circuit("http://shared:1") is this_worker().circuit("http://shared:1")
+    assert this_worker().circuit("http://shared:1") is not this_worker().circuit("http://shared:2")
+
+
+def _in_child(results):
+    results.put(this_worker().circuit("http://forked:1").has_answered)
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # 3.12: fork beside threads
+def test_a_forked_process_finds_out_for_itself():
+    this_worker().circuit("http://forked:1").answered()
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    child = context.Process(target=_in_child, args=(results,))
+    child.start()
+    assert results.get(timeout=20) is False
+    child.join()

@@ -1,0 +1,198 @@
+"""``Service``: which address is asked how often, and when it is given up."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from executor_proxy.circuit import Circuit
+from executor_proxy.http import HttpSession
+from executor_proxy.service import Patience, Service
+from timeline.errors import (
+    BadAnswerError,
+    ConfigError,
+    RemoteFailureError,
+    ServiceBusyError,
+    ServiceTimeoutError,
+    ServiceUnreachableError,
+    ViewBehindError,
+)
+
+A, B = "http://a:1", "http://b:1"
+LOST = ServiceUnreachableError("nobody there")
+LATE = ServiceTimeoutError("late")
+
+
+def busy(seconds: float) -> ServiceBusyError:
+    error = ServiceBusyError("loading")
+    error.retry_after_s = seconds
+    return error
+
+
+class Scene:
+    """A service whose addresses follow scripts, on a clock that moves by waits and by exchanges.
+
+    Attributes:
+        asked: Addresses in the order in which they were asked.
+        limits: How long each exchange might take.
+        waits: Waits between rounds.
+    """
+
+    def __init__(self, patience: Patience, **scripts: list[Exception | bytes]) -> None:
+        urls = {"a": A, "b": B}
+        self.scripts = {urls[name]: list(script) for name, script in scripts.items()}
+        self.circuits = {url: Circuit(url, begin=self._never) for url in self.scripts}
+        self.now = 0.0
+        self.exchange_s = 0.0
+        self.asked: list[str] = []
+        self.limits: list[float] = []
+        self.waits: list[float] = []
+        self.service = Service(
+            tuple(HttpSession(url) for url in self.scripts),
+            self.circuits.__getitem__,
+            patience,
+            clock=lambda: self.now,
+            wait=self._wait,
+            jitter=lambda: 1.0,
+        )
+
+    @staticmethod
+    def _never(_: object) -> None:
+        """Begin no probing: what was opened stays open."""
+
+    def _wait(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        self.now += seconds
+
+    def _send(self, session: HttpSession, within_s: float) -> bytes:
+        self.asked.append(session.url)
+        self.limits.append(within_s)
+        self.now += min(self.exchange_s, within_s)
+        script = self.scripts[session.url]
+        outcome = script.pop(0) if len(script) > 1 else script[0]
+        if isinstance(outcome, bytes):
+            return outcome
+        raise outcome
+
+    def ask(self, *, is_safe: bool = True) -> bytes:
+        return self.service.ask(self._send, is_safe=is_safe)
+
+    @property
+    def open(self) -> set[str]:
+        return {url for url, circuit in self.circuits.items() if circuit.is_open}
+
+
+def test_an_answer_is_an_answer():
+    scene = Scene(Patience(), a=[b"1"])
+    assert scene.ask() == b"1"
+    assert scene.asked == [A]
+    assert not scene.waits
+
+
+def test_a_lost_connection_is_tried_again_after_growing_waits():
+    scene = Scene(Patience(retries=3, first_wait_s=0.1), a=[LOST, LOST, b"1"])
+    assert scene.ask() == b"1"
+    assert scene.waits == pytest.approx([0.1, 0.2])
+    assert not scene.open
+
+
+def test_retries_are_bounded_and_the_next_question_makes_none():
+    scene = Scene(Patience(retries=2), a=[LOST])
+    with pytest.raises(ServiceUnreachableError, match="nobody there"):
+        scene.ask()
+    assert len(scene.asked) == 3
+    assert scene.open == {A}
+    with pytest.raises(ServiceUnreachableError, match="is not asked until"):
+        scene.ask()
+    assert len(scene.asked) == 3
+
+
+def test_until_it_has_answered_all_tries_share_one_bound():
+    scene = Scene(Patience(first_s=3, retries=100, first_wait_s=0.5), a=[LOST])
+    scene.exchange_s = 0.5
+    with pytest.raises(ServiceUnreachableError):
+        scene.ask()
+    assert scene.now <= 3
+    assert scene.limits == sorted(scene.limits, reverse=True)
+    assert scene.limits[0] == 3
+
+
+def test_once_it_has_answered_an_exchange_may_take_longer():
+    scene = Scene(Patience(first_s=3, deadline_s=100), a=[b"1"])
+    scene.ask()
+    scene.ask()
+    assert scene.limits == [3, 100]
+
+
+def test_a_late_answer_is_not_asked_for_again():
+    scene = Scene(Patience(), a=[LATE])
+    with pytest.raises(ServiceTimeoutError):
+        scene.ask()
+    assert len(scene.asked) == 1
+    assert scene.open == {A}
+
+
+def test_what_is_not_safe_is_sent_once():
+    scene = Scene(Patience(), a=[LOST], b=[b"1"])
+    with pytest.raises(ServiceUnreachableError):
+        scene.ask(is_safe=False)
+    assert scene.asked == [A]
+
+
+@pytest.mark.parametrize("error", [LOST, LATE])
+def test_the_next_address_is_tried_at_once_and_the_first_left_alone(error):
+    scene = Scene(Patience(), a=[error], b=[b"1"])
+    assert scene.ask() == b"1"
+    assert scene.asked == [A, B]
+    assert not scene.waits
+    assert scene.open == {A}
+    assert scene.ask() == b"1"
+    assert scene.asked == [A, B, B]
+
+
+@pytest.mark.parametrize(
+    "error", [RemoteFailureError("500"), ViewBehindError("behind"), BadAnswerError("<html>")]
+)
+def test_an_answer_that_is_an_error_is_the_answer(error):
+    scene = Scene(Patience(), a=[error], b=[b"1"])
+    with pytest.raises(type(error)):
+        scene.ask()
+    assert scene.asked == [A]
+    assert not scene.open
+
+
+def test_a_service_at_work_is_asked_again_when_it_says():
+    scene = Scene(Patience(first_s=3), a=[busy(2), busy(2), busy(2), b"1"])
+    assert scene.ask() == b"1"
+    assert len(scene.waits) == 3
+    assert all(2 <= wait <= 2.5 for wait in scene.waits)
+    assert not scene.open
+
+
+def test_a_service_at_work_is_given_up_at_the_deadline():
+    scene = Scene(Patience(deadline_s=10), a=[busy(2)])
+    with pytest.raises(ServiceBusyError):
+        scene.ask()
+    assert scene.now <= 10
+    assert not scene.open
+
+
+@pytest.mark.parametrize("name", ["first_s", "deadline_s", "first_wait_s", "longest_wait_s"])
+def test_a_patience_of_nothing_is_refused(name):
+    with pytest.raises(ConfigError, match=f"{name} is 0"):
+        Patience(**{name: 0})
+
+
+def test_fewer_than_no_retries_are_refused():
+    with pytest.raises(ConfigError, match="retries is -1"):
+        Patience(retries=-1)
+
+
+def test_a_service_without_addresses_is_refused():
+    with pytest.raises(ConfigError, match="no address"):
+        Service((), Circuit)
+
+
+def test_patience_pickles():
+    assert pickle.loads(pickle.dumps(Patience(retries=5))) == Patience(retries=5)
