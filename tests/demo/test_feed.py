@@ -1,4 +1,4 @@
-"""The feed as the flights that left, and the replay as the feed's last word."""
+"""The feed of the flights that left, and the replay of the feed's final state."""
 
 import sys
 import zipfile

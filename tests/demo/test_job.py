@@ -1,4 +1,4 @@
-"""The job's own logic: where it goes on, and the storage that kills it."""
+"""The job's own logic: where it resumes, and the storage that kills it."""
 
 import os
 import pickle

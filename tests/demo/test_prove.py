@@ -1,4 +1,4 @@
-"""The comparison that the proof rests on: it sees every kind of difference."""
+"""The comparison behind the proof finds every kind of difference."""
 
 import pyarrow as pa
 import pytest

@@ -1,4 +1,4 @@
-"""The report of a run that was recorded: five days of the feed."""
+"""The report of a recorded run: five days of the feed."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""The parent of the job: it survives its child's death, and leaves nothing behind."""
+"""The job's parent survives its child's death, and leaves nothing behind."""
 
 import re
 from dataclasses import replace

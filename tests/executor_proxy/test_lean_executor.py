@@ -1,4 +1,4 @@
-"""An executor that has pyarrow, numpy and fsspec alone does what any other does."""
+"""An executor with only pyarrow, numpy and fsspec installed works like any other."""
 
 from __future__ import annotations
 

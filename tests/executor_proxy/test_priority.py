@@ -1,4 +1,4 @@
-"""``PriorityView``: when it turns to its own view, when it doesn't, and what it says."""
+"""``PriorityView``: when it turns to its local view, when it doesn't, and what it reports."""
 
 from __future__ import annotations
 

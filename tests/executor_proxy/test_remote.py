@@ -1,4 +1,4 @@
-"""``RemoteView`` over a real socket: every recorded answer, pinning, what comes back wrong."""
+"""``RemoteView`` over a real socket: recorded answers, pinning, and malformed answers."""
 
 from __future__ import annotations
 

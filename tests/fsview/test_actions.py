@@ -1,4 +1,4 @@
-"""What actions do to a view that follows them, one case each, as the state machine found them."""
+"""Effects of actions on a view that follows them, one case each; the state machine found them."""
 
 from __future__ import annotations
 

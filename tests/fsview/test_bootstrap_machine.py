@@ -1,4 +1,4 @@
-"""Tables that all of Hudi's actions are done to at random: what can be read is what lies there."""
+"""Tables changed at random by all of Hudi's actions: their metadata agrees with a listing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a table is read from its commits' metadata, what may happen meanwhile, and what counts."""
+"""When a table is read from its commits' metadata, what may happen meanwhile, and the metrics."""
 
 from __future__ import annotations
 

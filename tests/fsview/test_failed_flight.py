@@ -1,4 +1,4 @@
-"""A failed run leaves nothing behind but what it said: the files that it read may be large."""
+"""A failed run keeps only its error in memory, as the files that it read may be large."""
 
 from __future__ import annotations
 

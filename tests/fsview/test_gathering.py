@@ -1,4 +1,4 @@
-"""Callers that load together: they share one look at the timeline, and nobody waits for long."""
+"""Callers that load together share one read of the timeline, and don't wait for each other long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recordings of Hudi's server against a local view, built at once."""
+"""The recordings of Hudi's server against a local view that is built at once."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What failed attempts of tasks leave where a partition is listed: it is shown no longer than it
-lies there, whatever was writing, and never for what the commit names."""
+"""Files of failed task attempts where a partition is listed: they are answered no longer than they
+exist, and never in place of a file that the commit names.
+"""
 
 from __future__ import annotations
 

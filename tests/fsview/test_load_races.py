@@ -1,7 +1,7 @@
-"""Partitions that are loaded while writers commit and other callers sync: each is listed once.
+"""Partitions that are loaded while writers commit and other callers sync are listed once each.
 
-The table moves at the one call that a load makes between its look at the timeline and its filling
-in: the read of a plan whose clean is under way. Somebody else syncs there, too.
+The table changes at the one call between a load's read of the timeline and the loaded files'
+publication: the read of the plan of a clean under way. Another caller syncs then, too.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Tables of every version and type that all of Hudi's actions are done to at random, followed, and
-asked about their past."""
+"""Tables of every version and type, changed at random by all of Hudi's actions, followed, and asked
+about their past.
+"""
 
 from __future__ import annotations
 

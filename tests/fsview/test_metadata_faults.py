@@ -1,10 +1,9 @@
-"""Metadata files that are cut, foreign, empty, unreadable or gone, of every action that is.
+"""Metadata files of every action that are cut, foreign, empty, unreadable or missing.
 
-Each golden table is followed step by step. Every file that a sync reads on the way, or that a table
-or partition is read from when it is first asked for, is damaged in every way. Then the view that
-was stays served and the error names the file; or, where Hudi takes a file for an empty one, the
-answers are those of a view built from what lies there. Once the file is put right, the next request
-catches up.
+Each golden table is followed step by step. Every file that a sync or a load reads is damaged in
+every way. The view then goes on answering at its last snapshot and the error names the file; or,
+where Hudi takes a file for an empty one, the answers are those of a rebuilt view. Once the file is
+repaired, the next request catches up.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""When a table is read from its metadata table, what it costs, and what happens if it fails."""
+"""When a table is read from its metadata table, what it costs, and how failures end."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What is gone from storage though metadata names it, plans in trouble, and a disk that is real.
+"""Files that metadata names but storage lacks, damaged plans, and faults of real disks.
 
-Metadata is the truth: a file or a directory that somebody deleted by hand goes on being shown by
-whoever knew of it, until an instant says that it is gone; who lists anew doesn't see it. A reader
-then meets a file that isn't there, which is what Hudi's readers meet as well.
+Metadata is the truth: a view that knew a file or a directory goes on answering with it after it was
+deleted by hand, until an instant records the deletion; a view that lists anew doesn't see it. A
+reader may then be given a file that doesn't exist, as Hudi's readers may.
 """
 
 from __future__ import annotations

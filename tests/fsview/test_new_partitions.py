@@ -1,4 +1,4 @@
-"""Partitions that come and go while a table is followed: known from their commits, not listed."""
+"""Partitions that come and go while a table is followed; commits name them, nothing is listed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients that are behind, one case each, as the state machine found them."""
+"""Clients that are behind, one case each; the state machine found them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans that the hash of a client's timeline doesn't say: storage is asked each time."""
+"""Plans that a client's hash doesn't cover: storage is asked each time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients that are behind: asked again at every later step, answered as then or refused."""
+"""Clients that are behind: at every later step they get the same answers or are refused."""
 
 from __future__ import annotations
 

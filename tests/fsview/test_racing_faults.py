@@ -1,9 +1,9 @@
-"""A writer that doesn't wait: the table moves on in the middle of a sync or a load.
+"""The table moves on in the middle of a sync or a load.
 
-At every call of a sync, and of all that a view does when it is first asked, the table moves to its
-next step, to the one after, or, where only something was planned, back to the one before. The
-answers are those of a state that was; the next request's are those of a rebuilt view; clients that
-are behind get their own answers or are refused.
+At every call of a sync, and of a new view's first requests, the table moves to its next step, to
+the one after, or, where only something was planned, back to the one before. The answers are those
+of one state; the next request's are those of a rebuilt view; clients that are behind get their own
+answers or are refused.
 """
 
 from __future__ import annotations

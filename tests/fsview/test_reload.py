@@ -1,4 +1,4 @@
-"""What can't be followed: how much is loaded anew, and who is still answered."""
+"""Changes that can't be followed: how much is reloaded, and which clients are still answered."""
 
 from __future__ import annotations
 

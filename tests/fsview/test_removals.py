@@ -1,4 +1,4 @@
-"""Partitions that are first listed while, or after, a clean or a restore takes files away."""
+"""Partitions that are first listed while, or after, a clean or a restore removes files."""
 
 from __future__ import annotations
 

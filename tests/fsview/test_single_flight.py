@@ -1,4 +1,4 @@
-"""Work that many want and one does."""
+"""Work that several callers need and one of them does."""
 
 from __future__ import annotations
 

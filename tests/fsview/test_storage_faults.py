@@ -1,8 +1,8 @@
-"""An error at any storage call: the view that was stays, the next request works.
+"""An error at any storage call leaves the view as it was, and the next request works.
 
-Of every golden table each sync, and each building of a view from nothing (start, discovery,
-loading), fails at its first call, then at its second, and so on. A failure shows nothing of what
-was read; the next request gets the answers of a rebuilt view.
+Each sync of every golden table, and each building of a new view (start, discovery, loading), fails
+at its first call, then at its second, and so on. After a failure no part of what was read is
+visible; the next request gets the answers of a rebuilt view.
 """
 
 from __future__ import annotations

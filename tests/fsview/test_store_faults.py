@@ -1,4 +1,4 @@
-"""A view whose store is in trouble: it says what is right, or that it can't, and goes on."""
+"""A view whose store fails: it answers rightly or raises an error, and recovers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Golden tables followed on every store: as recorded, nothing listed twice, restarts or not."""
+"""Golden tables followed with every store: answers are as recorded, with restarts or without."""
 
 from __future__ import annotations
 

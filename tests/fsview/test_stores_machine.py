@@ -1,7 +1,7 @@
-"""The machine of ``test_machine`` on every store, with services that end and begin anew.
+"""The machine of ``test_machine`` with every store, and with services that are restarted.
 
-Beside each service one follows the table that keeps all in memory and never ends: both say the
-same.
+Beside each service, another view follows the table in memory and is never restarted; their answers
+are equal.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Many threads ask while the table moves on and its storage fails: no answer is of no state.
+"""Many threads ask while the table moves on and its storage fails: each answer is of one state.
 
-Rounds are cut by a barrier, and nothing is timed: within a round the threads run as they happen to,
-and what is asserted holds however they do.
+A barrier separates the rounds, and nothing is timed: what is asserted holds however the threads run
+within a round.
 """
 
 from __future__ import annotations

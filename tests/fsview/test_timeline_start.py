@@ -1,4 +1,4 @@
-"""What lies before a timeline's start, where rollbacks stay on it longer than writes do."""
+"""Rollbacks that stay on the timeline longer than writes, before the timeline's start."""
 
 from __future__ import annotations
 

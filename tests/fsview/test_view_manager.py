@@ -1,4 +1,4 @@
-"""Which tables a manager opens, and how a table finds what a client means."""
+"""Which tables a manager opens, and how a table finds the snapshot that a client means."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``Table`` on real tables: rows as Spark read them, every instant, every file."""
+"""``Table`` on real tables: rows equal those that Spark read, at every instant, of every file."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Damaged metadata of every kind: read, or refused by its own error; never long, never large.
+"""Damaged metadata of every kind is read, or refused with its own error, fast and in little memory.
 
-Real files of the golden tables are cut, flipped, swapped and replaced. What comes of it is a value
-or a ``CorruptMetadataError`` that names the file: no other exception, no endless reading, no memory
-beyond the file's own size times a small number.
+Real files of the golden tables are cut, flipped, swapped and replaced. The result is a value or a
+``CorruptMetadataError`` that names the file: no other exception, no endless reading, no memory
+beyond a small multiple of the file's size.
 """
 
 from __future__ import annotations

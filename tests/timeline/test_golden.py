@@ -1,4 +1,4 @@
-"""Every file of every timeline that real Hudi wrote, and what the Java client knew of it."""
+"""Every file of every timeline that real Hudi wrote, against what the Java client read of it."""
 
 import json
 from functools import cache

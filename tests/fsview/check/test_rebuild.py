@@ -1,4 +1,4 @@
-"""A followed view against what lies on storage: what differs is found, and nothing else."""
+"""Checks of a followed view against storage find all differences, and only those."""
 
 from __future__ import annotations
 

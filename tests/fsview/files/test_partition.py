@@ -1,4 +1,4 @@
-"""Packing loses nothing, finds what is there, and changes one chunk at a time."""
+"""Packing loses nothing, finds every file, and changes one chunk at a time."""
 
 from __future__ import annotations
 

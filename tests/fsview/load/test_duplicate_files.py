@@ -1,4 +1,4 @@
-"""Two base files of one group and instant: the one that the commit names is served."""
+"""Of two base files of one group and instant, the one that the commit names is answered."""
 
 from __future__ import annotations
 

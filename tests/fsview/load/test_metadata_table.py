@@ -1,4 +1,4 @@
-"""Whole tables read from their metadata table: the same files as a listing, or none at all."""
+"""Whole tables read from their metadata table: the files of a listing, or a refusal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logs fall into slices; the cases here are what real Hudi wrote on random walks."""
+"""Grouping of logs into slices; the cases are from real Hudi's random walks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON straight from rows is what the query and the wire form give, byte for byte."""
+"""JSON made straight from rows equals that of the query and the wire format, byte for byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Timelines that were never published: the cost of finding them and of keeping branches."""
+"""Finding timelines that were never published: its cost, and that of keeping branches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept for clients that are behind: found in one step, and made when it is published."""
+"""Snapshots for clients that are behind: found in one step, by hashes made at publication."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept for clients that are behind is counted, and given up when memory is short."""
+"""Memory kept for clients that are behind is counted, and freed when memory is short."""
 
 from __future__ import annotations
 

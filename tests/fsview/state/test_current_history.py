@@ -1,4 +1,4 @@
-"""Snapshots that somebody works from are kept as long as that lasts, and not for ever."""
+"""Snapshots in use are kept as long as they are used, and no longer."""
 
 from __future__ import annotations
 

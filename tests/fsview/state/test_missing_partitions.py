@@ -1,4 +1,4 @@
-"""Paths that callers ask for and that are no partitions: answered, and not kept without limit."""
+"""Requests for paths that aren't partitions are answered, and remembered only up to a limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever happens to a store in RocksDB: a whole state, or it is set aside with one warning."""
+"""A damaged RocksDB store is opened at a whole state, or set aside with one warning."""
 
 from __future__ import annotations
 

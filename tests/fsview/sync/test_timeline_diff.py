@@ -1,4 +1,4 @@
-"""Golden tables followed step by step: every state as recorded, and nothing listed twice."""
+"""Golden tables followed step by step: each state is as recorded, and nothing is listed twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The JSON of answers: Java's fields in Java's order, and back to the values they were made of."""
+"""The JSON of answers: Java's fields in Java's order, and parsed back to the same values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A clean that goes wrong at any of its storage calls, in every way, and the one after it."""
+"""A clean that fails at any of its storage calls, in every way, and the next clean."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Our plans against those of Hudi's cleaner, on every clean of the golden copy-on-write tables.
 
-A clean's step also holds the commit before it, so the state that Hudi planned on is put together
-of two steps: the timeline of the clean's step without the clean, and the data files of both steps
-(what the clean deleted is in the step before).
+A clean's step also holds the commit before it, so the state that Hudi planned on is made from two
+steps: the timeline of the clean's step without the clean, and the data files of both steps (the
+deleted files are in the step before).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The cleaner on small tables: what it writes, reads and asks, and what it does when it died."""
+"""The cleaner on small tables: its reads, writes and calls, and how it continues after a crash."""
 
 from __future__ import annotations
 

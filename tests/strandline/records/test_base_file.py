@@ -1,4 +1,4 @@
-"""Base files: what lies in them, and that they come back as they were."""
+"""Base files: their content, and that it is read back unchanged."""
 
 import gc
 import io

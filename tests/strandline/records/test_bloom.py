@@ -1,4 +1,4 @@
-"""Bloom filters: the bytes that Java writes, and the one promise of every such filter."""
+"""Bloom filters: the bytes that Java writes, and no false negatives."""
 
 import gzip
 import hashlib

@@ -1,4 +1,4 @@
-"""Schemas: what Spark would write, what Hudi wrote, what a write may bring."""
+"""Schemas: Spark's, Hudi's, and those that a write may have."""
 
 import json
 import re

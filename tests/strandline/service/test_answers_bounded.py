@@ -1,4 +1,4 @@
-"""``Answers`` and the hot path: what is counted and remembered, and what the loop doesn't make."""
+"""``Answers`` and the hot path: their memory is counted and bounded, and so is work on the loop."""
 
 from __future__ import annotations
 

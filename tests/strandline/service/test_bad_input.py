@@ -1,4 +1,4 @@
-"""What a caller asks wrongly is told so, or is answered with nothing: never 5xx, never kept."""
+"""Wrong requests get an error that names the mistake, or an empty answer: never 5xx, never kept."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Look-ups by hand: who says no timeline means the table as it is now, and hears of which instant.
+"""Look-ups by hand without a timeline's hash: they mean the newest snapshot, which headers name.
 
-Hudi's clients always send a hash; with the headers of an answer anybody else can.
+Hudi's clients always send a hash. The headers of an answer let any client send one.
 """
 
 from __future__ import annotations

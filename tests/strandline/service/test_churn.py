@@ -1,10 +1,10 @@
-"""One service, three tables that are written, compacted, cleaned, rolled back and archived, and
-clients that stay at their instants and ask meanwhile: no answer may be another than the truth of
-the client's instant, and none may be refused but where nothing else is sound.
+"""One service with three tables that are written, compacted, cleaned, rolled back and archived
+while clients ask at their own instants: each answer is right at the client's instant, and a client
+is refused only where no answer would be right.
 
 A refusal is right where a compaction that the client knows of was dropped. To a client whose
-timeline the service never held, or had forgotten when it was started anew, it is right, too, where
-since then files went, instants were archived, or, in version 6, a log came whose writer is unknown.
+timeline the service never held, or lost at a restart, it is also right if, since then, files were
+removed, instants were archived, or, in version 6, a log came from an unknown writer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A storage that fails, seen over HTTP: 5xx that names the file, and what is held goes on.
+"""A failing storage, seen over HTTP: 5xx that names the file, while loaded partitions are answered.
 
 Through a running service, its hot path included, and through the app alone.
 """

@@ -1,4 +1,4 @@
-"""The first question of a kind is as fast as those after it: a ready service imports nothing."""
+"""The first request of a kind is as fast as later ones, as a ready service imports nothing."""
 
 from __future__ import annotations
 

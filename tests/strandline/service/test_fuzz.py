@@ -1,6 +1,5 @@
-"""Any bytes at a service: no 5xx, nothing of the inside told, no path touched outside its roots,
-and whoever asks properly afterwards is answered rightly, on the same connection if it is still
-sound.
+"""Any bytes sent to a service: no 5xx, no internals in an answer, no path touched outside the
+roots; proper requests afterwards are answered rightly, on the same connection if it is still sound.
 
 The storage works throughout, so every 5xx is a fault of the service.
 """

@@ -1,8 +1,7 @@
-"""Every recording of Hudi's servers, over HTTP: asked of a server, its child and its own process.
+"""Every recording of Hudi's servers over HTTP: against a server in this process, and as a child.
 
-The last step of each table, in memory, is for every run; all steps, on disk, of all servers that
-were recorded, take minutes. (The queries themselves are held to every recording in
-``tests/fsview``.)
+Every run replays the last step of each table, in memory; all steps, on disk, of all recorded
+servers take minutes. (``tests/fsview`` replays every recording against the queries themselves.)
 """
 
 from __future__ import annotations

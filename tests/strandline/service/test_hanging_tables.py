@@ -1,4 +1,4 @@
-"""Tables whose storage hangs, on a real service: others are answered, and it names those."""
+"""Tables whose storage hangs, on a real service: sound tables are answered meanwhile."""
 
 from __future__ import annotations
 

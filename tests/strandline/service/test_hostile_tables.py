@@ -1,4 +1,4 @@
-"""Tables whose files are no files, far too large or bombs, beside a sound one under one root."""
+"""Tables whose files are no files, far too large, or bombs, beside a sound one under one root."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``strandline.service.log_format``: an event is a line, whatever is in it."""
+"""``strandline.service.log_format``: an event is one line, whatever its text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The examples of units and manifests: they parse, say nothing that isn't there, and start."""
+"""The examples of units and manifests: they parse, name only things that exist, and start."""
 
 from __future__ import annotations
 

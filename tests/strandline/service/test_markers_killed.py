@@ -1,4 +1,4 @@
-"""Markers over HTTP from a process that is killed: what was acknowledged is there."""
+"""Markers over HTTP from a process that is killed: every acknowledged one is on storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans that pend, over HTTP: the hash that a client sends doesn't say them."""
+"""Pending plans over HTTP: a client's hash doesn't cover them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""A client that stays at its instant for a hundred commits costs the service nothing; each of its
-requests makes Java's server sync and list."""
+"""A client that stays at its instant for a hundred commits costs the service neither syncs nor
+listings; each of its requests makes Java's server sync and list.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Hudi's server was asked apart from the tables' steps, asked of every way to run a service.
+"""Recordings of Hudi's server apart from the tables' steps, replayed in every way to run a service.
 
 Odd requests, markers, a table replaced in place under its clients, the raw requests of Java's
 client. Where ours is better, on purpose: a client that is behind is answered at its own instant

@@ -1,6 +1,6 @@
-"""What may go wrong around a running service: it goes on, or it ends cleanly.
+"""Faults around a running service: it goes on, or it ends cleanly.
 
-Clients that sit there, are killed or leave; the signal to end under load; tables that vanish and
+Clients that stay idle, are killed or leave; the signal to end under load; tables that vanish and
 come back as others; a clock that jumps.
 """
 

@@ -1,4 +1,4 @@
-"""A service whose stores are in trouble, seen over HTTP: what is the matter, and it goes on."""
+"""A service whose stores fail, seen over HTTP: errors name the cause, and the service goes on."""
 
 from __future__ import annotations
 

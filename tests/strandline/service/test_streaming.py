@@ -1,4 +1,4 @@
-"""Answers about a whole table that are longer than the budget bears are sent as they are made."""
+"""Answers about whole tables that are too long for the budget are sent while they are made."""
 
 from __future__ import annotations
 

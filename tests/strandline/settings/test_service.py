@@ -1,4 +1,4 @@
-"""``strandline.settings.service``: one table of settings, read once, refused in words."""
+"""``strandline.settings.service``: one table of settings, read once, with readable refusals."""
 
 import re
 

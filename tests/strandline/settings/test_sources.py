@@ -1,4 +1,4 @@
-"""``strandline.settings.sources``: which source goes before which, and what is refused of each."""
+"""``strandline.settings.sources``: the order of the sources, and what is refused of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""With the service the tasks list nothing; without it, or when it dies, the rows are the same."""
+"""With the service, tasks list nothing; without it, or when it dies, the rows are the same."""
 
 from __future__ import annotations
 

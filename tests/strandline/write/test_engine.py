@@ -1,4 +1,4 @@
-"""The local engine deals rows to tasks as a cluster would, and tasks can go to one."""
+"""The local engine distributes rows to tasks as a cluster does; tasks can be sent to a cluster."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Every storage call of a write fails, or the process dies there: readers see before or after, no
-third.
+"""Every storage call of a write fails, or the process dies there: readers see the rows as before or
+as after.
 
 Each scenario is run once to learn its storage calls, then once for every call and way to fail.
 After the fault a naive reader (``tests.kit.reader``) must see the rows as before or as after; then
-the next write, the same one again, must end with the rows as after and nothing left behind.
+the next write, the same one again, must end with the rows as after and no leftovers.
 """
 
 from __future__ import annotations

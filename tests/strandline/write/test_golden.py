@@ -1,4 +1,4 @@
-"""Real Hudi's tables: their schemas, keys and paths come out as Hudi wrote them."""
+"""Real Hudi's tables: our schemas, keys and paths equal Hudi's."""
 
 import pyarrow as pa
 import pytest

@@ -1,4 +1,4 @@
-"""Key generators, against Hudi's rules written out row by row."""
+"""Key generators against Hudi's rules, applied row by row."""
 
 import datetime as dt
 import re

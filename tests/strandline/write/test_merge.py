@@ -1,4 +1,4 @@
-"""Merging and deduplicating, against Hudi's rules applied to one row after the other."""
+"""Merging and deduplicating against Hudi's rules, applied to one row after the other."""
 
 import math
 import re

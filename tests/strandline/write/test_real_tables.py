@@ -1,4 +1,4 @@
-"""Writes on top of tables that Hudi itself wrote: what it wrote stays, what we write is there."""
+"""Writes to tables that Hudi itself wrote: Hudi's rows stay, ours are added."""
 
 from __future__ import annotations
 

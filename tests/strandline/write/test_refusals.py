@@ -1,4 +1,4 @@
-"""What a write refuses: each time by name, and before anything is written."""
+"""What a write refuses: by name, and before anything is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Failed writes are undone by the next one, whoever began them and whatever they left."""
+"""The next write undoes failed ones, whichever writer began them and whatever they left."""
 
 from __future__ import annotations
 

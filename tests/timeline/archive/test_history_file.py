@@ -1,4 +1,4 @@
-"""Files of the history: what becomes of them in memory is bounded, whatever Parquet makes of it."""
+"""Files of the history: their size in memory is bounded, however Parquet encodes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON by the standard library is what it is by orjson."""
+"""JSON by the standard library equals that by orjson."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Log files: real ones, and what is no whole sequence of blocks."""
+"""Log files: real ones, and files that are no whole sequence of blocks."""
 
 from __future__ import annotations
 

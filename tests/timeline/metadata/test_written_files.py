@@ -1,4 +1,4 @@
-"""The files that commits wrote, read in parts: what the whole metadata says, or a refusal."""
+"""The files of commits, read in parts: the same as in the whole metadata, or a refusal."""
 
 from __future__ import annotations
 

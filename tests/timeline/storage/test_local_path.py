@@ -1,4 +1,4 @@
-"""What a confined storage touches, also while others change what lies on its way."""
+"""A confined storage touches only paths below its roots, even while others change the path."""
 
 from __future__ import annotations
 

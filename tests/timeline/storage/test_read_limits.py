@@ -1,4 +1,4 @@
-"""What is too large, or no file at all, isn't read: on every storage, whatever size it shows."""
+"""Files that are too large, or not regular, aren't read: on every storage, whatever their size."""
 
 from __future__ import annotations
 

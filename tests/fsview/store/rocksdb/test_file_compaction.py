@@ -1,4 +1,4 @@
-"""What is taken away leaves RocksDB's files, whatever became of the compaction before."""
+"""Deleted data leaves RocksDB's files, even if an earlier compaction failed."""
 
 from __future__ import annotations
 

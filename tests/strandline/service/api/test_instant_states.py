@@ -1,4 +1,4 @@
-"""Instant states of Flink: told from memory, listed again in time, below a meta folder only."""
+"""Flink's instant states: answered from memory, listed again in time, below a meta folder only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Creating markers on the loop: answers are brought from other threads."""
+"""Creating markers on the loop, where other threads bring the results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where buckets begin: as Hudi's server says, the same for all who ask, however many paths."""
+"""Where buckets begin: as Hudi's server answers, the same for all clients, remembered or not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``/healthz``: what stands in the way of serving is said, soon, whatever hangs."""
+"""``/healthz`` says why the service isn't ready, and says it soon even if something hangs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``Router``: tokens, forms of answers, faults of the storage, what goes to the log."""
+"""``Router``: tokens, forms of answers, faults of the storage, and the log."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""``strandline.service.http.authorization``: who may pass, by the token or by where he comes
-from."""
+"""``strandline.service.http.authorization``: admission by token or by address."""
 
 from __future__ import annotations
 

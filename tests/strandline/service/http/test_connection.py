@@ -1,4 +1,4 @@
-"""The protocol and its hot path: the same bytes as the long way, and what only a socket shows."""
+"""The protocol and its hot path, whose bytes equal the application's, over sockets."""
 
 from __future__ import annotations
 

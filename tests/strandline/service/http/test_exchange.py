@@ -1,4 +1,4 @@
-"""``Exchange``: how replies go out, whole and in parts, and what is sent in place of one."""
+"""``Exchange``: sending replies whole or in parts, and errors in place of replies."""
 
 from __future__ import annotations
 

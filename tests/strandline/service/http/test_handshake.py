@@ -1,4 +1,4 @@
-"""``TlsListener``: it goes on accepting, whatever becomes of one connection."""
+"""``TlsListener`` goes on accepting whatever happens to one connection."""
 
 from __future__ import annotations
 

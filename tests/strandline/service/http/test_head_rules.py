@@ -1,4 +1,4 @@
-"""The rules of a request's head: held on every way to an answer, before any of them is taken."""
+"""The rules of a request's head are checked first, whatever answers the request."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What one client can make the server hold, and that nobody else notices: on real sockets.
+"""Limits on what one client can make the server hold, without effect on others; on real sockets.
 
-Limits are settings, so the tests set them tiny and wait for what must happen. Where a test waits
-for nothing but the server's own knowledge, it asks for that, again and again.
+Limits are settings, so the tests make them tiny and wait for what must happen. For the server's
+own counts they poll.
 """
 
 from __future__ import annotations

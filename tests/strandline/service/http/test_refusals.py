@@ -1,4 +1,4 @@
-"""Refusals: each answer of 400 or more is counted, and told in the log with its reason, in time."""
+"""Each answer of 400 or more is counted, and logged with its reason at a bounded rate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``ServiceServer``: binding, marker creations that wait together, the end."""
+"""``ServiceServer``: binding, marker creations that wait together, shutdown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``asked_table``: which table a request is about, by its text alone, at little cost."""
+"""``asked_table``: the table that a request is about, from its text alone, at little cost."""
 
 from __future__ import annotations
 

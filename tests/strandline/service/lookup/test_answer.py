@@ -1,4 +1,4 @@
-"""``Answers``: what is made on the loop reads nothing."""
+"""``Answers``: answers made on the loop read nothing from storage."""
 
 from __future__ import annotations
 

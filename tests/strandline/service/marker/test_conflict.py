@@ -1,4 +1,4 @@
-"""Early conflicts: what one is, whose, and when it is looked for."""
+"""Early conflicts: what counts as one, between which writes, and when it is looked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``strandline.service.marker.file``: what is read of a marker directory, whatever lies there."""
+"""``strandline.service.marker.file``: reading marker directories, whatever they contain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which names of markers a write may create: those that Hudi's writers send, and no others."""
+"""The names of markers that a write may create: those that Hudi's writers send, and no others."""
 
 from __future__ import annotations
 

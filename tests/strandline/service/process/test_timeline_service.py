@@ -1,4 +1,4 @@
-"""``TimelineService``: a child of its driver that lives exactly as long as it."""
+"""``TimelineService``: a child of its driver that lives exactly as long as the driver."""
 
 from __future__ import annotations
 
