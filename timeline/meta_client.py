@@ -152,9 +152,9 @@ class TableMetaClient:
                 file of a completed replacecommit.
         """
         kind = codec.metadata_type(instant.action, instant.state)
-        data = self._content(instant, needed=needs_content(instant))
-        metadata: InstantMetadata = codec.decode(kind, data, source=self._source(instant))
-        check_metadata(metadata, instant, self._source(instant))
+        data, source = self._content(instant, needed=needs_content(instant))
+        metadata: InstantMetadata = codec.decode(kind, data, source=source)
+        check_metadata(metadata, instant, source)
         return metadata
 
     def read_files(self, instant: Instant) -> InstantMetadata | CommitFiles:
@@ -166,9 +166,9 @@ class TableMetaClient:
         """
         if codec.metadata_type(instant.action, instant.state) is not CommitMetadata:
             return self.read(instant)
-        data = self._content(instant, needed=needs_content(instant))
-        commit = commit_files(data, source=self._source(instant))
-        check_files(commit, instant, self._source(instant))
+        data, source = self._content(instant, needed=needs_content(instant))
+        commit = commit_files(data, source=source)
+        check_files(commit, instant, source)
         return commit
 
     def read_plan(self, instant: Instant) -> InstantMetadata:
@@ -182,19 +182,16 @@ class TableMetaClient:
             CorruptMetadataError: It can't be decoded, or is empty though its plan may be under way.
         """
         requested = Instant(instant.requested_time, instant.action, State.REQUESTED)
-        data = self._content(requested, needed=needs_plan(instant))
-        kind = codec.plan_type(instant.action)
-        return codec.decode(kind, data, source=self._source(requested))
+        data, source = self._content(requested, needed=needs_plan(instant))
+        return codec.decode(codec.plan_type(instant.action), data, source=source)
 
-    def _content(self, instant: Instant, *, needed: bool) -> bytes:
+    def _content(self, instant: Instant, *, needed: bool) -> tuple[bytes, str]:
+        """Return a file's content and its full path, for errors."""
         data = self.read_bytes(instant)
+        source = f"{self.storage.base_path}/{self.path_of(instant)}"
         if needed and not data:
-            source = self._source(instant)
             raise CorruptMetadataError(f"{source} (0 bytes) doesn't say what happened")
-        return data
-
-    def _source(self, instant: Instant) -> str:
-        return f"{self.storage.base_path}/{self.path_of(instant)}"
+        return data, source
 
     # State changes.
 

@@ -10,7 +10,6 @@ Source: Hudi 1.2.0 ``CommitMetadataSerDeV1``/``V2``, ``HoodieWriteStat``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -34,6 +33,7 @@ WrittenFile = tuple[str, int, bool]
 """Name; bytes; whether it is an existing log that grew to that size."""
 
 _Stat = Mapping[str, Any]
+_DAMAGE: Final = (ValueError, TypeError, AttributeError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +97,12 @@ def commit_files(
         return CommitFiles()
     files: dict[str, list[WrittenFile]] = {}
     rest: dict[str, Any] = {}
-    with _damage_named(data, source):
+    try:
         for partition, stats in _write_stats(data, batch_bytes, rest):
             files.setdefault(partition, []).extend(_files_of(stats))
         return CommitFiles(shape.load(CommitMetadata, rest), files)
+    except _DAMAGE as exc:
+        raise _corrupt(data, source, exc) from exc
 
 
 def written_files(
@@ -118,7 +120,7 @@ def written_files(
 
     Cost: about 3 us a file of JSON, 9 us of Avro.
     """
-    with _damage_named(data, source):
+    try:
         for partition, stats in _write_stats(data, batch_bytes, {}):
             yield WrittenFiles(
                 partition,
@@ -126,16 +128,12 @@ def written_files(
                 frozenset({stat.get("prevCommit") or NULL_COMMIT for stat in stats}),
                 all(stat.get("path") for stat in stats),
             )
+    except _DAMAGE as exc:
+        raise _corrupt(data, source, exc) from exc
 
 
-@contextmanager
-def _damage_named(data: bytes, source: str) -> Iterator[None]:
-    try:
-        yield
-    except (ValueError, TypeError, AttributeError, RecursionError) as exc:
-        raise CorruptMetadataError(
-            f"{source} ({len(data)} bytes) is no CommitMetadata: {exc}"
-        ) from exc
+def _corrupt(data: bytes, source: str, exc: Exception) -> CorruptMetadataError:
+    return CorruptMetadataError(f"{source} ({len(data)} bytes) is no CommitMetadata: {exc}")
 
 
 def _write_stats(

@@ -94,7 +94,7 @@ class LocalStorage(Storage):
         partition can create one, and it must not make the directory unreadable.
         """
         full = self._full("list", path)
-        with mapped_errors(full), files.missing_ok(), self._opened(full) as handle:
+        with mapped_errors(full), files.MISSING_OK, self._opened(full) as handle:
             target = None if self._place_of is None else partial(self._target_status, full)
             return tuple(files.entries_of(handle, target))
         return ()
@@ -102,7 +102,7 @@ class LocalStorage(Storage):
     def stat(self, path: str) -> FileInfo | None:
         """Return the file or directory at ``path``, or ``None``."""
         full = self._full("stat", path)
-        with mapped_errors(full), files.missing_ok(), self._at(full) as (folder, name):
+        with mapped_errors(full), files.MISSING_OK, self._at(full) as (folder, name):
             found = os.stat(name, dir_fd=folder, follow_symlinks=folder is None)
             return files.info_of(os.path.basename(full), found)
         return None
@@ -179,7 +179,7 @@ class LocalStorage(Storage):
     def delete_tree(self, path: str) -> bool:
         """Delete a directory and all below it; return whether it existed."""
         full = self._full("delete", path)
-        with mapped_errors(full), files.missing_ok(), self._at(full, follow=False) as place:
+        with mapped_errors(full), files.MISSING_OK, self._at(full, follow=False) as place:
             folder, name = place
             return files.remove_tree(name, folder)
         return False

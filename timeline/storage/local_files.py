@@ -10,8 +10,8 @@ import errno
 import os
 import stat
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from timeline.errors import CorruptMetadataError
@@ -28,14 +28,17 @@ _CREATE: Final = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFO
 _CHUNK_BYTES: Final = 1 << 20
 
 
-@contextmanager
-def missing_ok() -> Iterator[None]:
-    """Suppress the errors for a name at which nothing can exist."""
-    try:
-        yield
-    except OSError as exc:
-        if exc.errno not in NOWHERE:
-            raise
+class _MissingOk:
+    """A context that suppresses the errors for a name at which nothing can exist."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
+        return isinstance(error, OSError) and error.errno in NOWHERE
+
+
+MISSING_OK: Final = _MissingOk()
 
 
 def open_file(name: str, folder: int | None, full: str) -> int:
@@ -120,7 +123,7 @@ def write_beside(name: str, folder: int | None, data: bytes) -> str:
 
 def remove(name: str, folder: int | None) -> bool:
     """Delete a file; return whether it existed."""
-    with missing_ok():
+    with MISSING_OK:
         os.unlink(name, dir_fd=folder)
         return True
     return False
@@ -129,7 +132,7 @@ def remove(name: str, folder: int | None) -> bool:
 def remove_tree(name: str, folder: int | None) -> bool:
     """Delete a directory and all below it, following no link; return whether it existed."""
     handle = None
-    with missing_ok():
+    with MISSING_OK:
         handle = os.open(name, _OPEN_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
     if handle is None:
         return False
