@@ -121,21 +121,14 @@ def split_directory(directory: str) -> tuple[str, str]:
     Raises:
         InputError: It isn't below a table's meta folder.
     """
-    if len(directory) > _CHARACTERS:
-        raise _refused(directory)
-    segments = directory.rstrip("/").split("/")
-    meta_folders = [at for at, segment in enumerate(segments) if segment == META_FOLDER]
-    base_path = "/".join(segments[: meta_folders[-1]]) if meta_folders else ""
-    try:
-        if base_path:
-            return base_path, checked_path("/".join(segments[meta_folders[-1] :]))
-    except ValueError as exc:
-        raise _refused(directory) from exc
-    raise _refused(directory)
-
-
-def _refused(directory: str) -> InputError:
-    return InputError(
+    base_path, _, inner = f"{directory.rstrip('/')}/".rpartition(f"/{META_FOLDER}/")
+    refused = InputError(
         f"instantstatedirpath is {directory[:500]!r};"
         f" allowed: <base path>/{META_FOLDER} or a directory below it"
     )
+    if not base_path or len(directory) > _CHARACTERS:
+        raise refused
+    try:
+        return base_path, checked_path(f"{META_FOLDER}/{inner}".rstrip("/"))
+    except ValueError as exc:
+        raise refused from exc

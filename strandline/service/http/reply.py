@@ -31,15 +31,8 @@ GZIP_LEVEL: Final = 1
 NOT_FOUND: Final = "Not found"
 INTERNAL: Final = "Internal server error"
 
-_TYPES: Final[Mapping[int, str]] = {
-    400: "badrequestresponse",
-    401: "unauthorizedresponse",
-    403: "forbiddenresponse",
-    404: "notfoundresponse",
-    409: "conflictresponse",
-    500: "internalservererrorresponse",
-    503: "serviceunavailableresponse",
-}
+_TYPED: Final = frozenset({400, 401, 403, 404, 409, 500, 503})
+"""Statuses that Javalin documents as types of errors, such as ``badrequestresponse``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,11 +163,11 @@ def failure(status: int, message: str, accept: str, **more: str | None) -> Reply
     """
     if JSON not in accept:
         return Reply(status, message.encode("utf-8", "replace"))
-    kind = _TYPES.get(status, "")
+    kind = HTTPStatus(status).name.replace("_", "").lower() + "response"
     shape: dict[str, Any] = {
         "title": message,
         "status": status,
-        "type": f"https://javalin.io/documentation#{kind}" if kind else "about:blank",
+        "type": f"https://javalin.io/documentation#{kind}" if status in _TYPED else "about:blank",
         "details": {},
         **more,
     }
