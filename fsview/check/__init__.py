@@ -1,5 +1,5 @@
-"""Comparing what was followed with what lies on storage.
+"""Comparing the state of a table with storage.
 
 What reads everything anew to find a difference belongs here, off the path of any request. It
-changes nothing but by syncing.
+changes nothing, but may sync.
 """

@@ -74,10 +74,7 @@ class PartitionLoader:
         return found
 
     def load(
-        self,
-        snapshot: Snapshot,
-        partitions: Collection[str],
-        go_on: GoOn = always,
+        self, snapshot: Snapshot, partitions: Collection[str], go_on: GoOn = always
     ) -> list[str]:
         """Load partitions together.
 
@@ -95,12 +92,12 @@ class PartitionLoader:
         paths = list(filter(may_be_path, partitions))
         newest = self._follower.newest()
         missing = dict.fromkeys(p for p in paths if p not in newest.files.versions)
-        nothing: set[str] = set()
+        absent: set[str] = set()
         if missing:
-            self._loads.run(missing, lambda left: self._load(left, nothing, go_on))
+            self._loads.run(missing, lambda left: self._load(left, absent, go_on))
         versions = self._follower.newest().files.versions
         # A path that was held before this load and isn't now was no partition and is forgotten.
-        held = [p for p in paths if p in versions or (p in missing and p not in nothing)]
+        held = [p for p in paths if p in versions or (p in missing and p not in absent)]
         for partition in held:
             go_on()
             self.version(snapshot, partition)
@@ -149,25 +146,20 @@ class PartitionLoader:
         """Whether a snapshot is the empty one of a client that knows no instant yet."""
         return snapshot.is_empty and self._follower.newest().files is not snapshot.files
 
-    def _load(
-        self,
-        partitions: Collection[str],
-        nothing: set[str],
-        go_on: GoOn = always,
-    ) -> None:
+    def _load(self, partitions: Collection[str], absent: set[str], go_on: GoOn = always) -> None:
         """Fill in some partitions of the newest snapshot, or all if that costs less by now.
 
         Args:
             partitions: The partitions.
-            nothing: Collects the paths that turn out to be no partitions.
+            absent: Collects the paths that turn out to be no partitions.
             go_on: See ``load``.
         """
         self._read_all(len(partitions))
         versions = self._follower.newest().files.versions
         missing = [partition for partition in partitions if partition not in versions]
         if missing:
-            find = partial(self._listed, partitions=missing, nothing=nothing, go_on=go_on)
-            self._fill(find, nothing, gathers=True)
+            find = partial(self._listed, partitions=missing, absent=absent, go_on=go_on)
+            self._fill(find, absent, gathers=True)
 
     def _discover(self) -> None:
         """Find every partition and fill in those not loaded."""
@@ -194,7 +186,7 @@ class PartitionLoader:
         start: Snapshot,
         *,
         partitions: Iterable[str],
-        nothing: set[str],
+        absent: set[str],
         go_on: GoOn = always,
     ) -> Loaded:
         """List some partitions; see ``_load``."""
@@ -206,10 +198,10 @@ class PartitionLoader:
             listing = list_partition(storage, partition)
             self._choice.listed(len(listing))
             if is_partition(listing):
-                nothing.discard(partition)  # an earlier attempt may have added it
+                absent.discard(partition)  # an earlier attempt may have added it
             else:
-                nothing.add(partition)
-                if len(nothing) > MOST_MISSING:
+                absent.add(partition)
+                if len(absent) > MOST_MISSING:
                     continue  # the state would forget it at once
             versions[partition] = PartitionVersion.of_listing(partition, listing, extensions)
         return Loaded(versions)
@@ -243,7 +235,7 @@ class PartitionLoader:
     def _fill(
         self,
         find: Callable[[Snapshot], Loaded | None],
-        nothing: set[str] | None = None,
+        absent: set[str] | None = None,
         *,
         gathers: bool = False,
     ) -> None:
@@ -251,7 +243,7 @@ class PartitionLoader:
 
         Args:
             find: Finds files at a snapshot; returns ``None`` if there is nothing to fill in.
-            nothing: Collects the paths that are no partitions.
+            absent: Collects the paths that are no partitions.
             gathers: Whether to wait for others that find files at the same time, and share a sync.
                 ``find`` must then neither fill in anything itself nor wait for others that do, as
                 they may be waiting for it.
@@ -262,7 +254,7 @@ class PartitionLoader:
         Cost: in addition to ``find``, one listing of the timeline, and a listing of each partition
             in which what happened could not be followed.
         """
-        nothing = set() if nothing is None else nothing
+        absent = set() if absent is None else absent
         follower = self._follower
         wanted = find
         for _ in range(ATTEMPTS):
@@ -279,7 +271,7 @@ class PartitionLoader:
                 found = found_with_timeline(client, start, loaded, synced, self._remembered)
                 if found is None:
                     continue
-                arrived = self._state.fill(found, nothing)
+                arrived = self._state.fill(found, absent)
             if arrived is None:
                 wanted = find
                 continue
@@ -288,7 +280,7 @@ class PartitionLoader:
                 follower.count("partition_reloads", cause=cause)
             if not arrived.again:
                 return
-            wanted = partial(self._listed, partitions=tuple(arrived.again), nothing=nothing)
+            wanted = partial(self._listed, partitions=tuple(arrived.again), absent=absent)
         raise StorageUnavailableError(
             f"{self._state.table_id} changed {ATTEMPTS} times while its partitions were listed",
             hint="ask again",

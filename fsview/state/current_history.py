@@ -2,7 +2,7 @@
 
 A load brings forward what it listed from the snapshot at which it began; a client that is behind is
 answered from its own, from which partitions may still have to be derived. A snapshot is in use for
-as long as somebody holds the ``Use``, to which only a weak reference is kept here: a thread that is
+as long as the ``Use`` is held, to which only a weak reference is kept here: a thread that is
 interrupted, wherever that is, leaves nothing behind.
 """
 
@@ -28,7 +28,7 @@ little where packed files take the memory.
 
 
 class Use:
-    """The use of a snapshot; it ends when nobody holds this object any more.
+    """The use of a snapshot; it ends when this object is freed.
 
     Attributes:
         snapshot: The snapshot.
@@ -143,5 +143,5 @@ def _superseded(link: Link, following: Link) -> int:
     first, second = link.snapshot.files.versions, following.snapshot.files.versions
     touched = () if following.step is None else following.step.touched
     kept = {id(c) for p in touched if p in second for c in second[p].parts}
-    gone = {id(c): c.size for p in touched if p in first for c in first[p].parts}
-    return sum(size for key, size in gone.items() if key not in kept)
+    held = {id(c): c.size for p in touched if p in first for c in first[p].parts}
+    return sum(size for key, size in held.items() if key not in kept)

@@ -100,7 +100,7 @@ class TableState:
         return None if self.distrusted is not None else self._current.use(find)
 
     def using(self, snapshot: Snapshot) -> AbstractContextManager[Snapshot]:
-        """Keep the way from a snapshot, if there is one, for as long as a block lasts."""
+        """Keep the links from a snapshot to the newest within a block."""
         return self._current.using(snapshot)
 
     def newest_versions(self) -> tuple[PartitionVersion, ...]:
@@ -132,7 +132,7 @@ class TableState:
             try:
                 self._record.sweep()
             except StoreError as exc:  # the next process tries again
-                logger.warning("what nobody needs stays in the store: %s", exc)
+                logger.warning("blobs that aren't needed stay in the store: %s", exc)
         return recorded
 
     def resume(self, recorded: Recorded, snapshot: Snapshot) -> None:
@@ -256,36 +256,36 @@ class TableState:
 
     # Filling in.
 
-    def fill(self, found: Found, nothing: Collection[str]) -> Arrived | None:
+    def fill(self, found: Found, absent: Collection[str]) -> Arrived | None:
         """Fill the newest snapshot with what a load found; see ``fsview.snapshot.catch_up``.
 
         Args:
             found: What it found.
-            nothing: The paths among it that are no partitions.
+            absent: The paths among it that are no partitions.
 
         Raises:
             StoreError: It can't be recorded or brought forward, and nothing has changed.
         """
         with self._lock:
-            there = arrived(self.history, found)
-            if there is None:
+            filling = arrived(self.history, found)
+            if filling is None:
                 return None
             newest = self.history.newest
             files = newest.files.versions.fork()
-            files.update({version.partition: version for version in there.versions})
-            forgotten = self._missing.update(there.versions, nothing, files)
+            files.update({version.partition: version for version in filling.versions})
+            forgotten = self._missing.update(filling.versions, absent, files)
             for partition in forgotten:
                 del files[partition]
-            known = newest.files.known if there.known is None else there.known
+            known = newest.files.known if filling.known is None else filling.known
             # A restart gains nothing from remembering missing partitions.
-            kept = (v for v in there.versions if not (v.is_empty and v.partition in nothing))
+            kept = (v for v in filling.versions if not (v.is_empty and v.partition in absent))
             touched = {*(v.partition for v in kept), *forgotten}
-            unfinished = with_unfinished(self._record.unfinished, there.versions, newest)
+            unfinished = with_unfinished(self._record.unfinished, filling.versions, newest)
             filled = replace(newest, files=LoadedFiles(files, known))
             self._record.save(filled, touched, unfinished)
             newest.files.versions, newest.files.known = files, known
         self.loaded.unmark(forgotten)
-        return there
+        return filling
 
     def derive(self, snapshot: Snapshot, partition: str) -> PartitionVersion | None:
         """Fill in a partition from what a later snapshot has of it; ``None`` if none has.

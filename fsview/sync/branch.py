@@ -1,7 +1,7 @@
 """The steps from a timeline that was never held to a snapshot that is kept.
 
 ``read_branch`` reads what a sync would have read, or returns nothing if an answer might be wrong.
-If the timeline lies on a branch that is kept, ``shared_branch`` makes a branch of the steps left.
+If a branch that is kept passes the timeline, ``shared_branch`` makes one of the steps left.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def read_branch(client: TableMetaClient, onto: Snapshot, timeline: Timeline) -> 
 def shared_branch(
     client: TableMetaClient, branches: Iterable[Branch], timeline: Timeline
 ) -> Branch | None:
-    """Return the rest of a branch on which a timeline lies; ``None`` if it lies on none.
+    """Return the rest of a branch that passes a timeline; ``None`` if none does.
 
     Cost: no I/O.
     """
@@ -70,8 +70,8 @@ def shared_branch(
         at = _steps_done(branch, timeline)
         since = branch.steps[at:]
         active = _active_at(branch, at)
-        lies_on_it = timeline in (active.server_timeline(), active.client_timeline())
-        if lies_on_it and not _counts_as_committed(timeline, since):
+        passes = timeline in (active.server_timeline(), active.client_timeline())
+        if passes and not _counts_as_committed(timeline, since):
             start = replace(branch.start, files=LoadedFiles())
             for step in branch.steps[:at]:
                 start = advanced(start, step, start.active, start.completion)

@@ -95,7 +95,7 @@ class TimelineFollower:
         return self._gathering.run(lambda: (work(), self._syncs.begun))
 
     def reload(self, cause: str) -> Snapshot:
-        """Load the table anew, since what is held isn't what lies on storage.
+        """Load the table anew, since what is held doesn't equal storage.
 
         No request is answered from it any more. If storage fails here, every request syncs, and so
         tries again.

@@ -1,7 +1,7 @@
 """Reading metadata from the active timeline or from the archive.
 
-The archive keeps less than the timeline did, and plans may be gone. Here they are made up for from
-other metadata, or marked as incomplete.
+The archive keeps less than the timeline did, and plans may be gone. What is lost is derived from
+other metadata if possible; otherwise the delta is marked as incomplete.
 
 Source: Hudi 1.2.0 ``HoodieActiveTimeline``, ``HoodieArchivedTimeline``, ``ClusteringUtils``.
 """

@@ -1,7 +1,7 @@
 """What a sync reads: the metadata of new instants, from the timeline or from the archive.
 
-``read_change`` returns the steps from one timeline to another, or why there are none that can be
-known: then the table is loaded anew, and the cause is counted.
+``read_change`` returns the steps from one timeline to another, or why they can't be known: then the
+table is loaded anew, and the cause is counted.
 
 Instants that completed and were archived between two syncs aren't on the timeline any more. The
 archive is read for them, but only if the timeline shows that there may be some.
@@ -140,10 +140,10 @@ def _read_completed(
     missed = _may_have_missed(old, active, read)
     if not (archived or cause or missed or any(_unexplained(read, active))):
         return read
-    gone = reader.archive.timeline.completed()
-    if cause and not any(gone.find(i.requested_time, i.action) for i in _done(old)):
+    in_archive = reader.archive.timeline.completed()
+    if cause and not any(in_archive.find(i.requested_time, i.action) for i in _done(old)):
         return Reload(cause)
-    reader.archived = frozenset(_missed(old, gone))
+    reader.archived = frozenset(_missed(old, in_archive))
     # In the order in which the archive's files have them, so that each is read once.
     in_order = sorted(reader.archived, key=lambda instant: instant.sort_key)
     metadata |= {instant: reader.read(instant) for instant in in_order}
@@ -151,7 +151,7 @@ def _read_completed(
         difference.and_completed(reader.archived),
         metadata,
         _times_undone(client, metadata),
-        frozenset(map(key_of, gone)),
+        frozenset(map(key_of, in_archive)),
     )
 
 
