@@ -67,7 +67,7 @@ SCHEMA_TEXT = json.dumps(
 
 
 class MetadataTable:
-    """The metadata table of one table; made from a listing, then told of each instant."""
+    """The metadata table of one table; made from a listing, then updated for each instant."""
 
     def __init__(self, table: SmallTable) -> None:
         self.table = table

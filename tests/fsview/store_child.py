@@ -11,7 +11,7 @@ from timeline.storage.local import LocalStorage
 
 
 def follow(table: str, directory: str) -> None:
-    """Sync for ever; say the hash of each timeline that is new."""
+    """Sync for ever; print the hash of each new timeline."""
     view = Restarted("rocksdb", Path(directory), LocalStorage(table)).view
     said = ""
     while True:

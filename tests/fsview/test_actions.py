@@ -81,7 +81,7 @@ def test_what_is_listed_again_because_an_archive_forgot_of_it_is_counted() -> No
 def test_writes_are_followed_into_the_archive_where_savepoints_keep_all_that_are_left(
     version: int,
 ) -> None:
-    """Then the timeline itself doesn't say where it begins."""
+    """The timeline's start can't be told from the timeline itself then."""
     table = a_table(version)
     view, metrics = watched(table)
     for _ in range(2):
@@ -102,10 +102,10 @@ def test_writes_are_followed_into_the_archive_where_savepoints_keep_all_that_are
 @TYPES
 @pytest.mark.parametrize("loaded", ["before", "while"])
 @pytest.mark.parametrize("rolled_back", [False, True], ids=["unsaid", "by-an-empty-rollback"])
-def test_a_pending_write_that_goes_without_a_word_of_its_files(
+def test_a_pending_write_that_vanishes_with_its_files(
     version: int, table_type: str, loaded: str, rolled_back: bool
 ) -> None:
-    """Whoever listed its files while they lay there has them no more."""
+    """A view that listed its files while they existed has them no more."""
     table = a_table(version, table_type)
     view, metrics = watched(table)
     write = writes.begin(table, [(GROUP, "log"), (("a", "a1-0"), "base")])
@@ -239,7 +239,7 @@ def test_what_a_failed_attempt_left_where_its_commit_wrote_nothing_goes_with_it(
 def test_a_log_that_was_listed_before_a_rollback_left_or_grew_it(
     append: bool, unsaid: bool
 ) -> None:
-    """In version 6; release 0.15 says 1 for a log's size."""
+    """In version 6, where release 0.15 records a log's size as 1."""
     table = a_table(6, "MERGE_ON_READ")
     write = writes.begin(table, [(GROUP, "log")])
     view, metrics = watched(table)

@@ -11,7 +11,7 @@ from tests.fsview.wide_table import listed, read, sizes
 
 
 class BootstrapMachine(test_machine.TableMachine):
-    """After every action a table's metadata says what a listing says, or isn't believed."""
+    """After every action a table's metadata agrees with a listing, or isn't trusted."""
 
     @invariant()
     def what_can_be_read_is_what_lies_there(self) -> None:

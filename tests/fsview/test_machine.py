@@ -28,7 +28,7 @@ moves = st.lists(st.tuples(st.sampled_from(MOVES), which), min_size=1, max_size=
 
 
 class Held:
-    """A view that somebody keeps, and the answers it gave."""
+    """A view that is kept, and the answers it gave."""
 
     def __init__(self, view: LocalView, truth: Truth, loaded: set[str]) -> None:
         self.view = view

@@ -69,7 +69,7 @@ def damages(storage: TroubledStorage, path: str, others: list[bytes]) -> Iterato
 
 
 def tells_whose(path: str, data: bytes) -> bool:
-    """Whether a file says which instant it belongs to.
+    """Whether a file's content names the instant it belongs to.
 
     Neither does a plan, nor a delta commit that only appended to logs.
     """

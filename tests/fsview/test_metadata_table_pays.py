@@ -43,7 +43,7 @@ VERSIONS = pytest.mark.parametrize("version", [6, 9])
 
 
 def kept(version: int = 9, *, archive: bool = True) -> tuple[SmallTable, MetadataTable]:
-    """Return a table of many partitions with a metadata table; commits alone don't say all."""
+    """Return a table of many partitions with a metadata table; commits don't name all its files."""
     table = wide_table(version)
     metadata = MetadataTable(table)
     table.write(("p02", "p02-0"), ("q", "q-0"))

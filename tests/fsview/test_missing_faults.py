@@ -136,7 +136,7 @@ def test_a_table_that_is_away_is_answered_and_found_again(version: int, below: s
 
 @pytest.mark.parametrize("version", [6, 9])
 def test_a_timeline_that_is_away_for_a_while_is_found_again(version: int) -> None:
-    """With the properties left it is a table without instants, as a rebuilt view says."""
+    """With its properties left it is a table without instants, as for a rebuilt view."""
     table, view, metrics = a_table(version)
     folder = table.meta.layout.folder
     away = without(table, lambda p: p.startswith(f"{folder}/2"))

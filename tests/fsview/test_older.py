@@ -28,7 +28,7 @@ from timeline.instant import REPLACE_COMMIT
 def test_a_view_before_a_restore_that_deleted_its_files_is_refused(
     version: int, table_type: str
 ) -> None:
-    """A restore says of logs of version 6 that they are left: they were there before, too."""
+    """In version 6 a restore lists logs that it left; they were there before it, too."""
     table = a_table(version, table_type)
     (time,) = table.done
     undoing.save(table, time)
@@ -89,7 +89,7 @@ def test_a_clustering_pends_for_older_clients_while_its_plan_exists(
 def test_a_partition_that_was_written_to_while_a_clean_meant_to_delete_it_stays_known(
     version: int,
 ) -> None:
-    """The clean says that it didn't delete it; its plan said that it would."""
+    """The clean records that it didn't delete the partition, though its plan names it."""
     table = a_table(version)
     other = ("b", "b0-0")
     writes.complete(table, writes.begin(table, [(other, "base")]))
@@ -123,7 +123,7 @@ def test_a_view_before_a_failed_append_to_its_log_is_refused(append: bool) -> No
 
 @pytest.mark.parametrize("append", [False, True])
 def test_a_client_before_an_undone_append_is_refused(append: bool) -> None:
-    """In version 6, whatever the rollback says it left."""
+    """In version 6, whatever the rollback records as left."""
     table = a_table(6, "MERGE_ON_READ")
     writes.complete(table, writes.begin(table, [(GROUP, "log")]))
     client = Pin.of(table)

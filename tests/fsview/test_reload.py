@@ -96,7 +96,7 @@ def test_a_reloaded_table_still_answers_older_clients() -> None:
 
 @pytest.mark.parametrize(("before", "after"), [(8, 9), (9, 8)])
 def test_an_upgrade_or_downgrade_is_noticed_with_the_next_instant(before: int, after: int) -> None:
-    """The timeline's folder stays where it is; only the properties say so."""
+    """The timeline's folder stays where it is; only the properties change."""
     table, view, metrics = a_table(before)
     client = pin(LocalView.newest(view))
     changed = read_table_config(table.storage).with_properties({"hoodie.table.version": str(after)})

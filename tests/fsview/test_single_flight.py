@@ -18,7 +18,7 @@ PATIENCE_S = 10.0
 
 
 class Work:
-    """Work that runs until it is told to end; counts its runs."""
+    """Work that runs until the test ends it; counts its runs."""
 
     def __init__(self) -> None:
         self.began = threading.Semaphore(0)

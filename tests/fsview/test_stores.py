@@ -55,7 +55,7 @@ def test_every_store_answers_as_recorded_with_restarts_between_any_two_steps(
 
 @pytest.mark.parametrize("kind", ALL_KINDS)
 def test_a_modification_time_before_1970_is_kept(kind: str, tmp_path: Path) -> None:
-    """Hudi says a modification time as a Java ``long``, which may be negative (#12)."""
+    """Hudi's modification times are Java's ``long``, which may be negative (#12)."""
     base = golden.build("cow_basic_v9", 7, tmp_path / "t")
     partition = "2024-01-01"
     modified = -1_500

@@ -307,7 +307,7 @@ def many_switches() -> Iterator[None]:
 @pytest.mark.property
 @pytest.mark.usefixtures("many_switches")
 def test_a_table_that_many_ask_for_first_is_opened_once() -> None:
-    """Whoever looked before it was open, and leads after that, finds it open (#12)."""
+    """A caller that looked before it was open, and leads after that, finds it open (#12)."""
     model = SmallTable()
     model.write(("a", "f1-0"))
     for _ in range(200):

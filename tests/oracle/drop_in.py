@@ -58,7 +58,7 @@ KINDS: Final = (
 
 
 def pointed_at(port: int, *, markers: str = "TIMELINE_SERVER_BASED") -> dict[str, str]:
-    """Return all that a job is told of the service; the rest of its options is as it was."""
+    """Return the options that a job needs to use the service."""
     return {
         "hoodie.embed.timeline.server": "false",
         "hoodie.filesystem.view.type": "REMOTE_ONLY",
@@ -74,7 +74,7 @@ def markers_of(release: str) -> str:
 
 
 def locked(path: Path) -> dict[str, str]:
-    """Return what each of several writers of the table at ``path`` is told."""
+    """Return the options of each of several writers of the table at ``path``."""
     return {
         "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
         "hoodie.cleaner.policy.failed.writes": "LAZY",

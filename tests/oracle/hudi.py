@@ -30,7 +30,7 @@ Rows = list[dict[str, Any]]
 
 
 def plain(value: Any) -> Any:
-    """Return a value as both sides can say it: times in UTC, structs and maps as dicts."""
+    """Return a value in a form common to both sides: times in UTC, structs and maps as dicts."""
     if isinstance(value, datetime):
         # Spark hands out the machine's local time, without saying so.
         return value.astimezone(timezone.utc)

@@ -114,7 +114,7 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What a view of Hudi's said.
+    """The answers of a view of Hudi's.
 
     Attributes:
         bodies: Question → the JSON value that Hudi's server would answer.

@@ -61,7 +61,7 @@ class RecordingRelay:
 
     @property
     def port(self) -> int:
-        """The port that clients are told."""
+        """The port for clients."""
         return int(self._listener.getsockname()[1])
 
     def __enter__(self) -> RecordingRelay:

@@ -109,7 +109,7 @@ def view_of(path: Path) -> TableView:
 
 
 def our_rows(path: Path, view: LocalView, *, by: str = "id") -> Rows:
-    """Return what our view says the table holds, read with pyarrow."""
+    """Return the table's rows: the files that our view names, read with pyarrow."""
     view.load_all_partitions()
     files = view.all_latest_base_files()
     tables = [pq.read_table(path / file.path, partitioning=None) for file in files]

@@ -66,7 +66,7 @@ class Service:
     lake: Path
 
     def counted(self) -> Counter[str]:
-        """Return how often which route of the view was asked, as the service says."""
+        """Return the number of requests of each route of the view, from the service's status."""
         told = self.process.status()["requests"]
         paths = {name: BY_NAME[name].path.strip("/") for name in told}
         return Counter({paths[name].removeprefix("v1/hoodie/"): n for name, n in told.items()})

@@ -213,7 +213,7 @@ def test_one_fault_of_each_kind(spark, table, tmp_path, fault):
 
 
 def test_the_service_killed_in_the_middle_of_a_job(spark, table, tmp_path, caplog):
-    """A task kills it between its look-ups and its files; whoever asks next lists for himself."""
+    """A task kills it between its look-ups and its writes; later tasks list for themselves."""
     with client(spark, table) as c:
         process = c.service._runner._process
         storage = OnceFaulty(

@@ -188,9 +188,9 @@ def followed(scenario: str) -> Iterator[tuple[TableMetaClient, Instant, MemorySt
 
 @pytest.mark.parametrize("scenario", golden.scenarios())
 def test_what_another_instant_did_is_refused_where_it_shows(scenario: str) -> None:
-    """A clean, rollback or restore says whose it is, and so does the name of a base file.
+    """The metadata of a clean, rollback or restore has its own time; so have base files' names.
 
-    A delta commit that only appended to logs doesn't: of those nothing is said here.
+    Delta commits that only appended to logs have neither and aren't tested here.
     """
     contents: dict[type, list[bytes]] = {}
     for client, instant, storage in followed(scenario):

@@ -147,7 +147,7 @@ def key(instant: Instant) -> tuple[str, str]:
 
 
 def said(timeline: Timeline) -> str:
-    """The hash as Hudi says it is made."""
+    """The hash by Hudi's definition."""
     texts = (f"{i.requested_time}_{i.action}_{i.state.value}" for i in timeline)
     return hashlib.sha256("".join(texts).encode()).hexdigest()
 
@@ -185,7 +185,7 @@ def test_a_timeline_listed_anew_shares_the_instants_that_say_the_same(
 
 
 def said_whole(instant: Instant) -> tuple[object, ...]:
-    """All that an instant says; ``==`` leaves some of it out."""
+    """All fields of an instant; ``==`` leaves some out."""
     return (*key(instant), instant.action, instant.state, instant.completion_time, instant.legacy)
 
 

@@ -49,7 +49,7 @@ def opened(table: SmallTable, metrics: Metrics | None = None) -> TableView:
 
 
 def put(storage: MemoryStorage, path: str, size: int) -> None:
-    """Write a file behind everybody's back."""
+    """Write a file without an instant."""
     storage.files[path] = (b"x" * size, 0)
 
 
@@ -151,7 +151,7 @@ def a_busy_writer(table: SmallTable) -> Iterator[Callable[[], Any]]:
 @pytest.mark.property
 @VERSIONS
 def test_a_writer_and_a_cleaner_at_work_make_no_difference(version: int) -> None:
-    """One act before every call: files that come and go before an instant says so."""
+    """One act before every call, so that files come and go before an instant names them."""
     table = a_table(version)
     view = opened(table)
     acts = (act for act, _ in zip(a_busy_writer(table), range(400), strict=False))

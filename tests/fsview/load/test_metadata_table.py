@@ -82,7 +82,7 @@ def refused(table: SmallTable, reason: str, snapshot: Snapshot | None = None) ->
 
 
 def kept(version: int = 9) -> tuple[SmallTable, MetadataTable]:
-    """Return a table with a metadata table that was told of two commits."""
+    """Return a table with a metadata table that has two of its commits."""
     table = small_table(version)
     metadata = MetadataTable(table)
     for _ in range(2):
@@ -171,7 +171,7 @@ def archived_here(table: SmallTable, metadata: MetadataTable) -> None:
 
 
 def failed_there(table: SmallTable, metadata: MetadataTable) -> None:
-    """A write was told there and never completed here; one hasn't completed even there."""
+    """One write has completed there and not here; another hasn't completed even there."""
     files = [("a", {"nobody's_0-1-1_20990101000000000.parquet": 7})]
     metadata.add(table.tick(), files)
     metadata.add(table.tick(), files, complete=False)
@@ -200,7 +200,7 @@ def deleted_and_written_again(table: SmallTable, metadata: MetadataTable) -> Non
 
 
 def appended(table: SmallTable, metadata: MetadataTable) -> None:
-    """Of a file that is said twice the greater size counts, whichever comes last."""
+    """If a file is recorded twice, the greater size counts, whichever comes last."""
     commit(table)
     time, records = newest(table, metadata)
     smaller = {name: 1 for name, size in dict(records)["a"].items() if size is not None}

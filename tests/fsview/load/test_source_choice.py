@@ -39,7 +39,7 @@ failed, or one was restored away."""
 
 
 def steps_said(scenario: str) -> tuple[int, ...]:
-    """Return the steps at which metadata says all of a golden table."""
+    """Return the steps at which metadata names all files of a golden table."""
     steps, info = golden.steps(scenario), golden.info(scenario)
     if info["table_version"] == 6 and info["table_type"] == "mor":
         return ()  # Its logs don't say who wrote them.

@@ -160,7 +160,7 @@ def test_what_was_tried_is_not_tried_again() -> None:
 
 
 def test_a_timeline_is_found_again() -> None:
-    """The way from it may have been dropped since."""
+    """The steps since it may have been dropped."""
     table = compacting(2)
     question = Question(*known_now(table))
     upsert(table)

@@ -10,7 +10,7 @@ from timeline.timeline import Timeline
 
 
 def timeline(*said: str) -> Timeline:
-    """Make a timeline of ``time action [state]``, completed unless it says otherwise."""
+    """Make a timeline of ``time action [state]``; the state is completed by default."""
     instants = []
     for each in said:
         time, action, *state = each.split()

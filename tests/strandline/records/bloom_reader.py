@@ -25,7 +25,7 @@ def murmur(key: bytes, seed: int) -> int:
 
 
 class BloomReader:
-    """Says whether a key may be in the filter of a footer's text."""
+    """Tests whether a key may be in the filter of a footer's text."""
 
     def __init__(self, text: str, type_code: str) -> None:
         image = base64.b64decode(text, validate=True)

@@ -45,7 +45,7 @@ def instants(answered: Answered) -> set[str]:
 
 
 def as_of(answered: Answered) -> dict[str, str]:
-    """Return the parameters that mean the timeline which an answer's headers say."""
+    """Return the parameters for the timeline in an answer's headers."""
     return {
         "lastinstantts": answered.headers["strandline-last-instant"],
         "timelinehash": answered.headers["strandline-timeline-hash"],

@@ -108,7 +108,7 @@ class Lake:
 
 
 def grow(table: SmallTable, partition: str) -> int:
-    """Let a file of a partition grow behind everybody's back; return its size now."""
+    """Let a file of a partition grow without an instant; return its size now."""
     (file,) = table.model.versions(partition)[f"f{PARTITIONS.index(partition)}-0"]
     table.storage.files[file.path] = (b"x" * (file.size + 9), 0)
     return file.size + 9

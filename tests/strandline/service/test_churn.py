@@ -146,15 +146,15 @@ def names_in(answer: list[Any]) -> set[str]:
 
 @dataclass
 class Job:
-    """A table, its writer, and its clients; ``step`` is held by whoever changes or judges it.
+    """A table, its writer, and its clients; to change or judge the table, ``step`` is held.
 
     Attributes:
-        late: Whether partitions are loaded only as clients ask for them, in the midst of all.
-        forgets: Whether the service doesn't know all that it was asked, as it is another.
-        restart: Has the service end and another begin; the writer does that now and then.
-        asked: Counts the clients' rounds: the writer takes one for each of its steps.
-        outcomes: What became of the questions.
-        wrong: What must not be.
+        late: Whether partitions are loaded only when clients ask for them.
+        forgets: Whether the service was restarted, and so lacks earlier clients' timelines.
+        restart: Restarts the service; the writer calls it now and then.
+        asked: Counts the clients' rounds; the writer waits for one before each of its steps.
+        outcomes: Counts of the questions by outcome.
+        wrong: The answers that were wrong.
     """
 
     name: str

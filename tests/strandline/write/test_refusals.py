@@ -130,7 +130,7 @@ def test_a_row_flagged_as_deleted_needs_no_ordering_value(base):
 
 
 def change_properties(base, **changes):
-    """Set properties (``__`` for a dot) as somebody else would."""
+    """Set properties (``__`` for a dot) from outside."""
     path = base / ".hoodie" / "hoodie.properties"
     text = path.read_text()
     for name, value in changes.items():

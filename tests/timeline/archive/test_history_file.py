@@ -24,7 +24,7 @@ def parquet(columns: dict[str, pa.Array], **options: object) -> bytes:
 
 
 def alike(rows: int, metadata: bytes = b"", **options: object) -> bytes:
-    """Return a file of equal rows, each value of which is there once."""
+    """Return a file of equal rows that has each value once."""
     columns = {name: pa.array([text] * rows) for name, text in TEXT.items()}
     columns["metadata"] = pa.array([metadata] * rows, pa.binary())
     columns["plan"] = pa.nulls(rows, pa.binary())

@@ -144,7 +144,7 @@ def test_a_wrong_checksum() -> None:
 
 @pytest.mark.property
 def test_a_block_that_grows_when_it_is_decompressed() -> None:
-    """No more is decompressed than its header says."""
+    """No more is decompressed than its header announces."""
     data = bytearray(hfile([(b"k", b"x" * 100_000_000)], {}))
     data[12:16] = (1000).to_bytes(4, "big")
     refused(bytes(data), "isn't of 1000 bytes")

@@ -272,7 +272,7 @@ def hanging(tmp_path: Path) -> Iterator[tuple[str, Callable[[str, Any], LocalSto
 def test_a_root_that_hangs_hangs_neither_the_probe_nor_the_loop(
     hanging: tuple[str, Callable[[str, Any], LocalStorage]],
 ) -> None:
-    """With one thread for all that goes the long way, two probes and a greeting at a time."""
+    """With one thread for the application, two probes and a greeting at a time."""
     root, opener = hanging
     parts = Parts(PartsOptions((root,)), opener=opener)
     server = ServiceServer(parts, ServerOptions(threads=1))

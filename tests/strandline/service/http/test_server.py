@@ -79,7 +79,7 @@ def test_ipv6_addresses_are_bracketed() -> None:
 
 
 def test_waiting_markers_hold_no_thread(tmp_path: Path) -> None:
-    """Sixty creations wait at once on a server of two threads, which goes on answering."""
+    """Sixty creations wait at once on a server of two threads, which still answers others."""
     golden.build("cow_basic_v9", 1, tmp_path / "t")
 
     def opener(path: str, options: Mapping[str, Any] | None) -> Storage:

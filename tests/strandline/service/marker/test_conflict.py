@@ -299,7 +299,7 @@ def listings(site: Site) -> int:
 
 
 def test_each_table_and_instant_has_a_state_of_its_own() -> None:
-    """Hudi's server has one for all: whoever comes in between resets it."""
+    """Hudi's server has one for all, which a write in between resets."""
     site = Site()
     other_writer(site)
     site.add("u")

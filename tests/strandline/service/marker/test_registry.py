@@ -49,7 +49,7 @@ def name(number: int, kind: str = "CREATE", instant: object = INSTANT) -> str:
 
 
 class Held(LocalStorage):
-    """A storage whose writes wait until they are let go; ``began`` says that one waits."""
+    """A storage whose writes wait for ``go``; ``began`` is set once one waits."""
 
     def __init__(self, base_path: str) -> None:
         super().__init__(base_path)
