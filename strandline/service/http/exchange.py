@@ -62,7 +62,7 @@ class Exchange:
         self.task: asyncio.Task[None] | None = None
 
     async def run(self, app: Application, threads: TableThreads) -> None:
-        """Have the application answer, and send the response; never fails.
+        """Have the application answer, and send the response; raises only ``CancelledError``.
 
         Args:
             app: The application.
