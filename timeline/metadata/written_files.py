@@ -9,7 +9,7 @@ Source: Hudi 1.2.0 ``CommitMetadataSerDeV1``/``V2``, ``HoodieWriteStat``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -49,7 +49,7 @@ class WrittenFiles:
 
     partition: str
     sizes: Mapping[str, int]
-    previous: frozenset[str]
+    previous: Set[str]
     is_complete: bool
 
 
@@ -122,12 +122,13 @@ def written_files(
     """
     try:
         for partition, stats in _write_stats(data, batch_bytes, {}):
-            yield WrittenFiles(
-                partition,
-                {name: size for name, size, _ in _files_of(stats)},
-                frozenset({stat.get("prevCommit") or NULL_COMMIT for stat in stats}),
-                all(stat.get("path") for stat in stats),
-            )
+            sizes = {name: size for name, size, _ in _files_of(stats)}
+            previous, is_complete = set(), True
+            for stat in stats:
+                previous.add(stat.get("prevCommit") or NULL_COMMIT)
+                if not stat.get("path"):
+                    is_complete = False
+            yield WrittenFiles(partition, sizes, previous, is_complete)
     except _DAMAGE as exc:
         raise _corrupt(data, source, exc) from exc
 
