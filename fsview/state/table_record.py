@@ -67,7 +67,7 @@ class TableRecord:
     def save(
         self,
         snapshot: Snapshot,
-        touched: Collection[str],
+        touched: Collection[str] | None,
         unfinished: Unfinished,
         also: Iterable[PartitionVersion] = (),
     ) -> None:
@@ -75,7 +75,7 @@ class TableRecord:
 
         Args:
             snapshot: The newest.
-            touched: The partitions that differ from the snapshot recorded before.
+            touched: The partitions that differ from the snapshot recorded before; ``None``: all.
             unfinished: As the attribute is from now on.
             also: Versions of other snapshots whose chunks are moved, too.
 
@@ -84,6 +84,7 @@ class TableRecord:
         """
         versions, known = snapshot.files.versions, snapshot.files.known or frozenset()
         self._clear_refused()
+        touched = {*self._partitions, *versions} if touched is None else touched
         if not self._knows_all:
             touched = {*touched, *known}
         held = {p: versions[p] for p in touched if p in versions}
@@ -110,14 +111,6 @@ class TableRecord:
             self._partitions |= has_row
             self._maps, self._knows_all = maps, snapshot.files.known is not None
             self._recorded = None
-
-    def save_anew(self, snapshot: Snapshot) -> None:
-        """Record a snapshot that has nothing in common with the one before.
-
-        Raises:
-            StoreError: As ``save``.
-        """
-        self.save(snapshot, set(self._partitions), {})
 
     def read(self) -> Recorded | None:
         """Return what is recorded; ``None`` when that is nothing.

@@ -166,7 +166,7 @@ class TableState:
                 links = self.history.barring(reload.undone, reload.lost).links
             if outdated is not None:
                 self._record.outdated = frozenset(map(key_of, outdated.active.completed()))
-            self._record.save_anew(snapshot)
+            self._record.save(snapshot, None, {})
             self._current.show(History(links).extended((Link(snapshot, is_reload=True),)))
             if not links:
                 self.distrusted = None
