@@ -1,7 +1,7 @@
 """``BranchFinder``: answers clients whose timeline was never held, from what happened since.
 
 The timeline is searched for by its hash (``fsview.snapshot.hash_search``), the steps from there to
-a snapshot that is kept are read (``fsview.sync.branch``), and both are kept as a branch.
+a snapshot that is kept are read (``fsview.sync.branch_reader``), and both are kept as a branch.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from fsview.snapshot.hash_search import Questions
 from fsview.snapshot.link import Branch
 from fsview.snapshot.snapshot import Snapshot
 from fsview.state.current_history import Use
-from fsview.sync.branch import read_branch, shared_branch
+from fsview.sync.branch_reader import read_branch, shared_branch
 from fsview.sync.follower import TimelineFollower
 from timeline.errors import InstantNotFoundError
 from timeline.timeline import Timeline
@@ -59,7 +59,7 @@ class BranchFinder:
     def _is_of_this_version(self, timeline: Timeline) -> bool:
         """Whether a timeline has an instant from after the last upgrade that was seen.
 
-        What happened before an upgrade may mean something else since (pinned.md, rule 2).
+        An upgrade may change the meaning of instants before it, so they are not searched.
         """
         outdated = self._state.outdated
         return any(key_of(instant) not in outdated for instant in timeline.completed())

@@ -14,7 +14,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
 
-from fsview.gathering import Gathering
 from fsview.metrics import Metrics
 from fsview.single_flight import SingleFlight
 from fsview.snapshot.history import History
@@ -23,6 +22,7 @@ from fsview.snapshot.timeline_change import Reload, TimelineChange
 from fsview.state.table_state import TableState
 from fsview.sync.plan_reader import snapshot_of
 from fsview.sync.timeline_diff import read_change
+from fsview.timed_barrier import TimedBarrier
 from timeline.clock import Clock
 from timeline.errors import InstantNotFoundError, StoreError
 from timeline.meta_client import TableMetaClient
@@ -56,7 +56,7 @@ class TimelineFollower:
         self._client: TableMetaClient | None = None
         self._properties: FileInfo | None = None
         self._syncs: SingleFlight[Snapshot] = SingleFlight()
-        self._gathering = Gathering(clock)
+        self._barrier = TimedBarrier(clock)
         self._synced_s = -math.inf
 
     def newest(self) -> Snapshot:
@@ -90,9 +90,10 @@ class TimelineFollower:
     def gathered(self, work: Callable[[], T]) -> tuple[T, int]:
         """Return what ``work`` returns, and ``since`` for a sync after it.
 
-        Callers that work at the same time wait for each other (``fsview.gathering``) and share one.
+        Callers that work at the same time wait for each other (``fsview.timed_barrier``), and
+        share one.
         """
-        return self._gathering.run(lambda: (work(), self._syncs.begun))
+        return self._barrier.run(lambda: (work(), self._syncs.begun))
 
     def reload(self, cause: str) -> Snapshot:
         """Load the table anew, since what is held doesn't equal storage.

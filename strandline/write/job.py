@@ -28,22 +28,22 @@ from strandline.clean.run import Cleaner, CleanMemory, CleanResult
 from strandline.records.commit_history import CommitHistory
 from strandline.records.meta_fields import PARTITION_PATH
 from strandline.settings.setting import Settings
-from strandline.write import keyed, tag
+from strandline.write import key_task, tag_task
 from strandline.write.bucket import Assignment, Sizing, UpdateGroup, assign
 from strandline.write.columns import BUCKET, assigned_schema, keyed_schema, tagged_schema
 from strandline.write.embedded import EmbeddedService
 from strandline.write.engine import EngineContext
-from strandline.write.keyed import KeyProfileTask, KeyTask
+from strandline.write.key_task import KeyProfileTask, KeyTask
 from strandline.write.markers import delete_markers, delete_unreported
 from strandline.write.merge import MergeRules
 from strandline.write.options import base_file_settings
 from strandline.write.result import WriteAccount, WriteResult
 from strandline.write.rollback import Rollbacks
 from strandline.write.settings import COMBINE_INSERT
-from strandline.write.tag import TagProfile, TagProfileTask, TagTask
+from strandline.write.tag_task import TagProfile, TagProfileTask, TagTask
 from strandline.write.target import Target, open_target
-from strandline.write.task import STATUS_SCHEMA, AssignTask, WriteReport, WriteTask
 from strandline.write.transaction import Transaction
+from strandline.write.write_task import STATUS_SCHEMA, AssignTask, WriteReport, WriteTask
 from timeline.clock import Clock, TimeGenerator
 from timeline.errors import ConfigError, InputError, StrandlineError, UnsupportedTableError
 from timeline.storage.base import Storage
@@ -119,7 +119,7 @@ class WriteJob:
         target = open_target(context.storage, context.settings, context.history, create=create)
         incoming = engine.schema(rows)
         ordering = target.config.ordering_fields if target.event_time and create else ()
-        keyed.check_columns(incoming, target.generator, ordering)
+        key_task.check_columns(incoming, target.generator, ordering)
         columns = pa.schema([])
         if create:
             target, columns = target.columns_of(incoming)
@@ -128,8 +128,8 @@ class WriteJob:
             made = engine.transform(rows, task, keyed_schema(columns))
         with engine.persist(made) as keyed_rows:
             with self._account.timed("tag"):
-                profile = engine.transform(keyed_rows, KeyProfileTask(), keyed.PROFILE_SCHEMA)
-                partitions = keyed.rows_by_partition(engine.collect(profile))
+                profile = engine.transform(keyed_rows, KeyProfileTask(), key_task.PROFILE_SCHEMA)
+                partitions = key_task.rows_by_partition(engine.collect(profile))
             return self._write(target.created(), columns, keyed_rows, partitions)
 
     def _write(
@@ -175,7 +175,7 @@ class WriteJob:
             tagged = engine.transform(rows, task, tagged_schema(columns), by=PARTITION_PATH)
         with engine.persist(tagged) as tagged:
             with self._account.timed("tag"):
-                counts = engine.transform(tagged, TagProfileTask(), tag.PROFILE_SCHEMA)
+                counts = engine.transform(tagged, TagProfileTask(), tag_task.PROFILE_SCHEMA)
                 profile = TagProfile.read(engine.collect(counts))
             self._account.add(profile.calls, profile.report)
             yield tagged, self._assign(target, profile, sizing, transaction)

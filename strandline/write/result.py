@@ -11,7 +11,7 @@ from typing import Final
 
 from executor_proxy.report import Fallback, Lookup, LookupReport
 from strandline.clean.run import CleanResult
-from strandline.write.task import WriteReport
+from strandline.write.write_task import WriteReport
 from timeline.clock import Clock
 from timeline.storage.base import StorageCalls
 

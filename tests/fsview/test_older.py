@@ -66,7 +66,7 @@ def test_a_client_before_an_overwrite_being_undone_sees_its_groups(
 def test_a_clustering_pends_for_older_clients_while_its_plan_exists(
     version: int, ended: str
 ) -> None:
-    """pinned.md, rule 7: plans are those on storage now; completed is what the client knows."""
+    """Plans are those on storage now; completed instants are those that the client knows."""
     table = a_table(version)
     view, _ = watched(table)
     clustering = services.request_clustering(table, [GROUP])

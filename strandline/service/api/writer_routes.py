@@ -11,7 +11,7 @@ from typing import Final
 
 from strandline.service.api.handler import Row, json_body, required, shown
 from strandline.service.api.instant_states import InstantStates
-from strandline.service.api.partitioner import BucketRange, RemotePartitioner, count_of
+from strandline.service.api.remote_partitioner import BucketRange, RemotePartitioner, count_of
 from strandline.service.http.reply import Reply
 from strandline.service.http.request import Request
 from strandline.service.http.table_of_request import INSTANT_STATES, STATES_DIRECTORY

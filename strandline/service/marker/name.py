@@ -16,7 +16,7 @@ marker names is deleted only in the rollback of the file's own instant.
 A write may name another instant in one case: while a clustering resizes the buckets of consistent
 hashing, rows are written twice, and from version 8 on a CREATE marker announces the log that bears
 the clustering's instant. Only the timeline tells whether there is such a clustering
-(``strandline.service.marker.clustering``).
+(``strandline.service.marker.pending_clustering``).
 
 Source: Hudi 1.2.0 and 0.15.0 ``WriteMarkers``, ``HoodieWriteHandle``, ``HoodieAppendHandle``,
 ``MarkerBasedRollbackStrategy``, ``HoodieTable.reconcileAgainstMarkers``.

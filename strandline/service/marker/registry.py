@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from strandline.service.marker.clustering import concurrent_clusterings
 from strandline.service.marker.conflict import ConflictCheck, ConflictOptions
 from strandline.service.marker.conflict_watch import ConflictDetector, ConflictWatch
 from strandline.service.marker.directory import Created, MarkerDirectory
 from strandline.service.marker.file import directory_path, split_directory
 from strandline.service.marker.name import check_name
+from strandline.service.marker.pending_clustering import concurrent_clusterings
 from strandline.service.table_threads import TableThreads
 from timeline.clock import Clock, SystemClock
 from timeline.errors import RootNotAllowedError, StorageUnavailableError

@@ -16,8 +16,8 @@ from strandline.service.api.instant_states import InstantStates
 from strandline.service.api.marker_creation import CREATE_MARKER, MarkerCreation
 from strandline.service.api.marker_routes import marker_rows
 from strandline.service.api.pages import create_pages, page_routes
-from strandline.service.api.partitioner import RemotePartitioner
 from strandline.service.api.readiness import Readiness, ServiceChecks
+from strandline.service.api.remote_partitioner import RemotePartitioner
 from strandline.service.api.router import Router, greeting
 from strandline.service.api.view_routes import view_rows
 from strandline.service.api.writer_routes import writer_rows

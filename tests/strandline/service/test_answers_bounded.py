@@ -15,7 +15,7 @@ from fsview.store.budget import Budget
 from fsview.wire.json_form import PathForms
 from fsview.wire.route import Route
 from fsview.wire.routes import BY_NAME
-from strandline.service.api.partitioner import MOST_BYTES, BucketRange, RemotePartitioner
+from strandline.service.api.remote_partitioner import MOST_BYTES, BucketRange, RemotePartitioner
 from strandline.service.lookup.answer import TARGET_BYTES, AnswerCache
 from strandline.service.process.parts import Parts
 from tests.kit import golden

@@ -15,10 +15,10 @@ from strandline.records.base_file import BaseFileSettings
 from strandline.write.bucket import Assignment, Bucket
 from strandline.write.engine import LocalEngine
 from strandline.write.key_generator import KeyGenerator
-from strandline.write.keyed import KeyProfileTask, KeyTask
+from strandline.write.key_task import KeyProfileTask, KeyTask
 from strandline.write.merge import MergeRules
-from strandline.write.tag import TagProfileTask, TagTask
-from strandline.write.task import AssignTask, WriteTask
+from strandline.write.tag_task import TagProfileTask, TagTask
+from strandline.write.write_task import AssignTask, WriteTask
 from timeline.errors import ConfigError, InputError, StorageUnavailableError
 from timeline.storage.local import LocalStorage
 
@@ -129,7 +129,11 @@ def test_tasks_pickle(task):
 
 
 def test_executors_load_neither_the_server_nor_the_driver():
-    modules = ["strandline.write.keyed", "strandline.write.tag", "strandline.write.task"]
+    modules = [
+        "strandline.write.key_task",
+        "strandline.write.tag_task",
+        "strandline.write.write_task",
+    ]
     script = (
         f"import sys, {', '.join(modules)}\n"
         "driver = {'flask', 'werkzeug', 'httptools', 'click', 'pyspark'}\n"

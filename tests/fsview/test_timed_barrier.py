@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from fsview.gathering import Gathering
 from fsview.load.source_choice import METADATA
 from fsview.local_view import LocalView
 from fsview.metrics import Metrics
 from fsview.single_flight import SingleFlight
 from fsview.table_view import TableView
+from fsview.timed_barrier import TimedBarrier
 from tests.fsview.wide_table import WIDE, wide_table
 from tests.kit.manual_clock import ManualClock
 from tests.kit.small_table import SmallTable
@@ -85,15 +85,15 @@ def test_a_search_that_ends_in_reading_the_commits_does_not_wait_for_itself() ->
 
 def test_failed_work_is_not_waited_for() -> None:
     clock = ManualClock(0)
-    gathering = Gathering(clock)
+    barrier = TimedBarrier(clock)
 
     def fail() -> None:
         clock.advance(1000)
         raise OSError("injected")
 
     with pytest.raises(OSError, match="injected"):
-        gathering.run(fail)
-    assert gathering.run(lambda: 7) == 7
+        barrier.run(fail)
+    assert barrier.run(lambda: 7) == 7
 
 
 def test_a_run_serves_callers_that_came_before_it_began() -> None:

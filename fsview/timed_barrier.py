@@ -1,11 +1,11 @@
-"""``Gathering``: threads that work at the same time wait for each other, to go on together.
+"""``TimedBarrier``: threads that work at the same time wait for each other, to go on together.
 
 What follows the work is then done once for all of them: a listing of the timeline, after each has
 listed partitions. A thread waits at most as long as its own work took. So long or hanging work of
 one holds up the others no longer than that, and each takes at most twice its time alone.
 
-Only loads of the partitions asked for gather. A search of all directories may end in reading the
-whole table from metadata, by a load within that search or in another thread: if these gathered,
+Only loads of requested partitions meet here. A search of all directories may end in reading the
+whole table from metadata, by a load within that search or in another thread: if these met,
 they would wait for the search that waits for them.
 """
 
@@ -20,7 +20,7 @@ from timeline.clock import Clock
 T = TypeVar("T")
 
 
-class Gathering:
+class TimedBarrier:
     """The threads at work. ``_lock`` guards the set of their locks, which each holds meanwhile."""
 
     def __init__(self, clock: Clock) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from strandline.service.api.partitioner import BucketRange, RemotePartitioner, count_of
+from strandline.service.api.remote_partitioner import BucketRange, RemotePartitioner, count_of
 from strandline.service.api.writer_routes import PARTITION_INDEX
 from strandline.service.process.parts import Parts
 from tests.kit.live_service import AppClient, parts_of
