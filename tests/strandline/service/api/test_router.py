@@ -181,6 +181,7 @@ def test_pretty_is_jacksons_form() -> None:
 @pytest.mark.parametrize("path", [GROUPS, STATUS, f"{VIEW}/datafiles/all/latest/"])
 def test_head_has_the_headers_and_no_body(server: ServiceServer, path: str) -> None:
     with HttpClient(server.port) as client:
+        client.ask("GET", GROUPS, params(partition=PARTITION))  # the last path needs it loaded
         response = client.request("HEAD", path, params(partition=PARTITION))
         assert (response.status, response.body) == (200, b"")
         assert int(response.headers["content-length"]) > 100
