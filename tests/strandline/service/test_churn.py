@@ -20,8 +20,10 @@ from typing import Any, Final
 
 import pytest
 
+from executor_proxy.circuit import Circuit
 from executor_proxy.http import HttpSession
 from executor_proxy.remote import RemoteView
+from executor_proxy.service import Service as RemoteService
 from fsview.check.rebuild import removals_pending
 from fsview.local_view import LocalView
 from strandline.service.http.server import ServiceServer
@@ -181,7 +183,8 @@ class Job:
     def view(self, pin: Pin, spelling: str = "{}") -> RemoteView:
         """Return a client's view, over HTTP."""
         base = spelling.format(self.storage.base_path)
-        return RemoteView(HttpSession(self.url, TOKEN), base, pin.last_instant, pin.timeline_hash)
+        service = RemoteService((HttpSession(self.url, TOKEN),), Circuit)
+        return RemoteView(service, base, pin.last_instant, pin.timeline_hash)
 
     # The writer.
 

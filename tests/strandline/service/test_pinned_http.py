@@ -10,8 +10,10 @@ from typing import Any, Final
 
 import pytest
 
+from executor_proxy.circuit import Circuit
 from executor_proxy.http import HttpSession
 from executor_proxy.remote import RemoteView
+from executor_proxy.service import Service
 from strandline.service.http.server import ServiceServer
 from tests.kit.live_service import TOKEN, serving
 from tests.kit.small_table import SmallTable
@@ -35,7 +37,8 @@ class Pinned:
 
     def newest(self) -> RemoteView:
         """Return the view of a client that reads the timeline now."""
-        return RemoteView(self.session, self.table.storage.base_path, *self.table.known())
+        service = Service((self.session,), Circuit)
+        return RemoteView(service, self.table.storage.base_path, *self.table.known())
 
     def commit(self, number: int) -> None:
         """Write to some partitions."""
