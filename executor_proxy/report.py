@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from executor_proxy.worker import this_worker
+from executor_proxy.worker_state import this_worker
 from fsview.model.file_system_view import FileSystemView
 from timeline.storage.base import StorageCalls
 

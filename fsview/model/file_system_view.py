@@ -8,9 +8,9 @@ exist has no files. ``max_instant`` and the like are requested times, compared a
 Every method may raise ``ViewBehindError`` (the view can no longer answer at its instant) and
 ``StorageError``; a remote view also ``ServiceError``.
 
-Implemented by ``fsview.local_view.LocalView``, ``executor_proxy.remote.RemoteView`` and
-``executor_proxy.priority.PriorityView``. Source of every method: Hudi 1.2.0 ``TableFileSystemView``
-and ``AbstractTableFileSystemView``, whose names these are in snake case.
+Implemented by ``fsview.local_view.LocalView``, ``executor_proxy.remote_view.RemoteView`` and
+``executor_proxy.priority_view.PriorityView``. Source of every method: Hudi 1.2.0
+``TableFileSystemView`` and ``AbstractTableFileSystemView``, whose names these are in snake case.
 """
 
 # The result of ask has the type of the method that calls it:

@@ -23,7 +23,13 @@ from typing import Final
 from fsview.files.partition import PartitionVersion
 from fsview.snapshot.delta import NOTHING, taken_back
 from fsview.snapshot.difference import key_of
-from fsview.snapshot.link import Branch, Link, bytes_of_branches, has_same_answers, kept_branches
+from fsview.snapshot.history_link import (
+    Branch,
+    Link,
+    bytes_of_branches,
+    has_same_answers,
+    kept_branches,
+)
 from fsview.snapshot.next_snapshot import version_after
 from fsview.snapshot.retained_bytes import memo_bytes
 from fsview.snapshot.snapshot import Snapshot

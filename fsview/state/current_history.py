@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from fsview.snapshot.history import MAX_LINKS_IN_USE, History
-from fsview.snapshot.link import Link
+from fsview.snapshot.history_link import Link
 from fsview.snapshot.snapshot import Snapshot
 from fsview.store.budget import Share
 

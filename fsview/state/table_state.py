@@ -17,14 +17,14 @@ from fsview.files.partition import PartitionVersion
 from fsview.snapshot.catch_up import Arrived, Found, arrived, with_unfinished
 from fsview.snapshot.difference import key_of
 from fsview.snapshot.history import History
-from fsview.snapshot.link import Branch, Link
+from fsview.snapshot.history_link import Branch, Link
+from fsview.snapshot.next_history import publication
 from fsview.snapshot.plans import base_extensions
-from fsview.snapshot.publication import publication
 from fsview.snapshot.retained_bytes import filled_bytes, known_bytes
 from fsview.snapshot.snapshot import LoadedFiles, Snapshot
 from fsview.snapshot.timeline_change import Reload, TimelineChange
 from fsview.state.current_history import CurrentHistory, Use
-from fsview.state.loaded_partitions import LoadedPartitions
+from fsview.state.loaded_marks import LoadedMarks
 from fsview.state.missing_partitions import MissingPartitions
 from fsview.state.record_rows import Recorded
 from fsview.state.table_record import TableRecord
@@ -45,7 +45,7 @@ class TableState:
     ``_lock`` guards the change of the history, the filling of ``Snapshot.files``, and all that is
     recorded with them. It is held for computation and for the store, never for a call to the
     table's storage, and no reader of a snapshot takes it. The locks of the store, of
-    ``CurrentHistory`` and of ``LoadedPartitions`` come after it.
+    ``CurrentHistory`` and of ``LoadedMarks`` come after it.
 
     Attributes:
         table_id: The table.
@@ -63,7 +63,7 @@ class TableState:
             share: Of the account of what these take; ``close`` gives it back.
         """
         self.table_id = table_id
-        self.loaded = LoadedPartitions()
+        self.loaded = LoadedMarks()
         self.distrusted: str | None = None
         self._lock = threading.Lock()
         self._current = CurrentHistory(retained, share)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from fsview.single_flight import Shared
 from fsview.snapshot.difference import key_of
 from fsview.snapshot.hash_search import Questions
-from fsview.snapshot.link import Branch
+from fsview.snapshot.history_link import Branch
 from fsview.snapshot.snapshot import Snapshot
 from fsview.state.current_history import Use
 from fsview.sync.branch_reader import read_branch, shared_branch

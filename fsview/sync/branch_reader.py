@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from fsview.snapshot.difference import key_of
-from fsview.snapshot.link import Branch
+from fsview.snapshot.history_link import Branch
 from fsview.snapshot.next_snapshot import advanced
 from fsview.snapshot.snapshot import GroupKey, LoadedFiles, Snapshot
 from fsview.snapshot.step import Step

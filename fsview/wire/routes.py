@@ -1,7 +1,7 @@
 """The route table: every view endpoint with its parameters, the view's method and the JSON form.
 
-The service serves these routes, hot path included, and ``executor_proxy.remote`` calls them. Both
-read this table, so their paths, parameters and forms can't differ.
+The service serves these routes, hot path included, and ``executor_proxy.remote_view`` calls them.
+Both read this table, so their paths, parameters and forms can't differ.
 
 Source: Hudi 1.2.0 ``RequestHandler``, ``RemoteHoodieTableFileSystemView``.
 """

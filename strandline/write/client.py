@@ -59,9 +59,12 @@ class WriteClient:
         settings = parse_options(options)
         engine = _engine_of(spark_or_engine)
         limits = read_limits(settings)
+        is_custom = storage is not None
         storage = storage or open_storage(_absolute(base_path), storage_options, limits)
         clock = clock or SystemClock()
-        embedded = EmbeddedService(settings, storage, storage_options or {}, engine.driver_host)
+        embedded = EmbeddedService(
+            settings, storage, storage_options or {}, engine.driver_host, is_custom=is_custom
+        )
         self._context = WriteContext(
             engine=engine,
             storage=storage,

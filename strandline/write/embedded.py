@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from executor_proxy.connection import Timeouts
-from executor_proxy.locate import NEWEST, ViewLocation
 from executor_proxy.report import LookupReport
-from executor_proxy.service import Patience
+from executor_proxy.service_client import Patience
+from executor_proxy.view_location import NEWEST, ViewLocation
 from fsview.model.file_system_view import FileSystemView
 from strandline.settings import service as config
 from strandline.settings.setting import Settings
@@ -37,17 +38,25 @@ class EmbeddedService:
         storage: The table's storage.
         storage_options: Options with which the service opens the table itself.
         host: Address at which executors reach the driver.
+        is_custom: Whether ``storage`` is another than the base path and the options imply.
 
     Attributes:
         report: The driver's own look-ups.
     """
 
     def __init__(
-        self, settings: Settings, storage: Storage, storage_options: Mapping[str, Any], host: str
+        self,
+        settings: Settings,
+        storage: Storage,
+        storage_options: Mapping[str, Any],
+        host: str,
+        *,
+        is_custom: bool = False,
     ) -> None:
         self.report = LookupReport()
         self._settings = settings
         self._storage = storage
+        self._is_custom = is_custom
         self._storage_options = dict(storage_options)
         self._host = settings.get(config.EMBED_HOST) or host
         self._service: TimelineService | None = None
@@ -90,7 +99,7 @@ class EmbeddedService:
         """Return where tasks find the view pinned to a timeline that this client has read."""
         pinned = timeline.client_timeline()
         last = "" if pinned.last is None else pinned.last.requested_time
-        return self._location(last, pinned.hash)
+        return replace(self._location(last, pinned.hash), shared=not self._is_custom)
 
     def synced_view(self) -> FileSystemView:
         """Return the driver's view, synced to the newest instant together with the service's.
@@ -131,5 +140,6 @@ class EmbeddedService:
                 self._settings.get(config.REMOTE_DEADLINE),
             ),
             storage=self._storage,
+            shared=False,
             ca_file=None if service is None else service.ca_file,
         )

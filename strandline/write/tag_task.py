@@ -21,8 +21,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from executor_proxy.locate import ViewLocation
 from executor_proxy.report import LookupReport
+from executor_proxy.view_location import ViewLocation
 from fsview.model.file_group import BaseFile
 from strandline.records.base_file import key_range, read_record_keys
 from strandline.records.meta_fields import IS_DELETED, PARTITION_PATH, RECORD_KEY

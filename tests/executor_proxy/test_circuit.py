@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from executor_proxy.circuit import FIRST_PROBE_S, LONGEST_PROBE_S, Circuit
-from executor_proxy.worker import this_worker
+from executor_proxy.worker_state import this_worker
 from timeline.errors import ServiceTimeoutError, ServiceUnreachableError
 
 LOST = ServiceUnreachableError("nobody there")

@@ -10,9 +10,9 @@ from collections import Counter
 import pytest
 
 from executor_proxy.local_views import LocalViews
-from executor_proxy.locate import ViewLocation, connect
 from executor_proxy.report import LookupReport
-from executor_proxy.worker import start_anew, this_worker
+from executor_proxy.view_location import ViewLocation, connect
+from executor_proxy.worker_state import start_anew, this_worker
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from tests.executor_proxy.serving import server_of
@@ -186,3 +186,15 @@ def test_a_view_pickles_as_its_location_at_its_instant(wide):
         view.sync()
         newest = pickle.loads(pickle.dumps(view)).latest_base_files(PARTITIONS[0])
         assert newest == view.latest_base_files(PARTITIONS[0]) != before
+
+
+def test_a_tasks_storage_counts_apart_from_the_shared_view(wide, nowhere):
+    storage = LocalStorage(wide.storage.base_path)
+    report = LookupReport()
+    here = ViewLocation(
+        storage.base_path, (nowhere,), None, {}, *wide.known(), storage=storage, shared=True
+    )
+    for partition in PARTITIONS[:3]:
+        in_task(here, report, partition)
+    assert storage.calls.snapshot() == {}
+    assert 1 <= lists(report) <= 4

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from executor_proxy.locate import ViewLocation, connect
 from executor_proxy.report import LookupReport
+from executor_proxy.view_location import ViewLocation, connect
 from strandline.service.process.timeline_service import TimelineService
 from tests.kit.small_table import SmallTable
 from timeline.errors import RemoteFailureError, RootNotAllowedError

@@ -129,6 +129,12 @@ class Storage(ABC):
         other.__dict__.update(self.__dict__, _cause=cause)
         return other
 
+    def with_own_calls(self: S) -> S:
+        """Return this storage with its calls counted from zero, apart from this one's."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__, calls=StorageCalls())
+        return other
+
     def confined(self, place_of: Callable[[str], str | None]) -> Storage:
         """Return this storage, refusing access outside certain roots, also through links.
 

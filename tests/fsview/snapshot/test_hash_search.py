@@ -13,7 +13,7 @@ from fsview.model.file_group import BaseFile
 from fsview.snapshot.delta import Delta, PartitionChange
 from fsview.snapshot.hash_search import MAX_HASHES, MAX_QUESTIONS, Question, Questions
 from fsview.snapshot.history import History
-from fsview.snapshot.link import MAX_BRANCH_ENTRIES, Branch, Link
+from fsview.snapshot.history_link import MAX_BRANCH_ENTRIES, Branch, Link
 from fsview.snapshot.snapshot import LoadedFiles, Snapshot
 from fsview.snapshot.step import Step
 from fsview.state.table_state import TableState

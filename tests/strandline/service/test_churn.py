@@ -22,8 +22,8 @@ import pytest
 
 from executor_proxy.circuit import Circuit
 from executor_proxy.http import HttpSession
-from executor_proxy.remote import RemoteView
-from executor_proxy.service import Service as RemoteService
+from executor_proxy.remote_view import RemoteView
+from executor_proxy.service_client import ServiceClient
 from fsview.check.rebuild import removals_pending
 from fsview.local_view import LocalView
 from strandline.service.http.server import ServiceServer
@@ -183,7 +183,7 @@ class Job:
     def view(self, pin: Pin, spelling: str = "{}") -> RemoteView:
         """Return a client's view, over HTTP."""
         base = spelling.format(self.storage.base_path)
-        service = RemoteService((HttpSession(self.url, TOKEN),), Circuit)
+        service = ServiceClient((HttpSession(self.url, TOKEN),), Circuit)
         return RemoteView(service, base, pin.last_instant, pin.timeline_hash)
 
     # The writer.
@@ -350,7 +350,7 @@ def jobs() -> list[Job]:
 @pytest.fixture
 def service(jobs: list[Job]) -> Iterator[Service]:
     """The service that the jobs use."""
-    service = Service({job.storage.base_path: job.storage for job in jobs})
+    service = ServiceClient({job.storage.base_path: job.storage for job in jobs})
     for job in jobs:
         job.url = service.server.url
     yield service

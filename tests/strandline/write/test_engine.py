@@ -10,7 +10,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from executor_proxy.locate import ViewLocation
+from executor_proxy.view_location import ViewLocation
 from strandline.records.base_file import BaseFileSettings
 from strandline.write.bucket import Assignment, Bucket
 from strandline.write.engine import LocalEngine

@@ -15,8 +15,8 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 
 from executor_proxy.http import HttpSession
-from executor_proxy.locate import ViewLocation, connect
-from executor_proxy.worker import start_anew
+from executor_proxy.view_location import ViewLocation, connect
+from executor_proxy.worker_state import start_anew
 from strandline import TimelineService
 from strandline.service.http.connection_registry import RESERVED
 from strandline.service.http.limits import Limits

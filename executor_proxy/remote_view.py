@@ -17,7 +17,7 @@ from typing import Any
 
 from executor_proxy.http import HttpSession
 from executor_proxy.lookup_cache import FIXED_BY_TIMELINE, LookupCache
-from executor_proxy.service import Service
+from executor_proxy.service_client import ServiceClient
 from fsview.model.file_system_view import FileSystemView
 from fsview.wire.json_form import PathForms
 from fsview.wire.param import BASE_PATH, LAST_INSTANT, TIMELINE_HASH
@@ -51,7 +51,7 @@ class RemoteView(FileSystemView):
 
     def __init__(
         self,
-        service: Service,
+        service: ServiceClient,
         base_path: str,
         last_instant: str,
         timeline_hash: str,

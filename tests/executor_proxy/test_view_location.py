@@ -9,8 +9,8 @@ import socket
 import pytest
 
 from executor_proxy.connection import Timeouts
-from executor_proxy.locate import ViewLocation, connect
 from executor_proxy.report import LookupReport
+from executor_proxy.view_location import ViewLocation, connect
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from tests.executor_proxy.serving import server_of
@@ -130,7 +130,7 @@ def test_an_instant_that_neither_has_is_never_answered(table, nowhere):
 def test_a_given_storage_is_used_and_counts_for_its_owner(table, nowhere):
     storage = LocalStorage(table.storage.base_path)
     report = LookupReport()
-    view = location(table, nowhere, storage=storage).open(report)
+    view = location(table, nowhere, storage=storage, shared=False).open(report)
     view.latest_base_files("p=1")
     assert report.storage_calls() == {}
     assert storage.calls.snapshot()["list", "lookup"] == 1

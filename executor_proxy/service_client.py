@@ -1,4 +1,4 @@
-"""``Service`` asks the addresses of one service in order, and decides how often and how long.
+"""``ServiceClient`` asks the addresses of one service in order, and decides how often and how long.
 
 ==========================  ====================================================================
 failure                     consequence
@@ -71,7 +71,7 @@ class Patience:
 DEFAULT_PATIENCE: Final = Patience()
 
 
-class Service:
+class ServiceClient:
     """Client of a service with one or several addresses; thread-safe.
 
     Args:
@@ -102,7 +102,7 @@ class Service:
         self._jitter = jitter
 
     def __repr__(self) -> str:
-        return f"Service({', '.join(self.urls)})"
+        return f"ServiceClient({', '.join(self.urls)})"
 
     @property
     def urls(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""``Service``: which address is asked how often, and when it is given up."""
+"""``ServiceClient``: which address is asked how often, and when it is given up."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from executor_proxy.circuit import Circuit
 from executor_proxy.http import HttpSession
-from executor_proxy.service import Patience, Service
+from executor_proxy.service_client import Patience, ServiceClient
 from timeline.errors import (
     BadAnswerError,
     ConfigError,
@@ -48,7 +48,7 @@ class Scene:
         self.asked: list[str] = []
         self.limits: list[float] = []
         self.waits: list[float] = []
-        self.service = Service(
+        self.service = ServiceClient(
             tuple(HttpSession(url) for url in self.scripts),
             self.circuits.__getitem__,
             patience,
@@ -191,7 +191,7 @@ def test_fewer_than_no_retries_are_refused():
 
 def test_a_service_without_addresses_is_refused():
     with pytest.raises(ConfigError, match="no address"):
-        Service((), Circuit)
+        ServiceClient((), Circuit)
 
 
 def test_patience_pickles():

@@ -15,11 +15,11 @@ from typing import Any, Final
 
 from executor_proxy.connection import Timeouts
 from executor_proxy.http import DEFAULT_TIMEOUTS, HttpSession
-from executor_proxy.priority import PriorityView
-from executor_proxy.remote import RemoteView
+from executor_proxy.priority_view import PriorityView
+from executor_proxy.remote_view import RemoteView
 from executor_proxy.report import LOCAL, LookupReport, ReportedView
-from executor_proxy.service import DEFAULT_PATIENCE, Patience, Service
-from executor_proxy.worker import this_worker
+from executor_proxy.service_client import DEFAULT_PATIENCE, Patience, ServiceClient
+from executor_proxy.worker_state import this_worker
 from fsview.local_view import LocalView
 from fsview.model.file_system_view import FileSystemView
 from fsview.table_view import TableView
@@ -50,9 +50,10 @@ class ViewLocation:
         fallback: Whether a task may list storage if the service fails.
         timeouts: Timeouts of each exchange with the service.
         patience: How long and how often the service is asked.
-        storage: Storage for a local view that isn't shared; its owner counts its calls. ``None``:
-            the tasks of a worker share one local view for each instant, whose storage calls are
-            recorded with the look-ups. Not pickled with views.
+        storage: Storage of local views; ``None``: opened at ``base_path``.
+        shared: Whether the tasks of a worker share one local view for each instant, whose storage
+            calls are recorded with the look-ups. False if ``storage`` isn't the one that
+            ``base_path`` and ``storage_options`` imply; its owner counts its calls then.
         ca_file: PEM file of trusted certificate authorities on the task's machine; ``None`` for the
             system's.
         session: See ``HttpSession``.
@@ -68,6 +69,7 @@ class ViewLocation:
     timeouts: Timeouts = DEFAULT_TIMEOUTS
     patience: Patience = DEFAULT_PATIENCE
     storage: Storage | None = field(default=None, repr=False)
+    shared: bool = True
     ca_file: str | None = None
     session: str | None = None
 
@@ -85,7 +87,7 @@ class ViewLocation:
             own = ReportedView(lambda: self._local(record), LOCAL, record)
             return _LocatedView(own, lambda: self)
         remote = RemoteView(
-            Service(
+            ServiceClient(
                 tuple(
                     HttpSession(url, self.token, self.timeouts, self.ca_file, self.session)
                     for url in self.urls
@@ -112,16 +114,20 @@ class ViewLocation:
 
     def _local(self, report: LookupReport) -> FileSystemView:
         """Return a view that lists storage; the worker's shared one where that is possible."""
-        if self.storage is not None:
-            return self._own(self.storage)
-        if self.timeline_hash == NEWEST:
-            storage = open_storage(self.base_path, self.storage_options)
-            report.watch(storage.calls)
-            return self._own(storage)
-        return _SharedView(self, report)
+        if self.shared and self.timeline_hash != NEWEST:
+            return _SharedView(self, report)
+        view = self._own()
+        if self.storage is None or self.shared:
+            report.watch(view.table.storage.calls)
+        return view
 
-    def _own(self, storage: Storage) -> LocalView:
-        """Return a new view at this instant that lists with ``storage``."""
+    def _own(self) -> LocalView:
+        """Return a new view at this instant that lists storage."""
+        storage = self.storage
+        if storage is None:
+            storage = open_storage(self.base_path, self.storage_options)
+        elif self.shared:
+            storage = storage.with_own_calls()
         table = TableView(storage, trusted_s=TRUSTED_S)
         if self.timeline_hash == NEWEST:
             return LocalView.newest(table)
@@ -141,7 +147,7 @@ class _LocatedView(FileSystemView):
         self._location = location
 
     def __reduce__(self) -> tuple[Callable[[ViewLocation], FileSystemView], tuple[ViewLocation]]:
-        return ViewLocation.open, (replace(self._location(), storage=None),)
+        return ViewLocation.open, (self._location(),)
 
     def ask(self, name: str, **arguments: Any) -> Any:
         """Ask the view."""
@@ -170,7 +176,7 @@ class _SharedView(FileSystemView):
     def ask(self, name: str, **arguments: Any) -> Any:
         """Ask the shared view, opening it for the worker's first question."""
         at, views = self._location, this_worker().views
-        view = views.get(self._key, lambda: at._own(open_storage(at.base_path, at.storage_options)))
+        view = views.get(self._key, at._own)
         with self._report.counting(view.table.storage.calls):
             answer = view.ask(name, **arguments)
         views.measure(self._key)

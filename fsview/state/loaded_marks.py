@@ -1,4 +1,4 @@
-"""``LoadedPartitions``: the partitions of a table that count as loaded.
+"""``LoadedMarks``: the partitions of a table that count as loaded.
 
 Some table-wide queries cover only those, as Hudi's do.
 """
@@ -9,7 +9,7 @@ import threading
 from collections.abc import Collection
 
 
-class LoadedPartitions:
+class LoadedMarks:
     """A set of partitions; ``_lock`` guards it, and no other lock is taken within it."""
 
     def __init__(self) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from executor_proxy.http import HttpSession
-from executor_proxy.remote import RemoteView
-from executor_proxy.service import Service
-from executor_proxy.worker import this_worker
+from executor_proxy.remote_view import RemoteView
+from executor_proxy.service_client import ServiceClient
+from executor_proxy.worker_state import this_worker
 from fsview.model.file_group import FileSlice
 from fsview.table_view import TableView
 from fsview.wire.json_form import PathForms
@@ -32,8 +32,8 @@ ARGUMENTS = {
 A, B = ("p=1", "a-0"), ("p=2", "b-0")
 
 
-def service_at(url: str, token: str | None = None) -> Service:
-    return Service((HttpSession(url, token),), this_worker().circuit)
+def service_at(url: str, token: str | None = None) -> ServiceClient:
+    return ServiceClient((HttpSession(url, token),), this_worker().circuit)
 
 
 class RemoteClient:

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from executor_proxy.priority import PriorityView
+from executor_proxy.priority_view import PriorityView
 from executor_proxy.report import Fallback, LookupReport, ReportedView
 from fsview.model.file_system_view import FileSystemView
 from timeline.errors import (

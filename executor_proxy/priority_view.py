@@ -1,8 +1,8 @@
 """``PriorityView`` asks the service first; once that fails, it uses a local view from then on.
 
 Both answer at the same instant, so a job continues with the same rows; the local view lists only
-the partitions that are asked for. ``executor_proxy.service`` decides how often and how long the
-service is asked before it counts as failed.
+the partitions that are asked for. ``executor_proxy.service_client`` decides how often and how long
+the service is asked before it counts as failed.
 
 Source: Hudi 1.2.0 ``PriorityBasedFileSystemView``, which goes to listing for good at the first
 error.
@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
-from executor_proxy.remote import RemoteView
+from executor_proxy.remote_view import RemoteView
 from executor_proxy.report import CACHE, LOCAL, SERVICE, LookupReport
 from fsview.model.file_system_view import FileSystemView
 from timeline.errors import (

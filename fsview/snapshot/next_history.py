@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from fsview.files.partition import PartitionVersion
 from fsview.snapshot.history import History
-from fsview.snapshot.link import Link, walked
+from fsview.snapshot.history_link import Link, walked
 from fsview.snapshot.next_snapshot import settled
 from fsview.snapshot.snapshot import Snapshot
 from fsview.snapshot.step import Step
