@@ -350,7 +350,7 @@ def jobs() -> list[Job]:
 @pytest.fixture
 def service(jobs: list[Job]) -> Iterator[Service]:
     """The service that the jobs use."""
-    service = ServiceClient({job.storage.base_path: job.storage for job in jobs})
+    service = Service({job.storage.base_path: job.storage for job in jobs})
     for job in jobs:
         job.url = service.server.url
     yield service
