@@ -28,6 +28,7 @@ from executor_proxy.connection import (
     too_long,
 )
 from executor_proxy.requests_session import RequestsSessions
+from fsview.wire.param import WAIT_HEADER
 from timeline.errors import (
     BadAnswerError,
     RemoteFailureError,
@@ -37,8 +38,6 @@ from timeline.errors import (
 )
 
 DEFAULT_TIMEOUTS: Final = Timeouts()
-WAIT_HEADER: Final = "Strandline-Wait"
-"""Seconds after which the client wants 503 and ``Retry-After`` in place of a longer wait."""
 
 _MESSAGE_CHARS: Final = 500
 """Maximum length of an unexpected body quoted in an error."""

@@ -1,9 +1,7 @@
 """``LookupCache`` keeps a worker's answers, so that tasks with the same question need no request.
 
 Only answers that never change for their key are cached: those of a pinned view, for the routes in
-``FIXED_BY_TIMELINE``. The hash of a timeline covers completed instants and pending compactions, but
-neither plans of clustering and log compaction nor files in flight, so routes that show these are
-excluded; and so are routes that cover the partitions loaded so far.
+``fsview.wire.routes.FIXED_BY_TIMELINE``.
 """
 
 from __future__ import annotations
@@ -12,21 +10,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Any, Final
-
-FIXED_BY_TIMELINE: Final = frozenset(
-    {
-        "base_file_on",
-        "latest_base_file",
-        "latest_base_files",
-        "latest_base_files_before_or_on",
-        "latest_file_slice",
-        "latest_file_slices",
-        "latest_file_slices_before_or_on",
-        "latest_merged_file_slice_before_or_on",
-        "latest_merged_file_slices_before_or_on",
-    }
-)
-"""Names of routes whose answers the timeline's hash and the arguments determine."""
 
 DEFAULT_BYTES: Final = 32 << 20
 OBJECT_RATIO: Final = 1

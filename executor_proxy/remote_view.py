@@ -16,13 +16,13 @@ from operator import ne
 from typing import Any
 
 from executor_proxy.http import HttpSession
-from executor_proxy.lookup_cache import FIXED_BY_TIMELINE, LookupCache
+from executor_proxy.lookup_cache import LookupCache
 from executor_proxy.service_client import ServiceClient
 from fsview.model.file_system_view import FileSystemView
 from fsview.wire.json_form import PathForms
 from fsview.wire.param import BASE_PATH, LAST_INSTANT, TIMELINE_HASH
 from fsview.wire.route import Route
-from fsview.wire.routes import BY_NAME
+from fsview.wire.routes import BY_NAME, FIXED_BY_TIMELINE
 from timeline.errors import ViewBehindError
 from timeline.timeline import Timeline
 

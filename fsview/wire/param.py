@@ -20,6 +20,10 @@ REFRESH_OFF: Final = "refreshoff"
 NO_INSTANT: Final = "0"
 """Value of ``lastinstantts`` where a caller with an empty timeline leaves it out."""
 
+WAIT_HEADER: Final = "Strandline-Wait"
+"""Header with the seconds after which a client wants 503 and ``Retry-After`` in place of a longer
+wait. Hudi's clients don't send it: they would go to listing for good at a 503."""
+
 MOST_PARTITIONS: Final = 100_000
 """Most partitions of one ``loadpartitions/``; each may cost a listing."""
 

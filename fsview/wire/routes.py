@@ -173,3 +173,23 @@ ROUTES: Final[tuple[Route, ...]] = (
 )
 
 BY_NAME: Final[Mapping[str, Route]] = {route.name: route for route in ROUTES}
+
+FIXED_BY_TIMELINE: Final = frozenset(
+    {
+        "base_file_on",
+        "latest_base_file",
+        "latest_base_files",
+        "latest_base_files_before_or_on",
+        "latest_file_slice",
+        "latest_file_slices",
+        "latest_file_slices_before_or_on",
+        "latest_merged_file_slice_before_or_on",
+        "latest_merged_file_slices_before_or_on",
+    }
+)
+"""Names of routes whose answers the timeline's hash and the arguments determine.
+
+The hash covers completed instants and pending compactions, but neither plans of clustering and log
+compaction nor files in flight, so routes that show these are excluded; and so are routes that cover
+the partitions loaded so far.
+"""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from executor_proxy.lookup_cache import FIXED_BY_TIMELINE, OBJECT_RATIO, LookupCache
-from fsview.wire.routes import BY_NAME, ROUTES
+from executor_proxy.lookup_cache import OBJECT_RATIO, LookupCache
+from fsview.wire.routes import BY_NAME, FIXED_BY_TIMELINE, ROUTES
 
 BODY = 1000
 SIZE = BODY * OBJECT_RATIO

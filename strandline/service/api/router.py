@@ -7,6 +7,8 @@ A row of the table is a method, a path and a handler. There are three ways to ru
 * on a thread, shared fairly among tables: the other routes of views, markers and writers;
 * on a thread, for paths below ``PAGES``: a Flask app behind a WSGI bridge, for people.
 
+A client may bound its wait for a view route (``strandline.service.api.unfinished_work``).
+
 A route that exists only for another method gets 404, as from Hudi's server.
 
 Source: Hudi 1.2.0 ``RequestHandler``.
@@ -15,10 +17,12 @@ Source: Hudi 1.2.0 ``RequestHandler``.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from http import HTTPStatus
 from typing import Final, TypeVar
 
 from strandline.service.api.handler import Handler, LoopRow, Row, reply_to
+from strandline.service.api.unfinished_work import UnfinishedWork, wait_of
 from strandline.service.http.reply import NOT_FOUND, Reply, compressed, failure, success
 from strandline.service.http.request import Request
 from strandline.service.table_threads import TableThreads
@@ -37,6 +41,7 @@ class Router:
         on_loop: Iterable[LoopRow],
         on_threads: Iterable[Row],
         pages: Handler,
+        unfinished: UnfinishedWork,
         *,
         gzip: bool = True,
     ) -> None:
@@ -46,11 +51,13 @@ class Router:
             on_loop: Routes whose handlers never block.
             on_threads: Routes whose handlers may.
             pages: Handler of all paths below ``PAGES``, on a thread.
+            unfinished: Answers clients that bound their wait.
             gzip: Whether long bodies are compressed for clients that accept it.
         """
         self._on_loop = _table(on_loop)
         self._on_threads = _table(on_threads)
         self._pages = pages
+        self._unfinished = unfinished
         self._gzip = gzip
 
     @property
@@ -77,7 +84,11 @@ class Router:
             handler = self._pages
         if handler is None:
             return failure(HTTPStatus.NOT_FOUND, NOT_FOUND, request.accept)
-        return await threads.run(request.table, self._handled, handler, request)
+        work = partial(threads.run, request.table, self._handled, handler)
+        wait_s = wait_of(request)
+        if wait_s is None:
+            return await work(request)
+        return await self._unfinished.answer(request, wait_s, work)
 
     def _handled(self, handler: Handler, request: Request) -> Reply:
         try:

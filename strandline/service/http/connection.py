@@ -190,7 +190,7 @@ class ServiceProtocol(asyncio.Protocol):
     # Responses out; ``Exchange`` calls the first two.
 
     def refused(self, request: Request, reply: Reply) -> None:
-        """Count and log a reply of 400 or more, unless the client has left."""
+        """Count and log a refusal, unless the client has left."""
         if not self._transport.is_closing():
             # ``Readiness`` logs what it answers to probes itself.
             silently = request.path in OPEN_PATHS

@@ -34,7 +34,7 @@ class Owner(Protocol):
     """The connection of an exchange."""
 
     def refused(self, request: Request, reply: Reply) -> None:
-        """Hear that a request gets a reply of 400 or more."""
+        """Hear that a request gets a reply that is a refusal."""
 
     def exchange_over(self, exchange: Exchange, *, whole: bool) -> None:
         """Hear that an exchange has ended, with a whole response or a partial one."""
@@ -95,7 +95,7 @@ class Exchange:
 
     async def _send(self, reply: Reply, threads: TableThreads) -> None:
         await self._writer.writable()
-        if reply.status >= HTTPStatus.BAD_REQUEST:
+        if reply.is_refusal:
             self._owner.refused(self.request, reply)
         if self.request.method == "HEAD":
             await self._write(reply, b"")

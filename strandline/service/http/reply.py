@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from isal import isal_zlib
 
-from timeline.errors import StrandlineError
+from timeline.errors import ServiceBusyError, StrandlineError
 
 TEXT: Final = "text/plain"
 JSON: Final = "application/json"
@@ -53,6 +53,11 @@ class Reply:
     headers: Mapping[str, str] = field(default_factory=dict)
     rest: Iterator[bytes] | None = None
     why: tuple[str, str] = ("", "")
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether it is an error that the log and the counts of refusals should show."""
+        return self.status >= HTTPStatus.BAD_REQUEST and self.why[0] != ServiceBusyError.code
 
     def head(self, *, keep_alive: bool = True, chunked: bool = False) -> bytes:
         """Return status line and headers, with the blank line.

@@ -19,6 +19,7 @@ from strandline.service.api.pages import create_pages, page_routes
 from strandline.service.api.readiness import Readiness, ServiceChecks
 from strandline.service.api.remote_partitioner import RemotePartitioner
 from strandline.service.api.router import Router, greeting
+from strandline.service.api.unfinished_work import UnfinishedWork
 from strandline.service.api.view_routes import view_rows
 from strandline.service.api.writer_routes import writer_rows
 from strandline.service.api.wsgi_bridge import reply_of
@@ -89,6 +90,7 @@ class Parts:
         self.answers = Answers(self.views, self.metrics, gzip=options.gzip)
         self.hot = HotPath(self.answers)
         pages = create_pages(self.status)
+        self.unfinished = UnfinishedWork()
         self.router = Router(
             (
                 ("GET", GREETING, greeting),
@@ -101,6 +103,7 @@ class Parts:
                 *writer_rows(RemotePartitioner(), InstantStates(self.views.storage_of)),
             ),
             partial(reply_of, pages),
+            self.unfinished,
             gzip=options.gzip,
         )
         self.routes = self.router.routes | page_routes(pages)
@@ -129,6 +132,7 @@ class Parts:
             "refusals": self.refusals.status(),
             "connections": dict(self.connections()),
             "threads": dict(self.threads()),
+            "busy": self.unfinished.status(),
             "ready_answers": self.answers.cache.status(),
             "markers": self.markers.status(),
             "store": self.views.stores.status(),
