@@ -37,6 +37,15 @@ EMBED_HOST: Final = Setting(
     "Address that the embedded service binds; if empty, the driver's (spark.driver.host).",
     "service",
 )
+EMBED_PING_TIMEOUT: Final = Setting(
+    "strandline.embed.timeline.server.ping.timeout.secs",
+    10.0,
+    "Time after which the driver replaces a process of its service that answers no ping.",
+    "service",
+    unit="s",
+    minimum=0.1,
+    maximum=3600,
+)
 EMBED_REUSE: Final = Setting(
     "hoodie.embed.timeline.server.reuse.enabled",
     True,

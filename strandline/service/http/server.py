@@ -5,9 +5,9 @@ A request is answered from ready bytes where it is parsed
 (``strandline.service.api.router``). What may wait for storage runs there on threads, shared so that
 a table whose storage hangs blocks no other.
 
-The socket is bound before the loop starts, so a port in use is an error of ``bind``, and port 0 has
-its number at once. ``run`` blocks until ``stop``. Then no connection is accepted any more, and
-requests in flight have ``grace_s`` seconds.
+The socket is bound before the loop starts (``strandline.service.http.listener``), here or by the
+driver of a child process. ``run`` blocks until ``stop``. Then no connection is accepted any more,
+and requests in flight have ``grace_s`` seconds.
 """
 
 from __future__ import annotations
@@ -20,48 +20,22 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from strandline.service.http.connection import ServiceProtocol
 from strandline.service.http.connection_registry import ConnectionRegistry
 from strandline.service.http.handshake import TlsListener
+from strandline.service.http.listener import BACKLOG, bind
 from strandline.service.http.server_options import ServerOptions
 from strandline.service.http.tls import server_context
 from strandline.service.table_threads import TableThreads
-from timeline.errors import ConfigError
 
 if TYPE_CHECKING:
     from strandline.service.process.parts import Parts
 
 logger = logging.getLogger(__name__)
-
-BACKLOG: Final = 1024
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """Return a socket that listens on ``host:port`` once a server takes it.
-
-    Raises:
-        ConfigError: The host isn't an address of this machine, or the port is taken.
-    """
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except (socket.gaierror, UnicodeError) as exc:
-        reason = getattr(exc, "strerror", "no name of a host")
-        raise ConfigError(f"host {host!r} is no address of this machine: {reason}") from exc
-    family, _, _, _, address = found[0]
-    both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
-    try:
-        listener = socket.create_server(
-            address, family=family, backlog=BACKLOG, dualstack_ipv6=both
-        )
-    except OSError as exc:
-        reason = os.strerror(exc.errno or 0)
-        raise ConfigError(f"can't listen on {host} port {port}: {reason}") from exc
-    listener.setblocking(False)
-    return listener
 
 
 @dataclass(eq=False)
@@ -73,10 +47,15 @@ class ServiceServer:
     Attributes:
         parts: The parts of the service.
         options: Of the server.
+
+    Args:
+        listener: A listening socket, which the server closes when it stops; ``None`` binds the
+            address in the options.
     """
 
     parts: Parts
     options: ServerOptions
+    listener: InitVar[socket.socket | None] = None
     _listener: socket.socket = field(init=False)
     # Re-entrant: a signal handler that calls ``stop`` may interrupt the main thread in ``run``.
     _lock: Any = field(init=False, default_factory=threading.RLock)
@@ -87,9 +66,9 @@ class ServiceServer:
     _ready: threading.Event = field(init=False, default_factory=threading.Event)
     _finished: threading.Event = field(init=False, default_factory=threading.Event)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, listener: socket.socket | None) -> None:
         self._tls = server_context(self.options.tls_certificate, self.options.tls_key)
-        self._listener = bind(self.options.host, self.options.port)
+        self._listener = listener or bind(self.options.host, self.options.port)
 
     @property
     def port(self) -> int:
@@ -180,8 +159,10 @@ class ServiceServer:
         return self._finished.wait(timeout_s)
 
     def close_after_fork(self) -> None:
-        """Close a forked child's copy of the listening socket."""
-        self._listener.close()
+        """Close a forked process's copy of the listening socket."""
+        # ``close`` would wait for uvloop, which counts its own use of the socket.
+        if self._listener.fileno() >= 0:
+            os.close(self._listener.detach())
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

@@ -1,23 +1,26 @@
-"""The driver's side of an embedded service: starts the child process, talks to it, stops it.
+"""The driver's side of one child process: spawns it, talks to it, watches it, ends it.
 
-The protocol over the pipes is defined in ``strandline.service.process.child_main``.
+The protocol is defined in ``strandline.service.process.child_main``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
+import select
+import socket
 import subprocess
 import sys
 import threading
-import weakref
 from collections import deque
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, Final
 
 import strandline
-from strandline.service.process.options import Birth
+from strandline.service.process.options import Birth, Descriptors
 from timeline.errors import ConfigError, ServiceUnreachableError
 
 logger = logging.getLogger(__name__)
@@ -25,136 +28,212 @@ logger = logging.getLogger(__name__)
 START_S: Final = 60.0
 """How long a child may take to start on a busy machine."""
 KILL_AFTER_S: Final = 2.0
+PING_EVERY_S: Final = 1.0
+_WAITS: Final = 10
+"""An answer to a ping is awaited in as many equal waits."""
 _STDERR_LINES: Final = 40
+_ANSWER_BYTES: Final = 64
 
 
 class ChildProcess:
-    """A running child process.
+    """A child process, from spawning to reaping.
 
-    ``_lock`` is held for one exchange over the pipes.
+    ``_exchanging`` is held for one exchange over the pipes, and while stdout is closed;
+    ``_writing`` while stdin is written or closed; in this order.
 
     Attributes:
-        url: Where the service answers.
+        pid: Of the process.
     """
 
-    def __init__(self, birth: Birth) -> None:
-        """Start the child; returns once it serves.
+    def __init__(self, listener: socket.socket) -> None:
+        """Spawn the process, which waits for its options.
+
+        Args:
+            listener: The listening socket. The child inherits it, its end of the socket for pings,
+                and its pipes; nothing else.
+        """
+        self._exchanging, self._writing = threading.Lock(), threading.Lock()
+        self._last_lines: deque[str] = deque(maxlen=_STDERR_LINES)
+        self._pings, ping_end = socket.socketpair()
+        with ping_end, contextlib.ExitStack() as on_error:
+            on_error.callback(self._pings.close)
+            self._descriptors = Descriptors(listener.fileno(), ping_end.fileno())
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "strandline", "serve", "--child"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                pass_fds=(listener.fileno(), ping_end.fileno()),
+                # Ctrl-C and Ctrl-Z of the driver's terminal don't reach the child.
+                start_new_session=True,
+                env=_environment(),
+            )
+            on_error.pop_all()
+        self.pid = self._process.pid
+        self._stderr_reader = threading.Thread(
+            target=_read_log, args=(self._process.stderr, self._last_lines), daemon=True
+        )
+
+    def serve(self, birth: Birth) -> None:
+        """Send the options; returns once the child serves. After an error the child has ended.
 
         Raises:
             ConfigError: The child refused its options.
-            ServiceUnreachableError: The child ended; the message has its last log lines.
+            ServiceUnreachableError: The child ended or was killed; the message has its last log
+                lines.
         """
-        line = birth.to_line()
-        self._lock = threading.Lock()
-        self._last_lines: deque[str] = deque(maxlen=_STDERR_LINES)
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "strandline", "serve", "--child"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            env=_environment(),
-        )
-        # Also stops the child when its owner is garbage-collected without ``stop``.
-        self._finalizer = weakref.finalize(self, _end, self._process, os.getpid())
-        self._listener = threading.Thread(
-            target=_listen, args=(self._process.stderr, self._last_lines), daemon=True
-        )
-        self._listener.start()
-        self.url = birth.server.url(self._begin(line))
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the child is alive."""
-        return self._process.poll() is None
-
-    def add_root(self, root: str) -> None:
-        """Have the child serve the tables at and below ``root``; returns once it does."""
-        answer = self._exchange(json.dumps({"add_root": root}).encode() + b"\n")
-        if "error" in answer:
-            raise ConfigError(f"root {root!r}: {answer['error']}")
-
-    def stop(self) -> None:
-        """Stop the child by closing its stdin; kill it after ``KILL_AFTER_S``."""
-        self._finalizer()
-        self._listener.join()
-        assert self._process.stderr is not None
-        self._process.stderr.close()
-
-    def abandon(self) -> None:
-        """Close this process's copies of the pipes, after a fork.
-
-        The child sees the end of its stdin only when the last copy is closed.
-        """
-        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
-            if pipe is not None:
-                pipe.close()
-        self._finalizer.detach()
-        # Not a child of this process: ``Popen.__del__`` would warn that it still runs.
-        self._process.returncode = 0
-
-    def _begin(self, line: bytes) -> int:
-        timer = threading.Timer(START_S, self._process.kill)
+        timer = threading.Timer(START_S, self.kill)
         timer.daemon = True
-        timer.start()
         try:
-            answer = self._exchange(line)
+            # Threads can't be started any more while the interpreter exits.
+            self._stderr_reader.start()
+            timer.start()
+            answer = self._exchange(replace(birth, descriptors=self._descriptors).to_line())
         except BaseException:
-            self.stop()
+            self.end()
             raise
         finally:
             timer.cancel()
+        if answer is None:
+            ended = self.end()
+            lines = "\n".join(self._last_lines) or "it logged nothing"
+            raise ServiceUnreachableError(f"the timeline service's process {ended}:\n{lines}")
         if "error" in answer:
-            self.stop()
+            self.end()
             raise ConfigError(str(answer["error"]))
-        return int(answer["port"])
 
-    def _exchange(self, line: bytes) -> dict[str, Any]:
-        """Write a line and read the answer."""
+    def add_root(self, root: str) -> bool:
+        """Have the child serve the tables at and below ``root``.
+
+        Returns:
+            Whether it serves them now; ``False`` if it has ended.
+
+        Raises:
+            ConfigError: The child refused the root.
+        """
+        answer = self._exchange(json.dumps({"add_root": root}).encode() + b"\n")
+        if answer is not None and "error" in answer:
+            raise ConfigError(f"root {root!r}: {answer['error']}")
+        return answer is not None
+
+    def watch(self, wake: socket.socket, ping_timeout_s: float) -> str | None:
+        """Ping the child until it ends, hangs, or ``wake`` is readable.
+
+        The child's event loop answers. A child that doesn't answer is killed.
+
+        Returns:
+            What happened to the child; ``None``: ``wake`` is readable.
+        """
+        poll = select.poll()
+        poll.register(wake, select.POLLIN)
+        poll.register(self._pings, select.POLLIN)
+        wait_ms = max(1, round(ping_timeout_s * 1000 / _WAITS))
+        while True:
+            # Between two pings only the end of the child makes its socket readable.
+            ready = poll.poll(PING_EVERY_S * 1000)
+            if not ready:
+                if not self._ping():
+                    return self.end()
+                # Waits are counted, and not the clock read: while the driver is stopped (SIGSTOP,
+                # a suspended machine) at most one wait passes, and the child may be stopped, too.
+                for _ in range(_WAITS):
+                    if ready := poll.poll(wait_ms):
+                        break
+                else:
+                    self.kill()
+                    self.end()
+                    return f"did not answer for {ping_timeout_s:g} s and was killed"
+            if wake.fileno() in dict(ready):
+                return None
+            if not self._pong():
+                return self.end()
+
+    def kill(self) -> None:
+        """Kill the child; for any thread, and without effect on a child that has ended."""
+        self._process.kill()
+
+    def end(self, grace_s: float = 0) -> str:
+        """End the child and reap it; called once.
+
+        Args:
+            grace_s: How long the child may take to end by itself, from the end of its stdin.
+
+        Returns:
+            How it ended.
+        """
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        with self._writing:
+            process.stdin.close()
+        try:
+            process.wait(grace_s)
+        except subprocess.TimeoutExpired:
+            if grace_s > 0:
+                logger.warning(
+                    "the timeline service's process %d did not stop in time and is killed", self.pid
+                )
+            process.kill()
+            process.wait()
+        if self._stderr_reader.ident is not None:
+            self._stderr_reader.join()
+        process.stderr.close()
+        # The process has ended, so an exchange in another thread reads the end of its stdout.
+        with self._exchanging:
+            process.stdout.close()
+        self._pings.close()
+        return f"ended with {process.returncode}"
+
+    def abandon(self) -> None:
+        """Close this process's copies of the descriptors, after a fork."""
+        process = self._process
+        for owned in (process.stdin, process.stdout, process.stderr, self._pings):
+            if owned is not None:
+                owned.close()
+        # Not a child of this process: ``Popen.__del__`` would warn that it still runs.
+        process.returncode = 0
+
+    def _ping(self) -> bool:
+        """Send a ping; return whether the child is alive."""
+        try:
+            self._pings.send(b".")
+        except OSError:
+            return False
+        return True
+
+    def _pong(self) -> bool:
+        """Read an answer; return whether the child is alive."""
+        try:
+            return bool(self._pings.recv(_ANSWER_BYTES))
+        except OSError:
+            return False
+
+    def _exchange(self, line: bytes) -> dict[str, Any] | None:
+        """Write a line and return the answer; ``None`` if the child has ended."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
-        with self._lock:
+        with self._exchanging:
             try:
-                stdin.write(line)
+                with self._writing:
+                    stdin.write(line)
                 answer = stdout.readline()
             except (OSError, ValueError):
-                answer = b""
-        if answer:
-            decoded: dict[str, Any] = json.loads(answer)
-            return decoded
-        self._process.wait()
-        self._listener.join()
-        lines = "\n".join(self._last_lines) or "it logged nothing"
-        raise ServiceUnreachableError(
-            f"the timeline service's process ended with {self._process.returncode}:\n{lines}"
-        )
+                return None
+        if not answer:
+            return None
+        decoded: dict[str, Any] = json.loads(answer)
+        return decoded
 
 
-def _listen(stderr: IO[bytes], last_lines: deque[str]) -> None:
+def _read_log(stderr: IO[bytes], last_lines: deque[str]) -> None:
     """Log what the child logs, and keep the last lines."""
     for line in stderr:
         text = line.decode("utf-8", "replace").rstrip()
         last_lines.append(text)
         logger.warning("%s", text)
-
-
-def _end(process: subprocess.Popen[bytes], owner: int) -> None:
-    """Stop a child process gracefully, or kill it."""
-    if os.getpid() != owner:
-        return
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.close()
-    try:
-        process.wait(KILL_AFTER_S)
-    except subprocess.TimeoutExpired:
-        logger.warning(
-            "the timeline service's process %d did not stop in time and is killed", process.pid
-        )
-        process.kill()
-        process.wait()
-    process.stdout.close()
 
 
 def _environment() -> dict[str, str]:

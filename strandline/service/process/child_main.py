@@ -3,19 +3,25 @@
 The protocol over stdin and stdout is one JSON object a line:
 
 1. The driver writes a ``Birth``: all options and the token, which so appears neither in the list of
-   processes nor in an environment.
-2. The child answers ``{"port": N}`` once it serves, or ``{"error": "..."}`` and exits.
+   processes nor in an environment. It names the descriptors that the child inherited: the listening
+   socket and a socket for pings.
+2. The child answers ``{"ok": true}`` once it serves, or ``{"error": "..."}`` and exits.
 3. The driver may write ``{"add_root": PATH}``; the answer is ``{"ok": true}`` or an error.
 4. At the end of stdin the child stops gracefully. The kernel closes the driver's end however the
    driver dies, so the child never outlives it.
+
+Pings have a socket of their own, because ``add_root`` resolves a path and so may wait for storage.
+The event loop echoes them, so that a loop that hangs is noticed.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Mapping
@@ -33,6 +39,7 @@ logger = logging.getLogger(__name__)
 
 GRACE_MORE_S: Final = 0.4
 """How long after the server's own grace period a child that still runs exits."""
+_PING_BYTES: Final = 64
 
 
 def run_child(stdin: IO[bytes], stdout: IO[bytes]) -> None:
@@ -47,8 +54,10 @@ def run_child(stdin: IO[bytes], stdout: IO[bytes]) -> None:
     collect_garbage_seldom()
     allow_open_files(birth.server.limits.connections)
     log_to(sys.stderr, "WARNING", pattern=CHILD)
+    assert birth.descriptors is not None
+    listener, pings = map(_inherited, (birth.descriptors.listener, birth.descriptors.pings))
     try:
-        server = ServiceServer(Parts(birth.parts), birth.server)
+        server = ServiceServer(Parts(birth.parts), birth.server, listener)
     except StrandlineError as exc:
         _answer(stdout, {"error": str(exc)})
         os._exit(1)
@@ -57,14 +66,34 @@ def run_child(stdin: IO[bytes], stdout: IO[bytes]) -> None:
     )
 
     def started() -> None:
-        _answer(stdout, {"port": server.port})
+        asyncio.get_running_loop().add_reader(pings, _echo, pings)
+        _answer(stdout, {"ok": True})
         control.start()
 
-    # Ctrl-C reaches driver and child alike; the driver decides what to do.
+    # The driver decides when the service stops.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: server.stop())
     server.run(started)
     _end(0)
+
+
+def _inherited(descriptor: int) -> socket.socket:
+    inherited = socket.socket(fileno=descriptor)
+    inherited.set_inheritable(False)
+    inherited.setblocking(False)
+    return inherited
+
+
+def _echo(pings: socket.socket) -> None:
+    """Return the bytes of a ping; stop when the driver has closed its end."""
+    try:
+        received = pings.recv(_PING_BYTES)
+        if received:
+            pings.send(received)
+            return
+    except OSError:
+        logger.debug("the driver has exited")
+    asyncio.get_running_loop().remove_reader(pings)
 
 
 def _follow(stdin: IO[bytes], stdout: IO[bytes], server: ServiceServer) -> None:

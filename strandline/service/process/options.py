@@ -35,6 +35,7 @@ class PartsOptions:
         shown: Settings for the status.
         admit_networks: Networks that need no token, see ``strandline.service.http.authorization``.
         read_limits: How much of a table's files is read at most.
+        restarts: How many processes of this service ended before this one, for the status.
     """
 
     roots: tuple[str, ...]
@@ -48,6 +49,7 @@ class PartsOptions:
     shown: Mapping[str, Any] = field(default_factory=dict, repr=False)
     admit_networks: str = ""
     read_limits: ReadLimits = DEFAULT_LIMITS
+    restarts: int = 0
 
     @classmethod
     def of(
@@ -77,11 +79,31 @@ class PartsOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class Descriptors:
+    """File descriptors that a child process inherits, beside its pipes.
+
+    Attributes:
+        listener: The listening socket, which the driver keeps open.
+        pings: A socket; the child returns each byte that it receives.
+    """
+
+    listener: int
+    pings: int
+
+
+@dataclass(frozen=True, slots=True)
 class Birth:
-    """All options of a child process; its first line of input."""
+    """All options of a service, in a child process its first line of input.
+
+    Attributes:
+        parts: Options of everything but the server.
+        server: Options of the server.
+        descriptors: What a child process inherits; ``None`` in a thread.
+    """
 
     parts: PartsOptions
     server: ServerOptions
+    descriptors: Descriptors | None = None
 
     def to_line(self) -> bytes:
         """Encode the options as a line of JSON.
@@ -107,4 +129,5 @@ class Birth:
         parts["conflicts"] = ConflictOptions(**parts["conflicts"])
         parts["read_limits"] = ReadLimits(**parts["read_limits"])
         server["limits"] = Limits(**server["limits"])
-        return cls(PartsOptions(**parts), ServerOptions(**server))
+        descriptors = Descriptors(**decoded["descriptors"])
+        return cls(PartsOptions(**parts), ServerOptions(**server), descriptors)

@@ -67,6 +67,7 @@ class Parts:
         self._lock = threading.Lock()
         self._counted: Counter[HotCount] = Counter()
         self._settings = options.shown
+        self._restarts = options.restarts
         self.connections: Callable[[], Mapping[str, int]] = dict
         self.threads: Callable[[], Mapping[str, Any]] = dict
         self.metrics = Metrics()
@@ -127,6 +128,7 @@ class Parts:
         return {
             "pid": os.getpid(),
             "uptime_s": round(self._clock.monotonic() - self._started, 3),
+            "restarts": self._restarts,
             "ready": self.readiness.status(),
             "requests": dict(sorted(requests.items())),
             "refusals": self.refusals.status(),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from strandline.service.http.server import ServiceServer
+from strandline.service.process import at_fork
 from strandline.service.process.options import Birth
 from strandline.service.process.parts import Parts
 
 
 class InProcess:
-    """A running service thread, with the interface of ``ChildProcess``.
+    """A running service thread, with the interface of ``Supervisor``.
 
     Attributes:
         url: Where the service answers.
@@ -17,6 +18,7 @@ class InProcess:
     def __init__(self, birth: Birth) -> None:
         """Start the thread; returns once it serves."""
         self._server = ServiceServer(Parts(birth.parts), birth.server)
+        at_fork.add(self)
         self._thread = self._server.start_thread()
         self.url = self._server.url
 
@@ -31,6 +33,7 @@ class InProcess:
 
     def stop(self) -> None:
         """Stop the service and join its thread."""
+        at_fork.remove(self)
         self._server.stop()
         self._thread.join()
 

@@ -4,11 +4,13 @@ The child is spawned, never forked, and runs ``strandline serve`` with the drive
 is the default because a server in the driver's process shares its interpreter lock: beside a busy
 main thread it answers in tens of milliseconds. ``in_process=True`` is for tests and notebooks.
 
+A child that dies or hangs is replaced on the same port (``strandline.service.process.supervisor``).
+
 Several tables of a driver share one service by reference counting: ``acquire`` starts or returns
 it, the last ``release`` stops it.
 
-After a fork (``multiprocessing``, a daemon) the forked process's copy refuses to be used. Its pipes
-and its listening socket are closed, so that the service still ends with its driver.
+After a fork (``multiprocessing``, a daemon) the forked process's copy refuses to be used, and its
+descriptors are closed (``strandline.service.process.at_fork``).
 
 Source: Hudi 1.2.0 ``EmbeddedTimelineService``, ``EmbeddedTimelineServerHelper``.
 """
@@ -29,11 +31,18 @@ from executor_proxy.http import HttpSession
 from fsview.store.stores import StoreOptions
 from strandline.service.http.authorization import new_token
 from strandline.service.http.server_options import ServerOptions
-from strandline.service.process.child_handle import ChildProcess
 from strandline.service.process.options import Birth, PartsOptions
-from strandline.settings.service import EMBED_PORT, EMBED_REUSE, SERVICE_SETTINGS, TLS_CA
+from strandline.service.process.supervisor import Supervisor
+from strandline.settings.service import (
+    EMBED_PING_TIMEOUT,
+    EMBED_PORT,
+    EMBED_REUSE,
+    SERVICE_SETTINGS,
+    TLS_CA,
+)
 from strandline.settings.setting import Settings
 from strandline.settings.view_store import STORE_SETTINGS, store_options
+from timeline.clock import Clock, SystemClock
 from timeline.errors import ConfigError, ServiceUnreachableError
 from timeline.storage.table_id import absolute
 
@@ -48,7 +57,8 @@ STATUS: str = "/v1/strandline/status"
 class TimelineService:
     """A timeline service that this process owns.
 
-    ``_shared_lock`` guards the services that tables share, and how many users each has.
+    ``_shared_lock`` guards the services that tables share, and how many users each has; nothing is
+    started under it. ``_starting`` is held while this service starts for its first user.
 
     Attributes:
         token: The bearer token; ``None`` if everybody is admitted.
@@ -65,6 +75,7 @@ class TimelineService:
         storage_options: For fsspec, if a root isn't local.
         in_process: Whether to serve from a thread of this process instead of a child.
         settings: Values of ``strandline.settings.service.SERVICE_SETTINGS``; ``None``: defaults.
+        clock: Limits how often a child is replaced within a time.
     """
 
     _shared: ClassVar[dict[Hashable, TimelineService]] = {}
@@ -82,6 +93,7 @@ class TimelineService:
         storage_options: Mapping[str, Any] | None = None,
         in_process: bool = False,
         settings: Settings | None = None,
+        clock: Clock | None = None,
     ) -> None:
         if isinstance(roots, str) or not roots:
             raise ConfigError(f"roots is {roots!r}; it must be one or more base paths or parents")
@@ -103,7 +115,11 @@ class TimelineService:
         encrypted = self._birth.server.tls_certificate is not None
         self.ca_file = (settings.get(TLS_CA) or None) if encrypted else None
         self._in_process = in_process
-        self._runner: ChildProcess | InProcess | None = None
+        self._ping_timeout_s = settings.get(EMBED_PING_TIMEOUT)
+        self._clock = clock or SystemClock()
+        self._runner: Supervisor | InProcess | None = None
+        self._finalizer: weakref.finalize[..., TimelineService] | None = None
+        self._starting = threading.Lock()
         self._pid = os.getpid()
         self._users = 0
         self._key: Hashable = None
@@ -143,20 +159,27 @@ class TimelineService:
         port = settings.get(EMBED_PORT)
         made = cls([root], host, port, storage_options=storage_options, settings=settings)
         key = (host, port, repr(sorted((storage_options or {}).items())))
+        shares = settings.get(EMBED_REUSE)
         with cls._shared_lock:
-            service = cls._shared.get(key)
-            if service is not None and service.is_running and settings.get(EMBED_REUSE):
-                if any(settings.is_set(setting) for setting in STORE_SETTINGS):
-                    service._warn_store_ignored(made._birth.parts.store)
-                service.add_root(root)
-            else:
+            service = cls._shared.get(key) if shares else None
+            if service is None or service._has_ended:
                 service = made
-                service.start()
-                if settings.get(EMBED_REUSE):
+                if shares:
                     service._key = key
                     cls._shared[key] = service
             service._users += 1
-            return service
+        try:
+            with service._starting:
+                if service._runner is None:
+                    service.start()
+            if service is not made:
+                if any(settings.is_set(setting) for setting in STORE_SETTINGS):
+                    service._warn_store_ignored(made._birth.parts.store)
+                service.add_root(root)
+        except BaseException:
+            service.release()
+            raise
+        return service
 
     def _warn_store_ignored(self, requested: StoreOptions) -> None:
         """Warn once if a later caller's store options differ from those in use."""
@@ -191,24 +214,34 @@ class TimelineService:
         if self._in_process:
             # Imported here so that a driver with a child doesn't load a web server.
             module = import_module("strandline.service.process.thread_runner")
-            runner: ChildProcess | InProcess = module.InProcess(self._birth)
+            self._runner = module.InProcess(self._birth)
         else:
-            runner = ChildProcess(self._birth)
-        self._runner = runner
-        _running.add(runner)
+            runner = Supervisor(self._birth, self._ping_timeout_s, self._clock)
+            # Also called at the interpreter's exit.
+            self._finalizer = weakref.finalize(self, runner.stop)
+            self._runner = runner
 
     def stop(self) -> None:
         """Stop the service after a short grace; no effect if it isn't running, or after a fork."""
         if self._runner is None or self._pid != os.getpid():
             return
+        if self._finalizer is not None:
+            self._finalizer.detach()
         runner, self._runner = self._runner, None
-        _running.discard(runner)
         runner.stop()
 
     @property
     def is_running(self) -> bool:
-        """Whether this process started the service and it hasn't ended."""
+        """Whether this process started the service and it hasn't ended.
+
+        A service whose child is being replaced is running: requests wait for the replacement.
+        """
         return self._runner is not None and self._pid == os.getpid() and self._runner.is_running
+
+    @property
+    def _has_ended(self) -> bool:
+        """Whether it was started, and ended without ``stop``."""
+        return self._runner is not None and not self._runner.is_running
 
     @property
     def url(self) -> str:
@@ -225,7 +258,7 @@ class TimelineService:
         status: dict[str, Any] = json.loads(answer)
         return status
 
-    def _started(self) -> ChildProcess | InProcess:
+    def _started(self) -> Supervisor | InProcess:
         self._check_fork()
         if self._runner is None:
             raise ServiceUnreachableError("this timeline service isn't running")
@@ -239,19 +272,13 @@ class TimelineService:
             )
 
 
-_running: weakref.WeakSet[ChildProcess | InProcess] = weakref.WeakSet()
-"""The services of this process, for the fork hook below."""
-
-
-def _abandon_all() -> None:
-    for runner in list(_running):
-        runner.abandon()
-    _running.clear()
+def _forget_shared() -> None:
+    """Begin a forked process without services."""
     TimelineService._shared.clear()
     TimelineService._shared_lock = threading.RLock()
 
 
-os.register_at_fork(after_in_child=_abandon_all)
+os.register_at_fork(after_in_child=_forget_shared)
 
 
 def _own_directory() -> str:

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from strandline.service.http.server import ServiceServer, bind
+from strandline.service.http.listener import bind
+from strandline.service.http.server import ServiceServer
 from strandline.service.http.server_options import ServerOptions
 from tests.kit import golden
 from tests.kit.live_service import GoldenTables, HttpClient, parts_of, serving

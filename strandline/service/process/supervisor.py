@@ -1,0 +1,235 @@
+"""``Supervisor``: the listening socket of a service, and the child process that serves it.
+
+The driver binds the socket and keeps it open, so a child that died or hangs is replaced on the same
+port, in the middle of a job, too: with the same token, all roots added since, the same TLS files.
+Meanwhile connections wait in the socket's backlog. After ``RESTARTS`` restarts within
+``RESTARTS_WITHIN_S`` the supervisor gives up and closes the socket, so that clients are refused at
+once instead of waiting on a socket that nobody serves.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+from collections import deque
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from strandline.service.http.listener import bind
+from strandline.service.process import at_fork
+from strandline.service.process.child_handle import KILL_AFTER_S, ChildProcess
+from strandline.service.process.options import Birth
+from timeline.clock import Clock
+from timeline.errors import ServiceUnreachableError, StrandlineError
+
+logger = logging.getLogger(__name__)
+
+RESTARTS: Final = 3
+RESTARTS_WITHIN_S: Final = 60.0
+
+
+@dataclass(slots=True)
+class RestartLimit:
+    """Allows at most ``RESTARTS`` restarts in any window of ``RESTARTS_WITHIN_S`` seconds."""
+
+    _times: deque[float] = field(default_factory=lambda: deque(maxlen=RESTARTS))
+
+    def allow(self, now: float) -> bool:
+        """Count a restart at ``now``, in seconds; return whether it is allowed."""
+        if len(self._times) == RESTARTS and now - self._times[0] < RESTARTS_WITHIN_S:
+            return False
+        self._times.append(now)
+        return True
+
+
+class Supervisor:
+    """A service in a child process, which is replaced when it dies or hangs.
+
+    One thread starts, watches, replaces and ends the children, and closes the listening socket.
+    ``_changed`` guards ``_birth``, ``_child``, ``_serving``, ``_stopping`` and ``_ended``; it is
+    held while a process is spawned, before ``at_fork.making``, but not until that serves.
+
+    Attributes:
+        url: Where the service answers.
+    """
+
+    def __init__(self, birth: Birth, ping_timeout_s: float, clock: Clock) -> None:
+        """Bind the socket and start a child; returns once it serves.
+
+        Args:
+            birth: The options of the service.
+            ping_timeout_s: After which a child that doesn't answer is replaced.
+            clock: For the number of restarts within a time.
+
+        Raises:
+            ConfigError: The address can't be bound, or the child refused its options.
+            ServiceUnreachableError: The child ended; the message has its last log lines.
+        """
+        self._birth = birth
+        self._ping_timeout_s = ping_timeout_s
+        self._clock = clock
+        self._pid = os.getpid()
+        self._changed = threading.Condition()
+        self._child: ChildProcess | None = None
+        self._serving = self._stopping = self._ended = False
+        self._limit = RestartLimit()
+        self._first: Future[None] = Future()
+        with at_fork.making:
+            self._listener = bind(birth.server.host, birth.server.port)
+            self._wake, self._woken = socket.socketpair()
+            at_fork.add(self)
+        self.url = birth.server.url(int(self._listener.getsockname()[1]))
+        # A daemon: the interpreter joins other threads before ``stop`` is called at its exit.
+        self._thread = threading.Thread(
+            target=self._supervise, name="strandline-supervisor", daemon=True
+        )
+        self._thread.start()
+        try:
+            self._first.result()
+        except BaseException:
+            self.stop()
+            raise
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a child serves or is being replaced: requests are answered, maybe later."""
+        return not self._ended
+
+    def add_root(self, root: str) -> None:
+        """Serve the tables at and below ``root``, too; returns once a child serves them.
+
+        Raises:
+            ConfigError: The child refused the root.
+            ServiceUnreachableError: The service has ended.
+        """
+        child = None
+        while True:
+            child = self._successor(child)
+            if not child.add_root(root):
+                continue
+            with self._changed:
+                parts = self._birth.parts
+                if root not in parts.roots:
+                    parts = replace(parts, roots=(*parts.roots, root))
+                    self._birth = replace(self._birth, parts=parts)
+                # Otherwise the child has ended since, and another was born without the root.
+                if self._child is child:
+                    return
+
+    def stop(self) -> None:
+        """Close the socket and end the child; no effect in a forked process."""
+        if os.getpid() != self._pid:
+            return
+        with self._changed:
+            self._stopping = True
+            if self._child is not None and not self._serving:
+                self._child.kill()
+            if not self._ended:
+                self._wake.send(b".")
+        # The garbage collector may run this in the thread itself.
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def abandon(self) -> None:
+        """Close this process's copies of the descriptors, after a fork."""
+        for owned in (self._listener, self._wake, self._woken):
+            owned.close()
+        if self._child is not None:
+            self._child.abandon()
+
+    def _successor(self, ended: ChildProcess | None) -> ChildProcess:
+        """Wait until a child serves, other than one that has ended; return it."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._ended or (self._serving and self._child is not ended)
+            )
+            if self._ended or self._child is None:
+                raise ServiceUnreachableError(f"the timeline service on {self.url} has ended")
+            return self._child
+
+    def _supervise(self) -> None:
+        """Start the first child, then replace it as often as necessary."""
+        try:
+            child: ChildProcess | None = self._start()
+        except BaseException as exc:  # noqa: BLE001 - the constructor raises it
+            self._close()
+            self._first.set_exception(exc)
+            return
+        self._first.set_result(None)
+        try:
+            while child is not None:
+                reason = child.watch(self._woken, self._ping_timeout_s)
+                if reason is None:
+                    break
+                child = self._replacement(child.pid, reason)
+        finally:
+            self._close()
+            if child is not None:
+                child.end(KILL_AFTER_S)
+
+    def _start(self) -> ChildProcess:
+        """Return a child that serves."""
+        with self._changed:
+            if self._stopping:
+                raise ServiceUnreachableError("the timeline service is being stopped")
+            birth = self._birth
+            with at_fork.making:
+                child = self._child = ChildProcess(self._listener)
+        child.serve(birth)
+        with self._changed:
+            self._serving = True
+            self._changed.notify_all()
+        return child
+
+    def _replacement(self, pid: int, reason: str) -> ChildProcess | None:
+        """Return a child in place of one that has ended; ``None`` after ``stop`` or giving up."""
+        with self._changed:
+            self._serving = False
+        while not self._stopping:
+            if not self._limit.allow(self._clock.monotonic()):
+                logger.warning(
+                    "the timeline service's process %d %s; it is not replaced any more after"
+                    " %d restarts within %g s, and %s is closed",
+                    pid,
+                    reason,
+                    RESTARTS,
+                    RESTARTS_WITHIN_S,
+                    self.url,
+                )
+                return None
+            with self._changed:
+                parts = self._birth.parts
+                parts = replace(parts, restarts=parts.restarts + 1)
+                self._birth = replace(self._birth, parts=parts)
+            try:
+                child = self._start()
+            # OSError: no process or descriptor is left; RuntimeError: the interpreter exits.
+            except (StrandlineError, OSError, RuntimeError) as exc:
+                if not self._stopping:
+                    logger.warning("the timeline service's process can't be replaced: %s", exc)
+            else:
+                logger.warning(
+                    "the timeline service's process %d %s; process %d replaces it on %s (restart"
+                    " %d)",
+                    pid,
+                    reason,
+                    child.pid,
+                    self.url,
+                    parts.restarts,
+                )
+                return child
+        return None
+
+    def _close(self) -> None:
+        """Close the listening socket: from here on connections are refused."""
+        with self._changed:
+            self._ended = True
+            self._serving = False
+            with at_fork.making:
+                for owned in (self._listener, self._wake, self._woken):
+                    owned.close()
+                at_fork.remove(self)
+            self._changed.notify_all()
