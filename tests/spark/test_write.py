@@ -213,21 +213,19 @@ def test_one_fault_of_each_kind(spark, table, tmp_path, fault):
 
 
 def test_the_service_killed_in_the_middle_of_a_job(spark, table, tmp_path, caplog):
-    """A task kills it between its look-ups and its writes; later tasks list for themselves."""
+    """A task kills it between its look-ups and its writes; later tasks find its replacement."""
     with client(spark, table) as c:
-        process = c.service._runner._process
-        storage = OnceFaulty(
-            table, tmp_path / "happened", "open_input", process.pid, only_in_tasks=True
-        )
+        pid = c.service.status()["pid"]
+        storage = OnceFaulty(table, tmp_path / "happened", "open_input", pid, only_in_tasks=True)
         job = client(spark, table, storage, clean__automatic=True)
         with job, caplog.at_level(logging.WARNING, "strandline"):
             result = job.upsert(rows(spark, NEXT))
-    assert storage.happened
-    assert process.wait() < 0
-    assert names(table) == AFTER
-    assert result.fallbacks
-    (record,) = caplog.records
-    assert "listed storage" in record.getMessage()
+        assert storage.happened
+        assert names(table) == AFTER
+        assert result.fallbacks == ()
+        (record,) = caplog.records
+        assert f"process {pid} ended with -9" in record.getMessage()
+        assert c.service.status()["restarts"] == 1
     assert reader.leftovers(table) == []
 
 

@@ -9,6 +9,8 @@ once instead of waiting on a socket that nobody serves.
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import logging
 import os
 import socket
@@ -49,8 +51,8 @@ class Supervisor:
     """A service in a child process, which is replaced when it dies or hangs.
 
     One thread starts, watches, replaces and ends the children, and closes the listening socket.
-    ``_changed`` guards ``_birth``, ``_child``, ``_serving``, ``_stopping`` and ``_ended``; it is
-    held while a process is spawned, before ``at_fork.making``, but not until that serves.
+    ``_changed`` guards ``_birth``, ``_child``, ``_serving`` and ``_ended``; it is held while a
+    process is spawned, before ``at_fork.making``, but not until that serves.
 
     Attributes:
         url: Where the service answers.
@@ -86,7 +88,12 @@ class Supervisor:
         self._thread = threading.Thread(
             target=self._supervise, name="strandline-supervisor", daemon=True
         )
-        self._thread.start()
+        atexit.register(self.stop)
+        try:
+            self._thread.start()
+        except BaseException:
+            self._close()
+            raise
         try:
             self._first.result()
         except BaseException:
@@ -123,15 +130,22 @@ class Supervisor:
         """Close the socket and end the child; no effect in a forked process."""
         if os.getpid() != self._pid:
             return
+        self.begin_stop()
         with self._changed:
-            self._stopping = True
             if self._child is not None and not self._serving:
                 self._child.kill()
-            if not self._ended:
-                self._wake.send(b".")
-        # The garbage collector may run this in the thread itself.
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
+        self._thread.join()
+
+    def begin_stop(self) -> None:
+        """Stop without waiting.
+
+        Takes no lock: the garbage collector calls it, in any thread, with any lock held.
+        """
+        if os.getpid() != self._pid:
+            return
+        self._stopping = True
+        with contextlib.suppress(OSError):  # it has ended
+            self._wake.send(b".")
 
     def abandon(self) -> None:
         """Close this process's copies of the descriptors, after a fork."""
@@ -233,3 +247,4 @@ class Supervisor:
                     owned.close()
                 at_fork.remove(self)
             self._changed.notify_all()
+        atexit.unregister(self.stop)

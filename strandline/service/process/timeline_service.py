@@ -217,8 +217,7 @@ class TimelineService:
             self._runner = module.InProcess(self._birth)
         else:
             runner = Supervisor(self._birth, self._ping_timeout_s, self._clock)
-            # Also called at the interpreter's exit.
-            self._finalizer = weakref.finalize(self, runner.stop)
+            self._finalizer = weakref.finalize(self, runner.begin_stop)
             self._runner = runner
 
     def stop(self) -> None:

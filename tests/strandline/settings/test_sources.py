@@ -230,6 +230,7 @@ def test_every_setting_of_a_service_has_a_flag_and_a_variable() -> None:
     embedded = {
         "hoodie.embed.timeline.server.port",
         "strandline.embed.timeline.server.host",
+        "strandline.embed.timeline.server.ping.timeout.secs",
         "hoodie.embed.timeline.server.reuse.enabled",
     }
     flagged = {setting.name for flag in FLAGS for setting in flag.settings}

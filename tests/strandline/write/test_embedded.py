@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
 from collections import Counter
 
 import pytest
 
+from strandline import TimelineService
+from strandline.service.process.supervisor import RESTARTS
 from strandline.write.engine import LocalEngine
 from tests.kit import reader
 from tests.strandline.write.tables import client, row, table
+from timeline.errors import ServiceUnreachableError
 
 pytestmark = pytest.mark.property
 
@@ -23,24 +27,30 @@ ROUNDS = [
 ON = {"embed__timeline__server": True, "clean__automatic": True}
 
 
-def service_process(c) -> int:
-    """The process of a client's service."""
-    return c.service._runner._process.pid
+def kill_once(service: TimelineService) -> None:
+    """Kill the service's process, which is replaced."""
+    os.kill(service.status()["pid"], signal.SIGKILL)
+
+
+def kill_for_good(service: TimelineService) -> None:
+    """Kill the service's processes until it gives up."""
+    for _ in range(RESTARTS + 1):
+        kill_once(service)
+    with pytest.raises(ServiceUnreachableError):
+        service.add_root("/another")
 
 
 class Killing(LocalEngine):
-    """Kills the service's process when the ``at``-th transform begins."""
+    """Kills the service when the ``at``-th transform begins."""
 
-    def __init__(self, at):
+    def __init__(self, kill=kill_once):
         super().__init__()
-        self.at, self.client = at, None
+        self.at, self.kill, self.client = 0, kill, None
 
     def transform(self, data, task, schema, *, by=None):
         self.at -= 1
         if self.at == 0:
-            process = self.client.service._runner._process
-            process.kill()
-            process.wait()
+            self.kill(self.client.service)
         return super().transform(data, task, schema, by=by)
 
 
@@ -74,7 +84,7 @@ def test_with_the_service_tasks_list_nothing(tmp_path, without):
             assert "lookup" not in listings(result)
             assert "sync" not in listings(result)
             assert listings(result).total() < listings(alone).total()
-        pid = service_process(c)
+        pid = c.service.status()["pid"]
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
 
@@ -92,9 +102,41 @@ def test_clients_of_one_driver_share_a_service(tmp_path):
 
 
 @pytest.mark.parametrize("at", [1, 3, 4])
-def test_a_service_that_is_killed_costs_one_warning(tmp_path, without, caplog, at):
+def test_a_write_whose_service_is_killed_finds_its_replacement(tmp_path, without, caplog, at):
+    """At the keys, before the look-ups, after them."""
+    engine = Killing()
+    with client(tmp_path, engine=engine, **ON) as c:
+        c.upsert(ROUNDS[0])
+        url, token = c.service.url, c.service.token
+        engine.at, engine.client = at, c
+        with caplog.at_level(logging.WARNING):
+            result = c.upsert(ROUNDS[1])
+        assert result.fallbacks == ()
+        assert "sync" not in listings(result)
+        assert reader.rows(tmp_path) == without[1][0]
+        assert (c.service.url, c.service.token) == (url, token)
+        assert c.service.status()["restarts"] == 1
+        (record,) = caplog.records
+        assert f"replaces it on {url}" in record.getMessage()
+        assert c.upsert(ROUNDS[2]).fallbacks == ()
+    assert reader.rows(tmp_path) == without[2][0]
+
+
+def test_a_client_keeps_one_service_over_many_writes(tmp_path):
+    """As a streaming driver, whose batches write one after the other."""
+    with client(tmp_path, **ON) as c:
+        c.upsert(ROUNDS[0])
+        service, status = c.service, c.service.status()
+        for rows in ROUNDS * 2:
+            assert c.upsert(rows).fallbacks == ()
+            assert c.service is service
+        assert service.status()["pid"] == status["pid"]
+
+
+@pytest.mark.parametrize("at", [1, 3, 4])
+def test_a_service_that_gives_up_costs_one_warning(tmp_path, without, caplog, at):
     """At the keys, before the look-ups, after them: the rows are the same each time."""
-    engine = Killing(0)
+    engine = Killing(kill_for_good)
     with client(tmp_path, engine=engine, **ON) as c:
         c.upsert(ROUNDS[0])
         engine.at, engine.client = at, c

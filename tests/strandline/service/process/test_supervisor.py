@@ -320,7 +320,7 @@ def test_a_service_that_is_dropped_without_a_stop_ends(lake: Path) -> None:
     service.start()
     at, pid = address(service), service.status()["pid"]
     del service
-    assert not is_alive(pid)
+    wait_for_end(pid)
     assert is_refused(at)
 
 
@@ -369,7 +369,7 @@ import sys
 from strandline import TimelineService
 from strandline.settings.service import EMBED_PING_TIMEOUT, SERVICE_SETTINGS
 from strandline.settings.setting import Settings
-settings = Settings.parse({EMBED_PING_TIMEOUT.name: "0.5"}, SERVICE_SETTINGS)
+settings = Settings.parse({EMBED_PING_TIMEOUT.name: "2"}, SERVICE_SETTINGS)
 with TimelineService([sys.argv[1]], settings=settings, token="") as service:
     for _ in sys.stdin:
         print(service.status()["pid"], service.url, flush=True)
@@ -404,7 +404,7 @@ def test_a_driver_that_was_stopped_does_not_kill_a_healthy_child(
     os.kill(stopped_driver.pid, signal.SIGSTOP)
     os.waitpid(stopped_driver.pid, os.WUNTRACED)
     session = HttpSession(url)
-    until = time.monotonic() + 2
+    until = time.monotonic() + 4  # two timeouts
     while time.monotonic() < until:
         assert session.get("/", {}) == b"Hello Hudi"
     os.kill(stopped_driver.pid, signal.SIGCONT)
