@@ -258,7 +258,7 @@ class NotHeldError(Exception):
 
 
 class HeldView(LocalView):
-    """A view of what is in memory, for callers that can't wait: it never calls the table's storage.
+    """A view of what is held, for callers that can't wait: no storage calls, no lock of a commit.
 
     It supports only queries of one partition. If these need more, they raise ``NotHeldError``.
     """
@@ -274,6 +274,10 @@ class HeldView(LocalView):
             return function(self.snapshot, version, **arguments)
         except UnreadArchiveError as exc:
             raise NotHeldError(f"the archive back to {exc.requested_time}") from exc
+        except StoreError as exc:
+            # ``TableState.lost`` takes a lock that is held while the store commits. A ``LocalView``
+            # meets the same loss on a thread, and reports it there.
+            raise NotHeldError(str(exc)) from exc
 
 
 def _without_slash(partition: str) -> str:

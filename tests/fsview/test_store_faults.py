@@ -8,13 +8,15 @@ import random
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from fsview.local_view import LocalView
+from fsview.local_view import HeldView, LocalView, NotHeldError
 from fsview.metrics import Metrics
 from fsview.store.rocksdb.store_directory import StorePlace
 from fsview.table_view import TableView
@@ -237,6 +239,35 @@ def test_blob_that_an_earlier_instant_needs_is_listed_anew(table: SmallTable) ->
         behind.all_file_slices("a")
     check(LocalView.newest(view), table.storage)
     assert metrics.get("reloads", cause="store-damaged") == 1
+
+
+def test_held_view_meets_a_lost_blob_without_waiting_for_a_commit(table: SmallTable) -> None:
+    """The event loop must not wait for the lock of a commit; the next thread reports the loss."""
+    kept, committing, go = Kept(), threading.Event(), threading.Event()
+    view = opened(table, kept)
+    LocalView.newest(view).load_all_partitions()
+    held = HeldView(view, view.newest())
+    table.write(("a", "a0"))
+
+    def wait_in_commit(name: str) -> None:
+        if name == "commit":
+            committing.set()
+            assert go.wait(60)
+
+    kept.fail = wait_in_commit
+    with ThreadPoolExecutor(2) as pool:
+        syncing = pool.submit(view.sync)
+        try:
+            assert committing.wait(20)
+            kept.blobs.clear()
+            with pytest.raises(NotHeldError):
+                pool.submit(held.all_file_slices, "a").result(20)
+        finally:
+            go.set()
+        syncing.result()
+    with pytest.raises(StoreError):
+        LocalView.newest(view).all_file_slices("b/c")
+    check(LocalView.newest(view), table.storage)
 
 
 # A store in RocksDB.

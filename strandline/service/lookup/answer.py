@@ -252,7 +252,7 @@ class Answers:
         if response is None:
             try:
                 body = self._made_on_loop(HeldView(table, snapshot), version, route, params)
-            except NotHeldError:  # it needs a part of the archive, which ``reply`` reads
+            except NotHeldError:  # ``reply`` reads the archive, or reports what the store lost
                 return None
             if body is None:
                 return None
