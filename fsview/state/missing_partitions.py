@@ -9,6 +9,7 @@ asked for again.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from sys import getsizeof
 from typing import Final
 
@@ -22,23 +23,28 @@ _ENTRY_BYTES: Final = 1024
 """What one takes beside its path: an empty version, and its entries in mappings."""
 
 
+@dataclass(frozen=True, slots=True)
 class MissingPartitions:
-    """The missing partitions of one table, oldest first, with their sizes; not thread-safe."""
+    """The missing partitions of one table.
 
-    def __init__(self) -> None:
-        self._by_age: dict[str, int] = {}
-        self._bytes = 0
+    Attributes:
+        by_age: Path → bytes that it takes, oldest first; never changed.
+        size_bytes: Sum of these.
+    """
+
+    by_age: Mapping[str, int] = field(default_factory=dict)
+    size_bytes: int = 0
 
     def __contains__(self, partition: object) -> bool:
-        return partition in self._by_age
+        return partition in self.by_age
 
-    def update(
+    def updated(
         self,
         listed: Iterable[PartitionVersion],
         missing: Collection[str],
         files: Mapping[str, PartitionVersion],
-    ) -> list[str]:
-        """Note what was listed, and forget the oldest beyond the limits.
+    ) -> tuple[MissingPartitions, list[str]]:
+        """Return a copy with what was listed, without the oldest beyond the limits.
 
         Args:
             listed: What was listed.
@@ -46,19 +52,22 @@ class MissingPartitions:
             files: All versions held, by path.
 
         Returns:
-            Those forgotten that are held and still have no files.
+            The copy, and the paths forgotten that are held and still have no files.
         """
+        by_age, size_bytes = dict(self.by_age), self.size_bytes
         for version in listed:
             path = version.partition
-            self._bytes -= self._by_age.pop(path, 0)
+            size_bytes -= by_age.pop(path, 0)
             if path in missing:
-                size = self._by_age[path] = getsizeof(path) + _ENTRY_BYTES
-                self._bytes += size
-        oldest = []
-        for path, size in tuple(self._by_age.items()):
-            if len(self._by_age) <= MOST_MISSING and self._bytes <= MOST_MISSING_BYTES:
+                by_age[path] = getsizeof(path) + _ENTRY_BYTES
+                size_bytes += by_age[path]
+        oldest: list[str] = []
+        for path, size in by_age.items():
+            if len(by_age) - len(oldest) <= MOST_MISSING and size_bytes <= MOST_MISSING_BYTES:
                 break
             oldest.append(path)
-            del self._by_age[path]
-            self._bytes -= size
-        return [path for path in oldest if path in files and files[path].is_empty]
+            size_bytes -= size
+        for path in oldest:
+            del by_age[path]
+        forgotten = [path for path in oldest if path in files and files[path].is_empty]
+        return MissingPartitions(by_age, size_bytes), forgotten

@@ -273,7 +273,7 @@ class TableState:
             newest = self.history.newest
             files = newest.files.versions.fork()
             files.update({version.partition: version for version in filling.versions})
-            forgotten = self._missing.update(filling.versions, absent, files)
+            missing, forgotten = self._missing.updated(filling.versions, absent, files)
             for partition in forgotten:
                 del files[partition]
             known = newest.files.known if filling.known is None else filling.known
@@ -284,6 +284,7 @@ class TableState:
             filled = replace(newest, files=LoadedFiles(files, known))
             self._record.save(filled, touched, unfinished)
             newest.files.versions, newest.files.known = files, known
+            self._missing = missing
         self.loaded.unmark(forgotten)
         return filling
 

@@ -6,11 +6,15 @@ import threading
 from pathlib import Path
 from sys import getsizeof
 
+import pytest
+
 from fsview.local_view import LocalView
 from fsview.state.missing_partitions import MOST_MISSING, MOST_MISSING_BYTES
 from fsview.table_view import TableView
+from tests.fsview.lasting_store import Kept, LastingStore
 from tests.fsview.wide_table import small_table
 from tests.kit.stores import Restarted
+from timeline.errors import StoreFullError
 
 
 def invented(start: int, count: int) -> list[str]:
@@ -53,6 +57,25 @@ def test_very_many_paths_that_are_nothing_are_not_all_kept() -> None:
     assert table.storage.calls.snapshot()["list", "lookup"] == lists + 1
     assert held_missing(view) == MOST_MISSING
     assert {f.partition for f in LocalView.newest(view).all_latest_base_files()} == {"a", "b"}
+
+
+def test_a_store_that_is_full_for_a_while_does_not_raise_the_limit() -> None:
+    table, kept = small_table(), Kept()
+    view = TableView(table.storage, store=LastingStore(kept))
+    names = invented(0, MOST_MISSING + 100)
+    LocalView.newest(view).load_partitions(names[:MOST_MISSING])
+
+    def full(name: str) -> None:
+        raise StoreFullError(f"{name} fails")
+
+    kept.fail = full
+    for name in names[MOST_MISSING:]:
+        with pytest.raises(StoreFullError):
+            LocalView.newest(view).load_partitions([name])
+    kept.fail = lambda name: None
+    LocalView.newest(view).load_partitions(names)
+    assert held_missing(view) == MOST_MISSING
+    assert set(names[-100:]) <= set(view.held_partitions())
 
 
 def test_what_has_come_to_be_a_partition_is_not_forgotten() -> None:
