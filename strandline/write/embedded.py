@@ -89,7 +89,8 @@ class EmbeddedService:
     def replace_ended(self) -> None:
         """Drop a service that has ended, so that the next use starts another.
 
-        Must not be called during a write, whose tasks know only the old address.
+        A service whose process is being replaced hasn't ended. Must not be called during a write,
+        whose tasks know only the old address.
         """
         if self._service is not None and not self._service.is_running:
             logger.info("the timeline service ended; starting another at its next use")

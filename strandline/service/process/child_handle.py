@@ -65,8 +65,6 @@ class ChildProcess:
                 stderr=subprocess.PIPE,
                 bufsize=0,
                 pass_fds=(listener.fileno(), ping_end.fileno()),
-                # Ctrl-C and Ctrl-Z of the driver's terminal don't reach the child.
-                start_new_session=True,
                 env=_environment(),
             )
             on_error.pop_all()

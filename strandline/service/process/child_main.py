@@ -70,7 +70,7 @@ def run_child(stdin: IO[bytes], stdout: IO[bytes]) -> None:
         _answer(stdout, {"ok": True})
         control.start()
 
-    # The driver decides when the service stops.
+    # Ctrl-C reaches driver and child alike; the driver decides what to do.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: server.stop())
     server.run(started)

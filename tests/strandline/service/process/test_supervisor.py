@@ -148,17 +148,18 @@ def test_a_root_is_served_when_adding_it_returns_although_the_child_was_killed(
 def test_a_child_that_hangs_is_killed_and_replaced(
     lake: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings = Settings.parse({EMBED_PING_TIMEOUT.name: "2"}, SERVICE_SETTINGS)
+    settings = Settings.parse({EMBED_PING_TIMEOUT.name: "3"}, SERVICE_SETTINGS)
     with TimelineService([str(lake)], settings=settings) as service:
         pid = service.status()["pid"]
         os.kill(pid, signal.SIGSTOP)
+        service.add_root(str(lake / "two"))
         after = service.status()
         assert after["pid"] != pid
         assert after["restarts"] == 1
         assert not is_alive(pid)
         (line,) = [record.getMessage() for record in caplog.records]
         assert line == (
-            f"the timeline service's process {pid} did not answer for 2 s and was killed;"
+            f"the timeline service's process {pid} did not answer for 3 s and was killed;"
             f" process {after['pid']} replaces it on {service.url} (restart 1)"
         )
 
@@ -182,6 +183,21 @@ def test_a_tls_service_keeps_its_certificate_and_token(lake: Path, tmp_path: Pat
         wait_for_end(pid)
         assert session.get(LATEST, params(lake / "one")) == before
         assert service.status()["restarts"] == 1
+
+
+def test_a_replacement_with_rocksdb_continues_from_the_stored_view(
+    lake: Path, tmp_path: Path
+) -> None:
+    """Its store is free: the child that was killed is reaped before another is started."""
+    with TimelineService([str(lake)], storage="rocksdb", store_dir=str(tmp_path)) as service:
+        session = HttpSession(service.url, service.token)
+        before = session.get(LATEST, params(lake / "one"))
+        wait_for_end(kill(service))
+        assert session.get(LATEST, params(lake / "one")) == before
+        (table,) = service.status()["tables"].values()
+        loads = [name for name in table["counters"] if name.startswith("partition_loads")]
+        assert loads
+        assert all("source=record" in name for name in loads)
 
 
 class BrokenStart:
@@ -324,7 +340,8 @@ def test_a_service_that_is_dropped_without_a_stop_ends(lake: Path) -> None:
     assert is_refused(at)
 
 
-def wait_for_a_byte(reader: int) -> None:
+def live_until_a_byte(began: int, reader: int) -> None:
+    os.write(began, b".")
     os.read(reader, 1)
 
 
@@ -333,18 +350,59 @@ def wait_for_a_byte(reader: int) -> None:
 def test_a_forked_process_holds_no_copy_of_the_socket(lake: Path, in_process: bool) -> None:
     context = multiprocessing.get_context("fork")
     reader, writer = os.pipe()
+    has_begun, began = os.pipe()
     service = TimelineService([str(lake)], in_process=in_process)
     service.start()
     at = address(service)
-    fork = context.Process(target=wait_for_a_byte, args=(reader,))
+    fork = context.Process(target=live_until_a_byte, args=(began, reader))
     fork.start()
+    os.read(has_begun, 1)
     service.stop()
     refused, lives = is_refused(at), fork.is_alive()
     os.write(writer, b".")
     fork.join(20)
     assert (refused, lives, fork.exitcode) == (True, True, 0)
-    os.close(reader)
-    os.close(writer)
+    for descriptor in (reader, writer, has_begun, began):
+        os.close(descriptor)
+
+
+FORKING_DRIVER = """
+import os, sys
+from strandline import TimelineService
+service = TimelineService([sys.argv[1]])
+service.start()
+url = service.url
+for _ in range(3):
+    pid = service.status()["pid"]
+    os.kill(pid, 9)
+    # Forks while the ended child's descriptors are closed and its replacement's are made.
+    for _ in range(40):
+        if os.fork() == 0:
+            sys.stdin.read()
+            os._exit(0)
+print(service.status()["pid"], url, flush=True)
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_processes_forked_during_restarts_keep_neither_child_nor_socket(lake: Path) -> None:
+    reader, writer = os.pipe()
+    with subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", FORKING_DRIVER, str(lake)],
+        stdin=reader,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        text=True,
+    ) as driver:
+        os.close(reader)
+        assert driver.stdout is not None
+        pid, url = driver.stdout.readline().split()
+        wait_for_end(int(pid))
+        at = urlsplit(url)
+        refused = is_refused((str(at.hostname), int(at.port or 0)))
+        os.close(writer)
+    assert refused
 
 
 def test_a_child_inherits_its_sockets_and_pipes_only(lake: Path) -> None:
