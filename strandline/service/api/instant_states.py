@@ -50,22 +50,32 @@ class InstantState:
 
 @dataclass(slots=True)
 class _Listed:
-    """A directory's messages, and how often they were returned since it was listed."""
+    """A directory's messages.
+
+    Attributes:
+        states: The messages.
+        number: Of the listing that found them; later ones have greater numbers.
+        uses: How often they were returned since.
+    """
 
     states: tuple[InstantState, ...]
+    number: int
     uses: int = 0
 
 
 class InstantStates:
     """LRU cache of directories; ``_lock`` guards it and isn't held while a directory is listed.
 
-    Two threads may list a directory at the same time; the later result is kept.
+    Several threads may list a directory at the same time. Listings are numbered as they begin, and
+    the result of the greatest number is kept, so that none replaces that of a later refresh.
     """
 
     def __init__(self, storage_of: StorageOf) -> None:
         self._storage_of = storage_of
         self._lock = threading.Lock()
         self._listed: OrderedDict[Hashable, _Listed] = OrderedDict()
+        self._begun = 0
+        self._evicted = 0  # the greatest number among the results dropped
 
     def all(self, directory: str) -> tuple[InstantState, ...]:
         """Return a directory's messages in order of name; none if the directory doesn't exist.
@@ -95,6 +105,9 @@ class InstantStates:
         return table, storage, inner
 
     def _list(self, table: Hashable, storage: Storage, inner: str) -> tuple[InstantState, ...]:
+        with self._lock:
+            self._begun += 1
+            number = self._begun
         entries = storage.for_cause("instant_states").list(inner)
         states = tuple(
             state
@@ -102,10 +115,16 @@ class InstantStates:
             if not entry.is_dir and (state := state_of(entry.name)) is not None
         )
         with self._lock:
-            self._listed[table, inner] = _Listed(states)
+            known = self._listed.get((table, inner))
+            if known is not None and known.number > number:
+                return known.states
+            if known is None and self._evicted > number:
+                return states  # the result of a later listing may have been dropped
+            self._listed[table, inner] = _Listed(states, number)
             self._listed.move_to_end((table, inner))
             while len(self._listed) > MOST:
-                self._listed.popitem(last=False)
+                _, dropped = self._listed.popitem(last=False)
+                self._evicted = max(self._evicted, dropped.number)
         return states
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import orjson
@@ -20,7 +22,7 @@ from strandline.service.http.table_of_request import INSTANT_STATES
 from strandline.service.process.parts import Parts
 from tests.kit.live_service import AppClient, parts_of
 from timeline.errors import InputError
-from timeline.storage.base import Storage
+from timeline.storage.base import FileInfo, Storage
 from timeline.storage.local import LocalStorage
 
 ALL = f"{INSTANT_STATES}/all"
@@ -119,6 +121,44 @@ def test_long_answers_are_compressed_and_pretty_ones_indented(
     zipped = client.request("GET", ALL, asked, {"Accept-Encoding": "gzip"})
     assert zipped.headers["content-encoding"] == "gzip"
     assert gzip.decompress(zipped.sent) == plain.body
+
+
+class SlowOnce(LocalStorage):
+    """Its first listing returns what it found at its beginning, once it is let go."""
+
+    def __init__(self, base_path: str) -> None:
+        super().__init__(base_path)
+        self.began, self.go = threading.Event(), threading.Event()
+
+    def list(self, path: str) -> tuple[FileInfo, ...]:
+        found = super().list(path)
+        if not self.began.is_set():
+            self.began.set()
+            assert self.go.wait(60)
+        return found
+
+
+@pytest.mark.parametrize("evicted", [False, True])
+def test_a_listing_that_began_before_a_refresh_does_not_replace_it(
+    evicted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = SlowOnce(str(tmp_path))
+    states = InstantStates(lambda base_path: (base_path, storage))
+    put(tmp_path / MESSAGES, "1.INFLIGHT")
+    with ThreadPoolExecutor(1) as pool:
+        polling = pool.submit(states.all, f"{tmp_path}/{MESSAGES}")
+        try:
+            assert storage.began.wait(20)
+            put(tmp_path / MESSAGES, "1.COMPLETED")
+            states.refresh(f"{tmp_path}/{MESSAGES}")
+            if evicted:
+                monkeypatch.setattr(instant_states, "MOST", 1)
+                states.refresh(f"{tmp_path}/.hoodie/other")
+        finally:
+            storage.go.set()
+        polling.result()
+    found = states.all(f"{tmp_path}/{MESSAGES}")
+    assert {message.state for message in found} == {"INFLIGHT", "COMPLETED"}
 
 
 def test_the_directories_remembered_are_bounded(
