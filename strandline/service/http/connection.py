@@ -197,13 +197,16 @@ class ServiceProtocol(asyncio.Protocol):
             self._registry.refusals.note(Refusal.of(request, reply), silently=silently)
 
     def exchange_over(self, exchange: Exchange, *, whole: bool) -> None:
-        """Go on with the next request; close the connection after a partial response."""
+        """Go on with the next request; end the connection after a partial response."""
         if exchange is not self._current:
             return
         self._current = None
         if not self._reader.receiving:
             self._reader.since = self._registry.now
-        if not whole:
+        if not whole and exchange.request.version != "1.1":
+            # Without chunks, an orderly end of the connection would be the end of the body.
+            self.abort()
+        elif not whole:
             self._transport.close()
         elif not exchange.keep_alive:
             self._queue.clear()

@@ -45,6 +45,7 @@ from tests.kit import golden
 from tests.kit.live_service import TOKEN, GoldenTables, HttpClient, parts_of, serving
 from tests.kit.raw_http import Answer, RawConnection, request
 from tests.kit.stopped_loop import StoppedLoop
+from timeline.errors import StorageUnavailableError
 from timeline.storage.base import FileInfo, Storage
 from timeline.storage.local import LocalStorage
 
@@ -565,6 +566,41 @@ def test_an_answer_in_parts_is_made_as_it_is_taken(line: str) -> None:
 
     asyncio.run(serve())
     assert 0 < endless.parts < 300
+
+
+async def broken_off(request: Request) -> Reply:
+    """Answer with a part, and fail."""
+
+    def parts() -> Iterator[bytes]:
+        yield b"part"
+        raise StorageUnavailableError("gone")
+
+    return Reply(200, b"", rest=parts())
+
+
+def test_a_partial_answer_to_http_1_0_is_reset() -> None:
+    """Its body has neither a length nor chunks, so an orderly end would make it look whole."""
+
+    def received(port: int) -> bytes:
+        with RawConnection(port) as raw:
+            raw.socket.sendall(GREETING.replace(b"HTTP/1.1", b"HTTP/1.0"))
+            return b"".join(iter(lambda: raw.socket.recv(1 << 16), b""))
+
+    async def serve() -> None:
+        parts = parts_of(TABLES.root)
+        registry = registry_of(parts, broken_off, Limits())
+        listener = await registry.loop.create_server(
+            lambda: ServiceProtocol(registry), "127.0.0.1", 0
+        )
+        try:
+            with pytest.raises(ConnectionResetError):
+                await asyncio.to_thread(received, listener.sockets[0].getsockname()[1])
+        finally:
+            listener.close()
+            await registry.close(1)
+            parts.close()
+
+    asyncio.run(serve())
 
 
 def test_clients_that_do_not_read_block_no_other() -> None:
