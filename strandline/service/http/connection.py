@@ -11,7 +11,8 @@ What a client can make a connection hold is bounded (``strandline.service.http.l
 * a request that is too long, too late or no HTTP is refused: earlier requests are answered, then
   the refusal is sent, and what still arrives is discarded for a moment so that the client reads it;
 * a client that doesn't read its responses gets no others, and is disconnected after a while;
-* when a client leaves, its requests are forgotten.
+* when a client leaves, its requests are forgotten. A client that only ends its sending side counts
+  as one that leaves: both send the same FIN, and work for a client that has left must end.
 """
 
 from __future__ import annotations

@@ -654,9 +654,9 @@ def asked(server: ServiceServer) -> Mapping[str, int]:
     return requests
 
 
-@pytest.mark.parametrize("reset", [True, False])
+@pytest.mark.parametrize("leaves_by", ["reset", "close", "half-close"])
 def test_a_client_that_leaves_is_forgotten_with_all_it_asked(
-    reset: bool, caplog: pytest.LogCaptureFixture
+    leaves_by: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     began, go = threading.Event(), threading.Event()
     with (
@@ -673,10 +673,13 @@ def test_a_client_that_leaves_is_forgotten_with_all_it_asked(
             accepted = lambda: server.parts.connections().get("accepted", 0)  # noqa: E731
             while accepted() < 2:
                 pass
-            if reset:
-                linger = b"\x01\x00\x00\x00\x00\x00\x00\x00"
-                for raw in (gone, waiting):
+            for raw in (gone, waiting):
+                if leaves_by == "reset":
+                    linger = b"\x01\x00\x00\x00\x00\x00\x00\x00"
                     raw.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+                elif leaves_by == "half-close":
+                    raw.end_of_requests()
+                    assert raw.answers() == []
         while server.parts.connections()["open"]:
             pass
         go.set()
