@@ -5,7 +5,6 @@ The protocol is defined in ``strandline.service.process.child_main``.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
@@ -55,19 +54,21 @@ class ChildProcess:
         self._exchanging, self._writing = threading.Lock(), threading.Lock()
         self._last_lines: deque[str] = deque(maxlen=_STDERR_LINES)
         self._pings, ping_end = socket.socketpair()
-        with ping_end, contextlib.ExitStack() as on_error:
-            on_error.callback(self._pings.close)
-            self._descriptors = Descriptors(listener.fileno(), ping_end.fileno())
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "strandline", "serve", "--child"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                bufsize=0,
-                pass_fds=(listener.fileno(), ping_end.fileno()),
-                env=_environment(),
-            )
-            on_error.pop_all()
+        self._descriptors = Descriptors(listener.fileno(), ping_end.fileno())
+        with ping_end:
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "strandline", "serve", "--child"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    bufsize=0,
+                    pass_fds=(listener.fileno(), ping_end.fileno()),
+                    env=_environment(),
+                )
+            except BaseException:
+                self._pings.close()
+                raise
         self.pid = self._process.pid
         self._stderr_reader = threading.Thread(
             target=_read_log, args=(self._process.stderr, self._last_lines), daemon=True

@@ -49,6 +49,8 @@ def run_child(stdin: IO[bytes], stdout: IO[bytes]) -> None:
         stdin: What the driver writes.
         stdout: What the driver reads; nothing else may write to it.
     """
+    # Ctrl-C reaches driver and child alike; the driver decides what to do.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     share_heap()
     birth = Birth.of_line(stdin.readline())
     collect_garbage_seldom()
@@ -70,14 +72,13 @@ def run_child(stdin: IO[bytes], stdout: IO[bytes]) -> None:
         _answer(stdout, {"ok": True})
         control.start()
 
-    # Ctrl-C reaches driver and child alike; the driver decides what to do.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: server.stop())
     server.run(started)
     _end(0)
 
 
 def _inherited(descriptor: int) -> socket.socket:
+    """Return an inherited socket, which no program that the child executes inherits in turn."""
     inherited = socket.socket(fileno=descriptor)
     inherited.set_inheritable(False)
     inherited.setblocking(False)
@@ -85,7 +86,7 @@ def _inherited(descriptor: int) -> socket.socket:
 
 
 def _echo(pings: socket.socket) -> None:
-    """Return the bytes of a ping; stop when the driver has closed its end."""
+    """Return the bytes of a ping; don't listen for more once the driver has closed its end."""
     try:
         received = pings.recv(_PING_BYTES)
         if received:
