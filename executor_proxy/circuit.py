@@ -26,6 +26,12 @@ logger = logging.getLogger(__name__)
 
 FIRST_PROBE_S: Final = 1.0
 LONGEST_PROBE_S: Final = 60.0
+MAX_PROBES: Final = 100
+"""Then the thread ends: one for an address that is gone for good must not live for ever."""
+
+random_share: Final = random.SystemRandom().random
+"""Returns a number in [0, 1). Neither a job's seed nor a fork makes workers wait alike, and the
+job's own random numbers aren't disturbed."""
 
 Probe = Callable[[], object]
 """Sends any request to the address; raises ``StrandlineError`` if there is no answer."""
@@ -50,7 +56,7 @@ class Circuit:
         address: str,
         *,
         wait: Callable[[float], object] | None = None,
-        jitter: Callable[[], float] = random.random,
+        jitter: Callable[[], float] = random_share,
         begin: Callable[[Callable[[], None]], object] | None = None,
     ) -> None:
         self._address = address
@@ -81,21 +87,29 @@ class Circuit:
             self._failures += 1
             self.is_open = True
             bound = min(FIRST_PROBE_S * 2 ** (self._failures - 1), LONGEST_PROBE_S)
-        logger.info("%s is not asked until it answers a probe: %s", self._address, error)
-        self._begin(partial(self._probe, probe, bound))
+        try:
+            self._begin(partial(self._probe, probe, bound))
+        except RuntimeError as exc:  # no thread could be started, so nobody would close it
+            self.is_open = False
+            logger.warning("%s can't be probed and is asked as before: %s", self._address, exc)
+        else:
+            logger.info("%s is not asked until it answers a probe: %s", self._address, error)
 
     def _probe(self, probe: Probe, bound: float) -> None:
-        """Probe until there is an answer, with exponential backoff and jitter."""
-        while True:
+        """Probe until there is an answer, with exponential backoff and jitter.
+
+        After ``MAX_PROBES`` the next question finds out.
+        """
+        for _ in range(MAX_PROBES):
             self._wait(bound * (1 + self._jitter()) / 2)
             try:
                 probe()
-            except StrandlineError as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, a circuit must close again
                 logger.debug("no answer from %s to a probe: %s", self._address, error)
                 bound = min(bound * 2, LONGEST_PROBE_S)
             else:
+                logger.info("%s answers again", self._address)
                 break
-        logger.info("%s answers again", self._address)
         self.is_open = False
 
 

@@ -27,6 +27,7 @@ from __future__ import annotations
 import http.client
 import io
 import os
+import re
 import select
 import socket
 import ssl
@@ -46,11 +47,13 @@ from timeline.errors import (
     ServiceUnreachableError,
 )
 
-MAX_BODY_BYTES: Final = 1 << 30
+MAX_BODY_BYTES: Final = 256 << 20
 """Longest body that is taken, as sent and again decoded."""
 
 _CHUNK_BYTES: Final = 1 << 18
 _LEAST_S: Final = 0.001
+_MARGIN_BYTES: Final = 1 << 20
+"""For the head of an answer, and the framing of its chunks."""
 _LOST: Final = (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
 
 
@@ -70,7 +73,7 @@ class Timeouts:
 
     def __post_init__(self) -> None:
         for name in ("connect_s", "read_s", "exchange_s"):
-            if getattr(self, name) <= 0:
+            if not getattr(self, name) > 0:  # nan isn't
                 raise ConfigError(f"{name} is {getattr(self, name)}; allowed: above 0")
 
     def within(self, seconds: float) -> Timeouts:
@@ -149,14 +152,17 @@ class Peer:
         Raises:
             ConfigError: It isn't ``http(s)://host:port``, or ``ca_file`` doesn't go with it.
         """
-        parts = urlsplit(url)
         try:
-            port = parts.port
-        except ValueError:
-            port = None
-        if parts.scheme not in ("http", "https") or not parts.hostname or port is None:
+            parts = urlsplit(str(url))
+            host, port = parts.hostname or "", parts.port
+            host.encode("idna")
+        except ValueError:  # includes UnicodeError
+            parts, host, port = urlsplit(""), "", None
+        rest = (parts.path.strip("/"), parts.query, parts.fragment, parts.username)
+        is_plain = host.isprintable() and " " not in host and not any(rest)
+        if parts.scheme not in ("http", "https") or not host or port is None or not is_plain:
             raise ConfigError(
-                f"the timeline service's url is {url!r}; allowed: http://HOST:PORT,"
+                f"the timeline service's url is {_shown(url)}; allowed: http://HOST:PORT,"
                 " https://HOST:PORT"
             )
         encrypted = parts.scheme == "https"
@@ -164,7 +170,12 @@ class Peer:
             _context(ca_file)
         elif ca_file is not None:
             raise ConfigError(f"ca_file is {ca_file!r}, but {url!r} isn't https")
-        return cls(parts.hostname, port, encrypted, ca_file)
+        return cls(host, port, encrypted, ca_file)
+
+
+def _shown(url: object) -> str:
+    """Return a URL for a message, without a password."""
+    return re.sub(r"//[^/@]*@", "//...@", repr(url))
 
 
 @lru_cache(maxsize=16)
@@ -189,10 +200,12 @@ class _TimedSocket:
     Attributes:
         deadline: End of the exchange, on the monotonic clock.
         read_s: Longest wait for one packet.
+        left_bytes: Bytes that the exchange may still receive.
     """
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
+        self.left_bytes = 0
         self.deadline = 0.0
         self.read_s = 0.0
 
@@ -238,7 +251,12 @@ class _TimedReader(io.RawIOBase):
 
     def readinto(self, buffer: bytearray | memoryview) -> int | None:  # type: ignore[override]
         self._timed.limit()
-        return self._raw.readinto(buffer)
+        received = self._raw.readinto(buffer)
+        # Counted here, because a chunk of size -1 makes http.client read without end.
+        self._timed.left_bytes -= received or 0
+        if self._timed.left_bytes < 0:
+            raise too_long("a request")
+        return received
 
     def close(self) -> None:
         self._raw.close()
@@ -279,6 +297,7 @@ class _Connection(http.client.HTTPConnection):
             self.sock = self._timed = _TimedSocket(sock)
         assert self._timed is not None
         self._timed.deadline, self._timed.read_s = deadline, timeouts.read_s
+        self._timed.left_bytes = MAX_BODY_BYTES + _MARGIN_BYTES
 
     def is_dropped(self) -> bool:
         """Whether the peer closed it: on an idle connection only the end can be readable."""
@@ -309,11 +328,11 @@ class _Connections(threading.local):
             self._by_peer.clear()
             self._pid = os.getpid()
         connection = self._by_peer.get(peer)
-        if connection is None:
+        if connection is None or connection.is_dropped():
+            # A new object: that of a request which failed half-built keeps that half.
+            if connection is not None:
+                connection.close()
             connection = self._by_peer[peer] = _Connection(peer)
-        elif connection.used and connection.is_dropped():
-            connection.close()
-            connection.used = False
         return connection
 
 
@@ -361,24 +380,29 @@ def _exchange(connection: _Connection, request: Outgoing) -> Incoming:
         request.method, request.target, request.body or None, headers=dict(request.headers)
     )
     connection.used = True
-    response = connection.getresponse()
-    chunks, size = [], 0
-    while chunk := response.read(_CHUNK_BYTES):
-        chunks.append(chunk)
-        size += len(chunk)
-        if size > MAX_BODY_BYTES:
-            connection.close()
-            raise too_long(request.path)
-    if response.length:
-        # read(n) returns less at an early end of the connection; only read() would raise.
-        raise http.client.IncompleteRead(b"", response.length)
+    try:
+        response = connection.getresponse()
+        body = _body(response)
+    except ValueError as error:  # a chunk of negative size
+        raise http.client.HTTPException(str(error)) from error
     return Incoming(
         response.status,
         (response.getheader("Content-Encoding") or "").strip().lower(),
         response.getheader("Content-Type") or "",
         response.getheader("Retry-After"),
-        b"".join(chunks),
+        body,
     )
+
+
+def _body(response: http.client.HTTPResponse) -> bytes:
+    """Read a body as it was sent."""
+    chunks = []
+    while chunk := response.read(_CHUNK_BYTES):
+        chunks.append(chunk)
+    if response.length:
+        # read(n) returns less at an early end of the connection; only read() would raise.
+        raise http.client.IncompleteRead(b"", response.length)
+    return b"".join(chunks)
 
 
 def too_long(path: str) -> BadAnswerError:

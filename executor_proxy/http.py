@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ from executor_proxy.requests_session import RequestsSessions
 from fsview.wire.param import WAIT_HEADER
 from timeline.errors import (
     BadAnswerError,
+    ConfigError,
     RemoteFailureError,
     ServiceBusyError,
     StrandlineError,
@@ -39,6 +41,7 @@ from timeline.errors import (
 
 DEFAULT_TIMEOUTS: Final = Timeouts()
 
+_TOKEN: Final = re.compile(r"[\x21-\x7e]+")
 _MESSAGE_CHARS: Final = 500
 """Maximum length of an unexpected body quoted in an error."""
 _WAIT_S: Final = 2
@@ -65,6 +68,12 @@ class HttpSession:
     session: str | None = None
 
     def __post_init__(self) -> None:
+        is_word = isinstance(self.token, str) and _TOKEN.fullmatch(self.token)
+        if self.token is not None and not is_word:
+            raise ConfigError(
+                "the timeline service's token is not shown; allowed: printable ASCII without"
+                " spaces and line ends"
+            )
         self.transport()
 
     def transport(self) -> Transport:
@@ -197,7 +206,7 @@ def _parse_error(body: bytes) -> tuple[str, str, str | None]:
     text = body.decode("utf-8", "replace")
     try:
         document = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):
         return "", text[:_MESSAGE_CHARS], None

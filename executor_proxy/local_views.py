@@ -17,6 +17,8 @@ from fsview.local_view import LocalView
 from fsview.single_flight import Shared
 
 DEFAULT_BYTES: Final = 64 << 20
+MAX_VIEWS: Final = 8
+"""A view holds its timeline, too, which the bytes don't count."""
 
 
 @dataclass(slots=True)
@@ -65,5 +67,7 @@ class LocalViews:
         with self._lock:
             kept.size_bytes = size_bytes
             total = sum(each.size_bytes for each in self._views.values())
-            while total > self._max_bytes and len(self._views) > 1:
+            while len(self._views) > 1 and (
+                total > self._max_bytes or len(self._views) > MAX_VIEWS
+            ):
                 total -= self._views.popitem(last=False)[1].size_bytes

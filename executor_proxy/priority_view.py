@@ -69,11 +69,12 @@ class PriorityView(FileSystemView):
         self._lock = threading.Lock()
         self._fell_back = False
         self._local: FileSystemView | None = None
+        self._newest: FileSystemView | None = None
 
     def close(self) -> None:
         """Close both views."""
         self._remote.close()
-        self._reset()
+        self._return_to_service()
 
     def ask(self, name: str, **arguments: Any) -> Any:
         """Return a cached answer, or ask the service, or the local view after a failure.
@@ -83,7 +84,7 @@ class PriorityView(FileSystemView):
             StrandlineError: Any error of the local view.
         """
         if name == "sync":
-            self._reset()
+            return self._sync()
         with self._report.timed(name, SERVICE) as sources:
             cached = self._remote.cached(name, arguments)
             if cached is not None:
@@ -93,13 +94,28 @@ class PriorityView(FileSystemView):
                 try:
                     return self._remote.ask(name, **arguments)
                 except StrandlineError as error:
-                    if self._make_local is None or not _is_failure(error):
-                        raise
+                    self._check_fallback(error)
                     self._fall_back(error)
             sources.append(LOCAL)
-            make = self._make_newest if name == "sync" else self._make_local
-            assert make is not None, "fell back without a local view"
-            return self._local_view(make).ask(name, **arguments)
+            return self._local_view().ask(name, **arguments)
+
+    def _sync(self) -> None:
+        """Move to the newest instant, and back to the service if that answers."""
+        with self._report.timed("sync", SERVICE) as sources:
+            try:
+                self._remote.ask("sync")
+            except StrandlineError as error:
+                self._check_fallback(error)
+                sources.append(LOCAL)
+                self._sync_local()
+                self._report.fall_back(cause_of(error), error)
+            else:
+                self._return_to_service()
+
+    def _check_fallback(self, error: StrandlineError) -> None:
+        """Raise an error of the service again if it isn't a reason to fall back."""
+        if self._make_local is None or not _is_failure(error):
+            raise error
 
     def _fall_back(self, error: StrandlineError) -> None:
         """Use the local view from now on; record the reason once."""
@@ -109,25 +125,47 @@ class PriorityView(FileSystemView):
             self._fell_back = True
         self._report.fall_back(cause_of(error), error)
 
-    def _reset(self) -> None:
-        """Close the local view, so that the service is asked again."""
-        with self._lock:
-            local, self._local = self._local, None
-            self._fell_back = False
-        if local is not None:
-            local.close()
+    def _sync_local(self) -> None:
+        """Use a local view at the newest instant, and pin the remote view to that as well.
 
-    def _local_view(self, make: Callable[[], FileSystemView]) -> FileSystemView:
+        So cached answers, and a copy of this view in another process, are of the same instant.
+        """
+        newest = self._newest
+        if newest is None:
+            assert self._make_newest is not None, "fell back without a local view"
+            newest = self._make_newest()
+        else:
+            newest.sync()
+        timeline = newest.timeline
+        with self._lock:
+            previous = self._local
+            self._local = self._newest = newest
+            self._fell_back = True
+            self._remote.pin_to(timeline)
+        if previous is not None and previous is not newest:
+            previous.close()
+
+    def _return_to_service(self) -> None:
+        """Close the local views, so that the service is asked again."""
+        with self._lock:
+            views = {id(view): view for view in (self._local, self._newest) if view is not None}
+            self._local = self._newest = None
+            self._fell_back = False
+        for view in views.values():
+            view.close()
+
+    def _local_view(self) -> FileSystemView:
         """Return the local view; it is opened outside the lock, because that may call storage."""
         local = self._local
         if local is None:
-            made = make()
+            assert self._make_local is not None, "fell back without a local view"
+            opened = self._make_local()
             with self._lock:
                 if self._local is None:
-                    self._local = made
+                    self._local = opened
                 local = self._local
-            if local is not made:
-                made.close()
+            if local is not opened:
+                opened.close()
         return local
 
 

@@ -9,11 +9,11 @@ Source: Hudi 1.2.0 ``RemoteHoodieTableFileSystemView``.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from operator import ne
-from typing import Any
+from typing import Any, Final
 
 from executor_proxy.http import HttpSession
 from executor_proxy.lookup_cache import LookupCache
@@ -25,6 +25,8 @@ from fsview.wire.route import Route
 from fsview.wire.routes import BY_NAME, FIXED_BY_TIMELINE
 from timeline.errors import ViewBehindError
 from timeline.timeline import Timeline
+
+_NO_CACHE: Final = LookupCache(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class RemoteView(FileSystemView):
         base_path: The table's base path in the caller's spelling, which answers use, too.
         last_instant: Requested time of the caller's last instant, ``""`` if there is none.
         timeline_hash: Hash of the caller's timeline.
-        answers: Cache of answers that the timeline's hash determines.
+        answers: Returns the cache of answers that the timeline's hash determines.
     """
 
     def __init__(
@@ -55,10 +57,10 @@ class RemoteView(FileSystemView):
         base_path: str,
         last_instant: str,
         timeline_hash: str,
-        answers: LookupCache | None = None,
+        answers: Callable[[], LookupCache] = lambda: _NO_CACHE,
     ) -> None:
         self._service = service
-        self._answers = LookupCache(0) if answers is None else answers
+        self._answers = answers
         self._base_path = base_path
         self._paths = PathForms.of(base_path)
         self._pin = _Pin(last_instant, timeline_hash, None)
@@ -86,31 +88,35 @@ class RemoteView(FileSystemView):
             return self._timeline()
         if name == "last_instant":
             return self._timeline().last
-        answer, size = self._call(BY_NAME[name], arguments)
-        key = self._key(name, arguments)
+        # Read once: another thread's ``sync`` must not put this answer under the new pin's key.
+        pin = self._pin
+        answer, size = self._call(pin, BY_NAME[name], arguments)
+        key = self._key(pin, name, arguments)
         if key is not None:
-            self._answers.put(key, answer, size)
+            self._answers().put(key, answer, size)
         if name == "sync":
-            timeline: Timeline = self._call(BY_NAME["timeline"], {})[0]
-            last = "" if timeline.last is None else timeline.last.requested_time
-            self._pin = _Pin(last, timeline.hash, timeline)
+            self.pin_to(self._call(pin, BY_NAME["timeline"], {})[0])
         return answer
+
+    def pin_to(self, timeline: Timeline) -> None:
+        """Move the view to a timeline of clients."""
+        last = "" if timeline.last is None else timeline.last.requested_time
+        self._pin = _Pin(last, timeline.hash, timeline)
 
     def cached(self, name: str, arguments: Mapping[str, Any]) -> tuple[Any] | None:
         """Return an answer from the cache, in a tuple; ``None`` if it isn't there."""
-        key = self._key(name, arguments)
-        return None if key is None else self._answers.get(key)
+        key = self._key(self._pin, name, arguments)
+        return None if key is None else self._answers().get(key)
 
-    def _key(self, name: str, arguments: Mapping[str, Any]) -> Hashable | None:
+    def _key(self, pin: _Pin, name: str, arguments: Mapping[str, Any]) -> Hashable | None:
         """Return the cache key of an answer; ``None`` if the timeline doesn't determine it."""
-        if name not in FIXED_BY_TIMELINE or not self._pin.timeline_hash:
+        if name not in FIXED_BY_TIMELINE or not pin.timeline_hash:
             return None
-        at = (self._service.urls, self._base_path, *self.pin)
+        at = (self._service.urls, self._base_path, pin.last_instant, pin.timeline_hash)
         return (*at, name, *sorted(arguments.items()))
 
-    def _call(self, route: Route, arguments: dict[str, Any]) -> tuple[Any, int]:
-        """Return the service's answer and the length of its body in bytes."""
-        pin = self._pin
+    def _call(self, pin: _Pin, route: Route, arguments: dict[str, Any]) -> tuple[Any, int]:
+        """Return the service's answer at a pin, and the length of its body in bytes."""
         params = {
             BASE_PATH: self._base_path,
             TIMELINE_HASH: pin.timeline_hash,
@@ -137,7 +143,7 @@ class RemoteView(FileSystemView):
         pin = self._pin
         if pin.timeline is not None:
             return pin.timeline
-        newest: Timeline = self._call(BY_NAME["timeline"], {})[0]
+        newest: Timeline = self._call(pin, BY_NAME["timeline"], {})[0]
         for timeline in _earlier(newest):
             if timeline.hash == pin.timeline_hash:
                 self._pin = _Pin(pin.last_instant, pin.timeline_hash, timeline)

@@ -87,7 +87,11 @@ class LookupReport:
         try:
             yield
         finally:
-            self._merged.update(Counter(calls.snapshot()) - before)
+            self.add_calls(Counter(calls.snapshot()) - before)
+
+    def add_calls(self, calls: Mapping[tuple[str, str], int]) -> None:
+        """Include storage calls, by (kind, cause)."""
+        self._merged.update(calls)
 
     def fall_back(self, cause: str, error: Exception) -> None:
         """Record that a view stopped asking the service; a worker logs each cause once."""

@@ -49,11 +49,31 @@ class _Sessions(threading.local):
             self._pid = os.getpid()
         session = self._by_factory.get(factory)
         if session is None:
-            session = self._by_factory[factory] = _factory(factory)()
+            session = self._by_factory[factory] = _made(factory)
         return session
 
 
 _sessions: Final = _Sessions()
+
+
+def _made(name: str) -> Any:
+    """Make a session.
+
+    Raises:
+        ConfigError: The factory fails, or makes something else.
+    """
+    try:
+        session = _factory(name)()
+    except ConfigError:
+        raise
+    except Exception as exc:
+        raise ConfigError(f"session is {name!r}, which fails: {exc!r}") from exc
+    if not hasattr(session, "request"):
+        raise ConfigError(
+            f"session is {name!r}, which returns {type(session).__name__}; allowed: a function that"
+            " returns a requests.Session"
+        )
+    return session
 
 
 def _factory(name: str) -> Callable[[], Any]:
@@ -62,10 +82,10 @@ def _factory(name: str) -> Callable[[], Any]:
     Raises:
         ConfigError: There is none.
     """
-    module, _, attribute = name.partition(":")
+    module, _, attribute = str(name).partition(":")
     try:
         made = getattr(import_module(module), attribute) if module and attribute else None
-    except (ImportError, AttributeError) as exc:
+    except (Exception, SystemExit) as exc:  # whatever the module does when it is imported
         raise ConfigError(f"session is {name!r}, which can't be imported: {exc}") from exc
     if not callable(made):
         raise ConfigError(f"session is {name!r}; allowed: MODULE:FUNCTION")
@@ -102,7 +122,7 @@ class RequestsSessions:
         try:
             with session.request(
                 request.method,
-                self.url + request.target,
+                self.url.rstrip("/") + request.target,
                 data=request.body or None,
                 headers=dict(request.headers),
                 timeout=timeouts.each()[:2],
@@ -151,7 +171,8 @@ def _body(raw: Any, path: str, deadline: float) -> bytes:
         TimeoutError: It isn't there by the deadline.
     """
     chunks, size = [], 0
-    while chunk := raw.read(_CHUNK_BYTES, decode_content=False):
+    # read1 returns what there is; read would wait for a whole chunk, whatever the deadline.
+    while chunk := raw.read1(_CHUNK_BYTES, decode_content=False):
         chunks.append(chunk)
         size += len(chunk)
         if size > MAX_BODY_BYTES:

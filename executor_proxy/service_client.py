@@ -3,7 +3,7 @@
 ==========================  ====================================================================
 failure                     consequence
 ==========================  ====================================================================
-no connection, lost, late   the next address is asked at once
+no connection, lost, late   the next address is asked at once; this one not before a probe
 all addresses unreachable   another round after a wait with jitter, if the request may be repeated
 503 with ``Retry-After``    asked again at that time, until the deadline: slow isn't dead
 any other answer            raised
@@ -11,20 +11,20 @@ any other answer            raised
 
 Until the service has answered this process once, all tries of a question share ``first_s``: a job
 whose driver is unreachable must not wait long in each worker. An address that failed is not asked
-again before it answered a probe (``executor_proxy.circuit``).
+again before it answered a probe (``executor_proxy.circuit``); one that was late is only spared
+questions about the same table, because one table's storage may hang while the service is well.
 """
 
 from __future__ import annotations
 
 import logging
-import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from executor_proxy.circuit import Circuit
+from executor_proxy.circuit import Circuit, random_share
 from executor_proxy.http import HttpSession
 from timeline.errors import (
     BadAnswerError,
@@ -62,7 +62,7 @@ class Patience:
 
     def __post_init__(self) -> None:
         for name in ("first_s", "deadline_s", "first_wait_s", "longest_wait_s"):
-            if getattr(self, name) <= 0:
+            if not getattr(self, name) > 0:  # nan isn't
                 raise ConfigError(f"{name} is {getattr(self, name)}; allowed: above 0")
         if self.retries < 0:
             raise ConfigError(f"retries is {self.retries}; allowed: 0 or more")
@@ -76,7 +76,9 @@ class ServiceClient:
 
     Args:
         sessions: One for each address, in order of preference.
-        circuit_of: Returns the circuit of an address.
+        circuit_of: Returns the circuit of an address, or of one table at it.
+        table: The table that is asked about.
+        insists: Whether addresses are asked in spite of open circuits, for want of a fallback.
         patience: How long and how often to ask.
         clock: Returns seconds of a monotonic clock.
         wait: Waits a number of seconds.
@@ -86,16 +88,21 @@ class ServiceClient:
     def __init__(
         self,
         sessions: tuple[HttpSession, ...],
-        circuit_of: Callable[[str], Circuit],
+        circuit_of: Callable[[HttpSession, str | None], Circuit],
+        table: str,
         patience: Patience = DEFAULT_PATIENCE,
         *,
+        insists: bool = False,
         clock: Callable[[], float] = time.monotonic,
         wait: Callable[[float], object] = time.sleep,
-        jitter: Callable[[], float] = random.random,
+        jitter: Callable[[], float] = random_share,
     ) -> None:
         if not sessions:
             raise ConfigError("a service has no address; allowed: one or more")
-        self._ends = tuple((session, circuit_of(session.url)) for session in sessions)
+        self._sessions = sessions
+        self._circuit_of = circuit_of
+        self._table = table
+        self._insists = insists
         self._patience = patience
         self._clock = clock
         self._wait = wait
@@ -107,7 +114,7 @@ class ServiceClient:
     @property
     def urls(self) -> tuple[str, ...]:
         """The addresses."""
-        return tuple(session.url for session, _ in self._ends)
+        return tuple(session.url for session in self._sessions)
 
     def ask(self, send: Callable[[HttpSession, float], bytes], *, is_safe: bool = True) -> bytes:
         """Return the answer of the first address that answers.
@@ -129,7 +136,8 @@ class ServiceClient:
             try:
                 return self._ask_each(send, started, failed, is_safe=is_safe)
             except ServiceBusyError as busy:
-                pause = busy.retry_after_s * (1 + self._jitter() / 4)
+                pause = max(busy.retry_after_s, self._patience.first_wait_s)
+                pause *= 1 + self._jitter() / 4
                 if pause >= self._left(started):
                     raise
             except (ServiceUnreachableError, ServiceTimeoutError) as error:
@@ -152,23 +160,28 @@ class ServiceClient:
         is_safe: bool,
     ) -> bytes:
         """Ask the addresses in order until one answers; add those that don't to ``failed``."""
-        for session, circuit in self._ends:
+        for session in self._sessions:
             left = self._left(started)
-            if circuit.is_open or left <= 0:
+            # Asked for anew each time: a forked process has circuits of its own.
+            address, of_table = self._circuits(session)
+            if left <= 0 or ((address.is_open or of_table.is_open) and not self._insists):
                 continue
             try:
                 answer = send(session, left)
             except (ServiceUnreachableError, ServiceTimeoutError) as error:
-                failed.append(_Failure(session, circuit, error))
+                is_late = isinstance(error, ServiceTimeoutError)
+                failed.append(_Failure(session, of_table if is_late else address, error))
                 if not is_safe:
                     raise
-            except BadAnswerError:
-                raise
-            except StrandlineError:
-                circuit.answered()
+            except StrandlineError as error:
+                if not isinstance(error, BadAnswerError):
+                    address.answered()
+                    of_table.answered()
+                _open(failed)
                 raise
             else:
-                circuit.answered()
+                address.answered()
+                of_table.answered()
                 # The next question must not wait for the addresses before this one again.
                 _open(failed)
                 return answer
@@ -178,9 +191,13 @@ class ServiceClient:
             f"{self!r} is not asked until it answers a probe: it was unreachable before"
         )
 
+    def _circuits(self, session: HttpSession) -> tuple[Circuit, Circuit]:
+        """Return the circuit of an address, and that of the table at it."""
+        return self._circuit_of(session, None), self._circuit_of(session, self._table)
+
     def _left(self, started: float) -> float:
         """Return the seconds left for the tries of a question."""
-        known = any(circuit.has_answered for _, circuit in self._ends)
+        known = any(self._circuit_of(session, None).has_answered for session in self._sessions)
         bound = self._patience.deadline_s if known else self._patience.first_s
         return float(started + bound - self._clock())
 
@@ -192,7 +209,7 @@ class ServiceClient:
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """An address that didn't answer."""
+    """An address that didn't answer, and the circuit that this opens."""
 
     session: HttpSession
     circuit: Circuit

@@ -9,7 +9,9 @@ Source: Hudi 1.2.0 ``FileSystemViewManager.createViewManager``, ``FileSystemView
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -23,6 +25,7 @@ from executor_proxy.worker_state import this_worker
 from fsview.local_view import LocalView
 from fsview.model.file_system_view import FileSystemView
 from fsview.table_view import TableView
+from timeline.errors import ConfigError
 from timeline.storage.base import Storage
 from timeline.storage.open import open_storage
 from timeline.storage.table_id import absolute
@@ -84,27 +87,29 @@ class ViewLocation:
         """
         record = LookupReport() if report is None else report
         if not self.urls:
-            own = ReportedView(lambda: self._local(record), LOCAL, record)
-            return _LocatedView(own, lambda: self)
+            own = _OwnView(self, record)
+            return _LocatedView(ReportedView(lambda: own, LOCAL, record), own.location)
         remote = RemoteView(
             ServiceClient(
                 tuple(
                     HttpSession(url, self.token, self.timeouts, self.ca_file, self.session)
                     for url in self.urls
                 ),
-                this_worker().circuit,
+                lambda session, table: this_worker().circuit(session, table),
+                self.base_path,
                 self.patience,
+                insists=not self.fallback,
             ),
             self.base_path,
             self.last_instant,
             self.timeline_hash,
-            this_worker().answers,
+            lambda: this_worker().answers,
         )
         view = PriorityView(
             remote,
-            (lambda: self.at(*remote.pin)._local(record)) if self.fallback else None,
+            (lambda: _OwnView(self.at(*remote.pin), record)) if self.fallback else None,
             record,
-            make_newest=lambda: self.at("", NEWEST)._local(record),
+            make_newest=lambda: _OwnView(self.at("", NEWEST), record),
         )
         return _LocatedView(view, lambda: self.at(*remote.pin))
 
@@ -112,16 +117,7 @@ class ViewLocation:
         """Return the same table at another instant."""
         return replace(self, last_instant=last_instant, timeline_hash=timeline_hash)
 
-    def _local(self, report: LookupReport) -> FileSystemView:
-        """Return a view that lists storage; the worker's shared one where that is possible."""
-        if self.shared and self.timeline_hash != NEWEST:
-            return _SharedView(self, report)
-        view = self._own()
-        if self.storage is None or self.shared:
-            report.watch(view.table.storage.calls)
-        return view
-
-    def _own(self) -> LocalView:
+    def open_local(self) -> LocalView:
         """Return a new view at this instant that lists storage."""
         storage = self.storage
         if storage is None:
@@ -158,8 +154,10 @@ class _LocatedView(FileSystemView):
         self._view.close()
 
 
-class _SharedView(FileSystemView):
-    """The worker's local view of a table at an instant, shared by its tasks.
+class _OwnView(FileSystemView):
+    """A view that lists storage, opened by its first question.
+
+    Until it is synced, all tasks of the worker share what it reads, if the location allows that.
 
     Args:
         location: The table and its instant.
@@ -169,26 +167,62 @@ class _SharedView(FileSystemView):
     def __init__(self, location: ViewLocation, report: LookupReport) -> None:
         self._location = location
         self._report = report
-        at = location
-        options = repr(sorted(at.storage_options.items()))
-        self._key = (at.base_path, options, at.last_instant, at.timeline_hash)
+        self._view: LocalView | None = None
+
+    def location(self) -> ViewLocation:
+        """Return the location at the view's current instant."""
+        if self._view is None:
+            return self._location
+        timeline = self._view.timeline
+        last = "" if timeline.last is None else timeline.last.requested_time
+        return self._location.at(last, timeline.hash)
 
     def ask(self, name: str, **arguments: Any) -> Any:
-        """Ask the shared view, opening it for the worker's first question."""
-        at, views = self._location, this_worker().views
-        view = views.get(self._key, at._own)
-        with self._report.counting(view.table.storage.calls):
-            answer = view.ask(name, **arguments)
-        views.measure(self._key)
-        return answer
+        """Ask the view, opening it for the first question."""
+        at = self._location
+        is_shared = at.shared and at.timeline_hash != NEWEST and self._view is None
+        if is_shared and name != "sync":
+            views = this_worker().views
+            key = (at.base_path, _text(at.storage_options), at.last_instant, at.timeline_hash)
+            view = views.get(key, lambda: self._opened(at))
+            with self._report.counting(view.table.storage.calls):
+                answer = view.ask(name, **arguments)
+            views.measure(key)
+            return answer
+        if self._view is None:
+            self._view = self._opened(at.at("", NEWEST) if name == "sync" else at)
+            if name == "sync":
+                return None
+        with self._counting(self._view):
+            return self._view.ask(name, **arguments)
+
+    def _opened(self, location: ViewLocation) -> LocalView:
+        """Open a view, and record the calls that this took."""
+        view = location.open_local()
+        if self._is_counted:
+            self._report.add_calls(view.table.storage.calls.snapshot())
+        return view
+
+    @property
+    def _is_counted(self) -> bool:
+        """Whether the storage's calls are recorded here, and not by its owner."""
+        return self._location.storage is None or self._location.shared
+
+    def _counting(self, view: LocalView) -> AbstractContextManager[None]:
+        calls = view.table.storage.calls
+        return self._report.counting(calls) if self._is_counted else nullcontext()
 
     def close(self) -> None:
-        """Do nothing: the worker's other tasks use the shared view."""
+        """Do nothing: the worker's other tasks may use the shared view."""
+
+
+def _text(options: Mapping[str, Any]) -> str:
+    return repr(sorted(options.items()))
 
 
 def connect(
     url: str | Sequence[str],
-    base_path: str,
+    base_path: str | os.PathLike[str],
     *,
     token: str | None = None,
     fallback: bool = True,
@@ -216,9 +250,14 @@ def connect(
     Raises:
         ServiceError: The service failed and ``fallback`` is off.
     """
+    urls = (url,) if isinstance(url, str) else tuple(url)
+    if not urls:
+        raise ConfigError("url is empty; allowed: one address of the timeline service or more")
+    if not base_path:
+        raise ConfigError(f"base_path is {base_path!r}; allowed: a path or URL")
     location = ViewLocation(
-        absolute(base_path),
-        (url,) if isinstance(url, str) else tuple(url),
+        absolute(os.fspath(base_path)),
+        urls,
         token,
         dict(storage_options or {}),
         "",

@@ -10,9 +10,11 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections.abc import Hashable
 from typing import Final
 
 from executor_proxy.circuit import Circuit
+from executor_proxy.http import HttpSession
 from executor_proxy.local_views import LocalViews
 from executor_proxy.lookup_cache import LookupCache
 
@@ -31,13 +33,18 @@ class Worker:
         self.answers = LookupCache()
         self.views = LocalViews()
         self._lock = threading.Lock()
-        self._circuits: dict[str, Circuit] = {}
+        self._circuits: dict[Hashable, Circuit] = {}
         self._logged: set[str] = set()
 
-    def circuit(self, url: str) -> Circuit:
-        """Return the circuit of an address."""
+    def circuit(self, session: HttpSession, table: str | None = None) -> Circuit:
+        """Return the circuit of an address as a session reaches it, or of one table there.
+
+        Sessions that differ in certificates or transport fail for reasons of their own.
+        """
+        key = (session.url, session.ca_file, session.session, table)
+        name = session.url if table is None else f"{session.url} about {table}"
         with self._lock:
-            return self._circuits.setdefault(url, Circuit(url))
+            return self._circuits.setdefault(key, Circuit(name))
 
     def log_fallback(self, cause: str, reason: str) -> None:
         """Log why a view stopped asking the service, once for each cause."""

@@ -74,8 +74,8 @@ class TableView:
             share: Counts what is kept for clients that are behind; ``None``: without a limit.
             trusted_s: How long after a sync a partition may be loaded without another one, if the
                 timeline explains every file of its listing, seconds. 0: each load syncs, as it must
-                in a service. Otherwise an answer may lack files that a replacement and a clean
-                removed within that time without leaving a trace in the partition.
+                in a service. Otherwise an answer may lack files that a restore, or a replacement
+                and a clean, removed within that time without leaving a trace in the partition.
         """
         self._store = store or MemoryStore()
         self.storage = storage

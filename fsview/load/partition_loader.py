@@ -17,10 +17,10 @@ from fsview.files.partition import PartitionVersion
 from fsview.load.duplicate_files import RememberedNames
 from fsview.load.listing import folders_below, is_partition, list_partition, may_be_path
 from fsview.load.source_choice import Loaded, SourceChoice
-from fsview.load.timeline_at_load import explains, found_with_timeline
+from fsview.load.timeline_at_load import found_with_timeline, timeline_explains
 from fsview.single_flight import Shared, SharedLoads
 from fsview.snapshot.plans import base_extensions
-from fsview.snapshot.snapshot import Snapshot
+from fsview.snapshot.snapshot import LoadedFiles, Snapshot
 from fsview.state.missing_partitions import MOST_MISSING
 from fsview.sync.follower import ATTEMPTS, TimelineFollower
 from timeline.errors import StorageUnavailableError, ViewBehindError
@@ -58,9 +58,10 @@ class PartitionLoader:
         if not may_be_path(partition) or (found is None and self._precedes_table(snapshot)):
             return PartitionVersion(partition)
         tries = ATTEMPTS
+        load = partial(self._load, absent=set(), trusting=snapshot.files)
         while found is None and tries > 0:
             found = self._state.derive(snapshot, partition)
-            if found is None and self._loads.run_one(partition, lambda p: self._load(p, set())):
+            if found is None and self._loads.run_one(partition, load):
                 found = self._state.derive(snapshot, partition)
                 # A missing partition may have been forgotten again before this line.
                 held = partition in self._follower.newest().files.versions
@@ -94,7 +95,8 @@ class PartitionLoader:
         missing = dict.fromkeys(p for p in paths if p not in newest.files.versions)
         absent: set[str] = set()
         if missing:
-            self._loads.run(missing, lambda left: self._load(left, absent, go_on))
+            load = partial(self._load, absent=absent, trusting=snapshot.files, go_on=go_on)
+            self._loads.run(missing, load)
         versions = self._follower.newest().files.versions
         # A path that was held before this load and isn't now was no partition and is forgotten.
         held = [p for p in paths if p in versions or (p in missing and p not in absent)]
@@ -146,12 +148,19 @@ class PartitionLoader:
         """Whether a snapshot is the empty one of a client that knows no instant yet."""
         return snapshot.is_empty and self._follower.newest().files is not snapshot.files
 
-    def _load(self, partitions: Collection[str], absent: set[str], go_on: GoOn = always) -> None:
+    def _load(
+        self,
+        partitions: Collection[str],
+        absent: set[str],
+        trusting: LoadedFiles,
+        go_on: GoOn = always,
+    ) -> None:
         """Fill in some partitions of the newest snapshot, or all if that costs less by now.
 
         Args:
             partitions: The partitions.
             absent: Collects the paths that turn out to be no partitions.
+            trusting: See ``_fill``.
             go_on: See ``load``.
         """
         self._read_all(len(partitions))
@@ -159,7 +168,7 @@ class PartitionLoader:
         missing = [partition for partition in partitions if partition not in versions]
         if missing:
             find = partial(self._listed, partitions=missing, absent=absent, go_on=go_on)
-            self._fill(find, absent, gathers=True)
+            self._fill(find, absent, gathers=True, trusting=trusting)
 
     def _discover(self) -> None:
         """Find every partition and fill in those not loaded."""
@@ -238,6 +247,7 @@ class PartitionLoader:
         absent: set[str] | None = None,
         *,
         gathers: bool = False,
+        trusting: LoadedFiles | None = None,
     ) -> None:
         """Find files, sync, and fill the newest snapshot, in this order.
 
@@ -247,6 +257,9 @@ class PartitionLoader:
             gathers: Whether to wait for others that find files at the same time, and share a sync.
                 ``find`` must then neither fill in anything itself nor wait for others that do, as
                 they may be waiting for it.
+            trusting: The files of the caller's snapshot. If that is the newest one, a recent sync
+                may be trusted. An older one may need files that a clean has deleted without a
+                trace, and is answered wrongly then.
 
         Raises:
             StorageUnavailableError: What happened could not be followed, at any attempt.
@@ -263,12 +276,14 @@ class PartitionLoader:
                 loaded, since = follower.gathered(search) if gathers else (search(), None)
                 if loaded is None:
                     return
-                if follower.synced_within(self._trusted_s) and explains(start, loaded):
+                is_recent = follower.newest() is start and follower.synced_within(self._trusted_s)
+                if trusting is start.files and is_recent and timeline_explains(start, loaded):
                     synced = start
                 else:
                     synced = follower.sync(since=since)
                 client = follower.client_for("lookup")
                 found = found_with_timeline(client, start, loaded, synced, self._remembered)
+                trusting = None  # another attempt needs another look at the timeline
                 if found is None:
                     continue
                 arrived = self._state.fill(found, absent)

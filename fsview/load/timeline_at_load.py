@@ -17,7 +17,7 @@ from timeline.meta_client import TableMetaClient
 from timeline.table.property_name import MERGE_ON_READ
 
 
-def explains(snapshot: Snapshot, loaded: Loaded) -> bool:
+def timeline_explains(snapshot: Snapshot, loaded: Loaded) -> bool:
     """Whether a snapshot's timeline, read before a listing, explains every file of the listing.
 
     A partition without files isn't explained: all its groups may have been replaced and cleaned

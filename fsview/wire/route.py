@@ -9,7 +9,7 @@ from typing import Any
 from fsview.wire.answer_form import AnswerForm
 from fsview.wire.json_form import PathForms
 from fsview.wire.param import PARTITION, Param
-from timeline.encoding.json_text import dumps, loads
+from timeline.encoding.json_text import bounded_loads, dumps
 from timeline.errors import BadAnswerError, InputError
 
 
@@ -108,7 +108,7 @@ class Route:
             BadAnswerError: The body isn't an answer of this route.
         """
         try:
-            return self.form.from_dto(loads(body), paths)
+            return self.form.from_dto(bounded_loads(body), paths)
         except (KeyError, TypeError, ValueError, AttributeError) as exc:
             start = body[:200].decode("utf-8", "replace")
             raise BadAnswerError(

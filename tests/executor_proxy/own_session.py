@@ -14,3 +14,17 @@ def make() -> requests.Session:
 
 
 NOT_A_FACTORY = "a string"
+
+
+def makes_nothing() -> None:
+    """Return no session."""
+
+
+def needs_arguments(url: str) -> requests.Session:
+    """Be called without what it needs."""
+    raise AssertionError(url)
+
+
+def fails() -> requests.Session:
+    """Raise an error of its own."""
+    raise OSError("no proxy is configured")

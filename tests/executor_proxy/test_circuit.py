@@ -8,7 +8,8 @@ import threading
 
 import pytest
 
-from executor_proxy.circuit import FIRST_PROBE_S, LONGEST_PROBE_S, Circuit
+from executor_proxy.circuit import FIRST_PROBE_S, LONGEST_PROBE_S, MAX_PROBES, Circuit
+from executor_proxy.http import HttpSession
 from executor_proxy.worker_state import this_worker
 from timeline.errors import ServiceTimeoutError, ServiceUnreachableError
 
@@ -104,6 +105,29 @@ def test_a_service_that_answers_probes_alone_is_probed_ever_later(circuit, waits
     assert closed(circuit)
 
 
+def test_a_circuit_that_nobody_could_probe_stays_closed():
+    def begin(_):
+        raise RuntimeError("can't start new thread")
+
+    circuit = Circuit("http://h:1", begin=begin)
+    circuit.failed(LOST, Probe())
+    assert not circuit.is_open
+
+
+def test_any_error_of_a_probe_counts_as_no_answer(circuit, waits):
+    circuit.failed(LOST, Probe(RecursionError(), ValueError()))
+    for _ in range(3):
+        waits.end()
+    assert closed(circuit)
+
+
+def test_an_address_that_never_answers_is_not_probed_for_ever(circuit, waits):
+    circuit.failed(LOST, Probe(*[LOST] * (2 * MAX_PROBES)))
+    for _ in range(MAX_PROBES):
+        waits.end()
+    assert closed(circuit), "the next question finds out"
+
+
 def test_it_remembers_that_it_was_answered_once(circuit):
     assert not circuit.has_answered
     circuit.answered()
@@ -111,17 +135,21 @@ def test_it_remembers_that_it_was_answered_once(circuit):
 
 
 def test_tasks_of_a_process_share_the_circuit_of_an_address():
-    assert this_worker().circuit("http://shared:1") is this_worker().circuit("http://shared:1")
-    assert this_worker().circuit("http://shared:1") is not this_worker().circuit("http://shared:2")
+    assert this_worker().circuit(HttpSession("http://shared:1")) is this_worker().circuit(
+        HttpSession("http://shared:1")
+    )
+    assert this_worker().circuit(HttpSession("http://shared:1")) is not this_worker().circuit(
+        HttpSession("http://shared:2")
+    )
 
 
 def _in_child(results):
-    results.put(this_worker().circuit("http://forked:1").has_answered)
+    results.put(this_worker().circuit(HttpSession("http://forked:1")).has_answered)
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # 3.12: fork beside threads
 def test_a_forked_process_finds_out_for_itself():
-    this_worker().circuit("http://forked:1").answered()
+    this_worker().circuit(HttpSession("http://forked:1")).answered()
     context = multiprocessing.get_context("fork")
     results = context.Queue()
     child = context.Process(target=_in_child, args=(results,))

@@ -1,4 +1,4 @@
-"""The whole exchange is bounded, however the service spreads its bytes; ``http.client`` only."""
+"""The whole exchange is bounded, however the service spreads its bytes."""
 
 from __future__ import annotations
 
@@ -31,6 +31,23 @@ def test_an_answer_that_drips_is_late(head, drops):
         pytest.raises(ServiceTimeoutError, match=r"0\.3 s in all"),
     ):
         HttpSession(server.url, timeouts=PATIENT).get("/x", {})
+
+
+@pytest.mark.parametrize(
+    ("head", "drops"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", b"1"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n"),
+    ],
+    ids=["body", "chunks"],
+)
+def test_a_body_that_drips_is_late_for_requests_too(head, drops):
+    own = "tests.executor_proxy.own_session:make"
+    with (
+        ScriptedServer(lambda request: Drip(head, drops)) as server,
+        pytest.raises(ServiceTimeoutError, match=r"0\.3 s in all"),
+    ):
+        HttpSession(server.url, timeouts=PATIENT, session=own).get("/x", {})
 
 
 def test_after_a_late_answer_the_next_one_comes_on_a_new_connection():

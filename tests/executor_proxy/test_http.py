@@ -14,7 +14,7 @@ from functools import partial
 
 import pytest
 
-from executor_proxy.connection import Timeouts
+from executor_proxy.connection import Outgoing, Timeouts
 from executor_proxy.http import HttpSession
 from tests.executor_proxy.scripted_server import Hang, Raw, Reply, Request, ScriptedServer
 from timeline.errors import (
@@ -23,6 +23,7 @@ from timeline.errors import (
     InputError,
     RemoteFailureError,
     RootNotAllowedError,
+    ServiceError,
     ServiceTimeoutError,
     ServiceUnreachableError,
     ViewBehindError,
@@ -250,7 +251,24 @@ def test_the_token_is_never_shown(open_session):
 
 
 @pytest.mark.parametrize(
-    "url", ["", "127.0.0.1:80", "ftp://h:1", "http://h", "https://h", "http://h:x"]
+    "url",
+    [
+        "",
+        "127.0.0.1:80",
+        "ftp://h:1",
+        "http://h",
+        "https://h",
+        "http://h:x",
+        "http://[::1",
+        "http://[zz]:80",
+        "http://a b:80",
+        "http://a..b:80",
+        "http://h:80/path",
+        "http://h:80?query",
+        "http://user:secret@h:80",
+        None,
+        5,
+    ],
 )
 def test_a_url_that_is_none_is_refused(url, open_session):
     with pytest.raises(ConfigError, match="HOST:PORT"):
@@ -276,6 +294,49 @@ def test_a_timeout_of_nothing_is_refused(name):
 def test_a_session_that_is_none_is_refused(name, reason):
     with pytest.raises(ConfigError, match=reason):
         HttpSession("http://h:1", session=name)
+
+
+@pytest.mark.parametrize("token", ["", "two words", "secret\n", "é", "€", "a\0b"])
+def test_a_token_that_is_no_word_is_refused_unseen(token, open_session):
+    with pytest.raises(ConfigError, match="token is not shown") as caught:
+        open_session("http://h:1", token)
+    assert not token.strip() or token.strip() not in str(caught.value)
+
+
+def test_a_password_in_a_url_is_not_shown():
+    with pytest.raises(ConfigError) as caught:
+        HttpSession("http://user:secret@h:80")
+    assert "secret" not in str(caught.value)
+
+
+def test_a_chunk_of_negative_size_is_a_bad_answer(open_session):
+    raw = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-2\r\nabc"
+    with ScriptedServer(always(Raw(raw))) as server, pytest.raises(ServiceError):
+        open_session(server.url).get(PATH, {})
+
+
+def test_deeply_nested_errors_are_failures_of_the_service(open_session):
+    with (
+        ScriptedServer(always(Reply(b"[" * 100_000, 500))) as server,
+        pytest.raises(RemoteFailureError, match="status 500"),
+    ):
+        open_session(server.url).get(PATH, {})
+
+
+def test_a_request_that_failed_half_built_does_not_precede_the_next():
+    with ScriptedServer(always(Reply(b"[1]"))) as server:
+        session = HttpSession(server.url)
+        transport = session.transport()
+        with pytest.raises(ValueError, match="Invalid header value"):
+            transport.exchange(Outgoing("GET", "/x", "/x", {"Accept": "a\nb"}), Timeouts())
+        assert session.get(PATH, {}) == b"[1]"
+
+
+@pytest.mark.parametrize("name", ["makes_nothing", "needs_arguments", "fails"])
+def test_a_factory_that_makes_no_session_is_refused_by_name(name):
+    session = HttpSession("http://h:1", session=f"tests.executor_proxy.own_session:{name}")
+    with pytest.raises(ConfigError, match=name):
+        session.get(PATH, {})
 
 
 def test_the_sessions_own_headers_are_sent():

@@ -51,6 +51,9 @@ class Scripted(FileSystemView):
     def cached(self, name, arguments):
         return (self.cached_answers[name],) if name in self.cached_answers else None
 
+    def pin_to(self, timeline) -> None:
+        self.pinned_to = timeline
+
     def close(self) -> None:
         self.closed += 1
 
@@ -205,11 +208,16 @@ def test_sync_goes_back_to_the_service():
     assert subject.view.latest_base_files("p")[0] == "remote"
 
 
-def test_sync_of_a_dead_service_syncs_the_local_view():
+def test_sync_of_a_dead_service_moves_both_views_to_the_newest_instant():
     subject = Priority(Scripted("remote", *[UNREACHABLE] * 3))
     subject.view.sync()
-    assert subject.local.asked == ["sync"]
+    assert subject.made == 1
+    assert subject.remote.pinned_to == ("local", {})  # the local view's timeline
     assert subject.causes == ["unreachable"]
+    subject.view.sync()
+    assert subject.made == 1, "the local view is kept and synced"
+    assert subject.local.asked == ["timeline", "sync", "timeline"]
+    assert subject.view.latest_base_files("p")[0] == "local"
 
 
 def test_close_closes_both():

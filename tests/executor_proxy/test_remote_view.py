@@ -33,7 +33,7 @@ A, B = ("p=1", "a-0"), ("p=2", "b-0")
 
 
 def service_at(url: str, token: str | None = None) -> ServiceClient:
-    return ServiceClient((HttpSession(url, token),), this_worker().circuit)
+    return ServiceClient((HttpSession(url, token),), this_worker().circuit, "/t")
 
 
 class RemoteClient:

@@ -20,6 +20,7 @@ from timeline.errors import (
 )
 
 A, B = "http://a:1", "http://b:1"
+TABLE = "/t"
 LOST = ServiceUnreachableError("nobody there")
 LATE = ServiceTimeoutError("late")
 
@@ -39,10 +40,16 @@ class Scene:
         waits: Waits between rounds.
     """
 
-    def __init__(self, patience: Patience, **scripts: list[Exception | bytes]) -> None:
+    def __init__(
+        self, patience: Patience, *, insists: bool = False, **scripts: list[Exception | bytes]
+    ) -> None:
         urls = {"a": A, "b": B}
         self.scripts = {urls[name]: list(script) for name, script in scripts.items()}
-        self.circuits = {url: Circuit(url, begin=self._never) for url in self.scripts}
+        self.circuits = {
+            (url, table): Circuit(url, begin=self._never)
+            for url in self.scripts
+            for table in (None, TABLE)
+        }
         self.now = 0.0
         self.exchange_s = 0.0
         self.asked: list[str] = []
@@ -50,8 +57,10 @@ class Scene:
         self.waits: list[float] = []
         self.service = ServiceClient(
             tuple(HttpSession(url) for url in self.scripts),
-            self.circuits.__getitem__,
+            lambda session, table: self.circuits[session.url, table],
+            TABLE,
             patience,
+            insists=insists,
             clock=lambda: self.now,
             wait=self._wait,
             jitter=lambda: 1.0,
@@ -80,7 +89,11 @@ class Scene:
 
     @property
     def open(self) -> set[str]:
-        return {url for url, circuit in self.circuits.items() if circuit.is_open}
+        return {url for (url, table), each in self.circuits.items() if each.is_open and not table}
+
+    @property
+    def open_for_table(self) -> set[str]:
+        return {url for (url, table), each in self.circuits.items() if each.is_open and table}
 
 
 def test_an_answer_is_an_answer():
@@ -130,7 +143,11 @@ def test_a_late_answer_is_not_asked_for_again():
     with pytest.raises(ServiceTimeoutError):
         scene.ask()
     assert len(scene.asked) == 1
-    assert scene.open == {A}
+    assert scene.open_for_table == {A}
+    assert not scene.open, "another table may be well"
+    with pytest.raises(ServiceUnreachableError, match="is not asked until"):
+        scene.ask()
+    assert len(scene.asked) == 1
 
 
 def test_what_is_not_safe_is_sent_once():
@@ -146,7 +163,7 @@ def test_the_next_address_is_tried_at_once_and_the_first_left_alone(error):
     assert scene.ask() == b"1"
     assert scene.asked == [A, B]
     assert not scene.waits
-    assert scene.open == {A}
+    assert scene.open | scene.open_for_table == {A}
     assert scene.ask() == b"1"
     assert scene.asked == [A, B, B]
 
@@ -191,8 +208,40 @@ def test_fewer_than_no_retries_are_refused():
 
 def test_a_service_without_addresses_is_refused():
     with pytest.raises(ConfigError, match="no address"):
-        ServiceClient((), Circuit)
+        ServiceClient((), lambda session, table: Circuit("h"), "/t")
 
 
 def test_patience_pickles():
     assert pickle.loads(pickle.dumps(Patience(retries=5))) == Patience(retries=5)
+
+
+@pytest.mark.parametrize(
+    "error", [RemoteFailureError("500"), ViewBehindError("behind"), BadAnswerError("<html>")]
+)
+def test_an_address_is_left_alone_when_a_later_one_answers_an_error(error):
+    scene = Scene(Patience(), a=[LOST], b=[error])
+    for _ in range(3):
+        with pytest.raises(type(error)):
+            scene.ask()
+    assert scene.asked == [A, B, B, B]
+
+
+def test_an_address_is_left_alone_when_a_later_one_is_busy():
+    scene = Scene(Patience(), a=[LOST], b=[busy(1), busy(1), b"1"])
+    assert scene.ask() == b"1"
+    assert scene.asked == [A, B, B, B]
+
+
+def test_a_service_that_asks_for_no_wait_is_not_asked_without_pause():
+    scene = Scene(Patience(deadline_s=10), a=[busy(0)])
+    with pytest.raises(ServiceBusyError):
+        scene.ask()
+    assert len(scene.asked) <= 101
+
+
+def test_without_a_fallback_an_address_is_asked_in_spite_of_its_circuit():
+    scene = Scene(Patience(retries=0), insists=True, a=[LOST, LOST, b"1"])
+    for _ in range(2):
+        with pytest.raises(ServiceUnreachableError, match="nobody there"):
+            scene.ask()
+    assert scene.ask() == b"1"

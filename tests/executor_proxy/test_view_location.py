@@ -11,6 +11,7 @@ import pytest
 from executor_proxy.connection import Timeouts
 from executor_proxy.report import LookupReport
 from executor_proxy.view_location import ViewLocation, connect
+from executor_proxy.worker_state import start_anew
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from tests.executor_proxy.serving import server_of
@@ -172,3 +173,57 @@ def test_a_sync_without_the_service_goes_to_the_newest_instant(table, nowhere):
     newest = LocalView.newest(TableView(table.storage))
     assert view.last_instant() == newest.last_instant()
     assert paths(view.latest_base_files("p=1")) == paths(newest.latest_base_files("p=1"))
+
+
+def test_a_sync_after_the_service_died_moves_the_whole_view(table):
+    with server_of(TableView(table.storage)) as server:
+        view = connect(server.url, table.storage.base_path)
+        view.latest_base_files("p=1")
+    new = table.write(A)
+    view.sync()
+    assert view.last_instant().requested_time == new
+    assert [file.instant for file in view.latest_base_files("p=1")] == [new]
+    copy = pickle.loads(pickle.dumps(view))
+    later = table.write(A)
+    assert copy.last_instant().requested_time == new < later
+    assert [file.instant for file in copy.latest_base_files("p=1")] == [new]
+
+
+def test_a_view_of_a_dead_service_pickles_at_its_instant(table, nowhere):
+    view = connect(nowhere, table.storage.base_path)
+    before = paths(view.latest_base_files("p=1"))
+    copy = pickle.loads(pickle.dumps(view))
+    table.write(A)
+    assert paths(copy.latest_base_files("p=1")) == before
+
+
+def test_a_sync_of_one_task_moves_no_other(table):
+    here = location(table)
+    one, other = here.open(), here.open()
+    before = other.latest_base_files("p=1")
+    new = table.write(A)
+    one.sync()
+    assert [file.instant for file in one.latest_base_files("p=1")] == [new]
+    assert pickle.loads(pickle.dumps(one)).last_instant().requested_time == new
+    assert other.latest_base_files("p=1") == before == here.open().latest_base_files("p=1")
+
+
+def test_no_address_at_all_is_refused(table):
+    with pytest.raises(ConfigError, match="one address"):
+        connect([], table.storage.base_path, fallback=False)
+
+
+def test_a_forked_view_uses_the_state_of_its_own_process(table):
+    with server_of(TableView(table.storage)) as server:
+        report = LookupReport()
+        view = location(table, server.url).open(report)
+        view.latest_base_files("p=1")
+        start_anew()  # what a fork does
+        view.latest_base_files("p=1")
+    assert [each.source for each in report.lookups] == ["service", "service"]
+
+
+def test_the_calls_of_opening_a_local_view_are_recorded(table):
+    report = LookupReport()
+    location(table).open(report).latest_base_files("p=1")
+    assert ("list", "timeline") in report.storage_calls()

@@ -23,7 +23,10 @@ def plain_loads(data: bytes) -> Any:
     Raises:
         ValueError: It isn't JSON. As for orjson, NaN, infinities and UTF-16 aren't.
     """
-    return json.loads(data.decode(), parse_constant=_refuse)
+    try:
+        return json.loads(data.decode(), parse_constant=_refuse)
+    except RecursionError as exc:
+        raise ValueError("lists or objects are nested too deeply") from exc
 
 
 def _refuse(constant: str) -> NoReturn:

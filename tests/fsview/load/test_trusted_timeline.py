@@ -8,6 +8,7 @@ from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from tests.kit.manual_clock import ManualClock
 from tests.kit.small_table import SmallTable
+from timeline.errors import ViewBehindError
 
 PARTITIONS = [f"p={n}" for n in range(6)]
 TRUSTED_S = 60.0
@@ -57,7 +58,7 @@ def test_files_of_an_unknown_instant_have_the_timeline_listed(worker):
     assert worker.paths(PARTITIONS[0]) < before
     assert worker.lists() == 2
     assert worker.paths(PARTITIONS[1]) < before
-    assert worker.lists() == 1
+    assert worker.lists() == 2, "the view isn't at the newest instant any more"
 
 
 def test_a_partition_without_files_has_the_timeline_listed(worker):
@@ -81,3 +82,19 @@ def test_a_service_lists_the_timeline_with_each_load(worker):
     for partition in PARTITIONS[:3]:
         view.latest_base_files(partition)
         assert worker.lists() == 2
+
+
+def test_a_view_behind_the_newest_instant_trusts_nothing():
+    """What it needs may have been cleaned without a trace among the files that it lists."""
+    table = SmallTable()
+    for _ in range(12):
+        table.write(("p=1", "a-0"), ("p=1", "b-0"), ("p=2", "c-0"))
+    known = table.known()
+    needed = table.model.read_at(known[0])
+    table.write(("p=1", "a-0"))
+    view = LocalView.at(TableView(table.storage, trusted_s=TRUSTED_S), *known)
+    view.latest_base_files("p=2")
+    gone = [f for f in table.model.files.values() if f.path in needed and f.file_id == "a-0"]
+    table.finish_clean(*table.begin_clean(gone))
+    with pytest.raises(ViewBehindError):
+        view.latest_base_files("p=1")

@@ -20,10 +20,10 @@ from typing import Any, Final
 
 import pytest
 
-from executor_proxy.circuit import Circuit
 from executor_proxy.http import HttpSession
 from executor_proxy.remote_view import RemoteView
 from executor_proxy.service_client import ServiceClient
+from executor_proxy.worker_state import this_worker
 from fsview.check.rebuild import removals_pending
 from fsview.local_view import LocalView
 from strandline.service.http.server import ServiceServer
@@ -183,7 +183,7 @@ class Job:
     def view(self, pin: Pin, spelling: str = "{}") -> RemoteView:
         """Return a client's view, over HTTP."""
         base = spelling.format(self.storage.base_path)
-        service = ServiceClient((HttpSession(self.url, TOKEN),), Circuit)
+        service = ServiceClient((HttpSession(self.url, TOKEN),), this_worker().circuit, "/t")
         return RemoteView(service, base, pin.last_instant, pin.timeline_hash)
 
     # The writer.

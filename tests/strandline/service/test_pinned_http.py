@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import pytest
 
-from executor_proxy.circuit import Circuit
 from executor_proxy.http import HttpSession
 from executor_proxy.remote_view import RemoteView
 from executor_proxy.service_client import ServiceClient
+from executor_proxy.worker_state import this_worker
 from strandline.service.http.server import ServiceServer
 from tests.kit.live_service import TOKEN, serving
 from tests.kit.small_table import SmallTable
@@ -37,7 +37,7 @@ class Pinned:
 
     def newest(self) -> RemoteView:
         """Return the view of a client that reads the timeline now."""
-        service = ServiceClient((self.session,), Circuit)
+        service = ServiceClient((self.session,), this_worker().circuit, "/t")
         return RemoteView(service, self.table.storage.base_path, *self.table.known())
 
     def commit(self, number: int) -> None:
