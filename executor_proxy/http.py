@@ -193,7 +193,11 @@ def error_of(status: int, body: bytes, what: str, retry_after: str | None) -> St
     if status in (http.client.UNAUTHORIZED, http.client.FORBIDDEN):
         hint = "check that the token is this service's"
     named = f", {code}" if code else ""
-    return RemoteFailureError(f"{what} was answered with status {status}{named}: {text}", hint=hint)
+    failure = RemoteFailureError(
+        f"{what} was answered with status {status}{named}: {text}", hint=hint
+    )
+    failure.answered = status
+    return failure
 
 
 def _seconds(retry_after: str) -> float:

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
 
 from executor_proxy.remote_view import RemoteView
 from executor_proxy.report import CACHE, LOCAL, SERVICE, LookupReport
 from fsview.model.file_system_view import FileSystemView
+from fsview.model.lookup_query import LookupQuery
 from timeline.errors import (
     BadAnswerError,
     ServiceBusyError,
@@ -27,6 +28,8 @@ from timeline.errors import (
     StrandlineError,
     ViewBehindError,
 )
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -90,14 +93,27 @@ class PriorityView(FileSystemView):
             if cached is not None:
                 sources.append(CACHE)
                 return cached[0]
-            if not self._fell_back:
-                try:
-                    return self._remote.ask(name, **arguments)
-                except StrandlineError as error:
-                    self._check_fallback(error)
-                    self._fall_back(error)
-            sources.append(LOCAL)
-            return self._local_view().ask(name, **arguments)
+            return self._first(lambda view: view.ask(name, **arguments), sources)
+
+    def look_up(self, queries: Sequence[LookupQuery]) -> tuple[tuple[Any, ...], ...]:
+        """Look up in the service with one request, or in the local view after a failure.
+
+        Raises:
+            StrandlineError: As ``ask``.
+        """
+        with self._report.timed("look_up", SERVICE) as sources:
+            return self._first(lambda view: view.look_up(queries), sources)
+
+    def _first(self, ask: Callable[[FileSystemView], T], sources: list[str]) -> T:
+        """Ask the remote view, or the local one after a failure; add to ``sources``."""
+        if not self._fell_back:
+            try:
+                return ask(self._remote)
+            except StrandlineError as error:
+                self._check_fallback(error)
+                self._fall_back(error)
+        sources.append(LOCAL)
+        return ask(self._local_view())
 
     def _sync(self) -> None:
         """Move to the newest instant, and back to the service if that answers."""

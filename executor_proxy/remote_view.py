@@ -9,9 +9,10 @@ Source: Hudi 1.2.0 ``RemoteHoodieTableFileSystemView``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from http import HTTPStatus
 from operator import ne
 from typing import Any, Final
 
@@ -19,11 +20,13 @@ from executor_proxy.http import HttpSession
 from executor_proxy.lookup_cache import LookupCache
 from executor_proxy.service_client import ServiceClient
 from fsview.model.file_system_view import FileSystemView
+from fsview.model.lookup_query import LookupQuery
 from fsview.wire.json_form import PathForms
+from fsview.wire.lookup_form import LOOKUP_PATH, read_answers, write_queries
 from fsview.wire.param import BASE_PATH, LAST_INSTANT, TIMELINE_HASH
 from fsview.wire.route import Route
 from fsview.wire.routes import BY_NAME, FIXED_BY_TIMELINE
-from timeline.errors import ViewBehindError
+from timeline.errors import RemoteFailureError, ViewBehindError
 from timeline.timeline import Timeline
 
 _NO_CACHE: Final = LookupCache(0)
@@ -41,7 +44,8 @@ class _Pin:
 class RemoteView(FileSystemView):
     """The service's view of one table.
 
-    Thread-safe: its only state, the pin, is replaced as a whole.
+    Thread-safe: the pin is replaced as a whole, and ``_takes_batches``, whether the server has the
+    route of batched look-ups, only turns false.
 
     Args:
         service: The service that is asked.
@@ -64,6 +68,7 @@ class RemoteView(FileSystemView):
         self._base_path = base_path
         self._paths = PathForms.of(base_path)
         self._pin = _Pin(last_instant, timeline_hash, None)
+        self._takes_batches = True
 
     def __repr__(self) -> str:
         pin = self._pin
@@ -105,8 +110,68 @@ class RemoteView(FileSystemView):
 
     def cached(self, name: str, arguments: Mapping[str, Any]) -> tuple[Any] | None:
         """Return an answer from the cache, in a tuple; ``None`` if it isn't there."""
-        key = self._key(self._pin, name, arguments)
+        return self._cached(self._pin, name, arguments)
+
+    def _cached(self, pin: _Pin, name: str, arguments: Mapping[str, Any]) -> tuple[Any] | None:
+        key = self._key(pin, name, arguments)
         return None if key is None else self._answers().get(key)
+
+    def look_up(self, queries: Sequence[LookupQuery]) -> tuple[tuple[Any, ...], ...]:
+        """See ``FileSystemView``: one request for all that isn't cached.
+
+        Raises:
+            ServiceError: No valid answer came.
+            ViewBehindError: The service can't answer at this view's timeline.
+        """
+        if not self._takes_batches:
+            return super().look_up(queries)
+        pin = self._pin
+        found: dict[Hashable, Any] = {}
+        missing = [
+            replace(query, partitions=partitions)
+            for query in queries
+            if (partitions := self._missing(pin, query, found)) and query.answers
+        ]
+        if missing:
+            try:
+                self._look_up(pin, missing, found)
+            except RemoteFailureError as error:
+                if error.answered not in (
+                    HTTPStatus.NOT_FOUND,
+                    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                ):
+                    raise
+                if error.answered == HTTPStatus.NOT_FOUND:
+                    self._takes_batches = False  # a server of Hudi's
+                return super().look_up(queries)
+        return tuple(_collected(query, found) for query in queries)
+
+    def _missing(
+        self, pin: _Pin, query: LookupQuery, found: dict[Hashable, Any]
+    ) -> tuple[str, ...]:
+        """Return the partitions of a query that aren't cached; add the others' to ``found``."""
+        missing = []
+        for unit in _units(query):
+            cached = self._cached(pin, query.name, unit)
+            if cached is None:
+                missing.append(unit["partition"])
+            else:
+                found[_unit_key(query, unit)] = cached[0]
+        return tuple(missing)
+
+    def _look_up(
+        self, pin: _Pin, queries: Sequence[LookupQuery], found: dict[Hashable, Any]
+    ) -> None:
+        """Ask the service; add the answers to ``found``, and cache them."""
+        body = self._send(pin, "POST", LOOKUP_PATH, {}, write_queries(queries))
+        size = len(body) // sum(query.parts for query in queries)
+        for query, answers in zip(queries, read_answers(queries, body), strict=True):
+            parts = (answers,) if query.is_of_groups else answers
+            for unit, answer in zip(_units(query), parts, strict=True):
+                found[_unit_key(query, unit)] = answer
+                key = self._key(pin, query.name, unit)
+                if key is not None:
+                    self._answers().put(key, answer, size)
 
     def _key(self, pin: _Pin, name: str, arguments: Mapping[str, Any]) -> Hashable | None:
         """Return the cache key of an answer; ``None`` if the timeline doesn't determine it."""
@@ -117,22 +182,22 @@ class RemoteView(FileSystemView):
 
     def _call(self, pin: _Pin, route: Route, arguments: dict[str, Any]) -> tuple[Any, int]:
         """Return the service's answer at a pin, and the length of its body in bytes."""
-        params = {
-            BASE_PATH: self._base_path,
-            TIMELINE_HASH: pin.timeline_hash,
-            **route.query(**arguments),
-        }
+        body = self._send(pin, route.method, route.path, route.query(**arguments))
+        return route.decode(body, self._paths), len(body)
+
+    def _send(
+        self, pin: _Pin, method: str, path: str, arguments: Mapping[str, str], content: bytes = b""
+    ) -> bytes:
+        """Return the body of the service's answer at a pin."""
+        params = {BASE_PATH: self._base_path, TIMELINE_HASH: pin.timeline_hash, **arguments}
         if pin.last_instant:
             params[LAST_INSTANT] = pin.last_instant
 
         def send(session: HttpSession, within_s: float) -> bytes:
-            # The only POST is ``refresh/``, which does no harm if it is repeated.
-            return session.request(
-                route.method, route.path, params, is_safe=True, within_s=within_s
-            )
+            # Look-ups change nothing, and a repeated ``refresh/`` or load does no harm.
+            return session.request(method, path, params, content, is_safe=True, within_s=within_s)
 
-        body = self._service.ask(send)
-        return route.decode(body, self._paths), len(body)
+        return self._service.ask(send)
 
     def _timeline(self) -> Timeline:
         """Return the pinned timeline, searched for among earlier states of the service's newest.
@@ -152,6 +217,28 @@ class RemoteView(FileSystemView):
             f"the service's timeline ends with {newest.last} and no longer contains the view's,"
             f" which ends with {pin.last_instant or 'nothing'}"
         )
+
+
+def _units(query: LookupQuery) -> Iterator[dict[str, Any]]:
+    """Yield the arguments of what is cached as one answer: a partition's, or all groups'.
+
+    A partition's are those of the single query, which shares the cached answer.
+    """
+    if query.is_of_groups:
+        yield {"partition": query.partitions[0], "file_ids": query.file_ids}
+    else:
+        yield from query.arguments()
+
+
+def _unit_key(query: LookupQuery, unit: Mapping[str, Any]) -> Hashable:
+    return (query.name, *sorted(unit.items()))
+
+
+def _collected(query: LookupQuery, found: Mapping[Hashable, Any]) -> tuple[Any, ...]:
+    """Return the answers of a query."""
+    if query.is_of_groups:
+        return found[_unit_key(query, next(_units(query)))] if query.file_ids else ()
+    return tuple(found[_unit_key(query, unit)] for unit in _units(query))
 
 
 def _earlier(newest: Timeline) -> Iterator[Timeline]:

@@ -24,6 +24,7 @@ from executor_proxy.service_client import DEFAULT_PATIENCE, Patience, ServiceCli
 from executor_proxy.worker_state import this_worker
 from fsview.local_view import LocalView
 from fsview.model.file_system_view import FileSystemView
+from fsview.model.lookup_query import LookupQuery
 from fsview.table_view import TableView
 from timeline.errors import ConfigError
 from timeline.storage.base import Storage
@@ -148,6 +149,10 @@ class _LocatedView(FileSystemView):
     def ask(self, name: str, **arguments: Any) -> Any:
         """Ask the view."""
         return self._view.ask(name, **arguments)
+
+    def look_up(self, queries: Sequence[LookupQuery]) -> tuple[tuple[Any, ...], ...]:
+        """Look up in the view."""
+        return self._view.look_up(queries)
 
     def close(self) -> None:
         """Close the view."""

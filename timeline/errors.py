@@ -243,9 +243,14 @@ class ServiceBusyError(ServiceError):
 
 
 class RemoteFailureError(ServiceError):
-    """The service answered with an error that has no class of its own here."""
+    """The service answered with an error that has no class of its own here.
+
+    Attributes:
+        answered: The status of the answer; 0: not known.
+    """
 
     code = "remote_failure"
+    answered: int = 0
 
 
 class BadAnswerError(ServiceError):

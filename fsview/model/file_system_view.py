@@ -19,7 +19,7 @@ Implemented by ``fsview.local_view.LocalView``, ``executor_proxy.remote_view.Rem
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from fsview.model.file_group import (
@@ -29,6 +29,7 @@ from fsview.model.file_group import (
     FileGroup,
     FileSlice,
 )
+from fsview.model.lookup_query import LookupQuery
 from timeline.instant import Instant
 from timeline.timeline import Timeline
 
@@ -46,6 +47,16 @@ class FileSystemView(ABC):
     @abstractmethod
     def close(self) -> None:
         """Release the view's resources."""
+
+    def look_up(self, queries: Sequence[LookupQuery]) -> tuple[tuple[Any, ...], ...]:
+        """Return for each query its answers, one for each of its partitions or file groups.
+
+        A remote view sends one request for all; other views ask one after the other.
+        """
+        return tuple(
+            tuple(self.ask(query.name, **arguments) for arguments in query.arguments())
+            for query in queries
+        )
 
     # Base files.
 

@@ -164,7 +164,7 @@ HEADER_COUNT: Final = Setting(
 BODY_BYTES: Final = Setting(
     "strandline.service.body.max.bytes",
     1 << 20,
-    "Longest body of a request; a longer one is answered with 413. No route reads a body.",
+    "Longest body of a request; a longer one is answered with 413. Only batched look-ups have one.",
     "service",
     unit="bytes",
     minimum=0,

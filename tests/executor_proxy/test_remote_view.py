@@ -13,12 +13,14 @@ from executor_proxy.remote_view import RemoteView
 from executor_proxy.service_client import ServiceClient
 from executor_proxy.worker_state import this_worker
 from fsview.model.file_group import FileSlice
+from fsview.model.lookup_query import LookupQuery
 from fsview.table_view import TableView
 from fsview.wire.json_form import PathForms
+from fsview.wire.lookup_form import LOOKUP_PATH
 from tests.conformance.view_suite import ViewSuite, servers
-from tests.executor_proxy.scripted_server import Reply, ScriptedServer
+from tests.executor_proxy.scripted_server import Reply, Request, ScriptedServer
 from tests.executor_proxy.serving import server_of
-from tests.fsview.subject import BY_PATH
+from tests.fsview.subject import BY_PATH, LocalClient
 from tests.kit import golden
 from tests.kit.small_table import SmallTable
 from timeline.errors import BadAnswerError, StrandlineError, ViewBehindError
@@ -185,3 +187,26 @@ def test_the_token_is_not_in_its_repr():
     view = RemoteView(service_at("http://h:1", "secret"), "/t", "1", "00")
     assert "secret" not in repr(view)
     assert "/t" in repr(view)
+
+
+def test_a_server_without_batches_is_asked_one_by_one_and_for_a_batch_only_once(
+    table: SmallTable,
+) -> None:
+    """As Hudi's server is: it answers 404."""
+    client = LocalClient(TableView(table.storage))
+
+    def answer(request: Request) -> Reply:
+        if request.path == LOOKUP_PATH:
+            return Reply(b"Not found", 404, close=True)
+        status, body = client.ask(request.method, request.path, request.params)
+        return Reply(body, status)
+
+    with ScriptedServer(answer) as server:
+        view = RemoteView(service_at(server.url), table.storage.base_path, *table.known())
+        queries = [LookupQuery("latest_base_files", ("p=1", "p=2"))]
+        for _ in range(2):
+            ((first, second),) = view.look_up(queries)
+            assert [file.file_id for file in (*first, *second)] == ["a-0", "b-0"]
+        asked = [request.path for request in server.requests]
+    single = "/v1/hoodie/view/datafiles/latest/partition"
+    assert asked == [LOOKUP_PATH, *[single] * 4]

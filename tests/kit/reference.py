@@ -63,6 +63,15 @@ OTHER_ROUTES = {
     "GET /": "`Hello Hudi`, as Hudi's server answers; needs no token",
     "GET /healthz": "200 if the service is ready, else 503 with the reasons; needs no token",
     "GET /v1/strandline/status": "counters of service and tables, and the settings, as JSON",
+    "POST /v1/strandline/lookup": (
+        "`basepath`, `lastinstantts`, `timelinehash` in the query string, and a JSON body such as"
+        ' `{"queries": [{"query": "latest_base_files", "partitions": ["p=1", "p=2"]}, {"query":'
+        ' "latest_base_file", "partition": "p=1", "file_ids": ["a", "b"]}]}`: many look-ups at one'
+        " instant, answered in columns (`fsview/wire/lookup_form.py`). The other queries are"
+        " `latest_file_slices`, `latest_file_slice`, and with `max_instant`"
+        " `latest_base_files_before_or_on` and `latest_merged_file_slices_before_or_on`. At most"
+        " 100,000 look-ups"
+    ),
     "POST /v1/hoodie/marker/create": (
         "`markerdirpath`, `markername`: create a marker durably; answers `true` if it is new. With"
         " `basepath`, an early conflict is answered with `false` ([markers.md](markers.md))"

@@ -20,8 +20,10 @@ import re
 import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from typing import Final
 
+from fsview.wire.lookup_form import LOOKUP_PATH
 from fsview.wire.param import REFRESH_OFF, TIMELINE_HASH, WAIT_HEADER
 from fsview.wire.routes import BY_NAME, FIXED_BY_TIMELINE, PREFIX
 from strandline.service.http.reply import Reply, failure_of
@@ -35,6 +37,8 @@ LONGEST_WAIT_S: Final = 5.0
 RETRY_AFTER_S: Final = 1
 AT_MOST: Final = 256
 """Most pieces of work without a client; beyond it, clients wait for their answer."""
+AT_MOST_BYTES: Final = 16 << 20
+"""Most bytes of the bodies of their requests, likewise."""
 KEPT_S: Final = 3.0
 """How long a reply is kept for the next try. Without it, work that ended between two tries would be
 done again for each, and a failure that takes long would never be reported."""
@@ -43,12 +47,12 @@ KEPT_BYTES: Final = 1 << 18
 
 _HEADER: Final = WAIT_HEADER.lower().encode("ascii")
 _SECONDS: Final = re.compile(rb"\d{1,4}(\.\d{1,3})?")
-_JOINED_PATHS: Final = frozenset(
+_JOINED_PATHS: Final = frozenset({LOOKUP_PATH}).union(
     BY_NAME[name].path.rstrip("/")
     for name in (*FIXED_BY_TIMELINE, "load_partitions", "load_all_partitions")
 )
 
-_Question = tuple[str, str, bytes, str, bool]
+_Question = tuple[str, str, bytes, str, bool, bytes]
 
 
 def wait_of(request: Request) -> float | None:
@@ -57,7 +61,7 @@ def wait_of(request: Request) -> float | None:
     A malformed value is ignored; a long one counts as ``LONGEST_WAIT_S``.
     """
     value = request.fields.get(_HEADER)
-    if value is None or not request.path.startswith(f"{PREFIX}/"):
+    if value is None or not request.path.startswith((f"{PREFIX}/", LOOKUP_PATH)):
         return None
     return min(float(value), LONGEST_WAIT_S) if _SECONDS.fullmatch(value) else None
 
@@ -69,18 +73,20 @@ class _Piece:
     question: _Question
     task: asyncio.Task[Reply]
     may_be_joined: bool
+    body_bytes: int
     has_left: bool = field(default=False)
 
 
 class UnfinishedWork:
     """Work whose clients got 503; used on the server's loop only, except ``status``.
 
-    ``_left`` has the pieces without a client, by question, ``_count`` of them.
+    ``_left`` has the pieces without a client, by question: ``_count`` of them, with
+    ``_bytes`` of bodies.
     """
 
     def __init__(self) -> None:
         self._left: dict[_Question, list[_Piece]] = {}
-        self._count = 0
+        self._count = self._bytes = 0
         self._answers = 0
 
     def status(self) -> dict[str, int]:
@@ -122,7 +128,7 @@ class UnfinishedWork:
                 raise
 
         task = asyncio.get_running_loop().create_task(run())
-        piece = _Piece(_question(request), task, _may_join(request))
+        piece = _Piece(_question(request), task, _may_join(request), len(request.body))
         task.add_done_callback(lambda _: self._ended(piece))
         return piece
 
@@ -139,11 +145,13 @@ class UnfinishedWork:
 
     def _leave(self, piece: _Piece) -> bool:
         """Let work go on without a client; return whether there is room for that."""
-        if self._count >= AT_MOST or piece.task.done():
+        has_room = self._count < AT_MOST and self._bytes + piece.body_bytes <= AT_MOST_BYTES
+        if not has_room or piece.task.done():
             return False
         piece.has_left = True
         self._left.setdefault(piece.question, []).append(piece)
         self._count += 1
+        self._bytes += piece.body_bytes
         return True
 
     def _ended(self, piece: _Piece) -> None:
@@ -161,13 +169,15 @@ class UnfinishedWork:
         if piece in same:
             same.remove(piece)
             self._count -= 1
+            self._bytes -= piece.body_bytes
             if not same:
                 del self._left[piece.question]
 
 
 def _question(request: Request) -> _Question:
     """Return all of a request that its reply depends on."""
-    return request.method, request.path, request.query, request.accept, request.takes_gzip
+    body = sha256(request.body).digest()
+    return request.method, request.path, request.query, request.accept, request.takes_gzip, body
 
 
 def _may_join(request: Request) -> bool:

@@ -1,4 +1,4 @@
-"""The routes of the view, from ``fsview.wire.routes``, answered by ``Answers``.
+"""The routes of the view, from ``fsview.wire.routes``, answered by ``Answers``; batched look-ups.
 
 Source: Hudi 1.2.0 ``RequestHandler``.
 """
@@ -10,12 +10,14 @@ from functools import partial
 from http import HTTPStatus
 from typing import Final
 
+from fsview.wire.lookup_form import LOOKUP_PATH, read_queries
 from fsview.wire.route import Route
 from fsview.wire.routes import BY_NAME, ROUTES
 from strandline.service.api.handler import PRETTY, Row
 from strandline.service.http.reply import JSON, Reply
 from strandline.service.http.request import Request
 from strandline.service.lookup.answer import Answers
+from strandline.service.lookup.batched_answers import BatchedAnswers
 
 _BASE_FILE_ON: Final = BY_NAME["base_file_on"]
 _NO_INSTANT: Final = b'{"instant":[{"message":"NULLCHECK_FAILED","args":{},"value":null}]}'
@@ -26,6 +28,18 @@ def view_rows(answers: Answers) -> Iterator[Row]:
     """Yield every route of ``fsview.wire.routes``."""
     for route in ROUTES:
         yield route.method, route.path, partial(_answer, answers, route)
+
+
+def lookup_row(batches: BatchedAnswers) -> Row:
+    """Return the route of batched look-ups, which Hudi doesn't have."""
+
+    def answer(request: Request) -> Reply:
+        queries = read_queries(request.body)
+        return batches.reply(
+            queries, request.parameters(), zipped=request.takes_gzip, has_left=request.has_left
+        )
+
+    return "POST", LOOKUP_PATH, answer
 
 
 def _answer(answers: Answers, route: Route, request: Request) -> Reply:

@@ -27,7 +27,7 @@ from strandline.service.http.authorization import NOBODY, OPEN_PATHS, PROBING, P
 from strandline.service.http.connection_registry import Connection, ConnectionRegistry
 from strandline.service.http.exchange import Exchange
 from strandline.service.http.head_rules import check_admitted, checked_fields, request_of
-from strandline.service.http.limits import LINGER_S
+from strandline.service.http.limits import BODIES_BYTES, LINGER_S
 from strandline.service.http.refusals import Refusal
 from strandline.service.http.reply import Reply, failure
 from strandline.service.http.request import Fields, Headers, Request
@@ -41,7 +41,9 @@ class ServiceProtocol(asyncio.Protocol):
     """One connection.
 
     ``_backlog`` was received and isn't parsed; if ``_discards``, what arrives is thrown away.
-    ``_current`` is being answered; ``_queue`` waits for it, and ``_last_words`` for both.
+    ``_incoming`` is a request whose body is being received, in ``_pieces``; ``_body_bytes`` is the
+    connection's part of the registry's. ``_current`` is being answered; ``_queue`` waits for it,
+    and ``_last_words`` for both.
     ``_closing_since`` is when the connection was ended. ``_only_probes``: the server is full, and
     this connection may only send probes.
     """
@@ -62,6 +64,9 @@ class ServiceProtocol(asyncio.Protocol):
         self._transport: asyncio.Transport = cast("asyncio.Transport", None)
         self._peer = NOBODY
         self._queue: deque[Exchange] = deque()
+        self._incoming: Request | None = None
+        self._pieces: list[bytes] = []
+        self._body_bytes = 0
         self._current: Exchange | None = None
         self._backlog = _EMPTY
         self._discards = self._parse_scheduled = self._only_probes = False
@@ -82,6 +87,8 @@ class ServiceProtocol(asyncio.Protocol):
         """Forget all requests: nobody waits for the responses."""
         self._stop_reading()
         self._queue.clear()
+        self._incoming, self._pieces = None, []
+        self._release(self._body_bytes)
         self._writer.wake()
         current, self._current = self._current, None
         if current is not None and current.task is not None:
@@ -140,8 +147,12 @@ class ServiceProtocol(asyncio.Protocol):
             if not self._discards:
                 self._refuse(refused)
 
-    def take(self, target: bytes, headers: Headers) -> None:
-        """Answer a request at once if its response is ready; else queue it for the application."""
+    def take(self, target: bytes, headers: Headers) -> bool:
+        """Answer a request at once if its response is ready; else queue it for the application.
+
+        Returns:
+            ``False`` if its body is to follow first.
+        """
         if self._discards:
             raise RefusedError(400, "request after the last one")
         reader, registry = self._reader, self._registry
@@ -161,12 +172,33 @@ class ServiceProtocol(asyncio.Protocol):
                 response = registry.hot.respond(target, fields)
                 if response is not None:
                     self._transport.write(response)
-                    return
-            self._enqueue(target, method.decode("ascii"), version, fields)
+                    return True
+            return self._enqueue(target, method.decode("ascii"), version, fields)
         except RefusedError as refused:
             refused.target = target
             refused.accept = dict(headers).get(b"accept", b"").decode("latin-1")
             raise
+
+    def take_body(self, piece: bytes) -> None:
+        """Keep a piece of the body, if the bodies of all connections leave room for it."""
+        registry = self._registry
+        if registry.body_bytes + len(piece) > BODIES_BYTES:
+            raise RefusedError(503, "too many bodies of requests at a time", {"retry-after": "1"})
+        registry.body_bytes += len(piece)
+        self._body_bytes += len(piece)
+        self._pieces.append(piece)
+
+    def take_end(self) -> None:
+        """Queue the request whose body is complete."""
+        request, self._incoming = self._incoming, None
+        pieces, self._pieces = self._pieces, []
+        if request is not None:
+            self._queue_up(replace(request, body=b"".join(pieces)))
+
+    def _release(self, count: int) -> None:
+        """Release bytes of bodies."""
+        self._registry.body_bytes -= count
+        self._body_bytes -= count
 
     def take_no_more(self) -> None:
         """Discard what follows the last request."""
@@ -176,15 +208,26 @@ class ServiceProtocol(asyncio.Protocol):
         self._discards = True
         self._backlog = _EMPTY
 
-    def _enqueue(self, target: bytes, method: str, version: str, fields: Fields) -> None:
-        """Queue a request for the application."""
+    def _enqueue(self, target: bytes, method: str, version: str, fields: Fields) -> bool:
+        """Queue a request for the application, unless its body is awaited; return as ``take``."""
         reader, body_bytes = self._reader, self._registry.limits.body_bytes
         request = request_of(target, method, version, fields, self._peer.address, body_bytes)
         if self._only_probes:
             if request.path not in OPEN_PATHS or method not in PROBING:
                 raise self._server_full()
             reader.keep_alive = False
-        self._queue.append(Exchange(self, self._writer, request, keep_alive=reader.keep_alive))
+        if not request.reads_body:
+            self._queue_up(request)
+            return True
+        self._incoming = request
+        # Responses to earlier requests come first; without this line the client sends it soon, too.
+        if fields.get(b"expect", b"").lower() == b"100-continue" and self._current is None:
+            self._writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        return False
+
+    def _queue_up(self, request: Request) -> None:
+        keep_alive = self._reader.keep_alive
+        self._queue.append(Exchange(self, self._writer, request, keep_alive=keep_alive))
         if self._current is None:
             self._next()
 
@@ -202,6 +245,7 @@ class ServiceProtocol(asyncio.Protocol):
         if exchange is not self._current:
             return
         self._current = None
+        self._release(len(exchange.request.body))
         if not self._reader.receiving:
             self._reader.since = self._registry.now
         if not whole and exchange.request.version != "1.1":
@@ -243,10 +287,12 @@ class ServiceProtocol(asyncio.Protocol):
             # Its body is too long or too late, but the request has its response already.
             self._last_words = b""
         else:
-            path = refused.target.partition(b"?")[0].decode("latin-1")
+            path, accept = refused.target.partition(b"?")[0].decode("latin-1"), refused.accept
+            if self._incoming is not None:
+                path, accept = self._incoming.path, self._incoming.accept
             refusal = Refusal(refused.status, refused.message, path=path, peer=self._peer.address)
             registry.refusals.note(refusal)
-            reply = failure(refused.status, refused.message, refused.accept)
+            reply = failure(refused.status, refused.message, accept)
             with_body = reader.parser.get_method() != b"HEAD"
             self._last_words = replace(reply, headers=refused.headers).last_words(
                 with_body=with_body

@@ -78,6 +78,7 @@ class ConnectionRegistry:
         limits: Of one client.
         keep_alive_s: How long an idle connection is kept.
         refusals: Counts and logs responses of 400 or more.
+        body_bytes: Bytes of bodies that are held for requests.
         counts: Events by name, for the status; only grows.
         now: The loop's time at the last check or arrival, seconds.
         room: How many connections there may be.
@@ -99,6 +100,7 @@ class ConnectionRegistry:
         self.limits = limits
         self.keep_alive_s = keep_alive_s
         self.refusals = refusals
+        self.body_bytes = 0
         self.counts: Counter[str] = Counter()
         self.now = self.loop.time()
         self.room = possible_connections(limits.connections)

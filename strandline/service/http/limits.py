@@ -29,6 +29,8 @@ HANDSHAKE_S: Final = 10.0
 """How long a TLS handshake may take."""
 PARAMETERS: Final = 64
 """Most parameters of a query. No route has ten, and a million would take gigabytes to parse."""
+BODIES_BYTES: Final = 64 << 20
+"""Bytes of all bodies held for requests that aren't answered yet; beyond it 503."""
 LINGER_S: Final = 2.0
 """How long a refused client's further bytes are discarded, so that it can read the refusal."""
 
@@ -41,7 +43,7 @@ class Limits:
         target_bytes: Longest request target; 414 beyond it.
         header_bytes: All headers of a request together; 431.
         header_count: Headers of a request; 431.
-        body_bytes: Longest body, which no route reads; 413.
+        body_bytes: Longest body; 413.
         request_s: From the first byte of a request, or from connecting, to its end; 408.
         write_s: How long a client may read nothing of its responses before it is disconnected.
         connections: At a time; 503.

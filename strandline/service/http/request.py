@@ -1,6 +1,7 @@
 """``Request``: an admitted request, as the application sees it.
 
-It has no body: every parameter is in the query string, and bodies are dropped when they are parsed.
+Every parameter is in the query string. Only batched look-ups have a body; those of other requests
+are dropped when they are parsed.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
+from fsview.wire.lookup_form import LOOKUP_PATH
 from strandline.service.http.query import parse_query
 from strandline.service.http.reply import Reply, accepts_gzip
 from strandline.service.http.table_of_request import asked_table
@@ -30,6 +32,7 @@ class Request:
         fields: Header fields.
         version: Of HTTP, such as ``1.1``.
         peer: The client's address; empty: it has none.
+        body: The body, of a request that ``reads_body``.
         cancelled: Set once the client has left or the service stops.
     """
 
@@ -39,11 +42,17 @@ class Request:
     fields: Fields
     version: str = "1.1"
     peer: str = ""
+    body: bytes = b""
     cancelled: threading.Event = field(default_factory=threading.Event)
 
     def parameters(self) -> dict[str, str]:
         """Return the parameters in the query string; see ``parse_query`` for the cost."""
         return parse_query(self.query)
+
+    @property
+    def reads_body(self) -> bool:
+        """Whether its handler reads its body."""
+        return self.method == "POST" and self.path.rstrip("/") == LOOKUP_PATH
 
     def has_left(self) -> bool:
         """Return whether the reply isn't wanted any more; for any thread."""

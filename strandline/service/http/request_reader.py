@@ -50,12 +50,22 @@ class RefusedError(Exception):
 class RequestSink(Protocol):
     """Receives requests: the connection."""
 
-    def take(self, target: bytes, headers: Headers) -> None:
-        """Receive a request whose headers are complete.
+    def take(self, target: bytes, headers: Headers) -> bool:
+        """Receive a request whose headers are complete; return whether its body is dropped.
 
         Raises:
             RefusedError: It is refused.
         """
+
+    def take_body(self, piece: bytes) -> None:
+        """Receive a piece of a body that isn't dropped.
+
+        Raises:
+            RefusedError: There is no memory for it.
+        """
+
+    def take_end(self) -> None:
+        """Hear that a body that isn't dropped is complete."""
 
     def take_no_more(self) -> None:
         """Hear that what may follow the last request isn't one."""
@@ -67,7 +77,8 @@ class RequestReader:
     Attributes:
         parser: httptools'; knows method and version of the request.
         receiving: Whether a request has begun and isn't complete.
-        taken: Whether the sink has it; an error after that can't be answered any more.
+        taken: Whether the sink has all of it that it wants; an error after that can't be answered
+            any more.
         keep_alive: Whether another request may follow it.
         used: Whether a request ever began.
         since: When it began, by the registry's clock; else when the last one was complete.
@@ -145,25 +156,29 @@ class RequestReader:
         # Headers can't be longer than the bytes received.
         if self._head_bytes + self._fed > limits.header_bytes:
             self._check_headers()
-        # ``100 Continue`` is never sent, so it can't be known whether the body follows.
+        # ``100 Continue`` is rarely sent, so it can't be known whether the body follows.
         self.keep_alive = parser.should_keep_alive() and not (
             self._expects or parser.should_upgrade()
         )
         target = self._target[0] if len(self._target) == 1 else b"".join(self._target)
         # A closed connection would hold them until the garbage collector finds it.
         self._target, self._headers = [], []
-        self._sink.take(target, headers)
-        self.taken = True
+        self.taken = self._sink.take(target, headers)
 
     def on_body(self, body: bytes) -> None:
-        """Drop a piece of a body; no route reads one."""
+        """Drop a piece of a body, or pass it on."""
         self._body_bytes += len(body)
         if self._body_bytes > self._registry.limits.body_bytes:
             raise self._body_refusal()
+        if not self.taken:
+            self._sink.take_body(body)
 
     def on_message_complete(self) -> None:
         """End the request."""
         self.receiving = False
+        if not self.taken:
+            self.taken = True
+            self._sink.take_end()
         self.since = self._registry.now
         if not self.keep_alive:
             self._sink.take_no_more()

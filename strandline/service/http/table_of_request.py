@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Final
 
 from fsview.load.listing import PATH_CHARACTERS
+from fsview.wire.lookup_form import LOOKUP_PATH
 from fsview.wire.param import BASE_PATH
 from fsview.wire.routes import PREFIX
 from strandline.service.http.authorization import MARKERS
@@ -25,6 +26,7 @@ STATES_DIRECTORY: Final = "instantstatedirpath"
 
 _NAMED_BY: Final[Mapping[str, str]] = {
     f"{PREFIX}/": BASE_PATH,
+    LOOKUP_PATH: BASE_PATH,
     f"{MARKERS}/": MARKER_DIRECTORY,
     f"{INSTANT_STATES}/": STATES_DIRECTORY,
 }

@@ -58,6 +58,7 @@ AS_OF_HASH: Final = "strandline-timeline-hash"
 TARGET_BYTES: Final = 4096
 """Longest query that may be answered from ready bytes."""
 
+_NEWEST: Final = BY_NAME["latest_base_files"]
 _LOAD: Final = BY_NAME["load_partitions"]
 _SPELLINGS: Final = 1024
 _SPELLED_CHARACTERS: Final = 1024
@@ -181,8 +182,25 @@ class Answers:
         view = self._view_for(table, route, params)
         reply = self._reply(view, route, params, zipped, indented, has_left)
         if route.synced and TIMELINE_HASH not in params:
-            return replace(reply, headers={**reply.headers, **_as_of(view.snapshot)})
+            return replace(reply, headers={**reply.headers, **as_of(view.snapshot)})
         return reply
+
+    def view_for(self, name: str, params: Mapping[str, str]) -> LocalView:
+        """Return the view at a client's timeline; may sync.
+
+        Args:
+            name: Under which the request is counted.
+            params: As for ``reply``.
+
+        Raises:
+            StrandlineError: The request is refused, or storage fails.
+        """
+        base_path = params.get(BASE_PATH, "")
+        if not base_path:
+            raise InputError(f"{name} needs the parameter {BASE_PATH!r}, which is missing")
+        table = self._table(base_path)
+        self._metrics.add(REQUESTS, table=str(table.table_id), route=name, way="computed")
+        return self._view_for(table, _NEWEST, params)
 
     def _reply(
         self,
@@ -196,10 +214,10 @@ class Answers:
         if route.part_form is not None and not indented:
             parts = view.in_parts(route.name, **route.arguments(params))
             paths = PathForms.of(params[BASE_PATH])
-            encoded = route.encode_parts(_while_wanted(parts, has_left), paths)
+            encoded = route.encode_parts(while_wanted(parts, has_left), paths)
             return streamed(encoded, self.cache.largest, zipped=zipped and self._gzip)
         if route is _LOAD:
-            view.load_partitions(**route.arguments(params), go_on=partial(_check_wanted, has_left))
+            view.load_partitions(**route.arguments(params), go_on=partial(check_wanted, has_left))
             body = route.encode(None, PathForms.of(params[BASE_PATH]))
         else:
             body = self._body(view, route, params)
@@ -276,14 +294,14 @@ class Answers:
         return view.newest_as_json(route.name, paths, plain_only=True, **route.arguments(params))
 
 
-def _while_wanted(parts: Iterable[T], has_left: Callable[[], bool]) -> Iterator[T]:
+def while_wanted(parts: Iterable[T], has_left: Callable[[], bool]) -> Iterator[T]:
     """Yield parts until the client has disconnected; then raise."""
     for part in parts:
-        _check_wanted(has_left)
+        check_wanted(has_left)
         yield part
 
 
-def _check_wanted(has_left: Callable[[], bool]) -> None:
+def check_wanted(has_left: Callable[[], bool]) -> None:
     """Raise an error, to end the work, if the client has disconnected."""
     if has_left():
         raise InputError("the client has left")
@@ -303,7 +321,7 @@ def _version(snapshot: Snapshot, params: Mapping[str, str]) -> PartitionVersion 
     return None if version is None or version.has_ghosts else version
 
 
-def _as_of(snapshot: Snapshot) -> dict[str, str]:
+def as_of(snapshot: Snapshot) -> dict[str, str]:
     """Return headers with the timeline of an answer, in the form in which clients send it."""
     timeline = snapshot.client_timeline
     last = NO_INSTANT if timeline.last is None else timeline.last.requested_time

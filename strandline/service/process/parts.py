@@ -20,13 +20,14 @@ from strandline.service.api.readiness import Readiness, ServiceChecks
 from strandline.service.api.remote_partitioner import RemotePartitioner
 from strandline.service.api.router import Router, greeting
 from strandline.service.api.unfinished_work import UnfinishedWork
-from strandline.service.api.view_routes import view_rows
+from strandline.service.api.view_routes import lookup_row, view_rows
 from strandline.service.api.writer_routes import writer_rows
 from strandline.service.api.wsgi_bridge import reply_of
 from strandline.service.http.authorization import GREETING, HEALTH, Admission
 from strandline.service.http.refusals import Refusals
 from strandline.service.http.request import Application
 from strandline.service.lookup.answer import REQUESTS, Answers
+from strandline.service.lookup.batched_answers import BatchedAnswers
 from strandline.service.lookup.ready_answer import HotCount, HotPath
 from strandline.service.lookup.sampling_check import SamplingCheck
 from strandline.service.marker.registry import MarkerService
@@ -100,6 +101,7 @@ class Parts:
             ),
             (
                 *view_rows(self.answers),
+                lookup_row(BatchedAnswers(self.answers, gzip=options.gzip)),
                 *marker_rows(self.markers),
                 *writer_rows(RemotePartitioner(), InstantStates(self.views.storage_of)),
             ),

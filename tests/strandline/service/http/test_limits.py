@@ -186,7 +186,7 @@ def chunked(body: bytes) -> bytes:
     ],
 )
 def test_a_body_without_an_end_ends_the_connection(endless: bytes) -> None:
-    """It was answered at once, as no route reads a body; there is no second answer."""
+    """It was answered at once, as its route reads no body; there is no second answer."""
     with limited(body_bytes=1000) as server, RawConnection(server.port) as raw:
         raw.send_what_is_taken(chunked(endless))
         answer = raw.answer()

@@ -1,0 +1,153 @@
+"""The form of batched look-ups: queries and answers both ways, and bodies that aren't any."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fsview.local_view import LocalView
+from fsview.model.lookup_query import OF_FILE_IDS, OF_PARTITIONS, WITH_INSTANT, LookupQuery
+from fsview.query.query_table import QUERIES
+from fsview.table_view import TableView
+from fsview.wire.lookup_form import (
+    MOST_LOOKUPS,
+    join_parts,
+    pick_groups,
+    read_answers,
+    read_queries,
+    write_part,
+    write_queries,
+)
+from fsview.wire.routes import FIXED_BY_TIMELINE
+from tests.kit import golden
+from tests.kit.troubled_storage import LATEST, partitions_of
+from timeline.errors import BadAnswerError, InputError
+
+NOWHERE = "no-such-group"
+
+
+def queries_of(view: LocalView, partitions: tuple[str, ...]) -> list[LookupQuery]:
+    """Return every kind of query for all partitions and file groups."""
+    found = [
+        LookupQuery(name, partitions, max_instant=LATEST if name in WITH_INSTANT else None)
+        for name in sorted(OF_PARTITIONS)
+    ]
+    for partition in partitions:
+        ids = (NOWHERE, *(group.file_id for group in view.all_file_groups(partition)), NOWHERE)
+        found += [LookupQuery(name, (partition,), ids) for name in sorted(OF_FILE_IDS)]
+    return found
+
+
+@pytest.mark.parametrize("scenario", golden.scenarios())
+def test_answers_come_back_as_they_were(scenario: str) -> None:
+    """All golden tables: logs, pending compactions and replaced groups among them."""
+    view = LocalView.newest(TableView(golden.GoldenStorage(scenario, golden.steps(scenario)[-1])))
+    queries = queries_of(view, partitions_of(scenario))
+    answers = view.look_up(queries)
+    assert read_queries(write_queries(queries)) == tuple(queries)
+    parts = []
+    for query, found in zip(queries, answers, strict=True):
+        parts += [write_part(query, part) for part in ((found,) if query.is_of_groups else found)]
+    body = b"".join(join_parts(queries, iter(parts)))
+    assert read_answers(queries, body) == answers
+    for query, part in zip(queries, parts, strict=False):
+        assert json.loads(part).keys() >= {"names", "sizes", "mtimes"}, query
+
+
+@pytest.mark.parametrize("scenario", golden.scenarios())
+def test_groups_are_picked_from_a_partition_as_they_would_be_asked_for(scenario: str) -> None:
+    view = LocalView.newest(TableView(golden.GoldenStorage(scenario, golden.steps(scenario)[-1])))
+    for query in queries_of(view, partitions_of(scenario)):
+        if query.is_of_groups:
+            whole = LookupQuery(f"{query.name}s", query.partitions)
+            part = write_part(whole, view.look_up([whole])[0][0])
+            (found,) = view.look_up([query])
+            assert json.loads(pick_groups(query, part)) == json.loads(write_part(query, found))
+
+
+def test_look_ups_are_methods_whose_answers_the_timeline_determines() -> None:
+    assert QUERIES.keys() & FIXED_BY_TIMELINE >= OF_PARTITIONS | OF_FILE_IDS
+    assert WITH_INSTANT <= OF_PARTITIONS
+
+
+def test_no_queries_have_no_answers() -> None:
+    assert read_queries(write_queries([])) == ()
+    assert read_answers([], b"".join(join_parts([], iter(())))) == ()
+    nothing = [LookupQuery("latest_base_files", ()), LookupQuery("latest_base_files", ("a",))]
+    body = b"".join(join_parts(nothing, iter([b'{"names":[],"sizes":[],"mtimes":[]}'])))
+    assert read_answers(nothing, body) == ((), ((),))
+
+
+QUERY = {"query": "latest_base_files", "partitions": ["a"]}
+GROUPS = {"query": "latest_base_file", "partition": "a", "file_ids": ["x"]}
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("x", "queries has 'x'; allowed: objects"),
+        ({"query": "latest_base_files"}, "either partitions or partition"),
+        (QUERY | {"partition": "a"}, "either partitions or partition"),
+        (QUERY | {"query": "timeline"}, "query='timeline' is no look-up; allowed: latest_base"),
+        (QUERY | {"query": 1}, "query=1; allowed: text"),
+        (QUERY | {"partitions": "a"}, "partitions='a'; allowed: a list"),
+        (QUERY | {"partitions": [None]}, "partitions=None; allowed: text"),
+        (QUERY | {"partitions": ["\ud800"]}, "body|partitions="),
+        (QUERY | {"max_instant": "1"}, "latest_base_files takes no max_instant"),
+        (QUERY | {"query": "latest_base_files_before_or_on"}, "needs max_instant"),
+        (QUERY | {"file_ids": ["x"]}, "takes no file_ids"),
+        (QUERY | {"more": 1}, "field 'more'; allowed: file_ids"),
+        (GROUPS | {"file_ids": {"x": 1}}, "file_ids={'x': 1}; allowed: a list"),
+        (GROUPS | {"partition": ["a"]}, "partition=.*; allowed: text"),
+        (GROUPS | {"partition": None, "partitions": ["a", "b"]}, "asked of one partition, not 2"),
+    ],
+)
+def test_a_malformed_query_is_refused_by_its_field(query: object, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read_queries(json.dumps({"queries": [query]}).encode())
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"[]", b"{}", b"null", b'{"queries": {}}', b"\xff", b"[" * 100_000, b"NaN", b"{"],
+)
+def test_a_body_without_queries_is_refused(body: bytes) -> None:
+    with pytest.raises(InputError, match="the body of a look-up"):
+        read_queries(body)
+
+
+def test_the_number_of_look_ups_is_bounded() -> None:
+    most = LookupQuery("latest_base_files", ("a",) * (MOST_LOOKUPS - 1))
+    assert read_queries(write_queries([most])) == (most,)
+    with pytest.raises(InputError, match=f"at most {MOST_LOOKUPS}"):
+        read_queries(write_queries([most, most]))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b'{"answers": []}',
+        b'{"answers": [[]]}',
+        b'{"answers": [[{}]]}',
+        b'{"answers": [[{"names": ["a_0_1.parquet"], "sizes": [], "mtimes": [1]}]]}',
+        b'{"answers": [[{"names": [1], "sizes": [1], "mtimes": [1]}]]}',
+    ],
+)
+def test_a_body_that_is_no_answer_is_refused(body: bytes) -> None:
+    with pytest.raises(BadAnswerError):
+        read_answers([LookupQuery("latest_base_files", ("a",))], body)
+
+
+@pytest.mark.parametrize(("logs", "names"), [([2], [None]), ([0], []), ([1], [None, "x.log"])])
+def test_slices_with_other_files_than_announced_are_refused(
+    logs: list[int], names: list[str | None]
+) -> None:
+    rows = [0] * len(names)
+    part = {"ids": ["a"], "instants": ["1"], "logs": logs}
+    part |= {"names": names, "sizes": rows, "mtimes": rows}
+    body = json.dumps({"answers": [[part]]}).encode()
+    with pytest.raises(BadAnswerError):
+        read_answers([LookupQuery("latest_file_slices", ("a",))], body)
