@@ -4,7 +4,7 @@ Executors import this package and those below it, so it depends on nothing but t
 pyarrow, numpy and fsspec.
 """
 
-from executor_proxy.connection import Timeouts
+from executor_proxy.exchange import Timeouts
 from executor_proxy.report import LookupReport
 from executor_proxy.service_client import Patience
 from executor_proxy.view_location import ViewLocation, connect

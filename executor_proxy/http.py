@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlencode
 
-from executor_proxy.connection import (
+from executor_proxy.connection import KeptConnections
+from executor_proxy.exchange import (
     MAX_BODY_BYTES,
-    KeptConnections,
     Outgoing,
     Timeouts,
     Transport,

@@ -64,11 +64,6 @@ class LookupReport:
     _merged: Counter[tuple[str, str]] = field(default_factory=Counter, repr=False)
     _watched: list[StorageCalls] = field(default_factory=list, repr=False)
 
-    @property
-    def lookup_seconds(self) -> tuple[float, ...]:
-        """Duration of each look-up."""
-        return tuple(lookup.seconds for lookup in self.lookups)
-
     def storage_calls(self) -> dict[tuple[str, str], int]:
         """Return the number of storage calls by local views, by (kind, cause)."""
         total = Counter(self._merged)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
 
-from executor_proxy.connection import (
+from executor_proxy.exchange import (
     MAX_BODY_BYTES,
     Incoming,
     Outgoing,

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from executor_proxy.connection import Timeouts
+from executor_proxy.exchange import Timeouts
 from executor_proxy.http import DEFAULT_TIMEOUTS, HttpSession
 from executor_proxy.priority_view import PriorityView
 from executor_proxy.remote_view import RemoteView

@@ -1,16 +1,13 @@
 """``History``: the snapshots of a table that are kept, oldest first, and the steps between them.
 
-Clients name their timeline by its hash; as recent snapshots are kept, most are answered from the
-very snapshot that they know. For a client whose timeline was never published, the steps from there
-to a kept snapshot are read from the timeline (``fsview.snapshot.hash_search``) and kept as a
-*branch*.
+Most clients are answered from the snapshot that their timeline's hash names. For a client whose
+timeline was never published, the steps from there to a kept snapshot are read from the timeline
+(``fsview.snapshot.hash_search``) and kept as a *branch*.
 
 A partition that was never loaded is listed only at the newest snapshot; its files at an older one
 are *derived* by taking back the steps in between, newest first. Where that needs what is lost (the
-size of a deleted file) the answer is refused.
-
-A snapshot is *barred* once an instant of its timeline was undone: a writer that continued from it
-would lose rows.
+size of a deleted file) the answer is refused. A snapshot is *barred* once an instant of its
+timeline was undone: a writer that continued from it would lose rows.
 """
 
 from __future__ import annotations

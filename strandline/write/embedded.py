@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from executor_proxy.connection import Timeouts
+from executor_proxy.exchange import Timeouts
 from executor_proxy.report import LookupReport
 from executor_proxy.service_client import Patience
 from executor_proxy.view_location import NEWEST, ViewLocation

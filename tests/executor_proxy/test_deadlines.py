@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from executor_proxy.connection import Timeouts
+from executor_proxy.exchange import Timeouts
 from executor_proxy.http import HttpSession
 from tests.executor_proxy.scripted_server import Drip, Reply, ScriptedServer
 from timeline.errors import ServiceTimeoutError, ServiceUnreachableError

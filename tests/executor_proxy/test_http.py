@@ -14,7 +14,7 @@ from functools import partial
 
 import pytest
 
-from executor_proxy.connection import Outgoing, Timeouts
+from executor_proxy.exchange import Outgoing, Timeouts
 from executor_proxy.http import HttpSession
 from tests.executor_proxy.scripted_server import Hang, Raw, Reply, Request, ScriptedServer
 from timeline.errors import (

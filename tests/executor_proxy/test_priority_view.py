@@ -239,7 +239,7 @@ def test_the_report_has_the_source_and_reason_of_each_answer():
         ("latest_base_files", "local"),
     ]
     assert subject.causes == ["refused"]
-    assert all(seconds >= 0 for seconds in subject.report.lookup_seconds)
+    assert all(each.seconds >= 0 for each in subject.report.lookups)
 
 
 def test_reports_merge():

@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from executor_proxy.connection import Timeouts
+from executor_proxy.exchange import Timeouts
 from executor_proxy.report import LookupReport
 from executor_proxy.view_location import ViewLocation, connect
 from executor_proxy.worker_state import start_anew

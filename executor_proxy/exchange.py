@@ -1,0 +1,162 @@
+"""One exchange with the service as values: request, answer, timeouts, the peer, the transport.
+
+There are two transports: ``executor_proxy.connection`` over ``http.client``, and
+``executor_proxy.requests_session``.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, Protocol
+from urllib.parse import urlsplit
+
+from timeline.errors import BadAnswerError, ConfigError
+
+MAX_BODY_BYTES: Final = 256 << 20
+"""Longest body that is taken, as sent and again decoded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long one exchange may take, in seconds.
+
+    Attributes:
+        connect_s: To connect, TLS handshake included.
+        read_s: Between two packets of the answer.
+        exchange_s: From the start of the connection to the last byte of the answer.
+    """
+
+    connect_s: float = 2.0
+    read_s: float = 10.0
+    exchange_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        for name in ("connect_s", "read_s", "exchange_s"):
+            if not getattr(self, name) > 0:  # nan isn't
+                raise ConfigError(f"{name} is {getattr(self, name)}; allowed: above 0")
+
+    def within(self, seconds: float) -> Timeouts:
+        """Return these time-outs, none of them longer than ``seconds``."""
+        return Timeouts(*(min(each, seconds) for each in self.each()))
+
+    def each(self) -> tuple[float, float, float]:
+        """Return the three in the order of the attributes."""
+        return self.connect_s, self.read_s, self.exchange_s
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """One request.
+
+    Attributes:
+        method: ``GET`` or ``POST``.
+        path: Without a query; also names the request in errors.
+        target: Path and query as sent.
+        headers: Fields by name.
+        body: Of a POST.
+        is_safe: Whether sending it twice does no harm.
+    """
+
+    method: str
+    path: str
+    target: str
+    headers: Mapping[str, str]
+    body: bytes = b""
+    is_safe: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """One answer, read whole.
+
+    Attributes:
+        status: HTTP status.
+        encoding: Content encoding in lower case, ``""`` for none.
+        content_type: Media type with its parameters.
+        retry_after: Value of ``Retry-After``, or ``None``.
+        body: As sent.
+    """
+
+    status: int
+    encoding: str
+    content_type: str
+    retry_after: str | None
+    body: bytes
+
+
+class Transport(Protocol):
+    """Whatever carries a request to an address and brings the answer; safe from several threads."""
+
+    def exchange(self, request: Outgoing, timeouts: Timeouts) -> Incoming:
+        """Send a request and read its answer.
+
+        Raises:
+            ServiceError: As the table of ``executor_proxy.connection`` says.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The far end of a connection; ``ca_file``: PEM file of trusted authorities, for https."""
+
+    host: str
+    port: int
+    encrypted: bool
+    ca_file: str | None
+
+    @classmethod
+    def of(cls, url: str, ca_file: str | None) -> Peer:
+        """Return the peer at a URL.
+
+        Raises:
+            ConfigError: It isn't ``http(s)://host:port``, or ``ca_file`` doesn't go with it.
+        """
+        try:
+            parts = urlsplit(str(url))
+            host, port = parts.hostname or "", parts.port
+            host.encode("idna")
+        except ValueError:  # includes UnicodeError
+            parts, host, port = urlsplit(""), "", None
+        rest = (parts.path.strip("/"), parts.query, parts.fragment, parts.username)
+        is_plain = host.isprintable() and " " not in host and not any(rest)
+        if parts.scheme not in ("http", "https") or not host or port is None or not is_plain:
+            raise ConfigError(
+                f"the timeline service's url is {_shown(url)}; allowed: http://HOST:PORT,"
+                " https://HOST:PORT"
+            )
+        encrypted = parts.scheme == "https"
+        if encrypted:
+            tls_context(ca_file)
+        elif ca_file is not None:
+            raise ConfigError(f"ca_file is {ca_file!r}, but {url!r} isn't https")
+        return cls(host, port, encrypted, ca_file)
+
+
+def _shown(url: object) -> str:
+    """Return a URL for a message, without a password."""
+    return re.sub(r"//[^/@]*@", "//...@", repr(url))
+
+
+@lru_cache(maxsize=16)
+def tls_context(ca_file: str | None) -> ssl.SSLContext:
+    """Return the TLS context of a CA file; cached, because loading it takes milliseconds.
+
+    Raises:
+        ConfigError: The file can't be read, or holds no certificate.
+    """
+    try:
+        context = ssl.create_default_context(cafile=ca_file)
+    except OSError as exc:  # includes SSLError
+        reason = "no certificates in PEM" if isinstance(exc, ssl.SSLError) else exc.strerror
+        raise ConfigError(f"ca_file {ca_file}: {reason or 'not readable'}") from exc
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+def too_long(path: str) -> BadAnswerError:
+    """Return the refusal of a body beyond ``MAX_BODY_BYTES``."""
+    return BadAnswerError(f"the answer to {path} is longer than {MAX_BODY_BYTES} bytes")
