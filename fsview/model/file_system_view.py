@@ -37,7 +37,8 @@ from timeline.timeline import Timeline
 class FileSystemView(ABC):
     """Which files make up the table at the view's instant.
 
-    A view implements ``ask`` and ``close``; every other method is one call of ``ask``.
+    A view implements ``ask`` and ``close``; ``look_up`` asks many questions, and every other method
+    is one call of ``ask``.
     """
 
     @abstractmethod

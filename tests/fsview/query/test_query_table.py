@@ -11,7 +11,9 @@ from fsview.model.file_system_view import FileSystemView
 from fsview.query.query_table import QUERIES, Scope
 from fsview.wire.routes import BY_NAME
 
-METHODS = {name for name in vars(FileSystemView) if not name.startswith("_")} - {"ask", "close"}
+METHODS = {name for name in vars(FileSystemView) if not name.startswith("_")} - {
+    *("ask", "look_up", "close")
+}
 
 
 def test_a_method_has_a_query_or_is_the_local_view_s_own() -> None:
