@@ -7,15 +7,22 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from executor_proxy import connect
+from fsview.wire.lookup_form import LOOKUP_PATH
 from fsview.wire.param import TIMELINE_HASH
-from strandline.service.api.unfinished_work import AT_MOST, KEPT_BYTES, UnfinishedWork, wait_of
+from strandline.service.api.unfinished_work import (
+    AT_MOST,
+    AT_MOST_BYTES,
+    KEPT_BYTES,
+    UnfinishedWork,
+    wait_of,
+)
 from strandline.service.http.reply import Reply
 from strandline.service.http.request import Request
 from strandline.service.http.server import ServiceServer
@@ -360,6 +367,32 @@ def test_two_clients_at_a_time_have_work_of_their_own() -> None:
         assert len(scene.begun) == 2
         await asyncio.gather(scene.ask(), scene.ask(), scene.ask())
         assert len(scene.begun) == 3
+
+    asyncio.run(play())
+
+
+def test_batched_look_ups_are_joined_by_their_body() -> None:
+    async def play() -> None:
+        scene = Scene()
+        asked = replace(asks(path=LOOKUP_PATH), method="POST", body=b"one")
+        assert wait_of(asked) == 1
+        for body in (b"one", b"other", b"one", b"other"):
+            await scene.ask(replace(asked, body=body))
+        assert len(scene.begun) == 2
+
+    asyncio.run(play())
+
+
+def test_bodies_of_unfinished_work_are_bounded() -> None:
+    async def play() -> None:
+        scene = Scene()
+        asked = replace(asks(path=LOOKUP_PATH), method="POST", body=b"x" * AT_MOST_BYTES)
+        assert (await scene.ask(asked)).status == 503
+        waits = asyncio.create_task(scene.ask(replace(asked, body=b"y")))
+        assert not (await asyncio.wait((waits,), timeout=0.05))[0]
+        await scene.end(0, Reply(200, b"answer"))
+        await scene.end(1, Reply(200, b"other"))
+        assert (await waits).body == b"other"
 
     asyncio.run(play())
 
