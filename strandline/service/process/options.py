@@ -129,5 +129,6 @@ class Birth:
         parts["conflicts"] = ConflictOptions(**parts["conflicts"])
         parts["read_limits"] = ReadLimits(**parts["read_limits"])
         server["limits"] = Limits(**server["limits"])
-        descriptors = Descriptors(**decoded["descriptors"])
+        inherited = decoded["descriptors"]
+        descriptors = None if inherited is None else Descriptors(**inherited)
         return cls(PartsOptions(**parts), ServerOptions(**server), descriptors)
