@@ -1,8 +1,7 @@
 """The HTTP protocol of one connection; hot requests are answered where they are parsed.
 
-A request that can be answered from ready bytes costs no task, no thread and no framework: the
-bytes are written from the parser's callback. Every other request becomes an ``Exchange`` and goes
-to the application, one at a time and in order.
+Ready bytes are written from the parser's callback, without a task or a thread. Every other request
+becomes an ``Exchange`` and goes to the application, one at a time and in order.
 
 What a client can make a connection hold is bounded (``strandline.service.http.limits``):
 
@@ -11,8 +10,7 @@ What a client can make a connection hold is bounded (``strandline.service.http.l
 * a request that is too long, too late or no HTTP is refused: earlier requests are answered, then
   the refusal is sent, and what still arrives is discarded for a moment so that the client reads it;
 * a client that doesn't read its responses gets no others, and is disconnected after a while;
-* when a client leaves, its requests are forgotten. A client that only ends its sending side counts
-  as one that leaves: both send the same FIN, and work for a client that has left must end.
+* when a client leaves, or ends its sending side (the same FIN), its requests are forgotten.
 """
 
 from __future__ import annotations
@@ -24,14 +22,15 @@ from dataclasses import replace
 from typing import Final, cast
 
 from strandline.service.http.authorization import NOBODY, OPEN_PATHS, PROBING, Peer
+from strandline.service.http.body_buffer import BodyBuffer
 from strandline.service.http.connection_registry import Connection, ConnectionRegistry
 from strandline.service.http.exchange import Exchange
 from strandline.service.http.head_rules import check_admitted, checked_fields, request_of
-from strandline.service.http.limits import BODIES_BYTES, LINGER_S
-from strandline.service.http.refusals import Refusal
+from strandline.service.http.limits import LINGER_S
+from strandline.service.http.refusals import Refusal, RefusedError
 from strandline.service.http.reply import Reply, failure
 from strandline.service.http.request import Fields, Headers, Request
-from strandline.service.http.request_reader import SLICE_BYTES, RefusedError, RequestReader
+from strandline.service.http.request_reader import SLICE_BYTES, RequestReader
 from strandline.service.http.response_writer import ResponseWriter
 
 _EMPTY: Final = memoryview(b"")
@@ -41,9 +40,7 @@ class ServiceProtocol(asyncio.Protocol):
     """One connection.
 
     ``_backlog`` was received and isn't parsed; if ``_discards``, what arrives is thrown away.
-    ``_incoming`` is a request whose body is being received, in ``_pieces``; ``_body_bytes`` is the
-    connection's part of the registry's. ``_current`` is being answered; ``_queue`` waits for it,
-    and ``_last_words`` for both.
+    ``_current`` is being answered; ``_queue`` waits for it, and ``_last_words`` for both.
     ``_closing_since`` is when the connection was ended. ``_only_probes``: the server is full, and
     this connection may only send probes.
     """
@@ -64,9 +61,7 @@ class ServiceProtocol(asyncio.Protocol):
         self._transport: asyncio.Transport = cast("asyncio.Transport", None)
         self._peer = NOBODY
         self._queue: deque[Exchange] = deque()
-        self._incoming: Request | None = None
-        self._pieces: list[bytes] = []
-        self._body_bytes = 0
+        self._bodies = BodyBuffer(registry)
         self._current: Exchange | None = None
         self._backlog = _EMPTY
         self._discards = self._parse_scheduled = self._only_probes = False
@@ -87,8 +82,7 @@ class ServiceProtocol(asyncio.Protocol):
         """Forget all requests: nobody waits for the responses."""
         self._stop_reading()
         self._queue.clear()
-        self._incoming, self._pieces = None, []
-        self._release(self._body_bytes)
+        self._bodies.clear()
         self._writer.wake()
         current, self._current = self._current, None
         if current is not None and current.task is not None:
@@ -180,25 +174,14 @@ class ServiceProtocol(asyncio.Protocol):
             raise
 
     def take_body(self, piece: bytes) -> None:
-        """Keep a piece of the body, if the bodies of all connections leave room for it."""
-        registry = self._registry
-        if registry.body_bytes + len(piece) > BODIES_BYTES:
-            raise RefusedError(503, "too many bodies of requests at a time", {"retry-after": "1"})
-        registry.body_bytes += len(piece)
-        self._body_bytes += len(piece)
-        self._pieces.append(piece)
+        """Keep a piece of the body."""
+        self._bodies.add(piece)
 
     def take_end(self) -> None:
         """Queue the request whose body is complete."""
-        request, self._incoming = self._incoming, None
-        pieces, self._pieces = self._pieces, []
+        request = self._bodies.complete()
         if request is not None:
-            self._queue_up(replace(request, body=b"".join(pieces)))
-
-    def _release(self, count: int) -> None:
-        """Release bytes of bodies."""
-        self._registry.body_bytes -= count
-        self._body_bytes -= count
+            self._queue_up(request)
 
     def take_no_more(self) -> None:
         """Discard what follows the last request."""
@@ -214,12 +197,12 @@ class ServiceProtocol(asyncio.Protocol):
         request = request_of(target, method, version, fields, self._peer.address, body_bytes)
         if self._only_probes:
             if request.path not in OPEN_PATHS or method not in PROBING:
-                raise self._server_full()
+                raise self._registry.refusal_of(self)
             reader.keep_alive = False
         if not request.reads_body:
             self._queue_up(request)
             return True
-        self._incoming = request
+        self._bodies.incoming = request
         # Responses to earlier requests come first; without this line the client sends it soon, too.
         if fields.get(b"expect", b"").lower() == b"100-continue" and self._current is None:
             self._writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -245,7 +228,7 @@ class ServiceProtocol(asyncio.Protocol):
         if exchange is not self._current:
             return
         self._current = None
-        self._release(len(exchange.request.body))
+        self._bodies.release(exchange.request.body)
         if not self._reader.receiving:
             self._reader.since = self._registry.now
         if not whole and exchange.request.version != "1.1":
@@ -273,12 +256,6 @@ class ServiceProtocol(asyncio.Protocol):
 
     # The end.
 
-    def _server_full(self) -> RefusedError:
-        self._registry.count_refused(self)
-        return RefusedError(
-            503, f"the service has {self._registry.room} connections, no more may come"
-        )
-
     def _refuse(self, refused: RefusedError) -> None:
         """Send the refusal once earlier requests are answered; then end the connection."""
         reader, registry = self._reader, self._registry
@@ -288,15 +265,14 @@ class ServiceProtocol(asyncio.Protocol):
             self._last_words = b""
         else:
             path, accept = refused.target.partition(b"?")[0].decode("latin-1"), refused.accept
-            if self._incoming is not None:
-                path, accept = self._incoming.path, self._incoming.accept
+            incoming = self._bodies.incoming
+            if incoming is not None:
+                path, accept = incoming.path, incoming.accept
             refusal = Refusal(refused.status, refused.message, path=path, peer=self._peer.address)
             registry.refusals.note(refusal)
             reply = failure(refused.status, refused.message, accept)
-            with_body = reader.parser.get_method() != b"HEAD"
-            self._last_words = replace(reply, headers=refused.headers).last_words(
-                with_body=with_body
-            )
+            reply = replace(reply, headers=refused.headers)
+            self._last_words = reply.last_words(with_body=reader.parser.get_method() != b"HEAD")
         self._stop_reading()
         reader.receiving = False
         if self._current is None:
@@ -338,13 +314,8 @@ class ServiceProtocol(asyncio.Protocol):
     @property
     def idle_since(self) -> float | None:
         """Since when the client has asked nothing, by the loop's clock; ``None``: it is busy."""
-        is_busy = (
-            self._current is not None
-            or self._queue
-            or self._backlog
-            or self._transport.is_closing()
-            or self._writer.has_unsent
-        )
+        has_work = self._current is not None or self._queue or self._backlog
+        is_busy = has_work or self._transport.is_closing() or self._writer.has_unsent
         return None if is_busy else self._reader.since
 
     def check(self, now: float) -> None:
@@ -365,13 +336,12 @@ class ServiceProtocol(asyncio.Protocol):
                 self.abort()
         elif self._only_probes and not self._discards and self._current is None:
             if waited_s > LINGER_S:
-                self._refuse(self._server_full())
+                self._refuse(registry.refusal_of(self))
         elif reader.receiving:
             if self._backlog:
                 reader.since = now  # the server is what doesn't read
             elif waited_s > limits.request_s:
-                message = f"no whole request in {limits.request_s:g} seconds"
-                self._refuse(RefusedError(408, message))
+                self._refuse(RefusedError(408, f"no whole request in {limits.request_s:g} seconds"))
         elif self._current is None and not self._discards:
             allowed_s = registry.keep_alive_s if reader.used else limits.request_s
             if waited_s > allowed_s:

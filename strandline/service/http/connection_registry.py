@@ -19,7 +19,7 @@ from typing import Final, Protocol
 from strandline.service.http.authorization import Admission
 from strandline.service.http.exchange import Exchange
 from strandline.service.http.limits import LINGER_S, Limits, possible_connections
-from strandline.service.http.refusals import Refusals
+from strandline.service.http.refusals import Refusals, RefusedError
 from strandline.service.http.request import Application, Fields
 from strandline.service.table_threads import TableThreads
 
@@ -146,8 +146,12 @@ class ConnectionRegistry:
             self._shrink_reserve(connection)
         return False
 
-    def count_refused(self, connection: Connection) -> None:
-        """Count a connection that is refused for want of room, once."""
+    def refusal_of(self, connection: Connection) -> RefusedError:
+        """Return the refusal of a connection for which the server has no room; count it once."""
+        self._count_refused(connection)
+        return RefusedError(503, f"the service has {self.room} connections, no more may come")
+
+    def _count_refused(self, connection: Connection) -> None:
         if self._reserve.get(connection) is False:
             self._reserve[connection] = True
             self.counts["refused"] += 1
@@ -186,7 +190,7 @@ class ConnectionRegistry:
         """Abort the oldest idle connection in reserve, or else the newest."""
         others = (other for other in self._reserve if other is not newest)
         ended = next((other for other in others if other.idle_since is not None), newest)
-        self.count_refused(ended)
+        self._count_refused(ended)
         self._reserve.pop(ended)
         ended.abort()
 

@@ -21,8 +21,8 @@ import httptools
 
 from strandline.service.http.authorization import Admission, Peer, right_for
 from strandline.service.http.limits import PARAMETERS
+from strandline.service.http.refusals import RefusedError
 from strandline.service.http.request import Fields, Headers, Request
-from strandline.service.http.request_reader import RefusedError
 
 _ONCE: Final = (b"host", b"authorization", b"transfer-encoding")
 _WITHOUT_HOST: Final = frozenset({"0.9", "1.0"})

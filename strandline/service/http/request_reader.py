@@ -8,13 +8,13 @@ isn't complete, the bytes that go into the parser are counted, too. A request th
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final, Protocol
 
 import httptools
 
 from strandline.service.http.connection_registry import ConnectionRegistry
+from strandline.service.http.refusals import RefusedError
 from strandline.service.http.reply import INTERNAL
 from strandline.service.http.request import Headers
 
@@ -25,26 +25,6 @@ SLICE_BYTES: Final = 8192
 NOT_HTTP: Final = "this is no HTTP request"
 _RAW_FACTOR: Final = 8
 """Bytes on the wire for each byte of a body; chunks of one byte take no more."""
-
-
-class RefusedError(Exception):
-    """A request is refused before the application sees it.
-
-    Attributes:
-        status: Of the response.
-        message: Its body.
-        headers: Of the response.
-        target: The request target; empty: not known yet.
-        accept: The request's ``Accept`` header, likewise.
-    """
-
-    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
-        self.headers = headers or {}
-        self.target = b""
-        self.accept = ""
 
 
 class RequestSink(Protocol):
