@@ -114,6 +114,7 @@ class TableThreads:
         try:
             result: T = await asyncio.wrap_future(task.done)
         except asyncio.CancelledError:
+            # A task whose client has left must not keep a place in its table's queue.
             self._leave_queue(task)
             raise
         return result
@@ -122,6 +123,7 @@ class TableThreads:
         """Return figures, fit for JSON: threads held and tasks waiting, in all and by table."""
         now = self._clock.monotonic()
         with self._lock:
+            # Only copies are made under the lock: sorting would delay those that submit.
             held = self._held.copy()
             waiting = {table: len(queue) for table, queue in self._queues.items()}
             since: dict[Hashable, float] = {}
@@ -154,11 +156,14 @@ class TableThreads:
         with self._lock:
             self._closed = True
             waiting = [task for queue in self._queues.values() for task in queue]
+            # Busy threads find the pool closed when their work ends, in ``_work``.
             self._end_idle()
         if finish_s is None:
             for task in waiting:
+                # Outside the lock: this runs callbacks of those who wait, which may call the pool.
                 task.done.cancel()
         else:
+            # One deadline for all threads: the waits for those that hang must not add up.
             until_s = self._clock.monotonic() + finish_s
             for thread in self._started:
                 thread.join(max(0.0, until_s - self._clock.monotonic()))
@@ -169,6 +174,7 @@ class TableThreads:
             if self._closed:
                 raise RuntimeError("the thread pool is closed")
             queue = self._queues.get(table)
+            # While others of its table wait, a task joins them: it must not overtake them.
             if queue is None and self._may_take(table):
                 self._admit(task)
             elif queue is None:
@@ -194,8 +200,10 @@ class TableThreads:
             answer = _run(task)
             with self._lock:
                 self._release(task)
+                # Idle before others are admitted: the next task takes this thread, not a new one.
                 self._idle += 1
                 self._admit_waiting()
+                # ``close`` has ended only the threads that were idle then.
                 if self._closed:
                     self._end_idle()
             # After the release: a client that is answered and asks again finds the thread free.
@@ -215,6 +223,7 @@ class TableThreads:
             name = f"{self._name}_{len(self._started)}"
             # A daemon: a thread that hangs in storage must not keep the process from ending.
             thread = threading.Thread(target=self._work, name=name, daemon=True)
+            # Before anything is counted: if no thread can be started, this raises.
             thread.start()
             self._started.append(thread)
         self._held[task.table] += 1
@@ -235,6 +244,7 @@ class TableThreads:
                 self._admit(next(iter(queue)))
             except RuntimeError:
                 return  # the next thread that gets free takes it: some are running
+            # Only now: a task for which no thread could be started stays first in its queue.
             queue.popitem(last=False)
             if queue:
                 self._queues.move_to_end(table)

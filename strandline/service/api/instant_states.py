@@ -108,6 +108,7 @@ class InstantStates:
         with self._lock:
             self._begun += 1
             number = self._begun
+        # Outside the lock: if the storage hangs, other directories are still answered.
         entries = storage.for_cause("instant_states").list(inner)
         states = tuple(
             state
@@ -117,6 +118,7 @@ class InstantStates:
         with self._lock:
             known = self._listed.get((table, inner))
             if known is not None and known.number > number:
+                # A listing that began later has ended first, and its result is newer.
                 return known.states
             if known is None and self._evicted > number:
                 return states  # the result of a later listing may have been dropped

@@ -50,9 +50,11 @@ class MarkerCreation:
         name = required(params, MARKER_NAME)
         directory = required(params, MARKER_DIRECTORY)
         refusable = bool(params.get(EARLY_CONFLICTS))
+        # The parts are assembled before the loop runs.
         if self._futures is None:
             self._futures = LoopFutures(asyncio.get_running_loop())
         created = self._futures.create()
+        # Repeated, as the directory may be retired between its search and this call.
         while not self._markers.submit(directory, name, created, refusable=refusable):
             await self._find(directory)
         return _REPLIES[await created.future]

@@ -135,6 +135,7 @@ class Readiness:
         """
         now = self._clock.monotonic()
         with self._changed:
+            # Once the service stops, no probe shares an answer that was begun before.
             if not self.stopping and self._asked is not None and not self._asked.done():
                 return self._asked
             asked: Future[tuple[str, ...]] = Future()
@@ -153,6 +154,7 @@ class Readiness:
 
     async def answer(self, _: Request) -> Reply:
         """Answer a probe, on the loop."""
+        # Other probes wait for the same future; a client that leaves must not cancel it.
         if reasons := await asyncio.shield(asyncio.wrap_future(self.ask())):
             body = {"ok": False, "reasons": list(reasons)}
             return json_reply(body, HTTPStatus.SERVICE_UNAVAILABLE)
@@ -168,6 +170,7 @@ class Readiness:
         reasons = self._run_checks()
         with self._changed:
             before = None if self._last is None else self._last[1]
+            # Before the answer: the next probe finds either the future unfinished, or this.
             self._last = (self._clock.monotonic(), reasons)
         asked.set_result(reasons)
         if reasons and _without_durations(reasons) != _without_durations(before or ()):
@@ -182,12 +185,14 @@ class Readiness:
         for name, check in checks.items():
             with self._changed:
                 state = self._states.setdefault(name, _State())
+                # Running since an earlier probe: another thread might hang as well.
                 if state.running_since is not None:
                     continue
                 state.running_since = self._clock.monotonic()
             try:
                 _start(f"looks at {name}", self._run, state, check)
             except RuntimeError as exc:
+                # Otherwise it would count as running for ever, and not be started again.
                 self._end(state, f"no thread to look: {exc}")
 
         def ended(name: str) -> bool:
@@ -196,6 +201,7 @@ class Readiness:
 
         with self._changed:
             self._changed.wait_for(lambda: all(map(ended, checks)), self._wait_s)
+            # Still under the lock, as a check may end while the reasons are collected.
             found = {
                 name: state.wrong if ended(name) else self._hanging(state)
                 for name in checks

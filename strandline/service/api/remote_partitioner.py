@@ -68,6 +68,7 @@ class RemotePartitioner:
                 return assigned
             size = getsizeof(asked.path) + _ENTRY_BYTES
             if self._bytes + size > self._most_bytes:
+                # Not ``hash``, which differs after a restart: a job's tasks need the same start.
                 return crc32(asked.path.encode()) % asked.partitions
             self._bytes += size
             first = self._next[asked.partitions]

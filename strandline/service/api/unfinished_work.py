@@ -8,9 +8,9 @@ listing for good.
 
 Work began before the question that joins it was asked. So only questions whose answer the client's
 timeline determines are joined (``fsview.wire.routes.FIXED_BY_TIMELINE``); a refresh, for instance,
-must see commits from before it was asked. Work has one waiter at a time, since a reply in parts can
-be sent only once; further clients with the same question start work of their own, and the view
-loads each partition once for all of them (single-flight).
+must see commits from before it was asked. Work has one waiter at a time; further clients with the
+same question start work of their own, and the view loads each partition once for all of them
+(single-flight).
 """
 
 from __future__ import annotations
@@ -109,6 +109,7 @@ class UnfinishedWork:
             if not (piece.has_left and self._leave(piece)):
                 piece.task.cancel()
             raise
+        # Without room the client waits, so that work without a client stays bounded.
         if piece.task.done() or not self._leave(piece):
             return await piece.task
         self._answers += 1
@@ -118,12 +119,14 @@ class UnfinishedWork:
 
     def _begun(self, request: Request, work: Work) -> _Piece:
         """Begin work on a request; its client's leaving doesn't end it, the service's end does."""
+        # A client that leaves sets the event of ``request``, which must not end this work.
         own = replace(request, cancelled=threading.Event())
 
         async def run() -> Reply:
             try:
                 return await work(own)
             except asyncio.CancelledError:
+                # Its thread can't be cancelled, but can look at this.
                 own.cancelled.set()
                 raise
 
@@ -140,6 +143,7 @@ class UnfinishedWork:
         if same is None:
             return None
         piece = same[0]
+        # It gets one waiter only: a reply in parts can be sent only once.
         self._forget(piece)
         return piece
 

@@ -48,12 +48,7 @@ class ServiceProtocol(asyncio.Protocol):
     def __init__(
         self, registry: ConnectionRegistry, join: Callable[[Connection], bool] | None = None
     ) -> None:
-        """Make the protocol of a connection that isn't made yet.
-
-        Args:
-            registry: What the connections of a server share.
-            join: Registers this one; ``None``: as a new connection.
-        """
+        """Make it before its connection; ``join`` registers that, ``None``: as a new one."""
         self._registry = registry
         self._join = join or registry.add
         self._reader = RequestReader(registry, self)
@@ -86,6 +81,7 @@ class ServiceProtocol(asyncio.Protocol):
         self._writer.wake()
         current, self._current = self._current, None
         if current is not None and current.task is not None:
+            # Work that runs on a thread can't be cancelled, but can look at this.
             current.request.cancelled.set()
             current.task.cancel()
         self._registry.remove(self)
@@ -155,6 +151,7 @@ class ServiceProtocol(asyncio.Protocol):
             fields = checked_fields(headers, method, version)
             check_admitted(registry.admission, self._peer, target, fields)
             if (
+                # Responses keep the order of requests: only the first in line is answered here.
                 self._current is None
                 and reader.keep_alive
                 and not self._writer.paused
@@ -225,6 +222,7 @@ class ServiceProtocol(asyncio.Protocol):
 
     def exchange_over(self, exchange: Exchange, *, whole: bool) -> None:
         """Go on with the next request; end the connection after a partial response."""
+        # ``connection_lost`` came first, and has stopped counting the bodies.
         if exchange is not self._current:
             return
         self._current = None

@@ -183,6 +183,7 @@ class ConnectionRegistry:
             self._search_at = self.now + SEARCH_AGAIN_S
         for _, _, connection in heapq.nsmallest(1 + self.room // _CLOSED_AT_A_TIME, idle):
             self.counts["displaced"] += 1
+            # Its place is needed now; ``remove`` is called in a later turn of the loop.
             self._connections.discard(connection)
             connection.abort()
 
@@ -215,6 +216,7 @@ class ConnectionRegistry:
             await asyncio.wait_for(self._empty.wait(), max(grace_s, 0.001))
         except asyncio.TimeoutError:
             await self._cancel_tasks()
+        # From here on ``add`` aborts connections that were accepted before the listener closed.
         self._closed = True
         for connection in (*self._connections, *self._reserve):
             connection.abort()
@@ -254,6 +256,7 @@ class ConnectionRegistry:
     def _check_some(self, connections: tuple[Connection, ...]) -> None:
         """Check some connections; the rest follow after whatever else the loop has to do."""
         for connection in connections[:_CHECKED_AT_A_TIME]:
+            # It may have ended since the first turn copied all connections.
             if connection in self._connections or connection in self._reserve:
                 connection.check(self.now)
         if rest := connections[_CHECKED_AT_A_TIME:]:

@@ -85,6 +85,7 @@ class Handshake:
     ) -> None:
         self._registry = registry
         self._accepted = accepted
+        # Before ``add``, which aborts this connection at once if the server has stopped.
         self._task = registry.loop.create_task(self._shake_hands(context))
         self._task.add_done_callback(self._over)
         try:

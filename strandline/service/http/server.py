@@ -88,6 +88,7 @@ class ServiceServer:
             loop.run_until_complete(self._serve(loop, threads, started))
         finally:
             with self._lock:
+                # ``stop`` must not use a loop that is being closed.
                 self._loop = None
             # A request that exceeded the grace period keeps its thread; nobody waits for it.
             threads.close()
@@ -124,6 +125,7 @@ class ServiceServer:
         ending = asyncio.Event()
         with self._lock:
             self._loop, self._ending = loop, ending
+            # ``stop`` was called before there was a loop to tell.
             if self._stopping:
                 ending.set()
         self.parts.start()
@@ -138,6 +140,7 @@ class ServiceServer:
         """Serve in a thread of its own; return once requests are answered."""
         thread = threading.Thread(target=self.run, name="strandline-service", daemon=True)
         thread.start()
+        # A thread that fails never sets the event, so it is looked after.
         while not self._ready.wait(0.05):
             if not thread.is_alive():
                 raise RuntimeError("the service's thread ended before it served; see its log")

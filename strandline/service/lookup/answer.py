@@ -104,10 +104,12 @@ class AnswerCache:
         if size > self.largest:
             return
         with self._lock:
+            # Loop and threads may compute the same answer; it is counted once.
             if key in answers:
                 return
             answers[key] = response
             self._order.append((answers, key, size))
+        # Outside the lock, which ``make_room`` may take in ``_evict``.
         self._account.add(size)
         self._budget.make_room()
 
@@ -259,6 +261,7 @@ class Answers:
         timeline_hash = params.get(TIMELINE_HASH)
         if timeline_hash is None:  # asks for the newest state, which needs a sync
             return None
+        # One snapshot for key and answer: a sync may publish another meanwhile.
         snapshot = table.held(params.get(LAST_INSTANT, NO_INSTANT), timeline_hash)
         if snapshot is None:
             return None

@@ -94,6 +94,7 @@ class ConflictCheck:
 
         Cost: one read and one list of the timeline, the first time.
         """
+        # Once only: what completes between two checks must count as concurrent.
         if self._before is None:
             self._before = _completed(self._client().active_timeline())
 
@@ -114,6 +115,7 @@ class ConflictCheck:
         return self._with_writes(own) or self._with_commits(own)
 
     def _with_writes(self, own: set[FileGroup]) -> str | None:
+        # Of two writes only the later gives way, so that they don't refuse each other.
         older = [
             info.name
             for info in self._storage.list(TEMP_FOLDER)
@@ -124,6 +126,7 @@ class ConflictCheck:
         timeline = self._client().active_timeline()
         writing = candidates(older, timeline, self._before or frozenset())
         age_ms = self._options.max_heartbeat_age_s * 1000
+        # Markers of a failed write stay until it is rolled back: its heartbeat tells.
         for instant in alive(self._storage, writing, self._clock.now_ms(), age_ms):
             stored = read_stored(self._storage, directory_path(instant))
             found = _common(own, {file_group_of(name) for name in stored.names})
@@ -138,6 +141,7 @@ class ConflictCheck:
         completed = _completed(client.active_timeline().write_timeline())
         since = completed - (self._before or frozenset())
         for instant in sorted(since, key=lambda instant: instant.sort_key):
+            # The write itself may complete between two checks.
             if instant.requested_time == self._instant:
                 continue
             metadata = client.read(instant)
@@ -160,6 +164,7 @@ def candidates(
         timeline: The active timeline.
         before: The instants that had completed when the watch began.
     """
+    # Before table version 8 a pending clustering is a replacecommit.
     planned = {i.requested_time for i in timeline.pending() if i.action in _PLANNED}
     done = {instant.requested_time for instant in before}
     return tuple(instant for instant in older if instant not in planned and instant not in done)

@@ -67,6 +67,7 @@ class ConflictWatch:
         """Whether a conflict was found; keeps the checks going and never waits."""
         now_s = self._detector.clock.monotonic()
         was_idle, self.asked_s = self._detector.is_idle(self, now_s), now_s
+        # The scheduling thread skips idle watches, so it may wait without a limit.
         if was_idle:
             self._detector.wake()
         return self.conflict is not None
@@ -133,12 +134,14 @@ class ConflictDetector:
             waiting = [w for w in self._watches if not w.running and not self.is_idle(w, now_s)]
             due = [watch for watch in waiting if watch.due_s <= now_s]
             for watch in due:
+                # Before ``submit``: the check may have ended, and reset this, when that returns.
                 watch.running = True
             later = [watch.due_s for watch in waiting if watch.due_s > now_s]
         for watch in due:
             try:
                 self._pool.submit(watch.table, partial(self._check, watch))
             except RuntimeError as error:
+                # The table's queue is full, or there is no thread: it is tried again in a period.
                 logger.warning("%s: can't check for early conflicts: %s", watch.label, error)
                 with self._lock:
                     watch.running, watch.due_s = False, now_s + self.options.period_s
@@ -155,6 +158,7 @@ class ConflictDetector:
     def _check(self, watch: ConflictWatch) -> None:
         conflict = None
         try:
+            # During the initial delay, too: what completes after this counts as concurrent.
             watch.check.begin()
             if self.clock.monotonic() >= watch.first_s:
                 conflict = watch.check.run()
@@ -172,4 +176,5 @@ class ConflictDetector:
                 watch.conflict = conflict
                 self._watches.discard(watch)
                 self._found += 1
+        # Nothing else may have been due, so the scheduling thread may wait without a limit.
         self.wake()

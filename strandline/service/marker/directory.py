@@ -127,17 +127,20 @@ class MarkerDirectory:
         clustering = check_name(name, self.instant)
         start_watch = self._start_watch if refusable else None
         with self._lock:
+            # Another object may have taken over, and two must not write to one directory.
             if self._retired:
                 return False
             self.used_s = self._clock.monotonic()
             if start_watch is not None:
                 self._watch = self._watch or start_watch(self)
                 if self._watch.ask():
+                    # Hudi's client takes ``false`` for a conflict and abandons its write.
                     created.set_result(False)
                     return True
             self._pending.append(_Pending(name, created, start_watch is not None, clustering))
             if len(self._pending) == self._expected:
                 self._all_came.notify()
+            # A flusher ends under this lock, and only if nothing waits: no marker is left behind.
             start, self._flushing = not self._flushing, True
         if start:
             try:
@@ -149,6 +152,7 @@ class MarkerDirectory:
     @property
     def has_conflict(self) -> bool:
         """Whether a conflict with another write was found."""
+        # Read once: ``_end_watch`` may reset it meanwhile.
         watch = self._watch
         return watch is not None and watch.conflict is not None
 
@@ -159,6 +163,8 @@ class MarkerDirectory:
 
     def announced(self) -> tuple[str, ...]:
         """Return the durable markers, then those that wait for their flush."""
+        # A marker between the two, taken from the queue but not written, is missed this time; the
+        # next check finds it.
         durable = self.names()
         with self._lock:
             return (*durable, *(pending.name for pending in self._pending))
@@ -171,6 +177,7 @@ class MarkerDirectory:
         """Delete the directory with its markers; return whether it existed."""
         with self._io:
             try:
+                # Under ``_io``: a flush meanwhile might write where ``MARKERS.type`` is gone.
                 return self._files.delete()
             finally:
                 self._end_watch()
@@ -201,8 +208,10 @@ class MarkerDirectory:
                 self._gather()
                 batch, self._pending = self._pending, []
                 if not batch:
+                    # Under the lock of that look: the next ``submit`` starts another flusher.
                     self._flushing = False
                     return
+            # It may have been found since ``submit`` asked.
             if self.has_conflict:
                 for pending in batch:
                     if pending.refusable:
@@ -221,6 +230,7 @@ class MarkerDirectory:
         error: Exception | None = None
         try:
             concurrent = self._clusterings(named)
+        # An error that escaped would leave ``_flushing`` set, and all later markers waiting.
         except Exception as exc:  # noqa: BLE001 - handed to every waiting request
             error = exc
         admitted: list[_Pending] = []
@@ -233,6 +243,7 @@ class MarkerDirectory:
 
     def _fail_all(self, error: StorageUnavailableError) -> None:
         with self._lock:
+            # Others may have come since, and rely on the flusher that couldn't be started.
             failed, self._pending = self._pending, []
             self._flushing = False
         for pending in failed:
@@ -242,6 +253,7 @@ class MarkerDirectory:
         """Wait a moment for the clients answered last; the caller holds ``_lock``."""
         expected, timeout_s = self._expected, min(self._took_s * GATHER_SHARE, GATHER_MAX_S)
         if expected > 1:
+            # The wait gives up the lock, so that ``submit`` can add markers.
             self._all_came.wait_for(lambda: len(self._pending) >= expected, timeout_s)
         self._expected = 0
 
@@ -252,6 +264,7 @@ class MarkerDirectory:
         error: Exception | None = None
         try:
             with self._io:
+                # Looked up at each flush: others may have deleted the directory since the last.
                 durable = self._files.names()
                 fresh = list(dict.fromkeys(p.name for p in batch if p.name not in durable))
                 if fresh:
@@ -270,4 +283,5 @@ class MarkerDirectory:
                 # ``false`` would mean a conflict to a refusable client. Its names are its own, so
                 # it repeats one only after an answer was lost: ``true``.
                 pending.created.set_result(pending.refusable or pending.name in new)
+                # A second request for it in the same batch isn't the one that created it.
                 new.discard(pending.name)

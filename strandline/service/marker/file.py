@@ -94,6 +94,8 @@ class MarkerFiles:
 
         Cost: one stat; what ``read_stored`` costs unless the cache is valid.
         """
+        # Before the files: if the directory is deleted and made again meanwhile, the time differs
+        # at the next call, which then reads again.
         type_ms = self._read_type_ms()
         if type_ms is None or type_ms != self._type_ms:
             self._forget()
@@ -108,6 +110,7 @@ class MarkerFiles:
         Raises:
             TableNotFoundError: The table was dropped; it isn't made again.
         """
+        # First: without it Hudi would ignore all markers that a crash leaves behind.
         if self._type_ms is None:
             self._create_type()
         if self._bytes >= FILE_BYTES:
@@ -115,9 +118,11 @@ class MarkerFiles:
         lines = [*self._lines, *fresh]
         data = "".join(f"{line}\n" for line in lines).encode()
         if self._lines:
+            # Atomic: after a crash the file has its old lines, or all of them.
             self._storage.replace(f"{self._path}/{PREFIX}{self._index}", data)
         else:
             self._index = self._create_next(data)
+        # After the write: if it fails, a repeated request finds its marker not durable.
         self._lines, self._bytes = lines, len(data)
         self._names.update(dict.fromkeys(fresh))
 
@@ -138,11 +143,13 @@ class MarkerFiles:
         return None if found is None else found.mtime_ms
 
     def _create_type(self) -> None:
+        # While the properties are replaced, their backup may be there alone.
         if all(self._storage.stat(path) is None for path in (CONFIG_PATH, BACKUP_PATH)):
             raise TableNotFoundError(f"no table at {self._storage.base_path}")
         try:
             self._storage.create(f"{self._path}/{TYPE_FILE}", TYPE)
         except AlreadyExistsError:
+            # Somebody else has made it since the look.
             logger.debug("%s/%s already exists", self._path, TYPE_FILE)
         self._type_ms = self._read_type_ms()
 
@@ -153,6 +160,7 @@ class MarkerFiles:
             try:
                 self._storage.create(f"{self._path}/{PREFIX}{index}", data)
             except AlreadyExistsError:
+                # The number was taken after this server had read the directory.
                 index += 1
             else:
                 return index

@@ -53,6 +53,7 @@ class LoopFutures:
                 self._loop.call_soon_threadsafe(self._complete_ready)
 
     def _complete_ready(self) -> None:
+        # Before the queue is emptied: what is appended after the last look wakes the loop again.
         self._woken = False
         while self._ready:
             future, result, error = self._ready.popleft()

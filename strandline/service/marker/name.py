@@ -10,8 +10,7 @@ APPEND  a log, before table version 8                               its base fil
 
 Hudi deletes the file that a CREATE or MERGE marker names without further checks: in a rollback,
 and at the commit if the commit doesn't report the file. So a marker of these kinds that names
-another write's file would destroy it, and is refused by its name alone. A file that an APPEND
-marker names is deleted only in the rollback of the file's own instant.
+another write's file would destroy it, and is refused by its name alone.
 
 A write may name another instant in one case: while a clustering resizes the buckets of consistent
 hashing, rows are written twice, and from version 8 on a CREATE marker announces the log that bears
@@ -86,6 +85,7 @@ def check_name(name: str, instant: str) -> str | None:
             f"markername is {name[:200]!r}; allowed: [<partition>/]<data file>.marker."
             f"<CREATE|MERGE|APPEND>, under the table's base path, of at most {NAME_BYTES} bytes"
         )
+    # Hudi deletes the log of an APPEND marker only in the rollback of the log's own instant.
     if kind == _APPEND or match[1].endswith(f"_{instant}"):
         return None
     if kind == _CREATE and file.startswith("."):

@@ -2,8 +2,7 @@
 
 While a clustering resizes the buckets of consistent hashing, a write also puts rows into logs that
 bear the clustering's instant, and goes on to do so after the clustering has completed. So the two
-need only overlap. A clustering that completed before the write was requested isn't concurrent: a
-marker for its logs would have committed files deleted.
+need only overlap.
 """
 
 from __future__ import annotations
@@ -39,6 +38,7 @@ def _is_concurrent(client: TableMetaClient, found: Instant | None, instant: str)
         return False
     if not found.is_completed:
         return found.action == CLUSTERING
+    # Its logs are committed: a marker for them would have them deleted.
     if (found.completion_time or "") <= instant:
         return False
     # A completed clustering is a replacecommit, as is an insert overwrite; its plan tells them

@@ -105,6 +105,7 @@ class MarkerService:
             raise StorageUnavailableError(f"no thread to find markers: {exc}") from exc
 
     def _find(self, directory: str) -> None:
+        # The place is found before the lock is taken, as resolving links may hang.
         found = self._kept(*self._place_of(directory))
         with self._lock:
             length = len(directory) + sum(map(len, self._spelled))
@@ -131,8 +132,10 @@ class MarkerService:
             InputError: The directory isn't a marker directory, or no write of its instant creates
                 a marker of this name.
         """
+        # Without the lock, as this runs on the loop: reading one entry is a single step.
         found = self._spelled.get(directory)
         if found is None:
+            # Refused before the search takes a thread.
             check_name(name, split_directory(directory)[1])
             return False
         return found.submit(name, created, refusable=refusable)
@@ -147,6 +150,7 @@ class MarkerService:
 
     def delete(self, directory: str) -> bool:
         """Delete a directory; return whether it existed."""
+        # Kept meanwhile, so that creations use the same object and wait for its ``_io``.
         found = self._kept(*self._place_of(directory))
         try:
             return found.delete()
@@ -222,6 +226,7 @@ class MarkerService:
         """Forget directories unless they are in use; the caller holds the lock."""
         retired = {directory for directory in directories if directory.retire()}
         if retired:
+            # A ``submit`` that has just got a retired one is refused by it, and searches again.
             self._directories = {p: d for p, d in self._directories.items() if d not in retired}
             self._spelled = {s: d for s, d in self._spelled.items() if d not in retired}
 

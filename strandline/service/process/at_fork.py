@@ -42,9 +42,11 @@ def remove(owner: Owner) -> None:
 
 
 def _abandon_all() -> None:
+    # No lock may be taken here: its holder may be a thread that the fork didn't copy.
     for owner in list(_owners):
         owner.abandon()
     _owners.clear()
+    # The thread that forked took it, and is the only one that goes on in this process.
     making.release()
 
 

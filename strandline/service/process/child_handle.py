@@ -55,6 +55,7 @@ class ChildProcess:
         self._last_lines: deque[str] = deque(maxlen=_STDERR_LINES)
         self._pings, ping_end = socket.socketpair()
         self._descriptors = Descriptors(listener.fileno(), ping_end.fileno())
+        # The child has its own copy; while this one is open, the child's end isn't noticed.
         with ping_end:
             try:
                 self._process = subprocess.Popen(
@@ -67,6 +68,7 @@ class ChildProcess:
                     env=_environment(),
                 )
             except BaseException:
+                # The constructor fails, so ``end`` is never called.
                 self._pings.close()
                 raise
         self.pid = self._process.pid
@@ -82,6 +84,7 @@ class ChildProcess:
             ServiceUnreachableError: The child ended or was killed; the message has its last log
                 lines.
         """
+        # The exchange below has no timeout: the kill ends the child's stdout, and so the wait.
         timer = threading.Timer(START_S, self.kill)
         timer.daemon = True
         try:
@@ -90,11 +93,13 @@ class ChildProcess:
             timer.start()
             answer = self._exchange(replace(birth, descriptors=self._descriptors).to_line())
         except BaseException:
+            # The caller gets no child that it could reap.
             self.end()
             raise
         finally:
             timer.cancel()
         if answer is None:
+            # This joins the reader of the log, so the last lines are complete.
             ended = self.end()
             lines = "\n".join(self._last_lines) or "it logged nothing"
             raise ServiceUnreachableError(f"the timeline service's process {ended}:\n{lines}")
@@ -143,6 +148,7 @@ class ChildProcess:
                     self.kill()
                     self.end()
                     return f"did not answer for {ping_timeout_s:g} s and was killed"
+            # Looked at first: if the child ended as well, a service that stops replaces nothing.
             if wake.fileno() in dict(ready):
                 return None
             if not self._pong():
@@ -165,6 +171,7 @@ class ChildProcess:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
+        # Without ``_exchanging``, which an exchange holds until the child answers or has ended.
         with self._writing:
             process.stdin.close()
         try:
@@ -176,6 +183,7 @@ class ChildProcess:
                 )
             process.kill()
             process.wait()
+        # A thread that couldn't be started can't be joined.
         if self._stderr_reader.ident is not None:
             self._stderr_reader.join()
         process.stderr.close()
@@ -214,11 +222,14 @@ class ChildProcess:
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
+        # Answers have no number: the next line belongs to the line written last.
         with self._exchanging:
             try:
+                # Released before the answer is awaited, so that ``end`` can close stdin meanwhile.
                 with self._writing:
                     stdin.write(line)
                 answer = stdout.readline()
+            # ValueError: ``end`` has closed the pipe in another thread.
             except (OSError, ValueError):
                 return None
         if not answer:

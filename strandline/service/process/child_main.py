@@ -70,6 +70,7 @@ def run_child(stdin: IO[bytes], stdout: IO[bytes]) -> None:
     def started() -> None:
         asyncio.get_running_loop().add_reader(pings, _echo, pings)
         _answer(stdout, {"ok": True})
+        # After the answer: that thread writes to stdout, too.
         control.start()
 
     signal.signal(signal.SIGTERM, lambda *_: server.stop())
@@ -94,6 +95,7 @@ def _echo(pings: socket.socket) -> None:
             return
     except OSError:
         logger.debug("the driver has exited")
+    # A socket whose other end is closed stays readable: the loop would spin.
     asyncio.get_running_loop().remove_reader(pings)
 
 
@@ -106,7 +108,9 @@ def _follow(stdin: IO[bytes], stdout: IO[bytes], server: ServiceServer) -> None:
             _answer(stdout, {"error": str(exc)})
         else:
             _answer(stdout, {"ok": True})
+    # The driver has closed stdin or died; commands can't come any more.
     server.stop()
+    # The main thread may wait for storage that hangs, so this thread ends the process.
     if not server.wait(server.options.grace_s + GRACE_MORE_S):
         logger.warning("the service did not stop in time; exiting")
         _end(1)
@@ -128,6 +132,7 @@ def _end(code: int) -> None:
 
 def own_stdout() -> IO[bytes]:
     """Return the real stdout, and redirect everything else that is printed to stderr."""
+    # The driver would take for an answer what a library prints.
     channel = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     return channel

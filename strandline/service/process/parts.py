@@ -158,6 +158,7 @@ class Parts:
     def _count_hot(self) -> None:
         """Add the hot path's requests since the last call to the metrics."""
         with self._lock:
+            # One copy is added and remembered: the loop goes on counting meanwhile.
             counted = Counter(self.hot.counts)
             for key, count in (counted - self._counted).items():
                 table, route = key

@@ -79,6 +79,7 @@ class Supervisor:
         self._serving = self._stopping = self._ended = False
         self._limit = RestartLimit()
         self._first: Future[None] = Future()
+        # A process forked in between would keep the port, as nobody in it closes the socket.
         with at_fork.making:
             self._listener = bind(birth.server.host, birth.server.port)
             self._wake, self._woken = socket.socketpair()
@@ -97,6 +98,7 @@ class Supervisor:
         try:
             self._first.result()
         except BaseException:
+            # Also after an interrupt of this wait, while the thread is still starting a child.
             self.stop()
             raise
 
@@ -115,9 +117,11 @@ class Supervisor:
         child = None
         while True:
             child = self._successor(child)
+            # It ended during the exchange, and its successor may have been born without the root.
             if not child.add_root(root):
                 continue
             with self._changed:
+                # After the child took it: a root that is refused must not reach a successor.
                 parts = self._birth.parts
                 if root not in parts.roots:
                     parts = replace(parts, roots=(*parts.roots, root))
@@ -132,6 +136,8 @@ class Supervisor:
             return
         self.begin_stop()
         with self._changed:
+            # The thread waits for a child that starts, up to ``START_S``. Under the lock ``_start``
+            # has either set ``_child``, or will find ``_stopping``.
             if self._child is not None and not self._serving:
                 self._child.kill()
         self._thread.join()
@@ -143,12 +149,14 @@ class Supervisor:
         """
         if os.getpid() != self._pid:
             return
+        # Before the wake-up: a thread that is replacing a child looks only at this.
         self._stopping = True
         with contextlib.suppress(OSError):  # it has ended
             self._wake.send(b".")
 
     def abandon(self) -> None:
         """Close this process's copies of the descriptors, after a fork."""
+        # Without ``_changed``: another thread may have held it when the process was forked.
         for owned in (self._listener, self._wake, self._woken):
             owned.close()
         if self._child is not None:
@@ -180,6 +188,7 @@ class Supervisor:
                     break
                 child = self._replacement(child.pid, reason)
         finally:
+            # Before the child ends, so that nobody waits for its successor meanwhile.
             self._close()
             if child is not None:
                 child.end(KILL_AFTER_S)
@@ -189,9 +198,13 @@ class Supervisor:
         with self._changed:
             if self._stopping:
                 raise ServiceUnreachableError("the timeline service is being stopped")
+            # Read in one step with setting ``_child``: a root that is recorded later finds another
+            # child, and is sent to that (``add_root``).
             birth = self._birth
+            # A fork finds the pipes only once ``_child`` owns them.
             with at_fork.making:
                 child = self._child = ChildProcess(self._listener)
+        # Outside the lock: this takes up to ``START_S``, and ``stop`` must get the lock to kill it.
         child.serve(birth)
         with self._changed:
             self._serving = True
@@ -201,6 +214,7 @@ class Supervisor:
     def _replacement(self, pid: int, reason: str) -> ChildProcess | None:
         """Return a child in place of one that has ended; ``None`` after ``stop`` or giving up."""
         with self._changed:
+            # From here on ``add_root`` waits for the successor.
             self._serving = False
         while not self._stopping:
             if not self._limit.allow(self._clock.monotonic()):
@@ -222,6 +236,7 @@ class Supervisor:
                 child = self._start()
             # OSError: no process or descriptor is left; RuntimeError: the interpreter exits.
             except (StrandlineError, OSError, RuntimeError) as exc:
+                # ``stop`` kills a child that starts, which is no failure.
                 if not self._stopping:
                     logger.warning("the timeline service's process can't be replaced: %s", exc)
             else:
@@ -242,6 +257,7 @@ class Supervisor:
         with self._changed:
             self._ended = True
             self._serving = False
+            # A fork finds the sockets open and owned, or closed.
             with at_fork.making:
                 for owned in (self._listener, self._wake, self._woken):
                     owned.close()

@@ -162,13 +162,16 @@ class TimelineService:
         shares = settings.get(EMBED_REUSE)
         with cls._shared_lock:
             service = cls._shared.get(key) if shares else None
+            # A service that gave up replacing its child stays here until it is looked up.
             if service is None or service._has_ended:
                 service = made
                 if shares:
                     service._key = key
                     cls._shared[key] = service
+            # Before it is started: the release of another user must not stop it meanwhile.
             service._users += 1
         try:
+            # Outside ``_shared_lock``: users of other services don't wait for this start.
             with service._starting:
                 if service._runner is None:
                     service.start()
@@ -177,6 +180,7 @@ class TimelineService:
                     service._warn_store_ignored(made._birth.parts.store)
                 service.add_root(root)
         except BaseException:
+            # The caller gets no service that it could release.
             service.release()
             raise
         return service
@@ -196,6 +200,7 @@ class TimelineService:
             self._users -= 1
             if self._users > 0:
                 return
+            # Before it stops, so that nobody acquires it; its place may be another's if it ended.
             if self._shared.get(self._key) is self:
                 del self._shared[self._key]
         self.stop()
@@ -217,6 +222,7 @@ class TimelineService:
             self._runner = module.InProcess(self._birth)
         else:
             runner = Supervisor(self._birth, self._ping_timeout_s, self._clock)
+            # It refers to the runner only: a reference to the service would keep that alive.
             self._finalizer = weakref.finalize(self, runner.begin_stop)
             self._runner = runner
 
@@ -274,6 +280,7 @@ class TimelineService:
 def _forget_shared() -> None:
     """Begin a forked process without services."""
     TimelineService._shared.clear()
+    # A thread that held the old one doesn't exist in this process.
     TimelineService._shared_lock = threading.RLock()
 
 
