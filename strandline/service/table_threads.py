@@ -171,6 +171,7 @@ class TableThreads:
     def _submit(self, table: Hashable, work: Callable[[], Any]) -> _Task:
         task = _Task(table, work, Future())
         with self._lock:
+            # Under the lock of queuing: ``close`` was first, or finds this task in the queue.
             if self._closed:
                 raise RuntimeError("the thread pool is closed")
             queue = self._queues.get(table)

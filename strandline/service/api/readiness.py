@@ -145,6 +145,7 @@ class Readiness:
             if self._last is not None and now - self._last[0] < self._kept_s:
                 asked.set_result(self._last[1])
                 return asked
+            # Under the lock of these looks: one thread runs the checks for all probes that wait.
             self._asked = asked
         try:
             _start("readiness", self._answer, asked)
@@ -197,6 +198,7 @@ class Readiness:
 
         def ended(name: str) -> bool:
             at = self._states[name].ended_at
+            # What ended before this probe began doesn't answer it.
             return at is not None and at >= began
 
         with self._changed:

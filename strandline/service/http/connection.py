@@ -78,6 +78,7 @@ class ServiceProtocol(asyncio.Protocol):
         self._stop_reading()
         self._queue.clear()
         self._bodies.clear()
+        # An exchange that waits for the client must find that it has left.
         self._writer.wake()
         current, self._current = self._current, None
         if current is not None and current.task is not None:
@@ -154,6 +155,7 @@ class ServiceProtocol(asyncio.Protocol):
                 # Responses keep the order of requests: only the first in line is answered here.
                 self._current is None
                 and reader.keep_alive
+                # The transport would hold what a client doesn't read, without a bound.
                 and not self._writer.paused
                 and not self._only_probes
                 and method == b"GET"

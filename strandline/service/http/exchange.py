@@ -71,6 +71,7 @@ class Exchange:
         try:
             await self._send(await app(self.request), threads)
         except asyncio.CancelledError:
+            # The end of the service comes here without ``connection_lost``.
             self.request.cancelled.set()
             self._answer_for_it(HTTPStatus.SERVICE_UNAVAILABLE, STOPPING)
             raise

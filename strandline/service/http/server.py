@@ -133,6 +133,7 @@ class ServiceServer:
         if started is not None:
             started()
         await ending.wait()
+        # Before the registry ends its connections, so that clients open no new ones meanwhile.
         listener.close()
         await registry.close(self.options.grace_s)
 
@@ -153,7 +154,7 @@ class ServiceServer:
             self._stopping = True
             loop, ending = self._loop, self._ending
         if loop is not None and ending is not None:
-            # RuntimeError: the loop is closed already.
+            # Only the loop may set its event. RuntimeError: the loop is closed already.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(ending.set)
 

@@ -217,6 +217,7 @@ class MarkerDirectory:
                     if pending.refusable:
                         pending.created.set_result(False)
                 batch = [pending for pending in batch if not pending.refusable]
+            # Outside the lock, as this may read the timeline.
             batch = self._admitted(batch)
             if batch:
                 self._flush(batch)
@@ -229,6 +230,7 @@ class MarkerDirectory:
         concurrent: Collection[str] = ()
         error: Exception | None = None
         try:
+            # At every flush: the clustering may have been planned or completed since the last.
             concurrent = self._clusterings(named)
         # An error that escaped would leave ``_flushing`` set, and all later markers waiting.
         except Exception as exc:  # noqa: BLE001 - handed to every waiting request

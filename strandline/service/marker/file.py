@@ -158,6 +158,7 @@ class MarkerFiles:
         index = self._index + 1
         while True:
             try:
+                # Exclusive: another server's markers must not be overwritten.
                 self._storage.create(f"{self._path}/{PREFIX}{index}", data)
             except AlreadyExistsError:
                 # The number was taken after this server had read the directory.

@@ -93,6 +93,7 @@ class Supervisor:
         try:
             self._thread.start()
         except BaseException:
+            # There is no thread that would close the sockets.
             self._close()
             raise
         try:
@@ -190,6 +191,7 @@ class Supervisor:
         finally:
             # Before the child ends, so that nobody waits for its successor meanwhile.
             self._close()
+            # A child that wasn't replaced was reaped by ``watch``.
             if child is not None:
                 child.end(KILL_AFTER_S)
 
@@ -231,6 +233,7 @@ class Supervisor:
             with self._changed:
                 parts = self._birth.parts
                 parts = replace(parts, restarts=parts.restarts + 1)
+                # Under the lock: ``add_root`` changes the options, too.
                 self._birth = replace(self._birth, parts=parts)
             try:
                 child = self._start()
@@ -262,5 +265,6 @@ class Supervisor:
                 for owned in (self._listener, self._wake, self._woken):
                     owned.close()
                 at_fork.remove(self)
+            # Those that wait in ``_successor`` must find that no child will come.
             self._changed.notify_all()
         atexit.unregister(self.stop)

@@ -194,6 +194,7 @@ class TimelineService:
 
     def release(self) -> None:
         """Drop a reference that ``acquire`` gave; the last one stops the service."""
+        # After a fork, service and users are those of the other process.
         if self._pid != os.getpid():
             return
         with self._shared_lock:
