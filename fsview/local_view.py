@@ -184,6 +184,7 @@ class LocalView(FileSystemView):
         """Answer for one partition, which from now on counts as loaded if the scope says so."""
         name = _without_slash(partition)
         answer = self._answer(name, function, **arguments)
+        # A path without files may have been forgotten by now, and doesn't count then.
         if scope is not Scope.STATELESS and (
             name in self.snapshot.files.versions or self.table.holds(name)
         ):
@@ -225,13 +226,16 @@ class LocalView(FileSystemView):
         try:
             answer = self._run(function, version, **arguments)
         except StoreError as exc:
+            # Distrusted before the error goes out, so that the next request loads the table anew.
             self.table.state.lost(version, exc)
             raise
         if not version.has_ghosts:
             return answer
+        # A removal under way may have deleted a file before anyone read its size.
         ghost = next((f for f in _files_in(answer) if f.size == UNKNOWN_SIZE), None)
         if ghost is None:
             return answer
+        # Hudi's service answers from its newest state when only cleans followed.
         newest = self.table.newest_if_only_cleaned(self.snapshot)
         if newest is not None:
             return type(self)(self.table, newest)._answer(partition, function, **arguments)

@@ -7,9 +7,7 @@ caller may share (opening a table). ``SharedLoads`` is for such work on several 
 
 Ctrl-C may raise ``KeyboardInterrupt`` anywhere in the main thread, while it works or waits. Other
 threads must not be affected, so no thread is a fixed leader: the thread that holds a run's lock
-does its work, and waiting for the work is waiting for the lock. A thread that gets the lock and
-finds no outcome does the work in place of the one interrupted. CPython releases a plain lock held
-by ``with`` wherever the interrupt comes; ``threading.Event`` and ``Condition`` don't promise that.
+does its work, and waiting for the work is waiting for the lock.
 """
 
 from __future__ import annotations
@@ -44,16 +42,20 @@ class _Flight(Generic[T]):
     def run(self, work: Callable[[], T]) -> T:
         """Return the outcome of the first call that ends, in this thread or in one before it.
 
-        An error of the work is an outcome; after an interrupt, the next caller works. Only the
-        thread that worked raises the error itself; the others raise copies.
+        Only the thread that worked raises its error itself; the others raise copies.
         """
+        # CPython releases a plain lock held by ``with`` wherever an interrupt comes; ``Event`` and
+        # ``Condition`` don't promise that.
         with self.lock:
+            # Without an outcome the thread before was interrupted, and this one works in its place.
             if self._outcome is None:
                 try:
                     self._outcome = (work(),)
                 except Exception as exc:
+                    # An error is an outcome; an interrupt is none, so that the next caller works.
                     self._outcome = _copied(exc)
                     raise
+        # Read without the lock, as an outcome never changes.
         if isinstance(self._outcome, Exception):
             raise _copied(self._outcome)
         return self._outcome[0]
@@ -100,14 +102,18 @@ class SingleFlight(Generic[T]):
                 do, even if that is over.
         """
         with self._lock:
+            # A run that began after ``since`` is late enough, whether it is under way or over.
             flight = self._last if since is not None and self.begun > since else None
+            # An error is for those who waited for that run; who comes later gets another.
             if flight is None or flight.has_failed:
                 flight = self._queued
                 if flight is None or flight.is_over:
                     flight = self._queued = _Flight()
+        # Not under ``_lock``: others must be able to queue or join while this one works.
         return flight.run(lambda: self._in_turn(flight, work))
 
     def _in_turn(self, flight: _Flight[T], work: Callable[[], T]) -> T:
+        # Until the run before is over the flight stays queued, so that later callers can join it.
         with self._turn:
             # From here on the flight counts as started: a new caller must queue behind it.
             with self._lock:
@@ -129,6 +135,7 @@ class Shared(Generic[T]):
         """Return what ``work`` for ``key`` returns, run here or by another caller."""
         with self._lock:
             flight = self._flights.get(key)
+            # A run may be over before its thread has removed it; its outcome is too old.
             if flight is None or flight.is_over:
                 flight = self._flights[key] = _Flight()
         try:
@@ -136,6 +143,7 @@ class Shared(Generic[T]):
         finally:
             with self._lock:
                 # An interrupted flight stays for the threads waiting for it, or the next caller.
+                # A caller who found it over may have put the next run in its place.
                 if flight.is_over and self._flights.get(key) is flight:
                     del self._flights[key]
 
@@ -146,7 +154,7 @@ class _Load:
     Attributes:
         lock: Held from before other threads know of the load until it has ended.
         names: The names being loaded; empty once it has ended.
-        failure: The error of a load of one name, set before the lock is released.
+        failure: The error of a load of one name.
     """
 
     def __init__(self) -> None:
@@ -163,7 +171,7 @@ class SharedLoads:
 
     A thread that waited for another's run isn't told its outcome, but looks up what was loaded: the
     run may have failed for another name, or been interrupted. Only the error of a run for a single
-    name is shared (``run_one``), as all its waiting threads want that name.
+    name is shared (``run_one``).
 
     ``_lock`` guards the runs, and is taken after theirs. ``_of_all`` is the newest run for all
     names; no other begins while it ``_is_alone``.
@@ -198,11 +206,13 @@ class SharedLoads:
             try:
                 load(names)
             except Exception as exc:
+                # Set before ``own.lock`` is released: who waited for that reads it at once.
                 own.failure = _copied(exc)
                 raise
 
         others = self._run(own, (name,), load_or_fail)
         for other in others:
+            # Only ``run_one`` sets it, whose waiting threads all want that one name.
             if isinstance(other, _Load) and other.failure is not None:
                 raise _copied(other.failure)
         return not others
@@ -211,6 +221,7 @@ class SharedLoads:
         self, own: _Load, names: Collection[str], load: Callable[[Collection[str]], None]
     ) -> list[_Waited]:
         """Load the names that no other run has, wait for these runs, and return them."""
+        # Held before ``_begin`` shows the load to others, who would not wait for a free lock.
         with own.lock:
             try:
                 others, left = self._begin(own, names)
@@ -218,6 +229,7 @@ class SharedLoads:
                     load(left)
             finally:
                 own.names = _NO_NAMES  # one store, which no interrupt can split
+        # Not under ``own.lock``: who waits for the names loaded here needn't wait for these, too.
         _wait_for(other.lock for other in others)
         return others
 
@@ -226,6 +238,7 @@ class SharedLoads:
         with self._lock:
             if self._is_alone:
                 return [self._of_all], []
+            # One step under the lock, so that no two loads take the same name.
             self._loads = _under_way(self._loads)
             others, left = _shared_out(names, self._loads)
             own.names = frozenset(left)
@@ -243,6 +256,7 @@ class SharedLoads:
     def _alone(self, load: Callable[[], None]) -> None:
         try:
             with self._lock:
+                # In one step: what began before is waited for, what comes later waits.
                 self._is_alone = True
                 before = _under_way(self._loads)
             _wait_for(other.lock for other in before)

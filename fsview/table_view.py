@@ -128,15 +128,18 @@ class TableView:
             each instant since.
         """
         state, find = self.state, lambda history: history.snapshot_for(last_instant, timeline_hash)
+        # Found and in use in one step: the next sync could drop the snapshot otherwise.
         use = state.use(find)
         # Only what can be a hash is searched for, and remembered as a question.
         is_hash = len(timeline_hash) == _HASH_CHARACTERS and len(last_instant) <= _HASH_CHARACTERS
+        # Before the sync, as a client that is behind needs no newer timeline.
         if use is None and is_hash and state.held is not None:
             use = self._branches.find(last_instant, timeline_hash)
         if use is None:
             self._follower.sync()
             use = state.use(find)
             if use is None and is_hash:
+                # Hudi also answers a client that lacks only a clean at the end of the timeline.
                 use = self._branches.find(last_instant, timeline_hash) or state.use(
                     lambda history: history.without_last_clean(timeline_hash)
                 )
@@ -146,6 +149,7 @@ class TableView:
 
     def held(self, last_instant: str, timeline_hash: str) -> Snapshot | None:
         """Return the snapshot that a client means if it is kept; neither waits nor reads."""
+        # Read once, as a sync may replace it at any time.
         history = self.state.held
         return None if history is None else history.snapshot_for(last_instant, timeline_hash)
 
@@ -213,6 +217,7 @@ class TableView:
         """
         with self.state.using(snapshot):  # so that the sync doesn't drop it
             self._follower.sync()
+            # Read once within the block, so that steps, keys and plans are of one history.
             history = self.state.history
         since = history.steps_since(snapshot)
         if since is None:
@@ -222,9 +227,11 @@ class TableView:
                     hint="sync and ask again",
                 )
             since = []
+        # An instant that is neither on the timeline nor completed since was undone.
         keys = history.keys_after(since)
         pending = {k: v for k, v in pending_at(snapshot).items() if instant_of(v) in keys}
         pending = {**pending_at(history.newest), **pending}
+        # No client's hash covers these plans, so those requested since pend for it, too.
         for step in history.planned_in(since):
             pending.update(planned_by(step))
         return pending

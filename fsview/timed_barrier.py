@@ -36,16 +36,20 @@ class TimedBarrier:
         """
         began, own = self._clock.monotonic(), threading.Lock()
         try:
+            # Held before others can see it, as waiting for this thread is waiting for its lock.
             with own:
                 with self._lock:
                     self._working.add(own)
                 result = work()
         finally:
             with self._lock:
+                # In one step: neither this thread nor one that begins later is waited for.
                 self._working.discard(own)
                 others = tuple(self._working)
         ended = self._clock.monotonic()
+        # ``own`` is free by now, so no two threads wait for each other.
         for other in others:
+            # All waits share one budget, so a hanging listing holds nobody up for longer than that.
             patience_s = (ended - began) - (self._clock.monotonic() - ended)
             if patience_s <= 0 or not other.acquire(timeout=patience_s):
                 break

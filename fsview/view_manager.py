@@ -83,6 +83,7 @@ class ViewManager:
         """Allow the tables at and below a path, spelled like this or as it resolves."""
         spelled, real = TableId.of(root).normal(), resolved(root)
         with self._lock:
+            # A new mapping, as requests read the old one without the lock.
             self._roots = {**self._roots, spelled: real}
 
     def roots(self) -> tuple[str, ...]:
@@ -102,6 +103,7 @@ class ViewManager:
         table_id = self._admitted(base_path)
         with self._lock:
             table = self._tables.get(table_id)
+        # Outside the lock: opening reads storage, for which other tables must not wait.
         return table or self._opening.run(table_id, lambda: self._opened(table_id))
 
     def storage_of(self, base_path: str) -> tuple[TableId, Storage]:
@@ -165,6 +167,7 @@ class ViewManager:
         Only the text is compared, with each root as it was given and as it was resolved.
         """
         place = TableId("file", "", path)
+        # Read once, as ``add_root`` may replace the mapping meanwhile.
         roots = self._roots
         if any(_is_below(place, real) for real in roots.values()):
             return path
@@ -182,11 +185,13 @@ class ViewManager:
     def status(self) -> dict[str, Any]:
         """Return figures about every open table, fit for JSON."""
         with self._lock:
+            # A copy, as the status of a table takes locks that must not be nested in this one.
             tables = dict(self._tables)
         return {str(table_id): tables[table_id].status() for table_id in sorted(tables, key=str)}
 
     def close(self) -> None:
         """Close the tables and their stores; nothing can be asked any more."""
+        # Tables first, as their stores use what ``Stores.close`` frees.
         for table in self.open_tables():
             table.close()
         self.stores.close()
@@ -220,8 +225,10 @@ class ViewManager:
                 store=store,
                 share=self.stores.budget.share(self.stores.retained),
             )
+            # Before others can find it: a table that can't be read doesn't count as open.
             table.newest()
         except BaseException:
+            # Also on an interrupt, so that the next attempt finds no open store.
             (store if table is None else table).close()
             raise
         with self._lock:

@@ -1,10 +1,7 @@
 """``PartitionChecker``: whether the state of a live table still equals storage.
 
-Soundness rests on the order, as in a load (``fsview.load.partition_loader``): the partition is
-listed *before* the timeline, so every change that the listing shows is on the timeline. If the
-timeline has moved on, the table is synced, and the steps since are applied to the listing, so that
-both sides are of one instant. While a clean, rollback or restore is under way, files are deleted
-before any instant says so: then nothing is checked.
+Soundness rests on the order in ``PartitionChecker._look``, as in a load
+(``fsview.load.partition_loader``).
 """
 
 from __future__ import annotations
@@ -94,17 +91,22 @@ class PartitionChecker:
         """Check once; ``None`` when the table changed so that it must be checked again."""
         follower = self._follower
         client = TableMetaClient.open(follower.storage, cause=CAUSE)
+        # The partition *before* the timeline: every change that the listing shows is on it.
         listing = list_partition(follower.storage.for_cause(CAUSE), partition)
         rebuilt = snapshot_of(client)
+        # Files are deleted before any instant says so: then nothing can be checked.
         if removals_pending(rebuilt.active):
             return _skipped("a clean, rollback or restore is under way")
+        # The steps that the sync reads are applied to the listing: both sides are of one instant.
         if rebuilt.active != start.active:
             follower.sync()
         history = self._state.held
         newest = None if history is None else history.newest
         steps = None if history is None else history.steps_since(start)
+        # Another sync may have moved on since, or the table was loaded anew.
         if history is None or newest is None or steps is None or newest.active != rebuilt.active:
             return None
+        # A write has vanished without a rollback, so the listing is worth nothing now.
         if partition in history.unclear_since(start):
             return None
         held = newest.files.versions.get(partition)

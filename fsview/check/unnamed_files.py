@@ -4,9 +4,8 @@ A snapshot and a listing may rightly differ in:
 
 * a base file, and from table version 8 on a log, whose name has an instant that isn't completed
   (nor older than the timeline): it may be new, missing, or of another size;
-* before version 8, where a log's name has the instant of its slice, not of its writer: a log that
-  is new or has grown while a delta commit or a log compaction pends; and a new one that no instant
-  of the timeline names, as not all rollbacks name the logs that they leave;
+* before version 8, a log that is new or has grown while a delta commit or a log compaction pends;
+  and a new one that no instant of the timeline names;
 * a base file that isn't held, of a completed instant whose metadata names another base file of its
   group (``fsview.load.duplicate_files``), whether that still exists or was cleaned;
 * a partition that isn't known and has only such files.
@@ -48,10 +47,12 @@ class UnnamedFiles:
             if not self._snapshot.completion.is_completed(file.instant):
                 return True
             return held is None and isinstance(file, BaseFile) and self._is_duplicate(file)
+        # Before version 8 a log's name has the instant of its slice, not of its writer.
         if listed is None or (held is not None and listed < held):
             return False
         if self._appends_pend:
             return True
+        # Not all rollbacks name the logs that they leave.
         return held is None and name not in self._names_written
 
     def _is_duplicate(self, file: BaseFile) -> bool:

@@ -91,6 +91,7 @@ def unwritten(
     duplicates: dict[str, list[tuple[str, frozenset[str]]]] = defaultdict(list)
     for version in versions:
         for instant, names in duplicates_of(version):
+            # A writer deletes files of failed attempts before it completes, so it may still do so.
             if snapshot.completion.is_completed(instant):
                 duplicates[instant].append((version.partition, names))
     not_named: dict[str, set[str]] = defaultdict(set)
@@ -99,6 +100,7 @@ def unwritten(
         named = remembered.by(_key(snapshot, time), partial(_named, client, written, time))
         for partition, names in found:
             right = names.intersection(named.get(partition, ()))
+            # Metadata that is gone or damaged names neither, and both stay.
             if right:
                 not_named[partition] |= names - right
     return not_named
@@ -193,6 +195,7 @@ class RememberedNames:
             if key in self._held:
                 self._held.move_to_end(key)
                 return self._held[key]
+        # Without the lock, as lookups of other commits must not wait for storage.
         names = read()
         with self._lock:
             self._held[key] = names

@@ -5,7 +5,7 @@ records of the base file are merged and packed one by one. So memory is bounded 
 base file, the changes in the logs, and the names of one partition.
 
 Names are never used again, so the order of blocks hardly matters: of several sizes of a file the
-greatest counts, as a log may be appended to, and a deleted file stays deleted.
+greatest counts, and a deleted file stays deleted.
 
 Source: Hudi 1.2.0 ``HoodieMergedLogRecordScanner``,
 ``HoodieMetadataPayload.combineFileSystemMetadata``.
@@ -108,6 +108,7 @@ class _Changes:
             if command != _ROLL_BACK:
                 raise NotInStepError(UNSUPPORTED, f"{source} has a command {command!r}")
             target = block.header.get(TARGET_INSTANT_TIME)
+            # Hudi rolls back by appending a command, which names the time of blocks before it.
             self.blocks = [(s, b) for s, b in self.blocks if b.header.get(INSTANT_TIME) != target]
 
     def fold(self, unmerged: frozenset[str]) -> None:
@@ -123,6 +124,7 @@ class _Changes:
         for source, block in self.blocks:
             time = block.header.get(INSTANT_TIME, "")
             if not is_beginning(time) and not self.committed.has(time):
+                # A writer completes here before it does in the table, where this doesn't count yet.
                 if self.committed.is_to_come(time):
                     continue
                 raise NotInStepError(UNKNOWN, f"{source} has a block of an instant {time!r}")
@@ -154,6 +156,7 @@ class _Changes:
 def _merge(files: dict[str, int | None], newer: Mapping[str, int | None]) -> None:
     for name, size in newer.items():
         before = files.get(name)
+        # A log may be appended to, and its greatest size is the newest then.
         files[name] = size if size is None or before is None else max(size, before)
 
 

@@ -114,6 +114,8 @@ def newest_slice(client: TableMetaClient, snapshot: Snapshot) -> FilesSlice:
     Cost: two list calls.
     """
     storage, layout = client.storage.for_cause("bootstrap"), client.layout
+    # The timeline before the files: a base file written since has no completed instant on it, and
+    # isn't used.
     found = storage.list(f"{FOLDER}/{layout.folder}")
     parsed = (layout.parse(e.name, e.mtime_ms) for e in found if not e.is_dir)
     active = Timeline.of(instant for instant in parsed if instant is not None)
@@ -167,6 +169,7 @@ class _Comparison:
             if instant.action != DELTA_COMMIT or not instant.is_completed or _is_own(time):
                 continue
             if self._is_merged(instant, base) and not committed.has(time):
+                # A writer completes here first; once compacted, its files can't be left out.
                 reason = AHEAD if committed.is_to_come(time) else UNKNOWN
                 raise NotInStepError(reason, f"{FOLDER} has merged {instant}")
 
@@ -186,6 +189,7 @@ class _Comparison:
     def _is_merged(self, instant: Instant, base: str) -> bool:
         """Whether the base file has the changes of an instant of the metadata table."""
         if self.snapshot.logs_by_completion:
+            # From version 8 on completion decides what a compaction merges.
             return (instant.completion_time or instant.requested_time) < base
         return instant.requested_time < base
 

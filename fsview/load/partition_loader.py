@@ -2,10 +2,9 @@
 
 A partition is listed, or the whole table is read from metadata (``fsview.load.source_choice``).
 
-Soundness rests on the order: files are listed *before* the timeline, so every change that the
-listing shows is on the timeline, as a completed instant (applying it again changes nothing) or as a
-pending plan (whose files become ghosts). What happens after that is followed
-(``fsview.snapshot.catch_up``), so that even under constant writes nothing is listed twice.
+Soundness rests on the order in ``_fill``: files first, then the timeline. What happens after that
+is followed (``fsview.snapshot.catch_up``), so that even under constant writes nothing is listed
+twice.
 """
 
 from __future__ import annotations
@@ -54,6 +53,7 @@ class PartitionLoader:
         Raises:
             ViewBehindError: The partition was never loaded, and the snapshot isn't kept any more.
         """
+        # No lock: an entry is added once, and never changes.
         found = snapshot.files.versions.get(partition)
         if not may_be_path(partition) or (found is None and self._precedes_table(snapshot)):
             return PartitionVersion(partition)
@@ -65,6 +65,7 @@ class PartitionLoader:
                 found = self._state.derive(snapshot, partition)
                 # A missing partition may have been forgotten again before this line.
                 held = partition in self._follower.newest().files.versions
+                # If it is held and nothing leads back from there, another try can't help.
                 tries = 0 if held else tries - 1
         if found is None:
             raise ViewBehindError(
@@ -165,6 +166,7 @@ class PartitionLoader:
         """
         self._read_all(len(partitions))
         versions = self._follower.newest().files.versions
+        # Looked up again: another thread may have read the whole table meanwhile.
         missing = [partition for partition in partitions if partition not in versions]
         if missing:
             find = partial(self._listed, partitions=missing, absent=absent, go_on=go_on)
@@ -185,6 +187,7 @@ class PartitionLoader:
         if self._state.must_list or not choice.may_read(follower.newest(), ahead):
             return False
         client = follower.client_for("bootstrap")
+        # One read for all callers, whatever they ask for, as it fills in the whole table.
         self._table_reads.run(
             None, lambda: self._fill(lambda start: choice.read(client, start, ahead))
         )
@@ -271,11 +274,15 @@ class PartitionLoader:
         follower = self._follower
         wanted = find
         for _ in range(ATTEMPTS):
+            # In use, so that the steps from here to the timeline listed below aren't dropped.
             with self._state.using(follower.newest()) as start:
                 search = partial(wanted, start)
+                # Files *before* the timeline: every change that a listing shows is on it then, as a
+                # completed instant (applied again without effect) or as a pending plan (ghosts).
                 loaded, since = follower.gathered(search) if gathers else (search(), None)
                 if loaded is None:
                     return
+                # Another thread's sync may have found that the timeline has moved on.
                 is_recent = follower.newest() is start and follower.synced_within(self._trusted_s)
                 if trusting is start.files and is_recent and timeline_explains(start, loaded):
                     synced = start
@@ -284,10 +291,12 @@ class PartitionLoader:
                 client = follower.client_for("lookup")
                 found = found_with_timeline(client, start, loaded, synced, self._remembered)
                 trusting = None  # another attempt needs another look at the timeline
+                # A removal ended and left the timeline: nothing explains the listing.
                 if found is None:
                     continue
                 arrived = self._state.fill(found, absent)
             if arrived is None:
+                # The table was loaded anew, so what earlier attempts filled in is gone.
                 wanted = find
                 continue
             follower.count("partition_loads", len(arrived.versions), source=loaded.source)

@@ -15,11 +15,10 @@ listed if
 Commits aren't read if instants were archived, as all must be read; nor if logs don't have the time
 of the instant that wrote them (merge-on-read before version 8, or upgraded from there), as several
 instants write to one log and no instant names those of a failed write. The metadata table has both
-logs and archived instants, but not where both apply: an archived rollback may have left logs that
-it doesn't have. It must also be in step (``fsview.load.metadata_table_state``).
+logs and archived instants, but not where both apply. It must also be in step
+(``fsview.load.metadata_table_state``).
 
-A requested write has no files yet: writers move to inflight first. As in following a table, it is
-assumed that nobody else adds or deletes files.
+As in following a table, it is assumed that nobody else adds or deletes files.
 
 **Cost**, in storage calls. Reading commits: one for each instant, two to list timeline and archive,
 and one for each megabyte, which names about a thousand files, a page of a listing. Reading the
@@ -243,16 +242,19 @@ class SourceChoice:
         try:
             return self._read_in_step(client, snapshot, ahead)
         except NotInStepError as exc:
+            # ``AHEAD``: compacted since the timeline was read; a newer snapshot may fit.
             self._pass_over(path, exc.reason, exc, for_good=exc.reason != AHEAD)
         except CorruptMetadataError as exc:
             self._pass_over(path, DAMAGED, exc, for_good=True)
         except PathNotFoundError as exc:
+            # Cleaned there since it was listed; another attempt lists it anew.
             self._pass_over(path, VANISHED, exc, for_good=False)
         return None
 
     def _read_in_step(
         self, client: TableMetaClient, snapshot: Snapshot, ahead: int
     ) -> Loaded | None:
+        # An archived rollback may have left logs that the metadata table doesn't have.
         if snapshot.has_unnamed_logs and is_archived(client):
             raise NotInStepError(ARCHIVED, "instants were archived, and logs may have no writer")
         files = newest_slice(client, snapshot)
@@ -334,4 +336,5 @@ def _is_harmless(pending: Instant) -> bool:
     """Whether a pending instant has written or deleted no data file."""
     if pending.action in (INDEXING, SAVEPOINT):
         return True
+    # A requested write has no files yet: writers move to inflight first.
     return pending.state is State.REQUESTED and pending.action != CLEAN

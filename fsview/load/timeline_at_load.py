@@ -18,17 +18,14 @@ from timeline.table.property_name import MERGE_ON_READ
 
 
 def timeline_explains(snapshot: Snapshot, loaded: Loaded) -> bool:
-    """Whether a snapshot's timeline, read before a listing, explains every file of the listing.
-
-    A partition without files isn't explained: all its groups may have been replaced and cleaned
-    since. Nor is any of a merge-on-read table before version 8, whose log files don't name the
-    instant that wrote them.
-    """
+    """Whether a snapshot's timeline, read before a listing, explains every file of the listing."""
     config = snapshot.config
+    # Before version 8 a log's name doesn't tell which instant wrote it.
     if config.table_type == MERGE_ON_READ and config.version < 8:
         return False
     times = {instant.requested_time for instant in snapshot.active}
     first = min(times, default="")
+    # All groups of a partition without files may have been replaced and cleaned since.
     return loaded.source == LISTING and all(
         not version.is_empty and all(t in times or t < first for t in version.instants())
         for version in loaded.versions.values()
@@ -60,9 +57,11 @@ def found_with_timeline(
     Cost: a read for each clean and rollback under way, and for each commit with two base files of
         one group that isn't remembered.
     """
+    # A removal deletes files before it completes: the listing may lack files that count.
     ghosts = removals_under_way(client, synced.active)
     if ghosts is None:
         return None
+    # Only a listing shows duplicates that no commit names.
     listed = loaded.versions.values() if loaded.source == LISTING else ()
     extensions = base_extensions(synced.config)
     versions = (with_ghosts(v, ghosts.get(v.partition, ()), extensions) for v in listed)

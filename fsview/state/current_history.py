@@ -2,8 +2,7 @@
 
 A load brings forward what it listed from the snapshot at which it began; a client that is behind is
 answered from its own, from which partitions may still have to be derived. A snapshot is in use for
-as long as the ``Use`` is held, to which only a weak reference is kept here: a thread that is
-interrupted, wherever that is, leaves nothing behind.
+as long as the ``Use`` is held.
 """
 
 from __future__ import annotations
@@ -45,9 +44,9 @@ class Use:
 class CurrentHistory:
     """The current history and the uses of its snapshots.
 
-    ``_lock`` guards both, so a snapshot that is found is in use before it can be dropped. It is a
-    lock apart from that of ``TableState``, as a request must not wait while a sync is published.
-    ``show``, ``drop_oldest`` and ``count_filled`` are called under the lock of ``TableState``.
+    ``_lock`` guards both. It is a lock apart from that of ``TableState``, as a request must not
+    wait while a sync is published. ``show``, ``drop_oldest`` and ``count_filled`` are called under
+    the lock of ``TableState``.
 
     Attributes:
         value: The history; ``None`` before the table was read.
@@ -74,6 +73,7 @@ class CurrentHistory:
         with self._lock:
             uses = (use() for use in self._uses)
             in_use = [use.snapshot for use in uses if use is not None and not use.has_ended]
+            # Indexed before it is shown: the event loop looks snapshots up, and must not hash.
             kept = self.value = history.keeping(links, branches, in_use).indexed()
         self._share.hold(kept.retained_bytes)
         return kept
@@ -96,6 +96,7 @@ class CurrentHistory:
         links, branches, held = len(history.links), len(history.branches), self._share.held
         if links > SPARED:
             kept = self._show(history, links - 1, self._retained)
+            # The oldest may be in use, and then stays.
             if len(kept.links) < links:
                 chunks = _superseded(*history.links[:2]) if in_memory else 0
                 return chunks + held - self._share.held
@@ -114,6 +115,7 @@ class CurrentHistory:
     def use(self, find: Callable[[History], Snapshot | None]) -> Use | None:
         """Return a use of the snapshot that ``find`` returns, ``None`` if it finds none."""
         with self._lock:
+            # Under one lock, so a snapshot that is found is in use before it can be dropped.
             found = None if self.value is None else find(self.value)
             return None if found is None else self._begin(found)
 
@@ -134,6 +136,7 @@ class CurrentHistory:
     def _begin(self, snapshot: Snapshot) -> Use:
         use = Use(snapshot)
         self._uses = [known for known in self._uses if known() is not None]
+        # A weak reference: a thread that is interrupted, wherever that is, leaves nothing behind.
         self._uses.append(weakref.ref(use))
         return use
 

@@ -54,6 +54,7 @@ class MissingPartitions:
         Returns:
             The copy, and the paths forgotten that are held and still have no files.
         """
+        # A copy: if the change can't be recorded, the caller keeps the old one.
         by_age, size_bytes = dict(self.by_age), self.size_bytes
         for version in listed:
             path = version.partition

@@ -188,6 +188,7 @@ def read_rows(
         epoch=record["epoch"],
         files=_files(rows, chunk_at, all_known=record["all_known"]),
     )
+    # Damage may leave rows that can be parsed; a timeline made of them has another hash.
     if snapshot.timeline.hash != record["hash"]:
         raise ValueError(f"timeline hash {snapshot.timeline.hash}, recorded as {record['hash']}")
     unfinished = {time: set(found) for time, found in record["unfinished"].items()}

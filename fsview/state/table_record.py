@@ -103,13 +103,16 @@ class TableRecord:
             return changed
 
         if chunks or self.store.lasts:
+            # Blobs and rows in one commit: a crash leaves the record from before or after it.
             _move(chunks, self.store.commit(list(map(Chunk.read, chunks)), rows))
+        # Only after the commit, so that a failure leaves memory as the store is.
         self.unfinished = unfinished
         if self.store.lasts:
             has_row = {p for p in touched if p in held or p in known}
             self._partitions.difference_update(touched)
             self._partitions |= has_row
             self._maps, self._knows_all = maps, snapshot.files.known is not None
+            # The rows name the chunks of this snapshot now; others may be given back.
             self._recorded = None
 
     def read(self) -> Recorded | None:

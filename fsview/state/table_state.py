@@ -1,8 +1,7 @@
 """``TableState``: the one owner of what is held of a table, in memory and in its store.
 
 Others read the table's storage and hand in what they read; each verb here then computes, has the
-store keep what a restart needs, and shows the outcome, all under one lock. What fails on the way
-leaves the state as it was.
+store keep what a restart needs, and shows the outcome, all under one lock.
 """
 
 from __future__ import annotations
@@ -166,8 +165,10 @@ class TableState:
                 links = self.history.barring(reload.undone, reload.lost).links
             if outdated is not None:
                 self._record.outdated = frozenset(map(key_of, outdated.active.completed()))
+            # Recorded before it is shown: if the store fails, requests still get the old.
             self._record.save(snapshot, None, {})
             self._current.show(History(links).extended((Link(snapshot, is_reload=True),)))
+            # Distrust that came while the table was read holds for links that are kept.
             if not links:
                 self.distrusted = None
         if outdated is not None:
@@ -207,6 +208,7 @@ class TableState:
                     kept=self._current.most_links,
                 )
             except StoreError as exc:
+                # Old chunks that are lost stay so: no later sync could follow either.
                 self._distrust_store(exc)
                 raise
             self._record.save(
@@ -218,8 +220,10 @@ class TableState:
     def branch_off(self, branch: Branch) -> Use | None:
         """Keep a branch, whose start is in use; ``None`` when it leads nowhere any more."""
         with self._lock:
+            # It may have been barred or reloaded while the steps were read.
             if not self.history.can_derive_from(branch.onto):
                 return None
+            # Under the lock, so that no other change drops the branch before it is in use.
             use = self._current.use_of(branch.start)
             self._current.show(self.history.with_branch(branch))
         self.make_room()
@@ -238,12 +242,7 @@ class TableState:
             self._record.must_list = True
 
     def lost(self, version: PartitionVersion, why: StoreError) -> None:
-        """Distrust what is held if the newest snapshot may need chunks that can't be read back.
-
-        Args:
-            version: The version with such chunks.
-            why: What the store raised.
-        """
+        """Distrust what is held if the newest snapshot may need the lost chunks of a version."""
         with self._lock:
             held = self.held
             newest = None if held is None else held.newest.files.versions.get(version.partition)
@@ -259,9 +258,7 @@ class TableState:
     def fill(self, found: Found, absent: Collection[str]) -> Arrived | None:
         """Fill the newest snapshot with what a load found; see ``fsview.snapshot.catch_up``.
 
-        Args:
-            found: What it found.
-            absent: The paths among it that are no partitions.
+        ``absent`` are the paths among it that are no partitions.
 
         Raises:
             StoreError: It can't be recorded or brought forward, and nothing has changed.
@@ -271,6 +268,7 @@ class TableState:
             if filling is None:
                 return None
             newest = self.history.newest
+            # A copy: readers take no lock, and must not see what isn't recorded yet.
             files = newest.files.versions.fork()
             files.update({version.partition: version for version in filling.versions})
             missing, forgotten = self._missing.updated(filling.versions, absent, files)
@@ -284,6 +282,7 @@ class TableState:
             filled = replace(newest, files=LoadedFiles(files, known))
             self._record.save(filled, touched, unfinished)
             newest.files.versions, newest.files.known = files, known
+            # Set only now, as the record could fail.
             self._missing = missing
         self.loaded.unmark(forgotten)
         return filling
@@ -305,6 +304,7 @@ class TableState:
             # Only the newest snapshot has missing partitions, as they are forgotten there alone.
             if found is not None and not (found.is_empty and partition in self._missing):
                 self._record.keep(found)
+                # Another thread may have derived it since, and counted it.
                 if partition not in snapshot.files.versions:
                     newest = history.newest.files.versions.get(partition)
                     self._current.count_filled(snapshot, filled_bytes(found, newest))
@@ -342,5 +342,6 @@ class TableState:
     def close(self) -> None:
         """Count nothing more as kept for clients, and close the store."""
         with self._lock:
+            # Under the lock, so that no change of the history counts bytes again.
             self._share.close()
         self._store.close()

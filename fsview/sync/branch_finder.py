@@ -49,10 +49,12 @@ class BranchFinder:
         found = question.find(history.open_snapshots)
         self._follower.count("timelines_tried", question.hashes - before)
         if found is not None and self._is_of_this_version(found[1]):
+            # In use while the steps are read, as a sync may drop the snapshot that they lead to.
             with self._state.using(found[0]):
                 branch = self._branch(*found)
                 if branch is not None:
                     return self._state.branch_off(branch)
+        # For the history that was searched: one that came meanwhile may have the answer.
         question.refuse(history.newest)
         return None
 

@@ -42,6 +42,7 @@ def read_branch(client: TableMetaClient, onto: Snapshot, timeline: Timeline) -> 
     """
     timeline = Timeline(tuple(client.as_found(instant) for instant in timeline))
     start = Snapshot(onto.config, timeline, client.completion_times(timeline))
+    # The archive in any case: what was never listed may have been archived unseen.
     change = read_change(client, start, onto.active, archived=True)
     if isinstance(change, Reload) or _counts_as_committed(timeline, change.steps):
         return None
@@ -72,6 +73,7 @@ def shared_branch(
         active = _active_at(branch, at)
         passes = timeline in (active.server_timeline(), active.client_timeline())
         if passes and not _counts_as_committed(timeline, since):
+            # Files of its own: loaded ones are of the other instant, and shared with its readers.
             start = replace(branch.start, files=LoadedFiles())
             for step in branch.steps[:at]:
                 start = advanced(start, step, start.active, start.completion)
@@ -95,6 +97,7 @@ def _active_at(branch: Branch, at: int) -> Timeline:
 
 def _counts_as_committed(timeline: Timeline, since: Iterable[Step]) -> bool:
     """Whether a later write would count as committed for a client that doesn't know of it."""
+    # Hudi takes what is older than the first write without a savepoint for archived.
     first = timeline.write_timeline().first_non_savepoint_time
     writes = (step.instant for step in since if _is_write(step.instant))
     return first is None or any(instant.requested_time < first for instant in writes)

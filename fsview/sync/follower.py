@@ -80,6 +80,7 @@ class TimelineFollower:
             since: What ``gathered`` returned; a run that began after that is shared, too.
         """
         newest = self._syncs.run(self._sync, since=since)
+        # After the run, with no lock held: evicting takes locks of other tables.
         self.state.make_room()
         return newest
 
@@ -93,13 +94,11 @@ class TimelineFollower:
         Callers that work at the same time wait for each other (``fsview.timed_barrier``), and
         share one.
         """
+        # ``begun`` is read after the work: a run that begins later lists all that the work saw.
         return self._barrier.run(lambda: (work(), self._syncs.begun))
 
     def reload(self, cause: str) -> Snapshot:
         """Load the table anew, since what is held doesn't equal storage.
-
-        No request is answered from it any more. If storage fails here, every request syncs, and so
-        tries again.
 
         Args:
             cause: The label of the counter ``reloads``.
@@ -107,12 +106,15 @@ class TimelineFollower:
         Raises:
             StorageError: The table can't be read for now.
         """
+        # Before the sync: if storage fails there, nothing is answered from what is held, and every
+        # request syncs, and so tries again.
         self.state.distrust(cause)
         return self.sync()
 
     def _sync(self) -> Snapshot:
         started = self._clock.monotonic()
         for attempt in range(ATTEMPTS):
+            # Read anew for each attempt, as other threads may come to distrust what is held.
             history, cause = self.state.held, self.state.distrusted
             try:
                 if history is not None:
@@ -128,6 +130,7 @@ class TimelineFollower:
                     raise
             else:
                 break
+        # The time before the listing, which may lack what happened since.
         self._synced_s = started
         self.count("syncs")
         self.count("sync_us", int((self._clock.monotonic() - started) * 1_000_000))
@@ -135,6 +138,7 @@ class TimelineFollower:
 
     def _start(self, reload: Reload | None = None, *, outdated: Snapshot | None = None) -> None:
         """Read the table from nothing; see ``TableState.restart``."""
+        # Before the properties are read: a rewrite in between shows as a change at the next sync.
         properties = self._stat_properties("table")
         client = TableMetaClient.open(self.storage)
         snapshot = snapshot_of(client)
@@ -158,6 +162,7 @@ class TimelineFollower:
             return
         properties, then = self._stat_properties("table"), recorded.snapshot
         client = TableMetaClient.open(self.storage)
+        # An upgrade may change what earlier instants mean, so nothing recorded is followed.
         if client.config.version != then.config.version:
             self.count("reloads", cause="table-upgraded")
             self._start(outdated=then)
@@ -166,6 +171,7 @@ class TimelineFollower:
         completion = client.completion_times(then.active)
         self.state.resume(recorded, replace(then, config=client.config, completion=completion))
         self.count("partition_loads", len(then.files.versions), source="record")
+        # If this fails, the next attempt goes on from the record that is shown by now.
         self._follow(self.state.history)
 
     def _follow(self, history: History) -> None:
@@ -189,6 +195,7 @@ class TimelineFollower:
             unclear = history.touched_by(change.unexplained)
             if unclear is not None:
                 self.count("sync_instants", change.completed)
+                # Before the snapshots are shown, as a load at one of them needs it.
                 self._client = client
                 dropped = self.state.publish(
                     change,
@@ -196,11 +203,13 @@ class TimelineFollower:
                     partial(client.completion_times, before=old.completion),
                     unclear,
                 )
+                # Only now: if the publication fails, the next sync reads the properties again.
                 self._properties = properties
                 for cause, count in dropped.items():
                     if count:
                         self.count("partition_reloads", count, cause=cause)
                 return
             change = Reload("instant-vanished", change.undone, change.lost)
+        # Without ``undone`` this isn't the same table any more, and its snapshots are dropped.
         self._start(change, outdated=old if change.undone is None else None)
         self.count("reloads", cause=change.cause)

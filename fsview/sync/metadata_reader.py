@@ -80,6 +80,7 @@ class MetadataReader:
         if action != CLUSTERING:
             yield Instant(time, action, State.REQUESTED)
             return
+        # Only layout 2 has an action for clusterings; otherwise they are replacecommits.
         if self._client.config.layout_version > 1:
             yield Instant(time, CLUSTERING, State.INFLIGHT)
         yield Instant(time, REPLACE_COMMIT, State.INFLIGHT)
@@ -97,6 +98,7 @@ class MetadataReader:
         if completed not in self.archived:
             with suppress(InstantNotFoundError):
                 return self._client.read_plan(instant)
+        # An instant is archived before it is deleted, so one that has just gone may be there.
         return self.archive.read_plan(instant)
 
 
@@ -117,9 +119,6 @@ def plan_of_replaced(completed: Instant, delta: Delta) -> tuple[Instant, Instant
 def with_incomplete(old: Snapshot, archived: Mapping[Instant, Delta]) -> dict[Instant, Delta]:
     """Return the deltas of archived instants, with the partitions in which they are incomplete.
 
-    The archive of layout 1 keeps neither the change-data logs of a write stat nor the offset in a
-    log at which it began to append, so the log's size is known only if the log is new.
-
     Args:
         old: The snapshot to start from.
         archived: The deltas, in the order in which the instants completed.
@@ -136,6 +135,8 @@ def with_incomplete(old: Snapshot, archived: Mapping[Instant, Delta]) -> dict[In
                 logs_before[partition] = {file.name for file in version.files()}
             before = logs_before.get(partition)
             logs = {file.name for file in change.added if isinstance(file, LogFile)}
+            # Layout 1's archive keeps neither change-data logs nor the offset at which a write
+            # began to append: the log's size is known only if the log is new.
             may_have_grown = logs if before is None else logs & before
             if delta.writes and (may_have_grown or old.config.has_change_data):
                 incomplete.add(partition)
@@ -151,6 +152,7 @@ def with_deleted(reader: MetadataReader, instant: Instant, delta: Delta) -> Delt
         plan = reader.plan(instant, instant)
     except InstantNotFoundError:  # archived with its clean
         return delta
+    # A clean's metadata lacks the partitions that were empty; only the plan names them.
     planned = plan.partitions_to_be_deleted if isinstance(plan, CleanerPlan) else ()
     empty = (partition for partition in planned if partition not in delta.partitions)
     return replace(delta, deleted_partitions=delta.deleted_partitions.union(empty))

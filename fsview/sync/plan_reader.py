@@ -68,16 +68,14 @@ def pending_operations(
 
 
 def pending_clustering(client: TableMetaClient, active: Timeline) -> dict[GroupKey, Instant]:
-    """Return the pending clustering instant of each group that has one.
-
-    A plan that was rolled back since the timeline was listed is left out.
-    """
+    """Return the pending clustering instant of each group that has one."""
     groups: dict[GroupKey, Instant] = {}
     for instant in active:
         if instant.action in (REPLACE_COMMIT, CLUSTERING) and not instant.is_completed:
             try:
                 plan = client.read_plan(instant)
             except InstantNotFoundError:
+                # Rolled back since the timeline was listed, so it doesn't pend any more.
                 continue
             groups.update(clustered_groups(instant, plan))
     return groups
@@ -128,6 +126,7 @@ def read_plans(
         try:
             plans[as_requested(client, instant)] = client.read_plan(instant)
         except InstantNotFoundError:
+            # A clustering may be rolled back; for any other plan the timeline is listed again.
             if instant.action not in (CLUSTERING, REPLACE_COMMIT):
                 raise
     return plans
@@ -150,20 +149,20 @@ def removals_under_way(
 
     ``None`` if one has ended and left the timeline since that was listed.
 
-    Restores don't matter: they delete an instant's completed file before any data file, so what
-    they have deleted isn't committed any more.
-
     Cost: one read for each.
 
     Source: Hudi 1.2.0 ``CopyOnWriteRollbackActionExecutor``, ``MergeOnReadRollbackActionExecutor``.
     """
     names: dict[str, frozenset[str]] = {}
     for instant in active:
+        # Restores don't matter: they delete an instant's completed file before any data file, so
+        # what they have deleted isn't committed any more.
         if instant.action not in (CLEAN, ROLLBACK) or instant.is_completed:
             continue
         try:
             plan = client.read_plan(instant)
         except InstantNotFoundError:
+            # It has ended and left the timeline, and nothing says any more what it deleted.
             return None
         for partition, found in planned_removals(plan).items():
             names[partition] = names.get(partition, frozenset()) | found

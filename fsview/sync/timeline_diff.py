@@ -94,19 +94,24 @@ def read_change(
     undone = _undone(read, active)
     lost = frozenset(i.requested_time for i in difference.lost if i.action in _COMPACTIONS)
     for cause, instants in (("archived-unseen", reader.archived), ("empty-metadata", metadata)):
+        # Empty metadata says nothing: the archive kept none, or a completed file is empty.
         if any(metadata[i] == type(metadata[i])() for i in instants):
             return Reload(cause, undone, lost)
+    # It began and was taken back: only a listing can tell what it deleted.
     if any(i.action in _REMOVING for i in difference.lost):
         return Reload("plan-vanished", undone, lost)
     deltas = _deltas_with_plans(client, reader, old, read)
     plans = read_plans(client, difference.planned)
     _check_operations(old, active, plans)
     for instant, delta in deltas.items():
+        # Requested and completed between two syncs, so its plan was never read.
         if delta.planned_as is not None and not _is_pending(old, instant):
             found = reader.planned(instant, delta.planned_as) or plan_of_replaced(instant, delta)
             if found is None:
                 return Reload("plan-vanished", undone, lost)
             plans[found[0]] = found[1]
+    # Of several instants that replaced a group a snapshot has the last; if one is gone, all that
+    # are left are read.
     replaces = (i.action == REPLACE_COMMIT for i in (*difference.vanished, *reader.archived))
     return TimelineChange(
         active,
@@ -135,12 +140,16 @@ def _read_completed(
     if cause == "timeline-emptied":
         return Reload(cause)
     read = _Read(difference, metadata, _times_undone(client, metadata))
+    # No instant is shared, but a restore or rollback explains that: it is the same table.
     if cause and all(i.requested_time in read.undone for i in _done(old)):
         cause = None
     missed = _may_have_missed(old, active, read)
     if not (archived or cause or missed or any(_unexplained(read, active))):
         return read
+    # An instant is archived before it is deleted, so the archive, read after the timeline, has what
+    # was missing there.
     in_archive = reader.archive.timeline.completed()
+    # Not even the archive knows the old instants: another table is at this path.
     if cause and not any(in_archive.find(i.requested_time, i.action) for i in _done(old)):
         return Reload(cause)
     reader.archived = frozenset(_missed(old, in_archive))
@@ -160,7 +169,10 @@ def _deltas_with_plans(
 ) -> dict[Instant, Delta]:
     """Return what each completed instant did, including what its metadata alone doesn't say."""
     deltas = _deltas(client, read.metadata)
+    # A clean's own metadata lacks the empty partitions that it deleted.
     deltas |= {i: with_deleted(reader, i, d) for i, d in deltas.items() if i.action == CLEAN}
+    # In version 6 a rollback's logs don't name it: once a restore has deleted it, only their time
+    # tells them apart.
     if old.has_unnamed_logs:
         deltas |= {
             instant: dated(
@@ -205,11 +217,9 @@ def _unrelated(old: Timeline, new: Timeline) -> str | None:
 
 
 def _first_write(timeline: Timeline) -> str:
-    """Return the requested time of the first write without a savepoint: older ones are archived.
-
-    Cleans, rollbacks and restores are archived by a count of their own and may be older.
-    """
+    """Return the requested time of the first write without a savepoint: older ones are archived."""
     saved = {i.requested_time for i in timeline if i.action == SAVEPOINT}
+    # Cleans, rollbacks and restores are archived by a count of their own and may be older.
     writes = (i.requested_time for i in timeline if i.action in WRITE_ACTIONS)
     return next((time for time in writes if time not in saved), "")
 
@@ -219,6 +229,7 @@ def _may_have_missed(old: Timeline, new: Timeline, read: _Read) -> bool:
     start = _first_write(new)
     if old.last is None:
         return False
+    # The first write left is newer than all listed: others may have come and been archived.
     if start > old.last.requested_time:
         return True
     if any(
@@ -245,6 +256,7 @@ def _missed(old: Timeline, archived: Timeline) -> Iterable[Instant]:
         seen = old.find(instant.requested_time, instant.action)
         if seen is not None and seen.is_completed:
             continue
+        # What was requested before the last instant listed may have completed after it.
         late = instant.requested_time > last or (instant.completion_time or "") > newest
         if seen is not None or late:
             yield instant
@@ -254,6 +266,7 @@ def _unexplained(read: _Read, active: Timeline) -> Iterable[Instant]:
     """Yield the completed writes that vanished and were neither archived nor undone."""
     start = _first_write(active)
     now = set(map(key_of, active))
+    # One under way removes instants before it completes, and will explain them then.
     if any(i.action in _UNDOING and not i.is_completed for i in active):
         return
     for instant in read.difference.vanished:
