@@ -3,8 +3,7 @@
 A Spark task lasts seconds, its worker process hours. If one task finds that an address doesn't
 answer, later tasks must not wait for the same result. A *closed* circuit lets questions through. An
 *open* one doesn't; a background thread probes the address (the *half-open* state) and closes the
-circuit when it answers. Consecutive failures double the wait before the first probe, because a
-service that answers probes may still be too slow for questions.
+circuit when it answers.
 
 With ``spark.python.worker.reuse=false`` each task has its own process and its own circuits.
 
@@ -70,6 +69,7 @@ class Circuit:
 
     def answered(self) -> None:
         """Record an answer to a question."""
+        # Read without the lock, because nearly every answer finds nothing to change.
         if self._failures or not self.has_answered:
             with self._lock:
                 self._failures, self.has_answered = 0, True
@@ -82,12 +82,15 @@ class Circuit:
             probe: Sends a probe.
         """
         with self._lock:
+            # Of several tasks that fail at once only one starts a probing thread.
             if self.is_open:
                 return
             self._failures += 1
             self.is_open = True
+            # Doubled each time: a service that answers probes may still be too slow for questions.
             bound = min(FIRST_PROBE_S * 2 ** (self._failures - 1), LONGEST_PROBE_S)
         try:
+            # Outside the lock: the open circuit keeps other failures out already.
             self._begin(partial(self._probe, probe, bound))
         except RuntimeError as exc:  # no thread could be started, so nobody would close it
             self.is_open = False
@@ -96,11 +99,9 @@ class Circuit:
             logger.info("%s is not asked until it answers a probe: %s", self._address, error)
 
     def _probe(self, probe: Probe, bound: float) -> None:
-        """Probe until there is an answer, with exponential backoff and jitter.
-
-        After ``MAX_PROBES`` the next question finds out.
-        """
+        """Probe until there is an answer, with exponential backoff and jitter."""
         for _ in range(MAX_PROBES):
+            # With jitter, so that the workers of a job don't probe all at the same time.
             self._wait(bound * (1 + self._jitter()) / 2)
             try:
                 probe()
@@ -110,6 +111,7 @@ class Circuit:
             else:
                 logger.info("%s answers again", self._address)
                 break
+        # After ``MAX_PROBES`` failures, too: then the next question finds out.
         self.is_open = False
 
 

@@ -4,9 +4,7 @@ A Python worker of Spark runs many tasks in sequence, each of which opens new vi
 outlive the tasks: this module keeps one for each thread and peer. They belong to the process that
 opened them; a forked process opens its own.
 
-A socket's timeout restarts with every packet, so a service that sends one byte of its headers a
-second would never be late. Here each wait for the socket is cut to the time left until the
-exchange's deadline.
+Each wait for the socket is cut to the time left until the exchange's deadline.
 
 Failures map to errors as follows::
 
@@ -79,6 +77,7 @@ class _TimedSocket:
         Raises:
             TimeoutError: Nothing is left.
         """
+        # A socket's own timeout restarts with every packet, so a byte a second would never be late.
         left = self.deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError
@@ -160,6 +159,7 @@ class _Connection(http.client.HTTPConnection):
                 ) from error
             self.sock = self._timed = _TimedSocket(sock)
         assert self._timed is not None
+        # Set for each exchange, as a kept connection still has the bounds of the last one.
         self._timed.deadline, self._timed.read_s = deadline, timeouts.read_s
         self._timed.left_bytes = MAX_BODY_BYTES + _MARGIN_BYTES
 
@@ -223,6 +223,7 @@ class KeptConnections:
         what = f"{request.method} {request.path} at {self.url}"
         deadline = time.monotonic() + timeouts.exchange_s
         connection = _connections.take(Peer.of(self.url, self.ca_file))
+        # Only a kept connection may have been closed by the service while it was idle.
         may_repeat = request.is_safe and connection.used
         while True:
             try:

@@ -185,6 +185,7 @@ def error_of(status: int, body: bytes, what: str, retry_after: str | None) -> St
         if known is not None:
             return known(text, hint=hint)
         if status == http.client.BAD_REQUEST:
+            # Hudi's own server has no codes and answers 400 to a client that it is behind.
             return ViewBehindError(text or "the service is on another timeline than the caller")
     if status == http.client.SERVICE_UNAVAILABLE and retry_after is not None:
         busy = ServiceBusyError(f"{what} isn't answered yet: {text}")

@@ -53,8 +53,10 @@ class LocalViews:
             if kept is not None:
                 self._views.move_to_end(key)
                 return kept.view
+        # Outside the lock, because opening a view calls storage.
         view = self._opening.run(key, open_view)
         with self._lock:
+            # Another thread may have kept a view since; all tasks share that one.
             return self._views.setdefault(key, _Kept(view)).view
 
     def measure(self, key: Hashable) -> None:
@@ -63,8 +65,10 @@ class LocalViews:
             kept = self._views.get(key)
         if kept is None:
             return
+        # Outside the lock, so that no lock of the table is taken within it.
         size_bytes = kept.view.table.packed_bytes()
         with self._lock:
+            # The view may have been dropped meanwhile; then its size isn't in the total.
             kept.size_bytes = size_bytes
             total = sum(each.size_bytes for each in self._views.values())
             while len(self._views) > 1 and (

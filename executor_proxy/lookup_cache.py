@@ -51,6 +51,7 @@ class LookupCache:
         if size > self._max_bytes:
             return
         with self._lock:
+            # Two tasks may have asked at once; the answer's size must be counted once.
             replaced = self._answers.pop(key, None)
             self._answers[key] = answer, size
             self.size_bytes += size - (0 if replaced is None else replaced[1])

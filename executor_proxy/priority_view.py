@@ -89,6 +89,7 @@ class PriorityView(FileSystemView):
         if name == "sync":
             return self._sync()
         with self._report.timed(name, SERVICE) as sources:
+            # Before the choice of a view: after a fallback cached answers still hold.
             cached = self._remote.cached(name, arguments)
             if cached is not None:
                 sources.append(CACHE)
@@ -106,6 +107,7 @@ class PriorityView(FileSystemView):
 
     def _first(self, ask: Callable[[FileSystemView], T], sources: list[str]) -> T:
         """Ask the remote view, or the local one after a failure; add to ``sources``."""
+        # Read without the lock: at worst a thread asks the service once more.
         if not self._fell_back:
             try:
                 return ask(self._remote)
@@ -139,16 +141,15 @@ class PriorityView(FileSystemView):
             if self._fell_back:
                 return
             self._fell_back = True
+        # Outside the lock, because recording takes the worker's own.
         self._report.fall_back(cause_of(error), error)
 
     def _sync_local(self) -> None:
-        """Use a local view at the newest instant, and pin the remote view to that as well.
-
-        So cached answers, and a copy of this view in another process, are of the same instant.
-        """
+        """Use a local view at the newest instant, and pin the remote view to that as well."""
         newest = self._newest
         if newest is None:
             assert self._make_newest is not None, "fell back without a local view"
+            # Opened before the lock is taken, because that calls storage.
             newest = self._make_newest()
         else:
             newest.sync()
@@ -157,13 +158,17 @@ class PriorityView(FileSystemView):
             previous = self._local
             self._local = self._newest = newest
             self._fell_back = True
+            # So cached answers, and a copy of this view in another process, are of the same
+            # instant.
             self._remote.pin_to(timeline)
         if previous is not None and previous is not newest:
+            # After the switch, so that no thread is given a closed view.
             previous.close()
 
     def _return_to_service(self) -> None:
         """Close the local views, so that the service is asked again."""
         with self._lock:
+            # By identity: after a failed sync both names stand for one view.
             views = {id(view): view for view in (self._local, self._newest) if view is not None}
             self._local = self._newest = None
             self._fell_back = False
@@ -177,6 +182,7 @@ class PriorityView(FileSystemView):
             assert self._make_local is not None, "fell back without a local view"
             opened = self._make_local()
             with self._lock:
+                # Checked again: another thread may have opened one; both must use the same.
                 if self._local is None:
                     self._local = opened
                 local = self._local

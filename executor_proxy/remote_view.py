@@ -44,8 +44,8 @@ class _Pin:
 class RemoteView(FileSystemView):
     """The service's view of one table.
 
-    Thread-safe: the pin is replaced as a whole, and ``_takes_batches``, whether the server has the
-    route of batched look-ups, only turns false.
+    Thread-safe; ``_takes_batches``, whether the server has the route of batched look-ups, only
+    turns false.
 
     Args:
         service: The service that is asked.
@@ -106,6 +106,7 @@ class RemoteView(FileSystemView):
     def pin_to(self, timeline: Timeline) -> None:
         """Move the view to a timeline of clients."""
         last = "" if timeline.last is None else timeline.last.requested_time
+        # Replaced as a whole: another thread's request has the old pin or the new one.
         self._pin = _Pin(last, timeline.hash, timeline)
 
     def cached(self, name: str, arguments: Mapping[str, Any]) -> tuple[Any] | None:
@@ -125,6 +126,7 @@ class RemoteView(FileSystemView):
         """
         if not self._takes_batches:
             return super().look_up(queries)
+        # Read once, so that cached and new answers are of one timeline.
         pin = self._pin
         found: dict[Hashable, Any] = {}
         missing = [

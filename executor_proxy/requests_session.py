@@ -44,6 +44,7 @@ class _Sessions(threading.local):
 
     def take(self, factory: str) -> Any:
         """Return this thread's session of a factory, made on first use."""
+        # After a fork the sessions' sockets are the parent's.
         if self._pid != os.getpid():
             self._by_factory.clear()
             self._pid = os.getpid()

@@ -12,7 +12,7 @@ any other answer            raised
 Until the service has answered this process once, all tries of a question share ``first_s``: a job
 whose driver is unreachable must not wait long in each worker. An address that failed is not asked
 again before it answered a probe (``executor_proxy.circuit``); one that was late is only spared
-questions about the same table, because one table's storage may hang while the service is well.
+questions about the same table.
 """
 
 from __future__ import annotations
@@ -137,6 +137,7 @@ class ServiceClient:
                 return self._ask_each(send, started, failed, is_safe=is_safe)
             except ServiceBusyError as busy:
                 pause = max(busy.retry_after_s, self._patience.first_wait_s)
+                # With jitter, so that waiting workers don't return all at once.
                 pause *= 1 + self._jitter() / 4
                 if pause >= self._left(started):
                     raise
@@ -146,6 +147,7 @@ class ServiceClient:
                 is_lost = any(isinstance(each.error, ServiceUnreachableError) for each in failed)
                 may_repeat = is_safe and is_lost and rounds <= self._patience.retries
                 if not may_repeat or pause >= self._left(started):
+                    # Only after the last round: open circuits would refuse its own repeats.
                     _open(failed)
                     raise
                 logger.info("retrying in %.2f s: %s", pause, error)
@@ -170,7 +172,9 @@ class ServiceClient:
                 answer = send(session, left)
             except (ServiceUnreachableError, ServiceTimeoutError) as error:
                 is_late = isinstance(error, ServiceTimeoutError)
+                # One table's storage may hang while the service is well, so only it is spared.
                 failed.append(_Failure(session, of_table if is_late else address, error))
+                # The request may have arrived, so no other address may get it.
                 if not is_safe:
                     raise
             except StrandlineError as error:

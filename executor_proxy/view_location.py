@@ -96,6 +96,7 @@ class ViewLocation:
                     HttpSession(url, self.token, self.timeouts, self.ca_file, self.session)
                     for url in self.urls
                 ),
+                # Looked up at each call, as a forked process starts with a new state.
                 lambda session, table: this_worker().circuit(session, table),
                 self.base_path,
                 self.patience,
@@ -185,6 +186,7 @@ class _OwnView(FileSystemView):
     def ask(self, name: str, **arguments: Any) -> Any:
         """Ask the view, opening it for the first question."""
         at = self._location
+        # After its own sync a view is at another instant than the shared one.
         is_shared = at.shared and at.timeline_hash != NEWEST and self._view is None
         if is_shared and name != "sync":
             views = this_worker().views

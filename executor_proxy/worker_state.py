@@ -1,8 +1,7 @@
 """State of a worker process that outlives its tasks: circuits, cached answers, local views.
 
 This is the only module-level state beside the connections, which belong to threads
-(``executor_proxy.connection``). A forked process starts without it: the probing threads don't
-survive a fork, and another thread may have held a lock.
+(``executor_proxy.connection``). A forked process starts without it.
 """
 
 from __future__ import annotations
@@ -51,6 +50,7 @@ class Worker:
         with self._lock:
             is_new = cause not in self._logged
             self._logged.add(cause)
+        # Outside the lock, as a log handler does I/O.
         if is_new:
             logger.warning("listing storage instead of asking the timeline service: %s", reason)
 
@@ -72,6 +72,7 @@ def this_worker() -> Worker:
 
 def start_anew() -> None:
     """Drop all state, as after a fork."""
+    # Probing threads don't survive a fork, and another thread may have held a lock.
     _process.worker = Worker()
 
 

@@ -88,8 +88,7 @@ def parse_instant_time(text: str, zone: str) -> int:
 class TimeGenerator:
     """A generator of instants' times, each later than the last; its lock guards the last one.
 
-    A time is never far ahead of the clock, so that a file created after its instant was named also
-    has a later modification time: table version 6 uses that as the completion time.
+    A time is never far ahead of the clock.
 
     Args:
         clock: The source of time.
@@ -121,7 +120,9 @@ class TimeGenerator:
             ConfigError: ``after`` is further ahead: the clock or zone of this machine, or of the
                 last writer's, is wrong.
         """
+        # Held during the wait, too: the next caller's time must be later than this one's.
         with self._lock:
+            # A time of 14 digits stands for the last millisecond of its second.
             floor = max(self._last, after + "999" if len(after) == 14 else after)
             now = _wall_time(self._clock.now_ms(), self.zone)
             if _to_text(now) > floor:
@@ -136,6 +137,8 @@ class TimeGenerator:
                     f" allowed: {MAX_AHEAD_MS // 1000} s",
                     hint="check the clock and hoodie.table.timeline.timezone",
                 )
+            # Version 6 takes modification times for completion times, so a file created from now on
+            # must not seem older than its instant.
             if ahead_ms <= MAX_WAIT_MS:
                 self._wait(ahead_ms / 1000)
             self._last = _to_text(wanted)

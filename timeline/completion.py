@@ -37,8 +37,7 @@ class UnreadArchiveError(Exception):
 class _ArchivedTimes:
     """Completion times read from the archive so far, of instants requested before ``end``.
 
-    Queries take no lock: the start of the range and its times are swapped in one assignment. The
-    lock serialises reads of the archive; only callers that read wait for it.
+    The lock serialises reads of the archive; queries don't take it.
     """
 
     def __init__(self, end: str) -> None:
@@ -47,15 +46,19 @@ class _ArchivedTimes:
         self._reading = threading.Lock()
 
     def completion_time(self, requested_time: str) -> str | None:
+        # Read once, without the lock: the start and its times are swapped in one assignment.
         begin, times = self._held
         if requested_time < begin:
             raise UnreadArchiveError(requested_time)
         return times.get(requested_time)
 
     def read(self, start: str, read: ReadArchive) -> None:
+        # Only callers that read the archive wait here; queries go on with the old range.
         with self._reading:
             begin, times = self._held
+            # Checked under the lock: another caller may have read the range while this one waited.
             if start < begin:
+                # Assigned after the read, so that a failed read leaves the old range.
                 self._held = start, {**read(start, begin), **times}
 
 
@@ -87,6 +90,7 @@ class CompletionTimes:
         """
         writes = (i.requested_time for i in timeline if i.action in WRITE_ACTIONS)
         first_write = next(writes, "")
+        # Version 6 takes the requested time of an archived instant, so its archive is never read.
         if table_version < 8:
             return cls(timeline, first_write, None)
         # The archive ends where the active writes begin. Hudi archives other actions by counts of
@@ -95,9 +99,11 @@ class CompletionTimes:
         start = first_write
         if saved and first_write in saved:
             start = next((time for time in writes if time not in saved), first_write)
+        # An instant that has left may be in the archive now, where the earlier read didn't find it.
         shared = (
             None if before is None or _have_left(before._timeline, timeline) else before._archive
         )
+        # If the active writes begin later now, the earlier read lacks what lies between.
         if shared is None or shared.end != start:
             shared = _ArchivedTimes(start)
         return cls(timeline, first_write, shared)
@@ -155,6 +161,7 @@ class CompletionTimes:
         try:
             return self._asked[requested_time]
         except KeyError:
+            # Without a lock: the timeline is immutable, so all threads store the same time.
             known = self._asked[requested_time] = self._timeline.completion_time(requested_time)
             return known
 

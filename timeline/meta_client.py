@@ -1,9 +1,7 @@
 """``TableMetaClient``: a table's properties, its instants, and the content of their files.
 
-An instant moves requested → inflight → completed. Each state is one file, created exclusively and
-atomically with its whole content and never changed, so the writer that loses the race for a file
-name has lost the race for the state. The completed file is the commit point. Files of earlier
-states remain.
+An instant moves requested → inflight → completed. Each state is one file, created once and never
+changed; files of earlier states remain.
 
 Source: Hudi 1.2.0 ``HoodieTableMetaClient``, ``ActiveTimelineV1``/``V2``.
 """
@@ -125,6 +123,7 @@ class TableMetaClient:
 
         Cost: none if they are; else two reads, and one for each history file with such instants.
         """
+        # A new archive for each read: one keeps its manifest and serves a single thread.
         times.read_archive(start, lambda a, b: self.archived_timeline().completion_times(a, b))
 
     def path_of(self, instant: Instant) -> str:
@@ -141,6 +140,7 @@ class TableMetaClient:
         try:
             return self._reading.read(path, FileKind.INSTANT, instant.size_bytes)
         except PathNotFoundError as exc:
+            # Archived or rolled back since the timeline was listed.
             raise InstantNotFoundError(f"{instant} has no file {path}") from exc
 
     def read(self, instant: Instant) -> InstantMetadata:
@@ -181,6 +181,7 @@ class TableMetaClient:
             InstantNotFoundError: There is no requested file.
             CorruptMetadataError: It can't be decoded, or is empty though its plan may be under way.
         """
+        # The requested file stays when the instant moves on; the inflight file of 1.x has no plan.
         requested = Instant(instant.requested_time, instant.action, State.REQUESTED)
         data, source = self._content(requested, needed=needs_plan(instant))
         return codec.decode(codec.plan_type(instant.action), data, source=source)
@@ -189,6 +190,8 @@ class TableMetaClient:
         """Return a file's content and its full path, for errors."""
         data = self.read_bytes(instant)
         source = f"{self.storage.base_path}/{self.path_of(instant)}"
+        # An empty file decodes to an empty value, as if the instant had replaced or planned
+        # nothing.
         if needed and not data:
             raise CorruptMetadataError(f"{source} (0 bytes) doesn't say what happened")
         return data, source
@@ -229,6 +232,7 @@ class TableMetaClient:
                 another writer rolled it back.
             ConcurrentWriteError: Another writer was first.
         """
+        # An inflight file alone would bring back an instant that another writer has rolled back.
         self._expect(instant, State.REQUESTED, has_file=instant.action != SAVEPOINT)
         return self._create(
             Instant(instant.requested_time, instant.action, State.INFLIGHT), metadata
@@ -255,8 +259,11 @@ class TableMetaClient:
             raise IllegalTransitionError(
                 f"{instant} can't complete at {completion_time}, which isn't later"
             )
+        # Looked for just before the create: another writer may have rolled the instant back.
         self._expect(instant, State.INFLIGHT)
+        # Hudi names a completed compaction a commit, and a clustering a replacecommit.
         action = completed_action(instant.action)
+        # This create is the commit point: a crash before it leaves the instant pending.
         return self._create(
             Instant(instant.requested_time, action, State.COMPLETED, completed), metadata
         )
@@ -272,9 +279,11 @@ class TableMetaClient:
     def _create(self, instant: Instant, metadata: InstantMetadata | None) -> Instant:
         data = b""
         if metadata is not None:
+            # Hudi's record of a replacecommit differs even if nothing is replaced.
             replace = completed_action(instant.action) == REPLACE_COMMIT
             data = codec.encode(metadata, self.config.version, replace=replace)
         try:
+            # Exclusive, with the whole content: who loses the race for the name has lost the state.
             self._writing.create(self.path_of(instant), data)
         except AlreadyExistsError as exc:
             raise ConcurrentWriteError(

@@ -1,8 +1,7 @@
 """Deletes the files that a clean's plan names.
 
-Only the last part of a path in a plan counts: the table may have been moved since, and nothing
-outside it may be deleted. A file that is already missing counts as deleted; one that can't be
-deleted is reported as failed.
+Only the last part of a path in a plan counts. A file that is already missing counts as deleted;
+one that can't be deleted is reported as failed.
 """
 
 from __future__ import annotations
@@ -36,6 +35,7 @@ def delete_planned(
     """
     planned = _names_by_partition(plan)
     files = [(partition, name) for partition, names in planned.items() for name in names]
+    # All files go before any directory is examined for being empty.
     is_deleted = dict(zip(files, _delete_all(storage, files, parallelism), strict=True))
     return {
         partition: CleanPartitionMetadata(
@@ -55,6 +55,8 @@ def _names_by_partition(plan: CleanerPlan) -> dict[str, tuple[str, ...]]:
     found: dict[str, dict[str, None]] = {}
     for partition, names in plan.files_to_be_deleted_per_partition.items():
         for name in names:
+            # Only the name counts: the table may have been moved since the plan was written, and
+            # nothing outside it may be deleted.
             found.setdefault(partition, {})[name.rpartition("/")[2]] = None
     for partition, files in plan.file_paths_to_be_deleted_per_partition.items():
         for file in files:
@@ -81,6 +83,7 @@ def _delete(storage: Storage, partition: str, name: str) -> bool:
     try:
         storage.delete(f"{partition}/{name}" if partition else name)
     except StorageError as exc:
+        # Not raised: the clean completes with the file recorded as failed.
         logger.warning("can't delete a file, the next clean will retry: %s", exc)
         return False
     return True
@@ -90,5 +93,6 @@ def _drop_partition(storage: Storage, partition: str) -> bool:
     """Delete a partition's directory, as Hudi's plans may ask, if it has no files left."""
     if not partition:
         return False
+    # Listed now, because a writer may have added files since the plan.
     left = [file for file in storage.list(partition) if PARTITION_FILE not in file.name]
     return not left and storage.delete_tree(partition)

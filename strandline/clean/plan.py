@@ -6,10 +6,8 @@ Invariant, for the earliest instant to retain ``E``:
 
 Such a reader asks each file group for its newest slice at or before its own last instant, which is
 ``E`` or later. So of the slices that began before ``E`` only the newest can be asked for; the older
-ones are deleted. ("Before" is by requested time, as in Hudi: a reader may have seen the later of
-two concurrent writes completed before the earlier one.) A group replaced before ``E`` can't be
-asked for and is deleted as a whole. Files named by a savepoint, slices that a pending compaction
-will read, and uncommitted files are kept.
+ones are deleted. A group replaced before ``E`` can't be asked for and is deleted as a whole. Files
+named by a savepoint, slices that a pending compaction will read, and uncommitted files are kept.
 
 A group has something to delete only if, since the last plan, a slice began in it before ``E`` on
 top of an older one, or it was replaced before ``E``. Both are recorded in the metadata of the write
@@ -177,7 +175,10 @@ def deletable_slices(
         is_committed: Whether the instant of a requested time is committed.
         needed_from: Base instant of the slice that a pending compaction will read.
     """
+    # Slices of pending writes are left alone: those may still complete.
     committed = [found for found in group.slices if is_committed(found.base_instant)]
+    # By requested time, as in Hudi: a reader may have seen the later of two concurrent writes
+    # completed before the earlier one.
     kept = next((found for found in committed if found.base_instant < earliest), None)
     if kept is None:
         return ()

@@ -105,8 +105,7 @@ class CleanSettings:
 def earliest_to_retain(timeline: Timeline, retained: int) -> Instant | None:
     """Return the earliest instant to retain: the oldest one that must stay readable.
 
-    It is the ``retained``-th newest completed write instant, but never later than a pending write
-    instant, because the files which that one reads or is about to replace must stay, too.
+    It is the ``retained``-th newest completed write instant, but never later than a pending one.
 
     Args:
         timeline: The active timeline, instants of any state.
@@ -120,6 +119,7 @@ def earliest_to_retain(timeline: Timeline, retained: int) -> Instant | None:
     if len(completed) <= retained:
         return None
     earliest = completed[len(completed) - retained]
+    # A pending write's files must stay, those that it reads and those that it will replace.
     pending = writes.pending().first
     if pending is None or earliest.requested_time <= pending.requested_time:
         return earliest

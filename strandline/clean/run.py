@@ -2,11 +2,8 @@
 
     requested (the plan) → inflight → files deleted → completed (the result)
 
-A clean that crashed is finished by the next one from its plan, which names every file; a missing
-file counts as deleted, so steps can be repeated. Files are deleted only after the plan is on the
-timeline, because a view that lists a partition must know which files may be missing.
-
-The cleaner lists only the timeline; it asks the view for the files of partitions.
+A clean that crashed is finished by the next one. The cleaner lists only the timeline; it asks the
+view for the files of partitions.
 
 Source: Hudi 1.2.0 ``CleanPlanActionExecutor``, ``CleanActionExecutor``.
 """
@@ -140,9 +137,11 @@ class Cleaner:
         start = time.perf_counter()
         timeline = self._meta.active_timeline()
         done: CleanResult | None = None
+        # A clean that crashed is finished from its plan, which names every file.
         for instant in _cleans(timeline.pending()):
             done = self._finish(instant) or done
         if done is not None:
+            # Read again, so that files just deleted aren't planned a second time.
             timeline = self._meta.active_timeline()
             self._view.sync()
         planned = self.plan(timeline)
@@ -151,6 +150,8 @@ class Cleaner:
         finished = () if done is None else (*done.finished, done.instant)
         last = timeline.last
         now = self._times.next("" if last is None else last.requested_time)
+        # The plan comes before any deletion, because a view that lists a partition must know which
+        # files may be missing.
         requested = self._meta.create_requested(CLEAN, now, planned.plan)
         return self._execute(requested, planned.plan, planned.bytes, start, finished)
 
@@ -195,7 +196,9 @@ class Cleaner:
         since = plan_since(timeline, last_clean, savepoints.times)
         empty_plan = self._memory.empty_plan
         if empty_plan is not None and empty_plan.savepoints == savepoints.times:
+            # A plan without files leaves no instant, so only this memory knows how far it looked.
             since = max(since, empty_plan.earliest)
+        # Without an archive the active timeline has every commit that names a partition.
         if since == FROM_THE_START and self._has_archive():
             self._view.sync()
             return set(self._view.all_latest_base_files_before_or_on(_END_OF_TIME))
@@ -258,6 +261,7 @@ class Cleaner:
         start = time.perf_counter()
         plan = self._meta.read_plan(instant)
         assert isinstance(plan, CleanerPlan)
+        # Its writer died before the plan was written, so nothing was deleted.
         if plan == CleanerPlan():
             logger.warning("deleting %s, whose plan is empty", instant)
             for state in (State.INFLIGHT, State.REQUESTED):
@@ -279,6 +283,7 @@ class Cleaner:
             # Hudi 0.15 repeats the plan in the inflight file, where its views read it; 1.x doesn't.
             copy = plan if self._meta.config.version < 8 else None
             instant = self._meta.transition_to_inflight(instant, copy)
+        # A missing file counts as deleted, so after a crash this step can be repeated.
         cleaned = delete_planned(self._storage, plan, self._settings.parallelism)
         deleted = sum(len(each.success_delete_files) for each in cleaned.values())
         seconds = time.perf_counter() - start

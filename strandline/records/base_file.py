@@ -2,7 +2,7 @@
 
 Footer keys: ``parquet.avro.schema`` (with the meta columns), ``writer.model.name``, the Bloom
 filter of the record keys and its type, and the least and greatest key (absent in a file without
-rows). Hudi's Bloom index fails on a file without the filter; plain readers need none of them.
+rows).
 
 Timestamps are 64-bit microseconds, decimals fixed-length, lists in the three-level form; Arrow's
 own schema isn't stored. Hudi 1.2.0 reads back every type that ``avro_schema`` lists, nested ones
@@ -141,6 +141,7 @@ class BaseFileWriter:
         self._flush()
         if self._writer is None:
             raise ValueError("a base file needs a table, even one without rows")
+        # With ``store_schema=False`` pyarrow drops a schema's metadata, so keys are added here.
         self._writer.add_key_value_metadata(self._footer())
         self._writer.close()
         return FileWritten(self._stream.tell(), self._rows)
@@ -168,6 +169,7 @@ class BaseFileWriter:
 
     def _footer(self) -> dict[str, str]:
         keys = pa.chunked_array(self._keys, pa.string())
+        # Hudi's Bloom index fails on a file without the filter; plain readers need no keys.
         bloom = self._settings.bloom_filter(len(keys))
         bloom.add_all(keys)
         footer = {

@@ -222,10 +222,7 @@ def _bit(hashed: U32, bits: np.uint32) -> U32:
 def _mixed(
     data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], length: int
 ) -> tuple[list[U32], U32 | None]:
-    """Return the parts that don't depend on the seed: the mixed 4-byte blocks, and any tail.
-
-    Java treats the tail's bytes as signed and takes them from the key's end.
-    """
+    """Return the parts that don't depend on the seed: the mixed 4-byte blocks, and any tail."""
     matrix = data[starts[:, None] + np.arange(length)]
     whole = length // 4 * 4
     words = np.ascontiguousarray(matrix[:, :whole]).view("<u4").astype(np.uint32, copy=False)
@@ -238,6 +235,7 @@ def _mixed(
     if length == whole:
         return blocks, None
     tail = np.zeros(len(starts), np.uint32)
+    # Java treats the tail's bytes as signed and takes them from the key's end.
     for back in range(1, length - whole + 1):
         signed = matrix[:, length - back].view(np.int8).astype(np.int32).view(np.uint32)
         tail ^= signed << np.uint32(8 * (back - 1))

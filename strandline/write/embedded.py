@@ -1,7 +1,7 @@
 """The write client's side of the timeline service: starts it and tells tasks where it is.
 
-The service only saves listings; no write depends on it. If it can't be started or reached, a
-warning is logged, and tasks and the driver list storage themselves.
+If the service can't be started or reached, a warning is logged, and tasks and the driver list
+storage themselves.
 
 Source: Hudi 1.2.0 ``EmbeddedTimelineService``, ``EmbeddedTimelineServerHelper``.
 """
@@ -80,6 +80,7 @@ class EmbeddedService:
                     host=self._host,
                     storage_options=self._storage_options,
                 )
+            # The service only saves listings; no write depends on it.
             except (StrandlineError, OSError) as error:
                 logger.warning(
                     "the timeline service can't be started, so tasks list storage: %s", error
@@ -98,6 +99,7 @@ class EmbeddedService:
 
     def location(self, timeline: Timeline) -> ViewLocation:
         """Return where tasks find the view pinned to a timeline that this client has read."""
+        # Hudi's clients hash completed instants and pending compactions, nothing else.
         pinned = timeline.client_timeline()
         last = "" if pinned.last is None else pinned.last.requested_time
         return replace(self._location(last, pinned.hash), shared=not self._is_custom)

@@ -4,9 +4,7 @@
     read the timeline → tag → assign buckets → inflight → write files → complete → delete markers →
     sync → clean
 
-Nothing is written before the rows are checked. A failure before the instant completes leaves it
-pending, and the next write rolls it back. After that the write has happened: later failures are
-logged, not raised.
+A failure before the instant completes leaves it pending, and the next write rolls it back.
 
 Source: Hudi 1.2.0 ``SparkRDDWriteClient``, ``BaseCommitActionExecutor``.
 """
@@ -113,6 +111,7 @@ class WriteJob:
     def run(self, data: object) -> WriteResult:
         """Run the steps of the module's docstring."""
         context, engine = self._context, self._engine
+        # Only between writes, because tasks know only the address that they were given.
         context.embedded.replace_ended()
         rows = engine.adopt(data)
         create = self._operation != DELETE
@@ -130,6 +129,7 @@ class WriteJob:
             with self._account.timed("tag"):
                 profile = engine.transform(keyed_rows, KeyProfileTask(), key_task.PROFILE_SCHEMA)
                 partitions = key_task.rows_by_partition(engine.collect(profile))
+            # Nothing is written before this line: all rows are checked by now.
             return self._write(target.created(), columns, keyed_rows, partitions)
 
     def _write(
@@ -140,9 +140,12 @@ class WriteJob:
         times = context.times(target.config.timezone)
         sizing = target.sizing(context.settings, context.history)
         with self._account.timed("rollback"):
+            # Before the timeline is read for this write's look-ups, which then shows no failed
+            # write.
             rolled_back = Rollbacks(target.meta, times, context.clock).repair(target.timeline)
         with self._account.timed("commit"):
             transaction = Transaction(target.meta, times, target.timeline)
+        # Tagging precedes inflight: if it fails, there are no data files to delete.
         with self._tagged(target, columns, rows, partitions, sizing, transaction) as tagged:
             with self._account.timed("commit"):
                 transaction.start()
@@ -151,6 +154,7 @@ class WriteJob:
         self._account.add(report.calls)
         with self._account.timed("commit"):
             self._complete(target, transaction, report)
+        # The write has happened: from here on failures are logged, not raised.
         cleaned = self._sync_and_clean(target, times)
         rolled = tuple(rolled_back)
         return self._account.result(transaction.time, self._operation, report, cleaned, rolled)
@@ -243,6 +247,7 @@ class WriteJob:
         markers = self._context.storage.for_cause("marker")
         reported = frozenset(stat.path for stat in report.stats if stat.path)
         if report.stats:
+            # Before completion, which would make files of discarded attempts visible as well.
             deleted = delete_unreported(markers, transaction.time, reported)
             if deleted:
                 logger.info("deleted %d files of repeated task attempts", len(deleted))
@@ -250,6 +255,7 @@ class WriteJob:
             self._operation, report.stats, target.avro_schema or "", self._extra_metadata
         )
         self._context.history.remember(transaction.instant, metadata)
+        # Markers that a crash leaves here are swept by the next write.
         with self._survived("deleting its markers"):
             delete_markers(markers, transaction.time)
 
@@ -262,6 +268,7 @@ class WriteJob:
             return None
         with self._survived("syncing and cleaning"):
             with self._account.timed("sync"):
+                # First, because the cleaner asks this view for the files of partitions.
                 view = context.embedded.synced_view()
             if automatic:
                 with self._account.timed("clean"):

@@ -3,8 +3,7 @@
 A marker is an empty file, ``.hoodie/.temp/<instant>/<path of the data
 file>.marker.<CREATE|MERGE>``, created before its data file. The commit deletes files that have a
 marker but weren't reported (by repeated task attempts), and the rollback of a failed write deletes
-all marked files. A file without a marker would never be deleted, and would count as committed once
-its instant is archived.
+all marked files.
 
 Hudi's timeline server keeps markers as lines of the files ``MARKERS0``, ``MARKERS1``, ... next to
 ``MARKERS.type``; these are read here, but not written.
@@ -41,6 +40,8 @@ def marker_folder(instant: str) -> str:
 def create_marker(storage: Storage, instant: str, path: str, kind: str) -> None:
     """Create the marker of the data file at ``path`` (under the base path)."""
     try:
+        # A data file without a marker would never be deleted, and would count as committed once its
+        # instant is archived.
         storage.create(f"{marker_folder(instant)}/{path}.marker.{kind}")
     except AlreadyExistsError:
         # The name contains the task attempt, so this is a call repeated after a lost answer.

@@ -6,13 +6,12 @@ For each stored row whose key is in the write:
 * with event-time ordering it wins if its ordering value is equal or greater
   (``strandline.write.ordering``);
 * a hard delete always wins; a row flagged by ``_hoodie_is_deleted`` is a delete with an ordering
-  value, and always wins if that is null or the integer 0, the values of deletes made without one.
+  value, and always wins if that is null or the integer 0.
 
-If the write's row loses it is *late*: the stored row keeps its values and its commit time, because
-incremental readers take the commit time for the time of the row's last change. Rows that the write
-doesn't contain are copied with the new file's name. Rows of this write get its instant and a
-sequence number ``<instant>_<task partition>_<n>``. Stored rows keep their order; new rows follow in
-the write's order.
+If the write's row loses it is *late*: the stored row keeps its values and its commit time. Rows
+that the write doesn't contain are copied with the new file's name. Rows of this write get its
+instant and a sequence number ``<instant>_<task partition>_<n>``. Stored rows keep their order; new
+rows follow in the write's order.
 
 Stored rows are merged in pieces, so that a large file is never in memory as a whole.
 
@@ -145,6 +144,8 @@ class Merger:
             return self._named(stored)
         wins = self._wins(stored, rows, touched)
         self._late += int(np.count_nonzero(~wins))
+        # A late row must not touch the stored commit time: incremental readers take that for the
+        # time of the row's last change.
         rows, touched = rows[wins], touched[wins]
         deleted = self._deletes[touched]
         self._removed += int(np.count_nonzero(deleted))
@@ -189,6 +190,7 @@ class Merger:
             old = column_of(stored, name).take(pa.array(rows))
             greater, equal = compare(comparable(new), comparable(old))
             wins = greater | (equal & wins)
+            # Hudi stores null or the integer 0 for a delete made without an ordering value.
             timeless = timeless & _null_or_zero(new)
         return wins | timeless
 

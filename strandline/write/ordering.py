@@ -1,7 +1,6 @@
 """Ordering values, which decide which of two rows with one key is newer, compared as in Java.
 
-Several ordering columns are compared from left to right. A null is less than any value; floats are
-ordered as by Java's ``compareTo`` (-0.0 below 0.0, NaN above all).
+Several ordering columns are compared from left to right. A null is less than any value.
 
 Source: Hudi 1.2.0 ``DefaultHoodieRecordPayload``, ``EventTimeBasedAvroRecordMerger``.
 """
@@ -64,6 +63,7 @@ def comparable(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     if not pa.types.is_floating(values.type):
         return values
     floats = pc.fill_null(values.cast(pa.float64()), 0.0).to_numpy(zero_copy_only=False)
+    # Java's ``compareTo`` has one NaN, above all, and puts -0.0 below 0.0; bits sort the same.
     bits = np.where(np.isnan(floats), np.float64("nan"), floats).view(np.int64)
     ordered = np.where(bits < 0, bits ^ np.int64(0x7FFF_FFFF_FFFF_FFFF), bits)
     return pa.array(ordered, mask=pc.is_null(values).to_numpy(zero_copy_only=False))

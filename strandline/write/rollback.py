@@ -3,12 +3,9 @@
 A rollback is an instant of its own. Its plan (requested) names every file to delete. Then it goes
 inflight, the files are deleted, the target instant's own files are deleted (completed first, then
 inflight, then requested), the rollback completes, and the markers are deleted. A crash at any step
-leaves the target pending, or the rollback pending with its plan; repeating the remaining steps is
-safe, because a missing file counts as deleted.
+leaves the target pending, or the rollback pending with its plan, and the next writer goes on.
 
-Markers tell which files a pending write created. An inflight instant without a marker folder comes
-from an older writer, or its temporary folder was wiped; then all partitions are listed for files of
-the instant.
+Markers tell which files a pending write created; without them all partitions are listed.
 
 Source: Hudi 1.2.0 ``BaseRollbackActionExecutor``, ``MarkerBasedRollbackStrategy``,
 ``ListingBasedRollbackStrategy``.
@@ -87,9 +84,11 @@ class Rollbacks:
             CorruptMetadataError: A plan can't be read; nothing was changed.
         """
         unfinished = [i for i in timeline.pending() if i.action == ROLLBACK]
+        # All plans are read before anything changes, so an unreadable one leaves all as it was.
         plans = [(rollback, self._plan_of(rollback)) for rollback in unfinished]
         failed = [i for i in timeline.pending() if self._is_failed_write(i)]
         undone: dict[str, str] = {}
+        # Pending rollbacks come first: their targets may be pending, too, and need no second one.
         for rollback, plan in plans:
             target = self._finish(rollback, plan, timeline)
             if target is not None:
@@ -98,6 +97,7 @@ class Rollbacks:
             time = instant.requested_time
             if time not in undone:
                 undone[time] = self._roll_back(instant, self._plan(instant), after=timeline)
+        # Last, because the rollbacks above are planned from markers.
         self._sweep(timeline, undone)
         return dict(sorted(undone.items()))
 
@@ -122,17 +122,20 @@ class Rollbacks:
                 f" {self._storage.base_path}"
             )
         _refuse_unless_newest(target, timeline)
+        # Planned from the commit's metadata: its markers were deleted when it completed.
         plan = self._plan_for(target, self._reported(target))
         return self._roll_back(target, plan, after=timeline)
 
     def _is_failed_write(self, instant: Instant) -> bool:
         """Whether a pending instant is a write that no writer will continue."""
         if instant.action == COMMIT:
+            # A table has one writer, so a pending commit is one that died.
             return True
         if instant.action != REPLACE_COMMIT:
             return False
         plan = self._meta.read_plan(instant)
         assert isinstance(plan, RequestedReplaceMetadata)
+        # In version 6 a clustering has this action, too; its plan may still be executed.
         return plan.operation_type != "CLUSTER" and plan.clustering_plan is None
 
     def _plan_of(self, rollback: Instant) -> RollbackPlan:
@@ -143,14 +146,18 @@ class Rollbacks:
     def _plan(self, instant: Instant) -> RollbackPlan:
         """Plan the rollback of a pending write."""
         paths: Iterable[str] = ()
+        # A requested instant has no data files yet.
         if instant.state is State.INFLIGHT:
             marked = marked_files(self._storage, instant.requested_time)
+            # Without a marker folder the instant comes from an older writer, or its temporary
+            # folder was wiped; only a listing tells then.
             paths = self._list_files(instant.requested_time) if marked is None else marked
         return self._plan_for(instant, paths)
 
     def _plan_for(self, instant: Instant, paths: Iterable[str]) -> RollbackPlan:
         requests = tuple(
             RollbackRequest(
+                # Hudi's plans have one request for each file, with an absolute path without scheme.
                 partition_path=path.rpartition("/")[0],
                 files_to_be_deleted=(f"{self._root}/{path}",),
             )
@@ -169,6 +176,7 @@ class Rollbacks:
 
     def _roll_back(self, target: Instant, plan: RollbackPlan, *, after: Timeline) -> str:
         time = self._times.next(newest_time(self._meta, after))
+        # The plan is on the timeline before anything is deleted, so that a crash can be finished.
         rollback = self._meta.create_requested(ROLLBACK, time, plan)
         self._execute(rollback, plan, target)
         return rollback.requested_time
@@ -193,12 +201,15 @@ class Rollbacks:
         if target.is_completed:
             # Must come first, so that no reader takes deleted files for committed.
             self._meta.delete_instant_file(target)
+        # A missing file counts as deleted, so after a crash all steps can be repeated.
         for request in plan.rollback_requests:
             for path in request.files_to_be_deleted:
                 self._storage.delete(self._relative(path))
+        # After its files: until then a crash leaves the target pending.
         self._delete_instant(target)
         metadata = self._metadata(rollback, plan, self._clock.now_ms() - started_ms)
         self._meta.complete(rollback, metadata, self._times.next(rollback.requested_time))
+        # A crash before this leaves only markers, which the next repair sweeps.
         delete_markers(self._storage, target.requested_time)
         logger.info(
             "rolled back %s %s: %d files",
@@ -247,8 +258,10 @@ class Rollbacks:
         first = timeline.instants[0].requested_time if len(timeline) else ""
         for time in instants_with_markers(self._storage):
             instant = timeline.find(time)
+            # A pending instant that wasn't rolled back may still be executed and needs its markers.
             if instant is not None and not instant.is_completed and time not in undone:
                 continue
+            # An older instant may be archived: then its committed files would look unreported.
             if time >= first:
                 delete_unreported(self._storage, time, self._reported(instant))
             delete_markers(self._storage, time)

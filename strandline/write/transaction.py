@@ -1,9 +1,6 @@
 """``Transaction``: one commit's instant, and the timeline that its look-ups are pinned to.
 
-The order of steps makes a write safe. The instant is requested first, so that no instant with an
-earlier time can begin unseen; then the timeline is read to which all look-ups of the write are
-pinned. Data files are created only while the instant is inflight. The completed file is the commit
-point: one exclusive create, after all data files are durable.
+The order of its steps makes a write safe.
 
 Source: Hudi 1.2.0 ``BaseHoodieWriteClient``, ``CommitUtils``.
 """
@@ -37,7 +34,9 @@ class Transaction:
         self._meta = meta
         self._times = times
         time = times.next(newest_time(meta, before))
+        # Requested first, so that no instant with an earlier time can begin unseen.
         self.instant = meta.create_requested(COMMIT, time)
+        # Read only now; all look-ups of the write are pinned to it.
         self.timeline = meta.active_timeline()
 
     @property
@@ -49,6 +48,7 @@ class Transaction:
         """Move to inflight, after which data files may exist."""
         # An empty folder tells a rollback that this write uses markers and has created no file.
         self._meta.storage.make_dir(marker_folder(self.time))
+        # Data files are created only while the instant is inflight, so the folder comes first.
         self.instant = self._meta.transition_to_inflight(self.instant)
 
     def complete(
@@ -72,19 +72,19 @@ class Transaction:
             by_partition.setdefault(stat.partition_path or "", []).append(stat)
         metadata = CommitMetadata(
             partition_to_write_stats={path: tuple(found) for path, found in by_partition.items()},
+            # Hudi's readers take the table's schema from the newest commit that has one.
             extra_metadata={**(extra_metadata or {}), "schema": avro_schema},
             operation_type=operation,
         )
+        # The commit point: one exclusive create, after all data files are durable.
         self.instant = self._meta.complete(self.instant, metadata, self._times.next(self.time))
         return metadata
 
 
 def newest_time(meta: TableMetaClient, timeline: Timeline) -> str:
-    """Return the newest time of a timeline; ``""`` for an empty one.
-
-    Layout 1 takes completion times from files' modification times, so they don't count there.
-    """
+    """Return the newest time of a timeline; ``""`` for an empty one."""
     times = [instant.requested_time for instant in timeline]
+    # Layout 1 takes completion times from files' modification times, so they don't count there.
     if meta.config.layout_version > 1:
         times += [i.completion_time for i in timeline if i.is_completed and i.completion_time]
     return max(times, default="")

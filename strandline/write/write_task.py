@@ -135,6 +135,7 @@ class WriteTask:
         for number, part in parts(rows, BUCKET):
             bucket = self.buckets[number]
             if bucket.partition not in known:
+                # Before its first data file: without this file Hudi's readers see no rows there.
                 self._make_partition(bucket.partition)
                 known.add(bucket.partition)
             stat, counts, seqno = self._write(bucket, part, attempt, seqno)
@@ -142,8 +143,9 @@ class WriteTask:
         yield _status({"calls": calls_since(self.storage, calls_before)})
 
     def _make_partition(self, partition: str) -> None:
-        """Write the partition's metadata file; without it Hudi's readers see no rows in it."""
+        """Write the partition's metadata file if there is none."""
         storage = self.storage.for_cause("table")
+        # Another task may create it right after this; then the create leaves that one as it is.
         if storage.stat(_below(partition, PARTITION_FILE)) is None:
             write_partition_metadata(storage, partition, self.rules.instant)
 
@@ -152,9 +154,11 @@ class WriteTask:
     ) -> tuple[WriteStat, MergeCounts, int]:
         """Write one bucket's file; return its statistics, counts and the next sequence number."""
         instant = self.rules.instant
+        # The write token differs between attempts, so a repeated task never meets an earlier file.
         name = base_file_name(bucket.file_id, attempt.write_token, instant, EXTENSION)
         path = _below(bucket.partition, name)
         kind = CREATE if bucket.base_file is None else MERGE
+        # Before the data file: a rollback deletes what is marked, wherever the task dies.
         create_marker(self.storage.for_cause("marker"), instant, path, kind)
         merger = Merger(rows, self.rules, name, attempt.partition, seqno)
         started = time.perf_counter()

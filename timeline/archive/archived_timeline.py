@@ -3,8 +3,7 @@
 From table version 8 on the archive is a log-structured merge tree in ``timeline/history``: Parquet
 files ``<min>_<max>_<level>.parquet`` whose rows are instants (requested and completion time,
 action, the bytes of the completed file and of the plan), sorted by requested time. ``manifest_<V>``
-lists the valid files, ``_version_`` has the number of the valid manifest. A merged file may be
-deleted while it is being read; then the newer manifest names one with its rows. For version 6 see
+lists the valid files, ``_version_`` has the number of the valid manifest. For version 6 see
 ``timeline.archive.log_archive``.
 
 Source: Hudi 1.2.0 ``ArchivedTimelineLoaderV2``, ``LSMTimeline``.
@@ -178,6 +177,8 @@ class HistoryArchive:
         missing: PathNotFoundError | None = None
         for _ in range(_ATTEMPTS):
             try:
+                # Read anew as a whole: the newer manifest names a file with the rows of the one
+                # that is gone.
                 return read()
             except PathNotFoundError as exc:  # merged into another since the manifest was read
                 missing, self._names = exc, None

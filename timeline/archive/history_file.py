@@ -2,7 +2,7 @@
 
 Parquet stores a repeated value once, so a few hundred kilobytes may expand to any number of rows.
 The footer is checked before anything is read, and each batch is counted before it becomes Python
-values. Other threads run between batches.
+values.
 """
 
 from __future__ import annotations
@@ -86,6 +86,7 @@ class HistoryFile:
         file = pq.ParquetFile(
             self._file, metadata=self._footer, read_dictionary=[*columns], pre_buffer=False
         )
+        # In small batches, between which other threads run.
         for batch in file.iter_batches(
             _BATCH_ROWS,
             row_groups=None if groups is None else list(groups),

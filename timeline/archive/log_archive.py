@@ -1,8 +1,6 @@
 """The archive of table version 6: log files of Avro blocks, one record for each instant's state.
 
 A file ``.commits_.archive.<N>_<token>`` is a sequence of blocks (``timeline.encoding.log_block``).
-A crash between archiving and deleting leaves a state in the archive twice, and an interrupted merge
-of small files leaves whole files twice: the last one counts.
 
 Source: Hudi 0.15.0 ``HoodieArchivedTimeline``, ``HoodieLogFileReader``, ``HoodieAvroDataBlock``.
 """
@@ -62,6 +60,8 @@ class LogArchive:
             source = f"{storage.base_path}/{path}"
             data = storage.read(path, FileKind.ARCHIVE, size)
             for instant, stored in _entries(data, source, schemas):
+                # The last one counts: a crash between archiving and deleting leaves a state twice,
+                # and an interrupted merge of small files leaves whole files twice.
                 self._records[_key(instant)] = stored
                 instants.append(instant)
         self.timeline = Timeline.of(instants)
@@ -106,6 +106,7 @@ def _body_of(record: Mapping[str, Any], kind: type, action: str) -> Any:
     """Return the field with the content of an instant's file, ``None`` if there is none."""
     if kind is not CommitMetadata:
         return record.get(_BODIES[kind]) if kind in _BODIES else None
+    # A replacecommit has fields of its own; Hudi archives an empty state as an empty commit.
     replaced = completed_action(action) == actions.REPLACE_COMMIT
     names = ("hoodieReplaceCommitMetadata", "HoodieInflightReplaceMetadata")
     bodies = (record.get(name) for name in (names if replaced else ()))
@@ -118,6 +119,7 @@ def _files(storage: Storage, folder: str) -> list[tuple[str, int]]:
     for entry in storage.list(folder):
         match = _FILE.fullmatch(entry.name)
         if match is not None:
+            # Numbers, as text order would put file 10 before 9 and let an older entry win.
             numbered.append((int(match[1]), entry.name, entry.size))
     return [(f"{folder}/{name}", size) for _, name, size in sorted(numbered)]
 
@@ -152,6 +154,7 @@ def _decoded(stored: _Stored) -> Mapping[str, Any]:
 def _instant_of(record: Mapping[str, Any]) -> Instant:
     state = State(record.get("actionState") or State.COMPLETED.value)
     time, action = record["commitTime"], record["actionType"]
+    # Java stores the modification time of the state's file here; the field may be null.
     completed = record.get("stateTransitionTime") or time
     if not all(isinstance(text, str) for text in (time, action, completed)):
         raise TypeError(f"an instant {time!r} {action!r} {completed!r}")

@@ -81,6 +81,7 @@ def _record_reader(
         cursor.values_left -= values  # ``count`` inlined for speed
         if cursor.values_left < 0:
             cursor.count(0)
+        # Read once: another thread may replace the tuple during the loop.
         in_turn = readers
         for at, read_shape in enumerate(in_turn):
             known = read_shape(cursor)
@@ -90,6 +91,7 @@ def _record_reader(
                 return known
         found: dict[str, Any] = {}
         shape = tuple([step.move(cursor, found) for step in steps])
+        # Threads may lose counts; these only decide when a shape gets a reader.
         times = seen.get(shape, 0) + 1
         due = 2 if len(in_turn) < _SHAPES_READ else _REPLACED_AFTER
         is_due = times >= due and _is_simple(shape)

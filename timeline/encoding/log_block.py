@@ -12,9 +12,6 @@ All integers are big-endian; the header's keys are ordinals, its values UTF-8::
 The content of an Avro block is its version and the number of records (4 bytes each), then for each
 record its length (4) and bytes.
 
-If a writer died, the last block may be incomplete. Java's reader goes on at the next magic; here
-such a file is damaged, and callers do without it.
-
 Source: Hudi 1.2.0 ``HoodieLogFormat``, ``HoodieLogFileReader``, ``HoodieLogBlock``.
 """
 
@@ -80,6 +77,8 @@ def read_blocks(data: bytes, source: str) -> Iterator[LogBlock]:
         try:
             block = _block(cursor)
         except ValueError as exc:
+            # A writer that died leaves half a block. Java's reader goes on at the next magic; here
+            # the file is damaged, and callers do without it.
             raise CorruptMetadataError(
                 f"{source} ({len(data)} bytes) has no whole log block at offset {begin}: {exc}"
             ) from exc

@@ -1,9 +1,8 @@
 """The codec of instants' files: bytes to values of ``instant_metadata``, and back.
 
 Commit metadata is JSON in table version 6 and Avro from version 8 on; everything else is Avro in
-all versions. The first bytes tell which one a file is, so a file of version 6 that an upgrade left
-in a newer table is read as well. An empty file is the empty value of its kind; most requested and
-inflight files are empty.
+all versions; the first bytes tell which one a file is. An empty file is the empty value of its
+kind; most requested and inflight files are empty.
 
 ===================  ==========================  ==========================  ==================
 action               requested                   inflight                    completed
@@ -107,6 +106,7 @@ def metadata_type(action: str, state: State) -> type[InstantMetadata]:
     if state is State.COMPLETED or action == actions.SAVEPOINT:
         if action in _RESULTS:
             return _RESULTS[action]
+        # Hudi names a completed compaction or clustering by the action of its result.
         if actions.completed_action(action) != action:
             return CommitMetadata
     elif action in _PLANS:
@@ -158,11 +158,13 @@ def encode(value: InstantMetadata, table_version: int, *, replace: bool = False)
         for stat in stats:
             stat.update(_UNKEPT_AVRO)
     if not replace:
+        # Hudi's record of a plain commit has no such field.
         del record["partitionToReplaceFileIds"]
     return avro.write_container(f"Hoodie{'Replace' if replace else ''}CommitMetadata", record)
 
 
 def _record_of(kind: type, data: bytes) -> Any:
+    # By the first bytes, because an upgrade leaves files of version 6 in a newer table.
     if kind is CommitMetadata and not data.startswith(avro.MAGIC):
         record = bounded_loads(data)
         if isinstance(record, dict) and WRITE_STATS not in record:
@@ -196,6 +198,7 @@ def _commit_to_json(value: CommitMetadata, *, replace: bool) -> bytes:
 
 def _stat_to_json(stat: WriteStat) -> dict[str, Any]:
     record = {**_UNKEPT_JSON, **shape.dump(stat)}
+    # Java writes these fields only for logs.
     is_delta = any(record[name] is not None for name in _JSON_DELTA_STAT)
     for name in _JSON_DELTA_STAT:
         if not is_delta:

@@ -1,8 +1,7 @@
 """``FsspecStorage``: a table on anything that fsspec opens (object stores, HDFS, memory).
 
-An exclusive create is ``pipe_file(..., mode="create")``: object stores make it a conditional put,
-which is atomic. A file system that can't do so raises; there is no fallback. Object stores have no
-directories, so ``make_dir`` may do nothing.
+An exclusive create is ``pipe_file(..., mode="create")``. Object stores have no directories, so
+``make_dir`` may do nothing.
 """
 
 from __future__ import annotations
@@ -63,6 +62,7 @@ class FsspecStorage(Storage):
         """Return the direct children of a directory, by name."""
         full = self._full("list", path)
         with mapped_errors(full):
+            # fsspec caches listings, but other processes write here, too.
             self._fs.invalidate_cache(full)
             try:
                 entries = self._fs.ls(full, detail=True)
@@ -75,6 +75,7 @@ class FsspecStorage(Storage):
         """Return the file or directory at ``path``, or ``None``."""
         full = self._full("stat", path)
         with mapped_errors(full):
+            # Else a cached listing would answer for a file that another process has made since.
             self._fs.invalidate_cache(full.rpartition("/")[0])
             try:
                 return _info(self._fs.info(full))
@@ -126,6 +127,8 @@ class FsspecStorage(Storage):
         full = self._full("create", path)
         with mapped_errors(full):
             self._make_parents(full)
+            # A conditional put on object stores, which is atomic. A file system that can't do so
+            # raises: no fallback would be exclusive.
             if not self._in_memory:
                 self._fs.pipe_file(full, data, mode="create")
                 return
@@ -135,12 +138,11 @@ class FsspecStorage(Storage):
     def create_stream(self, path: str) -> AbstractContextManager[IO[bytes]]:
         """Open a new file for writing; durable when the block ends, removed when it fails.
 
-        On an object store the name appears when the block ends, and whether it is taken is checked
-        beforehand only: names of data files contain their writer's token, so no two writers compete
-        for one.
+        On an object store the name appears when the block ends.
         """
         full = self._full("create", path)
         with mapped_errors(full):
+            # Checked only beforehand: data files' names have their writer's token, so none compete.
             if self._fs.exists(full):
                 raise FileExistsError(full)
             self._make_parents(full)
@@ -172,6 +174,8 @@ class FsspecStorage(Storage):
     ) -> bool:
         full = self._full("delete", path)
         with mapped_errors(full), suppress(FileNotFoundError):
+            # Another process may delete it between this check and the removal, hence the
+            # suppression.
             if exists(full):
                 remove(full)
                 return True
@@ -211,6 +215,8 @@ class _NewFile(AbstractContextManager[IO[bytes]]):
             if discard is not None and not self._fs.exists(self._full):
                 discard()  # abort the unfinished multipart upload
                 return
+            # Without a way to abort, closing makes the name appear, so the file is removed after
+            # it.
             self._file.close()
             if self._fs.exists(self._full):
                 self._fs.rm_file(self._full)

@@ -1,11 +1,10 @@
 """``LocalStorage``: a table on the machine's own file system.
 
 ``create`` writes ``.NAME.<uuid>`` in the same directory, makes it durable and links it to the name:
-a hard link to a taken name fails, whereas a rename would overwrite. Directories are synced too, so
-a created name survives a power cut.
+a hard link to a taken name fails, whereas a rename would overwrite.
 
 Hadoop's local file system keeps a checksum of each file NAME in ``.NAME.crc`` and refuses a file
-that doesn't match, so replacing or deleting a file that Java may have written deletes that as well.
+that doesn't match.
 
 A name at which nothing can exist (too long, below a file, behind a loop of links) reads like a
 missing file; only creating something there is an error.
@@ -103,6 +102,8 @@ class LocalStorage(Storage):
         """Return the file or directory at ``path``, or ``None``."""
         full = self._full("stat", path)
         with mapped_errors(full), files.MISSING_OK, self._at(full) as (folder, name):
+            # In an open directory no link is followed: one may have replaced the name that was
+            # resolved.
             found = os.stat(name, dir_fd=folder, follow_symlinks=folder is None)
             return files.info_of(os.path.basename(full), found)
         return None
@@ -127,6 +128,7 @@ class LocalStorage(Storage):
                     self.limits.check(kind, full, os.fstat(handle).st_size)
                 if self._place_of is None:
                     return pa.OSFile(full, "rb")
+                # From the open file: by now the path may lead out of the roots.
                 return pa.PythonFile(os.fdopen(os.dup(handle), "rb"), mode="r")
             finally:
                 os.close(handle)
@@ -135,10 +137,12 @@ class LocalStorage(Storage):
         """Create a file with this content, making its directories; atomic, exclusive, durable."""
         full = self._full("create", path)
         with mapped_errors(full), self._at(full, follow=False, make=True) as (folder, name):
+            # An empty file is whole from the start, so an exclusive open is enough.
             if data:
                 files.link_new(name, folder, data)
             else:
                 os.close(files.open_new(name, folder))
+            # The directory is synced too, so that a created name survives a power cut.
             files.flush_folder_of(name, folder)
 
     def create_stream(self, path: str) -> AbstractContextManager[IO[bytes]]:
@@ -151,6 +155,7 @@ class LocalStorage(Storage):
         """Write a file, replacing an older one; atomic and durable."""
         full = self._full("replace", path)
         with mapped_errors(full), self._at(full, follow=False, make=True) as (folder, name):
+            # Durable under another name first: a crash leaves the old content or the new.
             temporary = files.write_beside(name, folder, data)
             # Before the rename: Hadoop accepts a file without a checksum, not one with a stale one.
             files.remove(files.checksum_of(name), folder)
@@ -164,6 +169,7 @@ class LocalStorage(Storage):
             try:
                 os.mkdir(name, dir_fd=folder)
             except FileExistsError:
+                # Another process may have made it meanwhile; a file of that name fails here.
                 os.close(files.open_directory(name, folder))
 
     def delete(self, path: str) -> bool:
@@ -172,6 +178,8 @@ class LocalStorage(Storage):
         with mapped_errors(full), suppress(FileNotFoundError, NotADirectoryError):
             with self._at(full, follow=False) as (folder, name):
                 existed = files.remove(name, folder)
+                # Hadoop would hold a later file of this name against the old checksum and refuse
+                # it.
                 files.remove(files.checksum_of(name), folder)
             return existed
         return False
@@ -267,6 +275,7 @@ class _NewFile(AbstractContextManager[IO[bytes]]):
         with mapped_errors(self._full):
             try:
                 self._file.flush()
+                # Data files must be durable before the completed file that names them.
                 os.fsync(self._file.fileno())
             except BaseException:
                 files.remove(self._name, self._folder)

@@ -54,6 +54,7 @@ def open_file(name: str, folder: int | None, full: str) -> int:
         OSError: It can't be opened, or is a directory.
     """
     handle = os.open(name, _READ | (0 if folder is None else os.O_NOFOLLOW), dir_fd=folder)
+    # Of the open file: the name may stand for another one by now.
     mode = os.fstat(handle).st_mode
     if stat.S_ISREG(mode):
         return handle
@@ -102,6 +103,7 @@ def link_new(name: str, folder: int | None, data: bytes) -> None:
         # Unlike a rename, a hard link fails if the name is taken.
         os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
     finally:
+        # A crash before this leaves a hidden file, which readers of the folder ignore.
         remove(temporary, folder)
 
 
@@ -114,6 +116,7 @@ def write_beside(name: str, folder: int | None, data: bytes) -> str:
         with os.fdopen(open_new(temporary, folder), "wb") as file:
             file.write(data)
             file.flush()
+            # Before the file gets its name, so that no power cut leaves that with half the content.
             os.fsync(file.fileno())
     except BaseException:
         remove(temporary, folder)
@@ -143,6 +146,7 @@ def remove_tree(name: str, folder: int | None) -> bool:
             (remove_tree if is_dir else remove)(inner, handle)
     finally:
         os.close(handle)
+    # Another process may have deleted the directory since it was read.
     with suppress(FileNotFoundError):
         os.rmdir(name, dir_fd=folder)
     return True

@@ -93,6 +93,7 @@ def _open_folder(
     for _ in range(_ATTEMPTS):
         head, name = posixpath.split(place)
         try:
+            # Opened without a check before it, which a link created in between would defeat.
             folder = _open_without_links(head, make=make)
         except OSError as exc:
             if exc.errno not in _A_LINK_OR_FILE:
@@ -103,6 +104,7 @@ def _open_folder(
             place = posixpath.join(resolved, name)
             continue
         try:
+            # Asked in the open directory, which nobody can exchange any more.
             is_link = _is_link(name or ".", folder)
             real = resolve(place, place_of, called) if is_link else place
         except BaseException:
@@ -111,6 +113,7 @@ def _open_folder(
         if not is_link or not follow:
             return folder, name or "."
         os.close(folder)
+        # The target is opened as carefully: it may have been replaced since it was resolved.
         place = real
     raise StorageUnavailableError(f"{called}: links on the way to it change all the time")
 

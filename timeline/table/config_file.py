@@ -62,10 +62,12 @@ def write_table_config(storage: Storage, config: TableConfig, *, create: bool) -
     """
     _supported(config, storage.base_path)
     if create:
+        # First, because this exclusive create decides which of two writers makes the table.
         storage.create(CONFIG_PATH, config.to_bytes())
         for folder in (config.timeline_folder, config.archive_folder, f"{META_FOLDER}/.temp"):
             storage.make_dir(folder)
         return
+    # The backup of a writer that died would make the create below fail for ever.
     _recover(storage)
     old = read_table_config(storage)
     try:
@@ -78,6 +80,7 @@ def write_table_config(storage: Storage, config: TableConfig, *, create: bool) -
         ) from exc
     data = config.to_bytes()
     storage.replace(CONFIG_PATH, data)
+    # Read back as in Hudi; until that succeeds, the backup stays.
     if storage.read(CONFIG_PATH, FileKind.PROPERTIES) != data:
         raise CorruptMetadataError(f"{CONFIG_PATH} of {storage.base_path} is not what was written")
     storage.delete(BACKUP_PATH)
@@ -85,6 +88,7 @@ def write_table_config(storage: Storage, config: TableConfig, *, create: bool) -
 
 def _newest_valid(storage: Storage) -> TableConfig:
     failure: CorruptMetadataError | None = None
+    # Java deletes the file before it writes the new one: in between there is only the backup.
     for path in (CONFIG_PATH, BACKUP_PATH):
         try:
             return TableConfig.parse(storage.read(path, FileKind.PROPERTIES), path)
@@ -134,4 +138,5 @@ def _recover(storage: Storage) -> None:
     except (PathNotFoundError, CorruptMetadataError):
         TableConfig.parse(backup, BACKUP_PATH)  # raises: then neither can be trusted
         storage.replace(CONFIG_PATH, backup)
+    # The file is valid by now, with the old content or the new, so the backup has no more use.
     storage.delete(BACKUP_PATH)
