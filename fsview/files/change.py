@@ -152,9 +152,7 @@ def _one_group(files: Mapping[RowOrder, bytes]) -> bytes:
 def changed_group(file_id: str, group: bytes | None, change: bytes) -> bytes | None:
     """Return a group after a change.
 
-    A file replaces one of the same name, except that a known modification time is kept if the new
-    record (made from metadata) has none and the same size, and that a ghost never replaces a record
-    with a size.
+    A file replaces one of the same name if ``_is_better``.
 
     Args:
         file_id: The group's id.
@@ -197,4 +195,6 @@ def _is_better(new: DataFile, old: DataFile | None) -> bool:
     """Whether a file's new record replaces its old one; see ``changed_group``."""
     if old is None or old.size == UNKNOWN_SIZE:
         return True
+    # A ghost never replaces a record with a size. Hudi's metadata has no modification times, so a
+    # record made from it doesn't replace a listed one of the same size.
     return new.size != UNKNOWN_SIZE and (new.mtime_ms != 0 or new.size != old.size)

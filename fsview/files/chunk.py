@@ -23,21 +23,25 @@ class Chunk:
         Raises:
             StoreError: The store can't read them back.
         """
+        # Read once: another thread may move the chunk to a store between two uses.
         at = self._at
         return at if isinstance(at, bytes) else at.read()
 
     @property
     def size(self) -> int:
         """Number of bytes."""
+        # Read once, as in ``read``.
         at = self._at
         return len(at) if isinstance(at, bytes) else at.size
 
     @property
     def handle(self) -> Handle | None:
         """Handle in the store; ``None`` before the chunk was moved there."""
+        # Read once, as in ``read``.
         at = self._at
         return None if isinstance(at, bytes) else at.handle
 
     def move(self, stored: StoredChunk) -> None:
         """Let go of the bytes, which a store keeps from now on."""
+        # One assignment: a reader has the bytes or the store's chunk, which has the same bytes.
         self._at = stored

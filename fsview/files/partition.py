@@ -183,6 +183,7 @@ class PartitionVersion:
         may_have_ghosts = self.has_ghosts or added.has_ghosts
         if not may_have_ghosts and self._has_room_for(change):
             run = Chunk(joined(*laid_out(group for _, group in change)))
+            # Without answers: clients of the older version still get its own.
             return replace(self, runs=(*self.runs, run), answers={})
         changes = self._unmerged()
         for file_id, group in change:

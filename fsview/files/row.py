@@ -155,6 +155,7 @@ def _time_flag(instant: str) -> int | None:
     """Return the flag for the length of a time; ``None`` for one that only a raw row can hold."""
     if not (instant.isascii() and instant.isdigit()):
         return None
+    # Bootstrap instants, and those in whole seconds, have 14 digits.
     return {17: 0, 14: SHORT_TIME}.get(len(instant))
 
 

@@ -85,9 +85,9 @@ def parse_base_file(
         name: Its name.
         size: Bytes.
         mtime_ms: Modification time, ms since the epoch; 0 if unknown.
-        extensions: Base file extensions of the table, with their dots; a base file's name contains
-            one.
+        extensions: Base file extensions of the table, with their dots.
     """
+    # As in Hudi, the extension may stand anywhere in the name.
     if name.startswith(PARTITION_METADATA) or not any(ext in name for ext in extensions):
         return None
     parts = parse_base_name(name)
@@ -97,12 +97,10 @@ def parse_base_file(
 
 
 def parse_log_file(partition: str, name: str, size: int, mtime_ms: int) -> LogFile | None:
-    """Return the log file of a name, or ``None`` if it isn't a log's.
-
-    As in release 1.x, a name with a dot in the file id, which release 0.15 accepts, isn't a log's.
-    """
+    """Return the log file of a name, or ``None`` if it isn't a log's."""
     if not name.startswith(".") or ".log" not in name:
         return None
+    # As in release 1.x: release 0.15 accepts a dot in the file id, too.
     match = _LOG.fullmatch(name)
     if match is None:
         return None

@@ -2,17 +2,10 @@
 
 A slice begins at an instant and holds at most one base file and any number of logs. From table
 version 8 on a log's name has the time of its delta commit, and the log belongs to the newest slice
-that began before that commit *completed*; a log whose commit is pending belongs to the newest
-slice. Logs are placed in log order, since one that finds no slice begins one. A pending compaction
-begins a slice of its own, empty at first, so that later logs fall into it.
-
-In version 6 a log's name has the instant of its slice, with two exceptions that Hudi 1.x writes:
-logs of a log compaction have its time and belong to the slice before it; change-data logs of a
-write that was rolled back stay, and count as pending.
+that began before that commit *completed*. In version 6 a log's name has the instant of its slice,
+with two exceptions that Hudi 1.x writes.
 
 Source: Hudi 1.2.0 ``AbstractTableFileSystemView.buildFileGroups``, ``HoodieFileGroup.addLogFile``.
-In version 6 Hudi 1.2.0 places all logs by their modification times, which a copied table has lost;
-here a log that names a slice belongs to it, as in 0.15.0.
 """
 
 from __future__ import annotations
@@ -88,8 +81,7 @@ def build_slices(
     Args:
         partition: The group's partition.
         file_id: The group's id.
-        files: The group's files, logs in ``LogFile.order``. Of two base files of one instant (a
-            task that was tried twice) the last counts.
+        files: The group's files, logs in ``LogFile.order``.
         compaction: Requested time of the compaction that pends on the group, or ``None``.
         slice_of: Places the logs.
     """
@@ -97,10 +89,12 @@ def build_slices(
     logs: list[LogFile] = []
     for file in files:
         if isinstance(file, BaseFile):
+            # Of two base files of one instant (a task that was tried twice) the last counts.
             bases[file.instant] = file
         else:
             logs.append(file)
     if compaction is not None:
+        # Its slice is there from its request on, empty at first, so that later logs fall into it.
         bases.setdefault(compaction, None)
     if not logs:
         return tuple(
@@ -108,6 +102,7 @@ def build_slices(
             for instant in sorted(bases, reverse=True)
         )
     slices: dict[str, list[LogFile]] = {instant: [] for instant in bases}
+    # In log order, since a log that finds no slice begins one.
     for log in sorted(logs, key=lambda log: log.order):
         slices.setdefault(slice_of(log, sorted(slices)), []).append(log)
     return tuple(
@@ -122,14 +117,19 @@ def _by_completion(completion: CompletionTimes, log: LogFile, instants: Sequence
         return log.instant
     completed = completion.completion_time_for(instants[-1], log.instant)
     if completed is None:
+        # A log whose commit is pending belongs to the newest slice.
         return instants[-1]
     return max((instant for instant in instants if instant <= completed), default=log.instant)
 
 
 def _by_name(completion: CompletionTimes, log: LogFile, instants: Sequence[str]) -> str:
     """Place a log in table version 6; see ``SliceOf``."""
+    # As in 0.15.0: in version 6 Hudi 1.2.0 places logs by their modification times, which a copied
+    # table has lost.
     if not instants or log.instant in instants:
         return log.instant
     if not completion.is_completed(log.instant):
+        # Change-data logs of a write that was rolled back stay, and count as pending.
         return instants[-1]
+    # Logs of a log compaction have its time and belong to the slice before it.
     return max((instant for instant in instants if instant <= log.instant), default=log.instant)

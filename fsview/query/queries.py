@@ -3,8 +3,7 @@
 Each takes a snapshot and the partition's version and reads nothing else. Groups come in order of
 file id, slices newest first. A group is *replaced* once an instant replaced it; as of a time, if
 that instant was requested at or before the time. The predicates of ``Snapshot`` tell which slices
-and files readers see (``is_visible``, ``is_base_visible``, ``are_files_visible``); in table version
-6 readers don't see the base file of a pending compaction either.
+and files readers see (``is_visible``, ``is_base_visible``, ``are_files_visible``).
 
 Where Java fails (a group without a slice in the range, or with nothing before its compaction) the
 group is left out.
@@ -246,6 +245,7 @@ def _live_as_of(s: Snapshot, v: PartitionVersion, time: str) -> Iterator[RawGrou
 
 
 def _replaced_by(group: RawGroup, time: str) -> bool:
+    # By its requested time as in Hudi, never by its completion.
     return group.replaced_at is not None and group.replaced_at <= time
 
 
@@ -281,14 +281,16 @@ def _seen(s: Snapshot, group: RawGroup, found: FileSlice, *, keep_empty: bool) -
     """Return what readers may see of a slice, ``None`` if nothing."""
     if s.logs_by_completion or found.base_instant != group.compaction:
         return _visible_part(s, found, keep_empty=keep_empty)
+    # In table version 6 readers don't see the base file of a pending compaction.
     rest = replace(found, base_file=None)
     return None if rest.is_empty and not keep_empty else rest
 
 
 def _visible_part(s: Snapshot, found: FileSlice, *, keep_empty: bool) -> FileSlice | None:
-    """Return a slice with its visible files; one that loses none is returned even if empty."""
+    """Return a slice with its visible files."""
     base = found.base_file if s.are_files_visible(found.base_instant) else None
     logs = _visible_logs(s, found)
+    # As in Hudi, a slice that loses nothing is answered even if it is empty.
     if base is found.base_file and len(logs) == len(found.log_files):
         return found
     rest = replace(found, base_file=base, log_files=logs)
@@ -320,6 +322,7 @@ def _merged(
         return newest
     if writer == group.compaction and newest.base_file is not None:
         return newest
+    # As in Hudi, the logs of this slice are shown whether they are committed or not.
     before = next((f for f in _slices(s, group) if f.base_instant < group.compaction), None)
     if before is None:
         return newest

@@ -3,15 +3,11 @@
 A load lists files first, then the timeline. Meanwhile the table changes and other callers sync.
 Nothing is listed again for that; the steps since are applied to what was found:
 
-1. from the newest snapshot before the files were listed to that of the timeline listed after them.
-   The listing has some of these steps already; applying them again changes nothing;
-2. there, the files that a removal under way may have deleted are added as ghosts. Its plan is on
-   that timeline: a removal that isn't had deleted nothing when the files were listed;
-3. from there to the newest snapshot now, as for every partition that is held: a removal that
-   completes takes its ghosts away, and one that begins deletes only files that were listed.
+1. from the newest snapshot before the files were listed to that of the timeline listed after them;
+2. there, the files that a removal under way may have deleted are added as ghosts;
+3. from there to the newest snapshot now, as for every partition that is held.
 
-A partition is listed again if a step doesn't say what became of its files, or if a write whose
-files were listed in flight has vanished without a rollback.
+A partition is listed again if a step doesn't say what became of its files.
 """
 
 from __future__ import annotations
@@ -85,13 +81,19 @@ def arrived(history: History, found: Found) -> Arrived | None:
     versions: list[PartitionVersion] = []
     again: dict[str, str] = {}
     for partition, version in found.versions.items():
+        # Another load filled it in meanwhile, and it has been followed since.
         if partition in held:
             continue
+        # The listing may have some of these steps already; applying one again changes nothing.
         after = history.brought_forward(version, before)
         if after is not None:
+            # A removal whose plan isn't on that timeline had deleted nothing when the files were
+            # listed.
             ghosts = found.ghosts.get(partition, ())
             after = with_ghosts(after, ghosts, base_extensions(found.synced.config))
             after = after.with_changes((), found.unwritten.get(partition, ()))
+            # A removal that completes takes its ghosts away; one that begins deletes only listed
+            # files.
             after = _followed(after, since, logs=found.synced.logs_by_completion)
         if partition in unclear:
             again[partition] = INSTANT_VANISHED
@@ -115,6 +117,7 @@ def _given_up(history: History, found: Found, steps: Iterable[Step]) -> frozense
         found.synced,
         *(link.snapshot for link in history.links_from(found.start) or ()),
     )
+    # Files of theirs that are left were listed in flight, and no rollback has named them.
     pended = (i for snapshot in seen for i in snapshot.active if not i.is_completed)
     return frozenset(i.requested_time for i in pended if key_of(i) not in keys)
 
@@ -129,6 +132,7 @@ def _followed(
     listed = version.instants() if steps else frozenset()
     after: PartitionVersion | None = version
     for step in steps:
+        # Failed tasks leave files in partitions that their commit doesn't name.
         concerns = version.partition in step.touched or step.instant.requested_time in listed
         if concerns and after is not None:
             after = version_after(after, step, leftovers=True, logs=logs)

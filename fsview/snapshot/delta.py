@@ -128,6 +128,7 @@ def planned_removals(plan: InstantMetadata) -> dict[str, frozenset[str]]:
     """Return partition → names that a pending clean or rollback may have removed already."""
     names: dict[str, set[str]] = defaultdict(set)
     if isinstance(plan, CleanerPlan):
+        # Plans of version 2 name full paths here, and leave the other field empty.
         for partition, infos in plan.file_paths_to_be_deleted_per_partition.items():
             names[partition].update(_name(info.file_path) for info in infos)
         for partition, files in plan.files_to_be_deleted_per_partition.items():
@@ -166,6 +167,7 @@ def without_leftovers(
         logs: Whether the name of a log has the instant that wrote it, as from table version 8 on.
     """
     named = {file.name for file in change.added}
+    # In version 6 a log is named by its slice, so another instant may have written it.
     left = [
         file.name
         for file in version.files()
@@ -204,6 +206,7 @@ def _dated(files: PackedFiles, mtime_ms: int) -> PackedFiles:
 
 
 def _name(path: str) -> str:
+    # Names only: a path may spell the base path in another way than this view.
     return path.rpartition("/")[2]
 
 
@@ -223,6 +226,7 @@ def _of_commit(metadata: CommitFiles, extensions: Collection[str]) -> Delta:
 def _written(
     partition: str, files: Iterable[WrittenFile], extensions: Collection[str]
 ) -> PartitionChange:
+    # Hudi's metadata has no modification times.
     added = PackedFiles.named(partition, ((name, size, 0) for name, size, _ in files), extensions)
     grown = {name for name, _, has_grown in files if has_grown}
     extended = (file.name for file in added if file.name in grown) if grown else ()
@@ -233,6 +237,7 @@ def _of_clean(metadata: CleanMetadata) -> Delta:
     entries = metadata.partition_metadata.items()
     return Delta(
         {
+            # Files that the clean failed to delete are still there.
             partition: PartitionChange(removed=frozenset(map(_name, done.success_delete_files)))
             for partition, done in entries
         },

@@ -60,6 +60,7 @@ class Difference:
 
 def key_of(instant: Instant) -> tuple[str, str]:
     """Return what identifies an instant in every state: requested time and completed action."""
+    # A compaction completes as a commit, a clustering as a replacecommit.
     return instant.requested_time, completed_action(instant.action)
 
 

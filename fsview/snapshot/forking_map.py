@@ -20,8 +20,7 @@ PARTS: Final = 256
 class ForkingMap(MutableMapping[str, V]):
     """An unordered mapping from text, with cheap forks.
 
-    Changing, forking and iterating need the lock of its owner. Looking up one item needs none: a
-    part shared with another map is never changed, but replaced by a copy.
+    Changing, forking and iterating need the lock of its owner. Looking up one item needs none.
     """
 
     __slots__ = ("_own", "_parts")
@@ -35,6 +34,7 @@ class ForkingMap(MutableMapping[str, V]):
         """Return a copy that shares all parts until either map changes them."""
         fork: ForkingMap[V] = ForkingMap()
         fork._parts = self._parts.copy()
+        # Both maps share all parts from now on, so this one must copy, too.
         self._own = set()
         return fork
 
@@ -60,6 +60,7 @@ class ForkingMap(MutableMapping[str, V]):
         """Return the part of a key, copied if another map may share it."""
         at = hash(key) % PARTS
         if at not in self._own:
+            # Replaced, not changed: another map's readers look it up without a lock.
             self._parts[at] = self._parts[at].copy()
             self._own.add(at)
         return self._parts[at]

@@ -123,6 +123,7 @@ class _Prefix:
 
 def _text(instant: Instant) -> str:
     """Return the text of an instant that ``Timeline.hash`` hashes."""
+    # As Hudi hashes it: without the completion time, and nothing between two instants.
     return f"{instant.requested_time}_{instant.action}_{instant.state.value}"
 
 

@@ -6,8 +6,7 @@ timeline was never published, the steps from there to a kept snapshot are read f
 
 A partition that was never loaded is listed only at the newest snapshot; its files at an older one
 are *derived* by taking back the steps in between, newest first. Where that needs what is lost (the
-size of a deleted file) the answer is refused. A snapshot is *barred* once an instant of its
-timeline was undone: a writer that continued from it would lose rows.
+size of a deleted file) the answer is refused. A snapshot with an undone instant is *barred*.
 """
 
 from __future__ import annotations
@@ -90,10 +89,8 @@ class History:
         return found
 
     def indexed(self) -> History:
-        """Return this history after computing its hashes.
-
-        Whoever publishes it does so, as the event loop looks snapshots up and must not hash.
-        """
+        """Return this history after computing its hashes."""
+        # Before it is published: the event loop looks snapshots up and must not hash.
         assert self._by_hash is not None
         return self
 
@@ -105,9 +102,11 @@ class History:
             timeline_hash: Hash of the client's timeline; of an empty one, the snapshot is empty.
         """
         newest = self.newest
+        # As in Hudi's server, the hash doesn't matter then.
         if newest.is_empty and last_instant in NO_INSTANT:
             return newest
         found = self._by_hash.get(timeline_hash)
+        # Hudi's server compares the last instant, too.
         if found is not None and found.timeline.contains_or_before_start(last_instant):
             return found
         if timeline_hash != EMPTY_HASH or last_instant not in NO_INSTANT:
@@ -120,6 +119,7 @@ class History:
         last = self.newest.timeline.last
         if last is None or last.action != CLEAN:
             return None
+        # Hudi's clients hash no pending log compaction, so either timeline may be theirs.
         for timeline in (self.newest.timeline, self.newest.client_timeline):
             before = timeline.filter(lambda i: i.requested_time < last.requested_time)
             if before.hash == timeline_hash:
@@ -307,6 +307,7 @@ class History:
         ``None`` if there is none, or if a step between them can't be taken back.
         """
         links = self.links_from(snapshot) or ()
+        # A writer that continued from it would lose rows.
         if links and links[0].barred:
             return None
         versions = (link.snapshot.files.versions.get(partition) for link in links)

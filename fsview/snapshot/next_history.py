@@ -78,9 +78,11 @@ def publication(
         "instant-vanished": sum(p in after for p in unlisted),
     }
     is_whole = len(links) == len(change.steps)
+    # Steps without a snapshot are a gap: earlier snapshots can't be derived over it.
     base = history if is_whole else History(())
     if unlisted:
         newest = replace(newest, files=newest.files.without(unlisted))
+    # Clients may have listed the timeline before its pending instants moved, or after.
     if unlisted or newest.hashes != stepped.hashes:
         links.append(Link(newest, unclear=unlisted))
     elif links:
@@ -103,6 +105,7 @@ def _abandoned_in(
 ) -> frozenset[str]:
     """Return the loaded partitions that have files of instants that were given up."""
     versions = newest.files.versions
+    # Files that were listed in flight and are still there: no rollback has named them.
     return frozenset(
         partition
         for time in (instant.requested_time for instant in change.given_up)

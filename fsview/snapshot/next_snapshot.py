@@ -43,6 +43,7 @@ def advanced(
     changes: dict[str, object] = {}
     ended: set[str] = set()
     if step.instant.is_completed:
+        # With its commit, not later: a pending compaction hides its base file in Hudi's queries.
         for name in ("pending_compaction", "pending_log_compaction"):
             operations: Mapping[GroupKey, CompactionOperation] = getattr(snapshot, name)
             left = {k: op for k, op in operations.items() if op.compaction_instant != time}
@@ -59,6 +60,7 @@ def advanced(
         changes["pending_log_compaction"] = {**snapshot.pending_log_compaction, **step.compactions}
     else:
         changes["pending_clustering"] = {**snapshot.pending_clustering, **step.clustering}
+        # A replacecommit that pends again is being undone, so its groups are live.
         changes["replaced"] = _without_replaced(snapshot.replaced, time)
     if step.delta.replaced:
         by_step = ((step.instant, step.delta.replaced),)
@@ -87,6 +89,7 @@ def _without_replaced(
 def _files_after(
     snapshot: Snapshot, step: Step, touched: Iterable[str], leftovers: Collection[str]
 ) -> LoadedFiles:
+    # A fork, as readers of the older snapshot look partitions up without a lock.
     versions = snapshot.files.versions.fork()
     for partition in {*touched, *leftovers}:
         version = versions.get(partition)
@@ -100,6 +103,7 @@ def _files_after(
         if after is None:
             versions.pop(partition, None)
         else:
+            # The same files give other answers now: those kept ready stay with the older one.
             versions[partition] = after.renewed() if after is version else after
     known = snapshot.files.known
     return LoadedFiles(versions, None if known is None else known_after(known, step))
@@ -109,10 +113,10 @@ def _is_new(snapshot: Snapshot, step: Step, partition: str) -> bool:
     """Whether a step created a partition, which then holds nothing but what the step wrote.
 
     That is so if no earlier instant named it, or a clean deleted it. Files of other writes in
-    flight aren't known, as in every partition loaded before they were written. Where the names of
-    logs don't tell their writer, a failed write may have left one that no instant names.
+    flight aren't known, as in every partition loaded before they were written.
     """
     known = snapshot.files.known
+    # Version 6's names of logs don't tell their writer: a failed one may have left a log there.
     if known is None or partition in known or snapshot.has_unnamed_logs:
         return False
     return step.delta.writes and partition in step.delta.partitions
@@ -123,10 +127,6 @@ def version_after(
 ) -> PartitionVersion | None:
     """Return a partition's files after a step; ``None`` if only a listing can tell.
 
-    That is so where metadata is incomplete: a size that release 0.15 doesn't know, a ghost of a
-    plan that the clean or rollback doesn't account for, files in a directory that was deleted, or
-    a write of which the archive has lost parts.
-
     Args:
         version: The files before.
         step: What happened.
@@ -136,11 +136,15 @@ def version_after(
     partition, delta = version.partition, step.delta
     change = delta.partitions.get(partition, NO_CHANGE)
     after = applied(version, change)
+    # Files of failed tasks may have been listed; the writer has deleted them by now.
     if leftovers and delta.writes:
         after = without_leftovers(after, step.instant.requested_time, change, logs=logs)
+    # The archive has lost parts of a write, or release 0.15 didn't know the size of a log.
     is_incomplete = partition in delta.incomplete or change.added.has_ghosts
+    # Ghosts are left by a plan that the clean or rollback doesn't account for.
     if is_incomplete or (after.has_ghosts and not delta.writes):
         return None
+    # The clean says that it deleted the directory, but files are known there.
     if partition in delta.deleted_partitions and not after.is_empty:
         return None
     return after

@@ -42,6 +42,7 @@ def add_operations(
         CorruptMetadataError: Two plans have different operations for one group.
     """
     for key, operation in more.items():
+        # Hudi tolerates two plans for one group if their operations are the same.
         if operations.setdefault(key, operation) != operation:
             raise CorruptMetadataError(
                 f"file group {key[1]} of partition {key[0]!r} is in two pending plans: "
@@ -63,6 +64,7 @@ def plan_operations(instant: Instant, plan: object) -> dict[GroupKey, Compaction
 
 def _operation(instant: Instant, planned: CompactionPlanOperation) -> CompactionOperation:
     base = None if planned.data_file_path is None else _name(planned.data_file_path)
+    # Hudi derives the data file's instant from its name, not from the plan.
     parts = None if base is None else parse_base_name(base)
     return CompactionOperation(
         planned.partition_path,
@@ -83,6 +85,7 @@ def _name(path: str) -> str:
 
 def clustered_groups(instant: Instant, plan: object) -> dict[GroupKey, Instant]:
     """Return the groups that a requested clustering will rewrite; none of other replacecommits."""
+    # Layout 1 requests a clustering as a replacecommit, as it does an overwrite.
     if (
         not isinstance(plan, RequestedReplaceMetadata)
         or plan.operation_type != CLUSTER

@@ -48,6 +48,7 @@ class LoadedFiles:
 
     def without(self, partitions: Collection[str]) -> LoadedFiles:
         """Return these files without some loaded partitions."""
+        # A fork, as readers look partitions up in the other mapping without a lock.
         versions = self.versions.fork()
         for partition in partitions:
             versions.pop(partition, None)
@@ -123,6 +124,7 @@ class Snapshot:
         They see one that begins at a pending compaction, as its logs are committed; whether they
         see its base file, ``is_base_visible`` and ``are_files_visible`` say.
         """
+        # No lock: two threads may compute it, with the same result.
         known = self._visible.get(base_instant)
         if known is None:
             last = self.write_timeline.last
@@ -149,6 +151,7 @@ class Snapshot:
         Raises:
             UnreadArchiveError: The archive must be read to tell.
         """
+        # In version 6 Hudi shows all logs of a committed slice; its readers skip blocks by instant.
         return not self.logs_by_completion or self.completion.is_completed(instant)
 
     @property

@@ -1,8 +1,7 @@
 """``Step``: one event on a timeline, of those that lead from one snapshot to the next; pure.
 
 An event is an instant that completed, or a compaction, log compaction or clustering that was
-requested. Steps come in the order in which they happened, so that every state that a client can
-have seen has its snapshot (``fsview.snapshot.next_snapshot``).
+requested; ``fsview.snapshot.next_snapshot`` applies it.
 """
 
 from __future__ import annotations
@@ -64,11 +63,13 @@ def steps(
     ]
     for instant, plan in plans.items():
         if instant.action in (COMPACTION, LOG_COMPACTION):
+            # Not at its completion: later logs fall into a compaction's slice from its request on.
             operations = plan_operations(instant, plan)
             found.append(Step(instant.requested_time, instant, compactions=operations))
         else:
             groups = clustered_groups(instant, plan)
             found.append(Step(instant.requested_time, instant, clustering=groups))
+    # As they happened, so that every state that a client can have seen has its snapshot.
     found.sort(key=lambda step: (step.at, step.instant.sort_key))
     return found
 
@@ -82,10 +83,7 @@ def active_after(active: Timeline, *steps: Step) -> Timeline:
 
 
 def known_after(known: frozenset[str], *steps: Step) -> frozenset[str]:
-    """Return the table's partitions after some steps: the same object if none changes them.
-
-    A write that was rolled back counts, too: it may have created its partition.
-    """
+    """Return the table's partitions after some steps: the same object if none changes them."""
     changed: set[str] | None = None  # a copy of many thousands takes milliseconds
     for step in steps:
         made, deleted = step.delta.partitions.keys(), step.delta.deleted_partitions
@@ -93,6 +91,7 @@ def known_after(known: frozenset[str], *steps: Step) -> frozenset[str]:
             if known.issuperset(made) and known.isdisjoint(deleted):
                 continue
             changed = set(known)
+        # Those of a write that was rolled back, too: it may have created its partition.
         changed.update(made)
         changed -= deleted
     return known if changed is None else frozenset(changed)

@@ -38,20 +38,18 @@ def without_uncommitted(
 
 
 def _uncommitted(version: PartitionVersion, older: Snapshot, newer: Snapshot) -> list[str]:
-    """Return the names of the files of instants that weren't completed at the older snapshot.
-
-    Logs of table version 6 are kept in two cases: those in the slice of a compaction that was
-    pending there were written on top of it, and those of an unknown instant are left of a rollback,
-    as Hudi's readers see them, too.
-    """
+    """Return the names of the files of instants that weren't completed at the older snapshot."""
     completed = older.completion.is_completed
     pending = {i.requested_time for i in newer.active.pending()}
+    # One that was completed and pends again is being undone, but was committed then.
     pending -= {i.requested_time for i in older.active.completed()}
     instants = {i for i in version.instants() if i in pending or not completed(i)}
     if not instants:
         return []
     with_logs = instants
     if not older.logs_by_completion:
+        # Version 6: logs in a pending compaction's slice were written on top of it, and those of an
+        # unknown instant are left of a rollback, as Hudi's readers see them.
         compactions = {i.requested_time for i in older.active if i.action == COMPACTION}
         with_logs = {i for i in instants - compactions if newer.active.contains_time(i)}
     return [
@@ -66,10 +64,10 @@ def _without_late_logs(
 ) -> PartitionVersion:
     """Return the files with ghosts for the logs written after a completion time, in a time zone.
 
-    Before table version 8 a log's name doesn't have the instant that wrote it. If no metadata names
-    the log (its writer is in flight, or failed and was rolled back without naming it), only its
-    modification time tells; whether it existed before and grew is unknown.
+    If no metadata names a log (its writer is in flight, or failed and was rolled back without
+    naming it), only its modification time tells.
     """
+    # Before table version 8 a log's name doesn't have the instant that wrote it.
     late = [
         file.name
         for file in version.files()
@@ -79,10 +77,12 @@ def _without_late_logs(
     ]
     if not late:
         return version
+    # Whether the log existed before and grew is unknown.
     return with_ghosts(version.with_changes((), late), late, extensions)
 
 
 def _is_after(written: str, completed: str) -> bool:
-    """Whether a file is later than an instant; some storages have times in whole seconds only."""
+    """Whether a file is later than an instant."""
+    # Some storages have times in whole seconds only.
     same_second = written == completed and written.endswith("000")
     return written > completed or same_second

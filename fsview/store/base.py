@@ -3,9 +3,8 @@
 A store holds immutable *blobs* by handle and *rows* by name, and changes both in atomic commits. It
 looks into neither, so all stores pass the same test suite, and another kind is a small class.
 
-A blob lives as long as its ``StoredChunk`` is referenced. The last reference may end in any thread
-and within a call of the store itself, so ending it only queues the handle; the next ``commit`` or
-``collect`` frees the space.
+A blob lives as long as its ``StoredChunk`` is referenced; the next ``commit`` or ``collect`` after
+that frees the space.
 """
 
 from __future__ import annotations
@@ -41,6 +40,8 @@ class StoredChunk:
         return self._store.get(self.handle)
 
     def __del__(self) -> None:
+        # The last reference may end in any thread and within a call of the store, which holds its
+        # lock: so this only queues the handle.
         self._store.forgotten.append(self.handle)
 
 

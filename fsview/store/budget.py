@@ -135,9 +135,10 @@ class Budget:
         To be called after growth, without any lock that an account's ``evict`` takes.
 
         Args:
-            wait: Whether to wait while another thread evicts. If not, this call returns at once:
-                the other thread checks again before it stops, so no excess is left.
+            wait: Whether to wait while another thread evicts. If not, this call returns at once.
         """
+        # Checked again after each release: a thread that returned at once, as this one evicted,
+        # leaves no excess.
         while self.used > self.limit_bytes and self._evicting.acquire(blocking=wait):
             try:
                 given = self._evict()

@@ -18,7 +18,7 @@ BLOB_OVERHEAD_BYTES = 215
 class MemoryStore(Store):
     """A mapping from handle to bytes, without rows.
 
-    The lock guards changes of the mapping. Reads take none, as a look-up in a ``dict`` is atomic.
+    The lock guards changes of the mapping.
     """
 
     kind: ClassVar[str] = "MEMORY"
@@ -41,6 +41,7 @@ class MemoryStore(Store):
 
     def get(self, handle: Handle) -> bytes:
         """See ``Store``."""
+        # No lock: a look-up in a ``dict`` is atomic.
         blob = self._blobs.get(handle)
         if blob is None:
             raise StoreError(f"the store in memory has no blob {handle}")
@@ -55,6 +56,7 @@ class MemoryStore(Store):
             handles = [Handle(next(self._handles)) for _ in blobs]
             self._blobs.update(zip(handles, blobs, strict=True))
             self._grow(blobs, 1)
+        # Outside the lock, as an account's ``evict`` may take it.
         if self._budget is not None:
             self._budget.make_room()
         return [self.chunk(handle, len(blob)) for handle, blob in zip(handles, blobs, strict=True)]
@@ -67,6 +69,7 @@ class MemoryStore(Store):
     def close(self) -> None:
         """See ``Store``."""
         with self._lock:
+            # A commit that waits for the lock must find the store closed, or its blobs would stay.
             self._closed = True
             self._grow(list(self._blobs.values()), -1)
             self._blobs.clear()
@@ -81,6 +84,7 @@ class MemoryStore(Store):
     def _drain(self) -> None:
         """Drop the forgotten blobs; with the lock held."""
         dropped: list[bytes] = []
+        # Other threads append meanwhile, but only a holder of the lock removes.
         while self.forgotten:
             blob = self._blobs.pop(self.forgotten.popleft(), None)
             if blob is not None:

@@ -145,7 +145,8 @@ def file_slice_dto(found: FileSlice, paths: PathForms) -> dict[str, Any]:
 
 
 def file_groups_dto(groups: Iterable[FileGroup], paths: PathForms) -> list[dict[str, Any]]:
-    """Return a list of ``FileGroupDTO``; the first has the timeline of all, the others ``null``."""
+    """Return a list of ``FileGroupDTO``."""
+    # As Hudi's client reads it: the first has the timeline of all, the others ``null``.
     return [
         {
             "partition": group.partition,
@@ -158,7 +159,8 @@ def file_groups_dto(groups: Iterable[FileGroup], paths: PathForms) -> list[dict[
 
 
 def instant_dto(instant: Instant, _: PathForms) -> dict[str, Any]:
-    """Return an ``InstantDTO``: release 0.15 reads ``ts``, 1.x ``requestedTime``."""
+    """Return an ``InstantDTO``."""
+    # Release 0.15 reads ``ts``, 1.x ``requestedTime``.
     return {
         "action": instant.action,
         "ts": instant.requested_time,
@@ -264,7 +266,8 @@ def read_file_groups(dtos: Sequence[Mapping[str, Any]], paths: PathForms) -> tup
 
 
 def read_instant(dto: Mapping[str, Any], _: PathForms) -> Instant:
-    """Read an ``InstantDTO`` of release 1.x or 0.15."""
+    """Read an ``InstantDTO``."""
+    # Release 0.15 writes neither ``requestedTime`` nor ``completionTime``.
     return Instant(
         dto.get("requestedTime") or dto["ts"],
         dto["action"],

@@ -51,6 +51,7 @@ class Param:
 
 
 def _read_boolean(text: str) -> bool:
+    # As in Java, all but ``true`` is false, whatever its case.
     return text.lower() == "true"
 
 

@@ -1,14 +1,7 @@
 """``RocksDatabase``: an open RocksDB database, with workarounds for its binding.
 
-Behaviour of rocksdict 0.3.29 that is worked around:
-
-* every error is a bare ``Exception`` with RocksDB's text: see ``fsview.store.rocksdb.error``;
-* ``items()`` and ``keys()`` end at a damaged block as at the last key, so the end is checked;
-* while flushes fail because the disk is full, a write waits for ever: ``write`` only waits for a
-  flush that doesn't fail, and ``close`` stops background work first;
-* ``close`` fails while another thread reads, and readers get a ``RuntimeError`` meanwhile;
-* the finalizer flushes, which in a forked child hangs for ever or writes into the parent's files:
-  one reference is leaked on purpose, so that it never runs there.
+The behaviour of rocksdict 0.3.29 that is worked around stands at the lines that do so. Every error
+is a bare ``Exception`` with RocksDB's text: see ``fsview.store.rocksdb.error``.
 """
 
 from __future__ import annotations
@@ -41,7 +34,9 @@ class RocksDatabase:
         self._library = library
         self._written = written
         self._rdict = rdict
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(rdict))  # see the module; undone by close
+        # The finalizer flushes, which in a forked child hangs for ever or writes into the parent's
+        # files: this reference, leaked until ``close``, keeps it from running there.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(rdict))
         self._no_wait = library.WriteOptions()
         self._no_wait.no_slowdown = True
         self._failures = 0  # background errors up to the last write
@@ -86,8 +81,9 @@ class RocksDatabase:
             raise RocksError.of(exc) from exc
 
     def _check_end(self, last: bytes | None, first: bytes, end: bytes) -> None:
-        """Check that no key follows the last one: a walk also ends at what it can't read."""
+        """Check that no key follows the last one."""
         try:
+            # A walk ends at a damaged block as at the last key, so the end is looked up by itself.
             rows = self._rdict.iter(self._up_to(end))
             rows.seek(first if last is None else last)
             if last is not None and rows.valid():
@@ -117,15 +113,18 @@ class RocksDatabase:
         """
         for _ in range(_STALLS):
             try:
+                # While flushes fail because the disk is full, a write that may wait waits for ever.
                 self._rdict.write(self._batch(changes, cleared), self._no_wait)
             except Exception as exc:
                 error = RocksError.of(exc)
+                # A stalled write changed nothing, so it can be repeated.
                 if not str(error).startswith(STALLED):
                     raise error from exc
             else:
                 self._failures = self._number("rocksdb.background-errors")
                 self._written()
                 return
+            # A flush has failed since the last write: the stall won't end by waiting.
             if self._number("rocksdb.background-errors") > self._failures:
                 break
             self._waiting.wait(_WAIT_S)
@@ -197,14 +196,17 @@ class RocksDatabase:
 
     def close(self) -> None:
         """Close the database, waiting for readers in other threads."""
+        # Set first: a compaction that this stops must see that its failure is none.
         self.closed = True
         rdict = self._rdict
         try:
+            # Before closing, which flushes: on a full disk it would wait for ever.
             rdict.cancel_all_background(True)
         except Exception as exc:  # noqa: BLE001 - rocksdict raises nothing narrower
             logger.warning("RocksDB's background work can't be stopped: %s", exc)
         for _ in range(_BORROWED):
             try:
+                # Fails while another thread reads; a reader gets a ``RuntimeError`` meanwhile.
                 rdict.close()
             except RuntimeError:  # another thread reads
                 self._waiting.wait(_WAIT_S)
@@ -213,6 +215,7 @@ class RocksDatabase:
                 # Closing flushes, which has just been stopped: the log has everything.
                 if STOPPED not in str(exc):
                     logger.warning("RocksDB closed with an error: %s", exc)
+            # The finalizer has nothing left to flush, so the leaked reference may end.
             ctypes.pythonapi.Py_DecRef(ctypes.py_object(rdict))
             return
         logger.warning("a database of RocksDB stays open: a thread still reads it")

@@ -85,6 +85,8 @@ class RocksEngine:
             return
         with self._lock:
             databases = [database for database in self._open if not database.closed]
+        # Outside the lock, so that opening a store needn't wait; a database closed meanwhile
+        # raises.
         try:
             fullest = max(databases, key=RocksDatabase.buffered_bytes, default=None)
             if fullest is not None and fullest.buffered_bytes() > _ARENA_BYTES:

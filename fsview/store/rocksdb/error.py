@@ -46,6 +46,7 @@ class RocksError(Exception):
     def of(cls, exc: Exception) -> RocksError:
         """Classify one of rocksdict's exceptions."""
         text = " ".join(str(exc).split())
+        # Readers get a ``RuntimeError`` while another thread closes the database.
         if isinstance(exc, RuntimeError) or type(exc).__name__ == "DbClosedError":
             return cls("it is closed")
         # Within one process RocksDB reports its lock with the message of ENOLCK: test this first.

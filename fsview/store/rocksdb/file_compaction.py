@@ -67,6 +67,7 @@ class Compactions:
         try:
             threading.Thread(target=self._run, name=name, daemon=True).start()
         except RuntimeError as exc:  # the process may have no more threads
+            # Given back, or no later commit would start a compaction.
             self._ended(None)
             self._failed(RocksError(str(exc)))
 
@@ -76,6 +77,7 @@ class Compactions:
             self._database.compact()
             left = self._database.disk_bytes()
         except RocksError as exc:
+            # Closing stops a compaction on purpose.
             if not self._database.closed:
                 self._failed(exc)
         finally:

@@ -8,8 +8,7 @@ Keys; numbers are big-endian, 8 bytes::
     r <name>      a row
     s <step>      the state after the last commit
 
-Each commit writes the state of its own step and deletes the state before. So if a commit is lost
-between others (one log was cut short, and the next wasn't), two states are left, which is detected.
+Each commit writes the state of its own step and deletes the state before.
 """
 
 from __future__ import annotations

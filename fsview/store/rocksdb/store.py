@@ -109,8 +109,8 @@ class RocksStores:
 class RocksStore(Store):
     """See ``Store``; made by ``RocksStores``.
 
-    The lock guards the state from one commit to the next; reads take none. A process forked from
-    the one that opened it can't use it.
+    The lock guards the state from one commit to the next. A process forked from the one that opened
+    it can't use it.
     """
 
     kind: ClassVar[str] = "EMBEDDED_KV_STORE"
@@ -129,6 +129,8 @@ class RocksStore(Store):
             self._rows: Mapping[str, bytes] | None = self._load(database, table_id)
             place.hold()
         except BaseException:
+            # Closed at once: ``RocksStores.open`` may rename the directory and make a new store
+            # there.
             self._finalizer()
             raise
         self._first = self._next = self._state.next_handle  # handles of this process
@@ -156,10 +158,13 @@ class RocksStore(Store):
         try:
             found, own = database.get(MARKER), marker(table_id)
             if found is None and not database.keys(*ALL):
+                # One batch: a crash leaves an empty database, or a complete store.
                 database.write([(MARKER, own), (self._state.key, self._state.to_bytes())])
             elif found != own:
                 raise _UnusableError(f"it is marked {found!r}, not {own!r}")
             states = database.items(*STATES)
+            # If a commit was lost between others (one log was cut short, and the next wasn't), two
+            # are left.
             if len(states) != 1:
                 raise _UnusableError(f"commits are missing: it has {len(states)} states, not 1")
             self._state = State.of(*states[0])
@@ -182,6 +187,7 @@ class RocksStore(Store):
     def get(self, handle: Handle) -> bytes:
         """See ``Store``."""
         database = self._open_one()
+        # No lock: a blob never changes, and its handle is never used again.
         try:
             blob = database.get(blob_key(handle))
         except RocksError as exc:
@@ -201,6 +207,7 @@ class RocksStore(Store):
                 changes.append((blob_key(handle), blob))
                 changes.append((handle_key(handle), b""))
             if rows is not None:
+                # May raise: nothing has been written yet, so the store is as it was.
                 changes += [(row_key(name), row) for name, row in rows(handles).items()]
             self._write(database, changes, added=len(blobs))
         return [self.chunk(handle, len(blob)) for handle, blob in zip(handles, blobs, strict=True)]
@@ -211,6 +218,7 @@ class RocksStore(Store):
             return
         database = self._database
         if database is None or self._is_forked():
+            # The blobs that a fork forgets are still its parent's.
             self.forgotten.clear()
             return
         try:
@@ -230,10 +238,12 @@ class RocksStore(Store):
         database = self._open_one()
         live = frozenset(live)
         try:
+            # Only handles of earlier processes: no row may name a blob of this one yet.
             found = database.keys(HANDLES, handle_key(self._first))
         except RocksError as exc:
             raise self._failed("its blobs can't be listed", exc) from exc
         orphans = [handle for handle in map(handle_of, found) if handle not in live]
+        # The lock is released between parts, so that commits needn't wait for all.
         for start in range(0, len(orphans), _SWEPT_AT_ONCE):
             with self._lock:
                 self._write(database, [], orphans[start : start + _SWEPT_AT_ONCE])
@@ -244,6 +254,7 @@ class RocksStore(Store):
         """See ``Store``."""
         if self._is_forked():
             return
+        # A commit under way ends first; later calls find the store closed.
         with self._lock:
             self._database = None
             self._rows = None
@@ -271,6 +282,7 @@ class RocksStore(Store):
         cleared: tuple[bytes, bytes] | None = None,
     ) -> None:
         """Write changes, and delete forgotten and swept blobs; with the lock held."""
+        # Other threads append meanwhile: what they add waits for the next write.
         forgotten = [self.forgotten.popleft() for _ in range(len(self.forgotten))]
         removed = {*forgotten, *swept}
         for handle in removed:
@@ -278,13 +290,16 @@ class RocksStore(Store):
             changes.append((handle_key(handle), None))
         blobs = max(0, self._state.blobs + added - len(removed))
         state = State(self._state.step + 1, self._next, blobs, self._compactions.left_bytes)
+        # In the same batch: after kill -9 the state is that of the changes.
         changes.append((self._state.key, None))
         changes.append((state.key, state.to_bytes()))
         try:
             database.write(changes, cleared)
         except RocksError as exc:
+            # Nothing was deleted, so the next write tries again.
             self.forgotten.extend(forgotten)
             raise self._failed("nothing was kept", exc) from exc
+        # Only now: a write that failed has left the old state on disk.
         self._state = state
         self._rows = None
         self._compactions.start_if_due()

@@ -6,8 +6,7 @@
     <directory>/sales-orders-0f3c….lock       locked while opening; has the pid of the last opener
     <directory>/sales-orders-0f3c….aside-2    a store that couldn't be used; the last two are kept
 
-A store is only replaced as a whole, while the lock file is held. RocksDB's own lock isn't enough:
-it lies inside the store and would be renamed with it.
+A store is only replaced as a whole, while the lock file is held.
 """
 
 from __future__ import annotations
@@ -75,6 +74,7 @@ class StorePlace:
         except OSError as exc:
             raise _failed(f"the directory of stores {self.directory} can't be used", exc) from exc
         try:
+            # RocksDB's own lock isn't enough: it lies inside the store and is renamed with it.
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
         finally:
@@ -85,13 +85,13 @@ class StorePlace:
     def make(self) -> bool:
         """Make the store's directory if need be; return whether it is empty.
 
-        RocksDB must not make a database beside files of another one, whose logs it would read.
-
         Raises:
             StoreError: It can't be made.
         """
         try:
             self.path.mkdir(mode=0o700, exist_ok=True)
+            # RocksDB must not make a database beside files of another one, whose logs it would
+            # read.
             return not any(self.path.iterdir())
         except OSError as exc:
             raise _failed(f"the store {self.path} can't be made", exc) from exc
@@ -117,6 +117,7 @@ class StorePlace:
 
     def doubt(self, reason: str) -> None:
         """Have the store set aside when it is next opened."""
+        # The store is open and can't be renamed now, so a file tells the next opening to do it.
         try:
             (self.path / _DOUBT).write_text(reason)
         except OSError as exc:
@@ -129,6 +130,7 @@ class StorePlace:
             StoreError: It can't be read.
         """
         try:
+            # Empty if the process died, or the disk was full, before the reason was written.
             return (self.path / _DOUBT).read_text(errors="replace") or "it was found damaged"
         except FileNotFoundError:
             return None
@@ -145,6 +147,7 @@ class StorePlace:
         number = earlier[-1] + 1 if earlier else 1
         target = self.directory / f"{self.name}{_ASIDE}{number}"
         try:
+            # Renamed before older ones are deleted: a crash in between leaves one too many.
             self.path.rename(target)
         except OSError as exc:
             what = f"the store {self.path} can't be served ({reason}) nor set aside"

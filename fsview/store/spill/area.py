@@ -99,12 +99,16 @@ class SpillArea:
         self._forget(self.forgotten)
         added: list[Handle] = []
         try:
+            # One commit at a time, so that together they exceed the budget by one slice at most.
             with self._adding:
                 for part in self._slices(blobs):
                     added += self.index.add(number, part)
+                    # Waits for another thread's eviction, or a slice would be refused while room is
+                    # being made.
                     self._budget.make_room(wait=True)
                     self._check_room()
         except BaseException:
+            # No chunk refers to these blobs yet, so nothing else would ever forget them.
             self._forget(deque(added))
             raise
         self._heap.report(self.index.resident_bytes(), self._evicted)
@@ -117,6 +121,8 @@ class SpillArea:
             StoreError: It can't be read, or doesn't exist.
         """
         self.check_process()
+        # One read of ``_space``: ``close`` may come in between, and this reference keeps the file
+        # open.
         space, found = self._space, self.index.find(number, handle)
         if isinstance(found, bytes):
             return found
@@ -172,7 +178,7 @@ class SpillArea:
         """Close all stores and the file; a second call does nothing."""
         for number in self.index.numbers():
             self.close_store(number)
-        self._space = None  # a reading thread still holds a reference
+        self._space = None
 
     def status(self) -> dict[str, Any]:
         """Return the file's figures as JSON values."""
@@ -237,8 +243,10 @@ class SpillArea:
             return oldest
         handle, blob = oldest
         try:
+            # Written without the index's lock: readers find the blob among those leaving.
             place = space.write(blob)
         except OSError as exc:
+            # The blob is still in memory, so nothing is lost.
             self.index.spill_failed(handle)
             self._counts["failed_writes"] += 1
             first, self._failure = self._failure is None, str(exc)
@@ -248,6 +256,7 @@ class SpillArea:
                 )
             return None
         freed, places = self.index.spilled(handle, place)
+        # If it was forgotten while it was written, nothing else knows this place.
         space.free(places)
         self._counts["writes"] += 1
         if self._failure is not None:
@@ -260,6 +269,7 @@ class SpillArea:
         freed = 0
         space = self._space
         while handles:
+            # The index first: no reader that begins now gets a place that is about to be reused.
             bytes_freed, places = self.index.forget(handles)
             freed += bytes_freed
             if space is not None:

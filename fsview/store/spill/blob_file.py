@@ -1,8 +1,4 @@
-"""``SpillFile``: an unlinked temporary file for blobs that memory has no room for.
-
-Its name is removed as soon as it is open, so it disappears with the process. On file systems that
-can't do so (NFS keeps an open file under another name) it is removed when it is closed.
-"""
+"""``SpillFile``: an unlinked temporary file for blobs that memory has no room for."""
 
 from __future__ import annotations
 
@@ -20,8 +16,6 @@ _NAME: Final = "blobs"
 
 class SpillFile:
     """A file that several threads read and write at any offset.
-
-    It is closed when its last reference ends, so never while a thread reads.
 
     Attributes:
         path: Its path in messages.
@@ -50,7 +44,10 @@ class SpillFile:
         except OSError as exc:
             place = directory or tempfile.gettempdir()
             raise StoreError(f"no file to spill to can be made in {place}: {exc}") from exc
+        # Without a name it disappears with the process, however that ends. NFS keeps an open file
+        # under another name; there it is removed when it is closed.
         left = None if remove(own) else own
+        # Closed when its last reference ends, so never while a thread reads.
         weakref.finalize(self, _close, self._descriptor, left, remove, os.getpid())
 
     def read(self, offset: int, size: int) -> bytes:
@@ -100,5 +97,6 @@ def _remove(own: str) -> bool:
 def _close(descriptor: int, left: str | None, remove: Callable[[str], bool], pid: int) -> None:
     """Close the file; in the process that made it, remove what is left of it."""
     os.close(descriptor)
+    # A fork closes only its copy of the descriptor: the file is still its parent's.
     if left is not None and os.getpid() == pid:
         remove(left)

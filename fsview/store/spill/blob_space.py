@@ -42,8 +42,7 @@ class BlobSpace:
     """The file and its used extents; thread-safe.
 
     ``_io`` is held while the file is written or cut, so that no cut removes what is being written.
-    ``_lock`` guards the extents, and is taken second. Reads take neither: the extent of a blob that
-    may be read isn't given to another.
+    ``_lock`` guards the extents, and is taken second. Reads take neither.
     """
 
     def __init__(self, file: SpillFile) -> None:
@@ -62,12 +61,14 @@ class BlobSpace:
         with self._io:
             with self._lock:
                 offset = self._extents.allocate(len(blob))
+            # Before the write, which may lengthen the file and then fail.
             self._length = max(self._length, offset + len(blob))
             try:
                 self._file.write(offset, blob)
             except OSError:
                 with self._lock:
                     self._extents.free([(offset, len(blob))])
+                # A part may have been written: cutting gives its space back to a full disk.
                 self._cut()
                 raise
         return _place(offset, blob)
@@ -81,11 +82,13 @@ class BlobSpace:
         offset, size = _extent(place)
         where = f"{size} bytes at offset {offset} of {self._file.path}"
         try:
+            # No lock: the extent of a blob that may be read isn't given to another.
             blob = self._file.read(offset, size)
         except OSError as exc:
             raise StoreError(f"can't read {where}: {exc}") from exc
         if len(blob) < size:
             raise StoreError(f"can't read {where}: the file ends after {len(blob)} of them")
+        # Also so if the blob was forgotten since and its extent written again.
         if _place(offset, blob) != place:
             raise StoreError(f"{where} are damaged: the checksum differs")
         return blob
@@ -97,6 +100,7 @@ class BlobSpace:
 
     def shrink(self) -> None:
         """Cut the file behind its last blob."""
+        # Without a lock, as mostly nothing is to be cut; ``_cut`` looks again with it.
         if self._length > self._extents.end:
             with self._io:
                 self._cut()
@@ -109,6 +113,7 @@ class BlobSpace:
     def _cut(self) -> None:
         """Cut the file behind its last blob, with ``_io`` held."""
         with self._lock:
+            # ``_io`` is held: nothing is allocated behind ``end`` before the file is cut.
             end = self._extents.end
         if self._length <= end:
             return

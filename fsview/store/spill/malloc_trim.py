@@ -38,6 +38,7 @@ class HeapTrim:
             due = size < self._most - self._step_bytes or replaced > self._turnover_bytes
             self._most = size if due else max(self._most, size)
             self._evicted = evicted if due else self._evicted
+        # Outside the lock, so that other threads' reports needn't wait for it.
         if due:
             self._trim()
 

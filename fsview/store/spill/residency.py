@@ -74,6 +74,7 @@ class SpillIndex:
     def close(self, number: int) -> deque[Handle]:
         """Close a store; return the handles of its blobs, to be passed to ``forget``."""
         with self._lock:
+            # Without a tally nothing can be added, so no blob comes after this list.
             self._tallies.pop(number, None)
             return deque(handle for handle in self._places if handle >> NUMBER_BITS == number)
 
@@ -143,6 +144,7 @@ class SpillIndex:
         """Make a blob that was read resident if ``accepts(cost)``; return whether it is now."""
         cost = resident_cost(len(blob))
         with self._lock:
+            # While it was read, it may have been forgotten, or promoted by another thread.
             if handle not in self._places or handle in self.resident or not accepts(cost):
                 return False
             self.resident[handle] = blob
@@ -162,8 +164,10 @@ class SpillIndex:
             if not self.resident:
                 return None
             handle, blob = self.resident.popitem(last=False)
+            # Blobs never change, so a copy in the file is still good.
             if self._places[handle] is not None:
                 return -self._count_resident(handle, len(blob), -1)
+            # Readers find it here while it is written without the lock.
             self._leaving[handle] = blob
             return handle, blob
 
@@ -175,6 +179,8 @@ class SpillIndex:
             forgotten meanwhile.
         """
         with self._lock:
+            # While it was written, it may have been forgotten, or read and so become resident
+            # again.
             known = handle in self._places
             if known:
                 self._places[handle] = place
@@ -187,11 +193,13 @@ class SpillIndex:
         with self._lock:
             blob = self._leaving.pop(handle, None)
             if blob is None:
+                # It was read meanwhile, so it is resident already.
                 return
             if handle in self._places:
                 self.resident[handle] = blob
                 self.resident.move_to_end(handle, last=False)
             else:
+                # It was forgotten meanwhile.
                 self._count_resident(handle, len(blob), -1)
 
     def evict_copies(self, wanted: int) -> int:
@@ -201,6 +209,7 @@ class SpillIndex:
         """
         freed = 0
         with self._lock:
+            # A copy: readers without the lock move items meanwhile.
             for handle in list(self.resident):
                 if freed >= wanted:
                     break
@@ -218,6 +227,7 @@ class SpillIndex:
         freed = 0
         places: list[Place] = []
         with self._lock:
+            # Counted under the lock: any thread may add to the queue, and several may empty it.
             for _ in range(min(len(handles), _BATCH)):
                 handle = handles.popleft()
                 if handle not in self._places:  # its store was closed before
@@ -227,6 +237,7 @@ class SpillIndex:
                     places.append(place)
                     size = size_of(place)
                 else:
+                    # Being written now: ``spilled`` or ``spill_failed`` ends its time in memory.
                     size = len(self._leaving[handle] if blob is None else blob)
                 if blob is not None:
                     freed -= self._count_resident(handle, size, -1)

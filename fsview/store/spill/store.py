@@ -30,8 +30,10 @@ class SpillableStore(Store):
         """See ``Store``."""
         area = self._area
         resident = area.index.resident
+        # No lock: the look-up and the move are atomic, and what happens between them shows below.
         blob = resident.get(handle)
         if blob is None or handle >> NUMBER_BITS != self._number or os.getpid() != area.pid:
+            # Another store's handle, or a fork, gets its error there.
             return area.fetch(self._number, handle)
         try:
             resident.move_to_end(handle)
