@@ -264,6 +264,7 @@ class Cleaner:
         # Its writer died before the plan was written, so nothing was deleted.
         if plan == CleanerPlan():
             logger.warning("deleting %s, whose plan is empty", instant)
+            # Inflight first: a crash in between leaves a requested instant, which is found again.
             for state in (State.INFLIGHT, State.REQUESTED):
                 self._meta.delete_instant_file(Instant(instant.requested_time, CLEAN, state))
             return None

@@ -116,6 +116,7 @@ class EmbeddedService:
 
     def close(self) -> None:
         """Close the view and release the service, which stops with its last user."""
+        # Forgotten before they are closed: if that fails, no closed one stays in use.
         view, self._view = self._view, None
         if view is not None:
             view.close()

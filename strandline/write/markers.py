@@ -58,6 +58,7 @@ def marked_files(storage: Storage, instant: str) -> tuple[str, ...] | None:
     """
     folder = marker_folder(instant)
     found = set(_marked(storage, folder, ""))
+    # An empty folder tells that no file was created yet; a missing one tells nothing.
     if not found and storage.stat(folder) is None:
         return None
     return tuple(sorted(found))

@@ -219,7 +219,8 @@ class Rollbacks:
         )
 
     def _delete_instant(self, instant: Instant) -> None:
-        """Delete an instant's pending files, inflight first, so that no state is ever missing."""
+        """Delete an instant's pending files."""
+        # Inflight first: a crash in between leaves a requested instant, never one without it.
         for state in (State.INFLIGHT, State.REQUESTED):
             self._meta.delete_instant_file(replace(instant, state=state, completion_time=None))
 
