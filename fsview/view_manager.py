@@ -201,6 +201,7 @@ class ViewManager:
         freed = 0
         tables = list(self.open_tables())
         while tables and freed < wanted:
+            # ``None`` comes also from a table that is being changed, for which this never waits.
             dropped = [table.state.drop_oldest() for table in tables]
             freed += sum(size for size in dropped if size is not None)
             tables = [t for t, size in zip(tables, dropped, strict=True) if size is not None]

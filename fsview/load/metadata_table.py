@@ -132,6 +132,7 @@ class _Changes:
             for key, files in block_records(block, source):
                 self._add(key, files)
         self.blocks.clear()
+        # A writer that doesn't maintain the metadata table leaves no block in it.
         if not unmerged <= seen:
             lacking = ", ".join(sorted(unmerged - seen))
             raise NotInStepError(BEHIND, f"no block in {self.folder} is of {lacking}")

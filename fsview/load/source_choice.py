@@ -231,6 +231,7 @@ class SourceChoice:
         except InstantNotFoundError:  # archived just now
             return None
         if found is None:
+            # Refused until the timeline begins with another instant: these commits won't say more.
             self._refuse(METADATA)
             return None
         return Loaded(*found, METADATA)

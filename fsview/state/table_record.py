@@ -83,6 +83,7 @@ class TableRecord:
             StoreError: The record is as before, and nothing was moved.
         """
         versions, known = snapshot.files.versions, snapshot.files.known or frozenset()
+        # Rows that could not be read must not be mixed with new ones.
         self._clear_refused()
         touched = {*self._partitions, *versions} if touched is None else touched
         if not self._knows_all:
@@ -91,6 +92,7 @@ class TableRecord:
         chunks = _new_chunks((*held.values(), *also))
         maps = maps_of(snapshot, self.outdated)
 
+        # Made within the commit, as rows name the handles of the blobs that it adds.
         def rows(handles: Sequence[Handle]) -> dict[str, bytes | None]:
             new = dict(zip(map(id, chunks), handles, strict=True))
             row = snapshot_row(self._table_id, snapshot, unfinished, must_list=self.must_list)

@@ -211,6 +211,8 @@ class TableState:
                 # Old chunks that are lost stay so: no later sync could follow either.
                 self._distrust_store(exc)
                 raise
+            # Recorded before it is shown: a failure changes nothing, a crash in between loses
+            # nothing.
             self._record.save(
                 found.history.newest, found.changed, found.unfinished, also=found.versions
             )

@@ -184,6 +184,7 @@ class TimelineFollower:
         properties = self._stat_properties("sync")
         if properties != self._properties:
             client = TableMetaClient.open(self.storage, cause="sync")
+        # An upgrade may change what earlier instants mean, so nothing held is followed.
         if client.config.version != old.config.version:
             self._start(outdated=old)
             self.count("reloads", cause="table-upgraded")
