@@ -119,6 +119,7 @@ def _by_completion(completion: CompletionTimes, log: LogFile, instants: Sequence
     if completed is None:
         # A log whose commit is pending belongs to the newest slice.
         return instants[-1]
+    # By completion: a log that was requested before a slice began may have completed after.
     return max((instant for instant in instants if instant <= completed), default=log.instant)
 
 

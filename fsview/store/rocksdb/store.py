@@ -89,6 +89,7 @@ class RocksStores:
         """
         place = StorePlace.of(self.directory, table_id)
         if os.getpid() != self._pid:
+            # RocksDB's threads don't exist in a fork, and its files are the parent's.
             raise StoreError(f"the stores in {self.directory} belong to process {self._pid}")
         with place.opening():
             try:

@@ -137,6 +137,7 @@ class SpillArea:
             self._counts["failed_reads"] += 1
             raise
         if self.index.promote(handle, blob, self._may_promote):
+            # Without waiting: a reader needn't wait for an eviction that another thread makes.
             self._budget.make_room()
         return blob
 
@@ -168,6 +169,7 @@ class SpillArea:
             while freed < wanted:
                 freed_now = self._spill_oldest()
                 if freed_now is None:
+                    # Without the file, only blobs that have a copy in it can still be evicted.
                     freed += self.index.evict_copies(wanted - freed)
                     break
                 freed += freed_now
