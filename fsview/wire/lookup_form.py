@@ -106,7 +106,10 @@ def _texts(field: str, value: object) -> tuple[str, ...]:
 
 
 def _shown(value: object) -> str:
-    return repr(value)[:_SHOWN]
+    try:
+        return repr(value)[:_SHOWN]
+    except RecursionError:
+        return type(value).__name__
 
 
 # Answers.
@@ -240,6 +243,8 @@ def _base_file(partition: str, name: str, size: int, mtime_ms: int) -> BaseFile:
 def _read_slices(partition: str, part: dict[str, Any]) -> Iterator[FileSlice | None]:
     if len(part["names"]) != len(part["logs"]) + sum(part["logs"]):
         raise ValueError("the columns of files and of slices don't match")
+    if min(part["logs"], default=0) < 0:
+        raise ValueError("a number of logs is negative")
     files = zip(part["names"], part["sizes"], part["mtimes"], strict=True)
     for file_id, instant, logs in zip(part["ids"], part["instants"], part["logs"], strict=True):
         name, size, mtime = next(files)

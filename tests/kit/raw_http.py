@@ -104,6 +104,8 @@ def take(data: bytes, *, to_head: bool = False) -> tuple[Answer, bytes] | None:
     first, *lines = head.decode("latin-1").split("\r\n")
     version, status, *_ = first.split(" ")
     assert version == "HTTP/1.1", data[:200]
+    if status == "100":  # the answer comes after it
+        return take(rest, to_head=to_head)
     headers = {}
     for line in lines:
         name, _, value = line.partition(": ")

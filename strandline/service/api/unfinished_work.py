@@ -42,8 +42,8 @@ AT_MOST_BYTES: Final = 16 << 20
 KEPT_S: Final = 3.0
 """How long a reply is kept for the next try. Without it, work that ended between two tries would be
 done again for each, and a failure that takes long would never be reported."""
-KEPT_BYTES: Final = 1 << 18
-"""Longest body that is kept; a longer answer's partitions are in memory, so it is quick now."""
+KEPT_BYTES: Final = 64 << 20
+"""Most bytes of all replies that are kept."""
 
 _HEADER: Final = WAIT_HEADER.lower().encode("ascii")
 _SECONDS: Final = re.compile(rb"\d{1,4}(\.\d{1,3})?")
@@ -86,7 +86,7 @@ class UnfinishedWork:
 
     def __init__(self) -> None:
         self._left: dict[_Question, list[_Piece]] = {}
-        self._count = self._bytes = 0
+        self._count = self._bytes = self._kept_bytes = 0
         self._answers = 0
 
     def status(self) -> dict[str, int]:
@@ -162,10 +162,18 @@ class UnfinishedWork:
         task = piece.task
         if task.cancelled() or task.exception() is not None:
             self._forget(piece)
-        elif piece.may_be_joined and _may_be_kept(task.result()):
-            task.get_loop().call_later(KEPT_S, self._forget, piece)
+            return
+        size = len(task.result().body)
+        if piece.may_be_joined and self._kept_bytes + size <= KEPT_BYTES:
+            self._kept_bytes += size
+            task.get_loop().call_later(KEPT_S, self._drop, piece, size)
         else:
             self._forget(piece)
+
+    def _drop(self, piece: _Piece, size: int) -> None:
+        """Forget a piece whose reply was kept long enough."""
+        self._kept_bytes -= size
+        self._forget(piece)
 
     def _forget(self, piece: _Piece) -> None:
         """Take a piece out of those without a client, if it is there."""
@@ -189,8 +197,6 @@ def _may_join(request: Request) -> bool:
     if request.path.rstrip("/") not in _JOINED_PATHS:
         return False
     names = {pair.partition(b"=")[0] for pair in request.query.split(b"&")}
+    if any(b"%" in name or b"+" in name for name in names):
+        return False  # it may be ``REFRESH_OFF``, escaped
     return TIMELINE_HASH.encode() in names and REFRESH_OFF.encode() not in names
-
-
-def _may_be_kept(reply: Reply) -> bool:
-    return reply.rest is None and len(reply.body) <= KEPT_BYTES

@@ -29,7 +29,8 @@ class BodyBuffer:
 
     def __init__(self, total: BodyCount) -> None:
         self._total = total
-        self._pieces: list[bytes] = []
+        # One array: a client may send its body in pieces of a byte.
+        self._body = bytearray()
         self._held_bytes = 0
         self.incoming: Request | None = None
 
@@ -43,13 +44,13 @@ class BodyBuffer:
             raise RefusedError(503, "too many bodies of requests at a time", {"retry-after": "1"})
         self._total.body_bytes += len(piece)
         self._held_bytes += len(piece)
-        self._pieces.append(piece)
+        self._body += piece
 
     def complete(self) -> Request | None:
         """Return the request with its whole body; ``None`` if no body was awaited."""
         request, self.incoming = self.incoming, None
-        pieces, self._pieces = self._pieces, []
-        return None if request is None else replace(request, body=b"".join(pieces))
+        body, self._body = self._body, bytearray()
+        return None if request is None else replace(request, body=bytes(body))
 
     def release(self, body: bytes) -> None:
         """Stop counting the body of a request that was answered."""
@@ -58,6 +59,6 @@ class BodyBuffer:
 
     def clear(self) -> None:
         """Drop and stop counting everything: the connection is lost."""
-        self.incoming, self._pieces = None, []
+        self.incoming, self._body = None, bytearray()
         self._total.body_bytes -= self._held_bytes
         self._held_bytes = 0

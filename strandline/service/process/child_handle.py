@@ -30,6 +30,8 @@ KILL_AFTER_S: Final = 2.0
 PING_EVERY_S: Final = 1.0
 _WAITS: Final = 10
 """An answer to a ping is awaited in as many equal waits."""
+STDERR_S: Final = 1.0
+"""How long the end of the child's stderr is waited for, once the child has ended."""
 _STDERR_LINES: Final = 40
 _ANSWER_BYTES: Final = 64
 
@@ -185,8 +187,10 @@ class ChildProcess:
             process.wait()
         # A thread that couldn't be started can't be joined.
         if self._stderr_reader.ident is not None:
-            self._stderr_reader.join()
-        process.stderr.close()
+            # A process that the child started, and that outlives it, keeps its stderr open.
+            self._stderr_reader.join(STDERR_S)
+        if not self._stderr_reader.is_alive():
+            process.stderr.close()
         # The process has ended, so an exchange in another thread reads the end of its stdout.
         with self._exchanging:
             process.stdout.close()

@@ -13,6 +13,7 @@ import atexit
 import contextlib
 import logging
 import os
+import select
 import socket
 import threading
 from collections import deque
@@ -31,6 +32,8 @@ logger = logging.getLogger(__name__)
 
 RESTARTS: Final = 3
 RESTARTS_WITHIN_S: Final = 60.0
+FIRST_PAUSE_S: Final = 1.0
+"""After a start that failed; doubled with each."""
 
 
 @dataclass(slots=True)
@@ -139,7 +142,8 @@ class Supervisor:
         with self._changed:
             # The thread waits for a child that starts, up to ``START_S``. Under the lock ``_start``
             # has either set ``_child``, or will find ``_stopping``.
-            if self._child is not None and not self._serving:
+            # One that has ended, or is ending by itself, has its grace.
+            if self._child is not None and not self._serving and not self._ended:
                 self._child.kill()
         self._thread.join()
 
@@ -179,6 +183,8 @@ class Supervisor:
             child: ChildProcess | None = self._start()
         except BaseException as exc:  # noqa: BLE001 - the constructor raises it
             self._close()
+            with at_fork.making:
+                at_fork.remove(self)
             self._first.set_exception(exc)
             return
         self._first.set_result(None)
@@ -194,6 +200,9 @@ class Supervisor:
             # A child that wasn't replaced was reaped by ``watch``.
             if child is not None:
                 child.end(KILL_AFTER_S)
+            # Until here a forked process closes its copies of the child's pipes.
+            with at_fork.making:
+                at_fork.remove(self)
 
     def _start(self) -> ChildProcess:
         """Return a child that serves."""
@@ -218,6 +227,7 @@ class Supervisor:
         with self._changed:
             # From here on ``add_root`` waits for the successor.
             self._serving = False
+        pause_s = FIRST_PAUSE_S
         while not self._stopping:
             if not self._limit.allow(self._clock.monotonic()):
                 logger.warning(
@@ -242,6 +252,9 @@ class Supervisor:
                 # ``stop`` kills a child that starts, which is no failure.
                 if not self._stopping:
                     logger.warning("the timeline service's process can't be replaced: %s", exc)
+                # What is short for a moment, such as descriptors, may be there again.
+                select.select([self._woken], [], [], pause_s)
+                pause_s *= 2
             else:
                 logger.warning(
                     "the timeline service's process %d %s; process %d replaces it on %s (restart"
@@ -264,7 +277,6 @@ class Supervisor:
             with at_fork.making:
                 for owned in (self._listener, self._wake, self._woken):
                     owned.close()
-                at_fork.remove(self)
             # Those that wait in ``_successor`` must find that no child will come.
             self._changed.notify_all()
         atexit.unregister(self.stop)

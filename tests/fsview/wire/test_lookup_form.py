@@ -151,3 +151,18 @@ def test_slices_with_other_files_than_announced_are_refused(
     body = json.dumps({"answers": [[part]]}).encode()
     with pytest.raises(BadAnswerError):
         read_answers([LookupQuery("latest_file_slices", ("a",))], body)
+
+
+def test_a_negative_number_of_logs_is_a_bad_answer() -> None:
+    part = {"ids": ["a", "b"], "instants": ["1", "1"], "logs": [1, -1]}
+    part |= {"names": [None, None], "sizes": [0, 0], "mtimes": [0, 0]}
+    body = json.dumps({"answers": [[part]]}).encode()
+    with pytest.raises(BadAnswerError, match="negative"):
+        read_answers([LookupQuery("latest_file_slices", ("p",))], body)
+
+
+def test_a_query_nested_deeply_is_refused_as_any_other() -> None:
+    nested = "[" * 900 + "]" * 900
+    for body in (f'{{"queries":[{nested}]}}', f'{{"queries":[{{"query":{nested}}}]}}'):
+        with pytest.raises(InputError, match="allowed"):
+            read_queries(body.encode())

@@ -348,14 +348,37 @@ def test_a_reply_in_parts_goes_to_the_client_that_joins() -> None:
 
 
 @pytest.mark.parametrize(
-    "reply", [Reply(200, b"", rest=iter([b"1"])), Reply(200, b"x" * (KEPT_BYTES + 1))]
+    "reply", [Reply(200, b"", rest=iter([b"1"])), Reply(200, b"x" * (1 << 20))]
 )
-def test_a_large_reply_is_not_kept_for_the_next_try(reply: Reply) -> None:
+def test_a_reply_is_kept_for_the_next_try_however_long(reply: Reply) -> None:
     async def play() -> None:
         scene = Scene()
         await scene.ask()
         await scene.end(0, reply)
+        assert await scene.ask() is reply
+        assert len(scene.begun) == 1
+
+    asyncio.run(play())
+
+
+def test_replies_that_are_kept_are_bounded_together() -> None:
+    async def play() -> None:
+        scene = Scene()
+        await scene.ask()
+        await scene.end(0, Reply(200, b"x" * (KEPT_BYTES + 1)))
         assert scene.unfinished.status()["unfinished"] == 0
+
+    asyncio.run(play())
+
+
+def test_an_escaped_name_joins_nothing() -> None:
+    async def play() -> None:
+        scene = Scene()
+        asked = asks()
+        escaped = replace(asked, query=asked.query + b"&refresh%6fff=true")
+        for _ in range(2):
+            await scene.ask(escaped)
+        assert len(scene.begun) == 2
 
     asyncio.run(play())
 

@@ -331,6 +331,29 @@ def test_a_driver_exits_during_a_restart(lake: Path, broken_start: BrokenStart) 
     assert is_refused((str(at.hostname), int(at.port or 0)))
 
 
+def test_a_stop_lets_the_child_end_by_itself(lake: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(5):
+        service = TimelineService([str(lake)])
+        service.start()
+        child = service._runner._child._process
+        service.stop()
+        assert child.returncode == 0
+    assert not caplog.records
+
+
+def test_a_process_that_outlives_the_child_does_not_keep_a_stop_waiting(lake: Path) -> None:
+    service = TimelineService([str(lake)])
+    service.start()
+    child = service._runner._child
+    # It holds the child's stderr, as a process that the child started would.
+    stderr = os.open(f"/proc/{child.pid}/fd/2", os.O_WRONLY)
+    try:
+        service.stop()
+        assert not is_alive(child.pid)
+    finally:
+        os.close(stderr)
+
+
 def test_a_service_that_is_dropped_without_a_stop_ends(lake: Path) -> None:
     service = TimelineService([str(lake)])
     service.start()
