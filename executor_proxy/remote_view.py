@@ -213,7 +213,8 @@ class RemoteView(FileSystemView):
         newest: Timeline = self._call(pin, BY_NAME["timeline"], {})[0]
         for timeline in _earlier(newest):
             if timeline.hash == pin.timeline_hash:
-                self._pin = _Pin(pin.last_instant, pin.timeline_hash, timeline)
+                if self._pin is pin:  # else another thread has moved the view since
+                    self._pin = _Pin(pin.last_instant, pin.timeline_hash, timeline)
                 return timeline
         raise ViewBehindError(
             f"the service's timeline ends with {newest.last} and no longer contains the view's,"

