@@ -4,8 +4,8 @@
 records of the base file are merged and packed one by one. So memory is bounded by the bytes of the
 base file, the changes in the logs, and the names of one partition.
 
-Names are never used again, so the order of blocks hardly matters: of several sizes of a file the
-greatest counts, and a deleted file stays deleted.
+Of several sizes of a file the greatest counts, so the order of blocks matters only for names that
+are deleted and used again, as those of partitions are: the later record counts.
 
 Source: Hudi 1.2.0 ``HoodieMergedLogRecordScanner``,
 ``HoodieMetadataPayload.combineFileSystemMetadata``.
