@@ -30,7 +30,7 @@ import socket
 import ssl
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from executor_proxy.exchange import (
@@ -214,15 +214,17 @@ class KeptConnections:
 
     url: str
     ca_file: str | None = None
+    _peer: Peer = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        Peer.of(self.url, self.ca_file)
+        # Once: parsing a URL takes longer than the rest of what a request needs here.
+        object.__setattr__(self, "_peer", Peer.of(self.url, self.ca_file))
 
     def exchange(self, request: Outgoing, timeouts: Timeouts) -> Incoming:
         """Send a request and read its answer, a second time if the kept connection was dead."""
         what = f"{request.method} {request.path} at {self.url}"
         deadline = time.monotonic() + timeouts.exchange_s
-        connection = _connections.take(Peer.of(self.url, self.ca_file))
+        connection = _connections.take(self._peer)
         # Only a kept connection may have been closed by the service while it was idle.
         may_repeat = request.is_safe and connection.used
         while True:
@@ -253,7 +255,6 @@ def _exchange(connection: _Connection, request: Outgoing) -> Incoming:
     return Incoming(
         response.status,
         (response.getheader("Content-Encoding") or "").strip().lower(),
-        response.getheader("Content-Type") or "",
         response.getheader("Retry-After"),
         body,
     )

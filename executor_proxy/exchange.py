@@ -20,6 +20,17 @@ MAX_BODY_BYTES: Final = 256 << 20
 """Longest body that is taken, as sent and again decoded."""
 
 
+def check_positive(values: object, *names: str) -> None:
+    """Check attributes that are numbers.
+
+    Raises:
+        ConfigError: One of them isn't above 0.
+    """
+    for name in names:
+        if not getattr(values, name) > 0:  # nan isn't
+            raise ConfigError(f"{name} is {getattr(values, name)}; allowed: above 0")
+
+
 @dataclass(frozen=True, slots=True)
 class Timeouts:
     """How long one exchange may take, in seconds.
@@ -35,9 +46,7 @@ class Timeouts:
     exchange_s: float = 30.0
 
     def __post_init__(self) -> None:
-        for name in ("connect_s", "read_s", "exchange_s"):
-            if not getattr(self, name) > 0:  # nan isn't
-                raise ConfigError(f"{name} is {getattr(self, name)}; allowed: above 0")
+        check_positive(self, "connect_s", "read_s", "exchange_s")
 
     def within(self, seconds: float) -> Timeouts:
         """Return these time-outs, none of them longer than ``seconds``."""
@@ -76,14 +85,12 @@ class Incoming:
     Attributes:
         status: HTTP status.
         encoding: Content encoding in lower case, ``""`` for none.
-        content_type: Media type with its parameters.
         retry_after: Value of ``Retry-After``, or ``None``.
         body: As sent.
     """
 
     status: int
     encoding: str
-    content_type: str
     retry_after: str | None
     body: bytes
 

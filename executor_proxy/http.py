@@ -59,6 +59,10 @@ class HttpSession:
         ca_file: PEM file of trusted certificate authorities; ``None`` for the system's.
         session: ``"module:factory"``, an importable function that returns a ``requests.Session``,
             called once in each thread; ``None`` for ``http.client``.
+        transport: Carries the requests.
+
+    Raises:
+        ConfigError: ``url``, ``token``, ``ca_file`` or ``session`` is invalid.
     """
 
     url: str
@@ -66,6 +70,7 @@ class HttpSession:
     timeouts: Timeouts = DEFAULT_TIMEOUTS
     ca_file: str | None = None
     session: str | None = None
+    transport: Transport = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         is_word = isinstance(self.token, str) and _TOKEN.fullmatch(self.token)
@@ -74,17 +79,12 @@ class HttpSession:
                 "the timeline service's token is not shown; allowed: printable ASCII without"
                 " spaces and line ends"
             )
-        self.transport()
-
-    def transport(self) -> Transport:
-        """Return the transport of the requests.
-
-        Raises:
-            ConfigError: ``url``, ``ca_file`` or ``session`` is invalid.
-        """
+        transport: Transport
         if self.session is None:
-            return KeptConnections(self.url, self.ca_file)
-        return RequestsSessions(self.url, self.session, self.ca_file)
+            transport = KeptConnections(self.url, self.ca_file)
+        else:
+            transport = RequestsSessions(self.url, self.session, self.ca_file)
+        object.__setattr__(self, "transport", transport)
 
     def get(self, path: str, params: Mapping[str, str], *, within_s: float | None = None) -> bytes:
         """Return the body of the answer to a GET; arguments and errors as in ``request``."""
@@ -129,7 +129,7 @@ class HttpSession:
         """Send the request, decode the body, raise the error that the status means."""
         what = f"{request.method} {request.path} at {self.url}"
         timeouts = self.timeouts if within_s is None else self.timeouts.within(within_s)
-        answer = self.transport().exchange(request, timeouts)
+        answer = self.transport.exchange(request, timeouts)
         body = _decoded(answer.body, answer.encoding, what)
         if answer.status != http.client.OK:
             raise error_of(answer.status, body, what, answer.retry_after)

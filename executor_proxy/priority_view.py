@@ -10,7 +10,6 @@ error.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
@@ -30,8 +29,6 @@ from timeline.errors import (
 )
 
 T = TypeVar("T")
-
-logger = logging.getLogger(__name__)
 
 _CAUSES: Final[tuple[tuple[type[StrandlineError], str], ...]] = (
     (ServiceUnreachableError, "unreachable"),

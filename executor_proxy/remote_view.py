@@ -105,9 +105,8 @@ class RemoteView(FileSystemView):
 
     def pin_to(self, timeline: Timeline) -> None:
         """Move the view to a timeline of clients."""
-        last = "" if timeline.last is None else timeline.last.requested_time
         # Replaced as a whole: another thread's request has the old pin or the new one.
-        self._pin = _Pin(last, timeline.hash, timeline)
+        self._pin = _Pin(timeline.last_time, timeline.hash, timeline)
 
     def cached(self, name: str, arguments: Mapping[str, Any]) -> tuple[Any] | None:
         """Return an answer from the cache, in a tuple; ``None`` if it isn't there."""

@@ -136,7 +136,6 @@ class RequestsSessions:
                 return Incoming(
                     response.status_code,
                     headers.get("Content-Encoding", "").strip().lower(),
-                    headers.get("Content-Type", ""),
                     headers.get("Retry-After"),
                     body,
                 )

@@ -25,6 +25,7 @@ from functools import partial
 from typing import Final
 
 from executor_proxy.circuit import Circuit, random_share
+from executor_proxy.exchange import check_positive
 from executor_proxy.http import HttpSession
 from timeline.errors import (
     BadAnswerError,
@@ -61,9 +62,7 @@ class Patience:
     longest_wait_s: float = 2.0
 
     def __post_init__(self) -> None:
-        for name in ("first_s", "deadline_s", "first_wait_s", "longest_wait_s"):
-            if not getattr(self, name) > 0:  # nan isn't
-                raise ConfigError(f"{name} is {getattr(self, name)}; allowed: above 0")
+        check_positive(self, "first_s", "deadline_s", "first_wait_s", "longest_wait_s")
         if self.retries < 0:
             raise ConfigError(f"retries is {self.retries}; allowed: 0 or more")
 

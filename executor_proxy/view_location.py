@@ -180,8 +180,7 @@ class _OwnView(FileSystemView):
         if self._view is None:
             return self._location
         timeline = self._view.timeline
-        last = "" if timeline.last is None else timeline.last.requested_time
-        return self._location.at(last, timeline.hash)
+        return self._location.at(timeline.last_time, timeline.hash)
 
     def ask(self, name: str, **arguments: Any) -> Any:
         """Ask the view, opening it for the first question."""

@@ -41,9 +41,12 @@ class Worker:
         Sessions that differ in certificates or transport fail for reasons of their own.
         """
         key = (session.url, session.ca_file, session.session, table)
-        name = session.url if table is None else f"{session.url} about {table}"
         with self._lock:
-            return self._circuits.setdefault(key, Circuit(name))
+            circuit = self._circuits.get(key)
+            if circuit is None:
+                name = session.url if table is None else f"{session.url} about {table}"
+                circuit = self._circuits[key] = Circuit(name)
+            return circuit
 
     def log_fallback(self, cause: str, reason: str) -> None:
         """Log why a view stopped asking the service, once for each cause."""

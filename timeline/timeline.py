@@ -162,6 +162,11 @@ class Timeline:
         return self.instants[0] if self.instants else None
 
     @property
+    def last_time(self) -> str:
+        """Requested time of the last instant, ``""`` if there is none."""
+        return self.instants[-1].requested_time if self.instants else ""
+
+    @property
     def last(self) -> Instant | None:
         """The last instant, ``None`` if there is none."""
         return self.instants[-1] if self.instants else None

@@ -248,7 +248,7 @@ def _may_have_missed(old: Timeline, new: Timeline, read: _Read) -> bool:
 
 def _missed(old: Timeline, archived: Timeline) -> Iterable[Instant]:
     """Yield the archived instants that touched files and completed after ``old`` was listed."""
-    last = "" if old.last is None else old.last.requested_time
+    last = old.last_time
     newest = max((i.completion_time or i.requested_time for i in _done(old)), default="")
     for instant in archived:
         if instant.action in WITHOUT_FILES:

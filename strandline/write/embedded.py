@@ -101,8 +101,7 @@ class EmbeddedService:
         """Return where tasks find the view pinned to a timeline that this client has read."""
         # Hudi's clients hash completed instants and pending compactions, nothing else.
         pinned = timeline.client_timeline()
-        last = "" if pinned.last is None else pinned.last.requested_time
-        return replace(self._location(last, pinned.hash), shared=not self._is_custom)
+        return replace(self._location(pinned.last_time, pinned.hash), shared=not self._is_custom)
 
     def synced_view(self) -> FileSystemView:
         """Return the driver's view, synced to the newest instant together with the service's.

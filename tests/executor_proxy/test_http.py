@@ -326,7 +326,7 @@ def test_deeply_nested_errors_are_failures_of_the_service(open_session):
 def test_a_request_that_failed_half_built_does_not_precede_the_next():
     with ScriptedServer(always(Reply(b"[1]"))) as server:
         session = HttpSession(server.url)
-        transport = session.transport()
+        transport = session.transport
         with pytest.raises(ValueError, match="Invalid header value"):
             transport.exchange(Outgoing("GET", "/x", "/x", {"Accept": "a\nb"}), Timeouts())
         assert session.get(PATH, {}) == b"[1]"
