@@ -1,4 +1,5 @@
-"""Storage of rows, for readers and the writer: schemas, meta columns, base files, Bloom filters.
+"""Rows, for readers and the writer: schemas, keys, the merge rule, base files, Bloom filters.
 
-Code that defines how a row is stored belongs here. It begins no instant and knows no engine.
+Code that defines how a row is keyed, merged or stored belongs here. It begins no instant and knows
+no engine.
 """

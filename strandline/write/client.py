@@ -11,16 +11,16 @@ from functools import cache, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from strandline.clean.policy import CleanSettings
-from strandline.clean.run import Cleaner, CleanResult
 from strandline.records.commit_history import CommitHistory
+from strandline.services.clean.policy import CleanSettings
+from strandline.services.clean.run import Cleaner, CleanResult
+from strandline.services.rollback import Rollbacks
 from strandline.settings.read_limits import read_limits
 from strandline.write.embedded import EmbeddedService
 from strandline.write.engine import EngineContext
 from strandline.write.job import BULK_INSERT, DELETE, INSERT, UPSERT, WriteContext, WriteJob
 from strandline.write.options import parse_options
 from strandline.write.result import WriteResult
-from strandline.write.rollback import Rollbacks
 from strandline.write.target import Target, open_target
 from timeline.clock import Clock, SystemClock, TimeGenerator
 from timeline.storage.base import Storage

@@ -21,10 +21,14 @@ from typing import Any, Final
 import pyarrow as pa
 
 from fsview.sync.plan_reader import pending_clustering
-from strandline.clean.policy import CleanSettings
-from strandline.clean.run import Cleaner, CleanMemory, CleanResult
+from strandline.commit.markers import delete_markers, delete_unreported
+from strandline.commit.transaction import Transaction
 from strandline.records.commit_history import CommitHistory
+from strandline.records.merge import MergeRules
 from strandline.records.meta_fields import PARTITION_PATH
+from strandline.services.clean.policy import CleanSettings
+from strandline.services.clean.run import Cleaner, CleanMemory, CleanResult
+from strandline.services.rollback import Rollbacks
 from strandline.settings.setting import Settings
 from strandline.write import key_task, tag_task
 from strandline.write.bucket import Assignment, Sizing, UpdateGroup, assign
@@ -32,15 +36,11 @@ from strandline.write.columns import BUCKET, assigned_schema, keyed_schema, tagg
 from strandline.write.embedded import EmbeddedService
 from strandline.write.engine import EngineContext
 from strandline.write.key_task import KeyProfileTask, KeyTask
-from strandline.write.markers import delete_markers, delete_unreported
-from strandline.write.merge import MergeRules
 from strandline.write.options import base_file_settings
 from strandline.write.result import WriteAccount, WriteResult
-from strandline.write.rollback import Rollbacks
 from strandline.write.settings import COMBINE_INSERT
 from strandline.write.tag_task import TagProfile, TagProfileTask, TagTask
 from strandline.write.target import Target, open_target
-from strandline.write.transaction import Transaction
 from strandline.write.write_task import STATUS_SCHEMA, AssignTask, WriteReport, WriteTask
 from timeline.clock import Clock, TimeGenerator
 from timeline.errors import ConfigError, InputError, StrandlineError, UnsupportedTableError

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from strandline.records.key_generator import KeyGenerator
 from strandline.records.meta_fields import IS_DELETED, PARTITION_PATH, RECORD_KEY
 from strandline.records.schema import column_of, conform
 from strandline.write.columns import PROBLEM, ROWS, count_rows, fill, gather, keyed_schema
-from strandline.write.key_generator import KeyGenerator
 from timeline.errors import InputError
 
 PROFILE_SCHEMA = pa.schema(

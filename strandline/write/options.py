@@ -11,8 +11,8 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
-from strandline.clean.policy import CLEAN_SETTINGS
 from strandline.records.base_file import BaseFileSettings
+from strandline.services.clean.policy import CLEAN_SETTINGS
 from strandline.settings.service import SERVICE_SETTINGS
 from strandline.settings.setting import Setting, Settings, shortened
 from strandline.write import settings

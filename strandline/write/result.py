@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from executor_proxy.report import Fallback, Lookup, LookupReport
-from strandline.clean.run import CleanResult
+from strandline.services.clean.run import CleanResult
 from strandline.write.write_task import WriteReport
 from timeline.clock import Clock
 from timeline.storage.base import StorageCalls

@@ -26,6 +26,7 @@ from executor_proxy.view_location import ViewLocation
 from fsview.model.file_group import BaseFile
 from strandline.records.base_file import key_range, read_record_keys
 from strandline.records.meta_fields import IS_DELETED, PARTITION_PATH, RECORD_KEY
+from strandline.records.ordering import deduplicate
 from strandline.write.bucket import StoredFile, UpdateGroup
 from strandline.write.columns import (
     BASE_FILE,
@@ -41,7 +42,6 @@ from strandline.write.columns import (
     read_calls,
     tagged_schema,
 )
-from strandline.write.ordering import deduplicate
 from timeline.storage.base import Storage
 
 PROFILE_SCHEMA = pa.schema(

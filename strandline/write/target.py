@@ -15,11 +15,11 @@ import pyarrow as pa
 from strandline.records.avro_schema import arrow_to_avro, avro_to_arrow
 from strandline.records.base_file import EXTENSION, MIN_KEY, read_footer
 from strandline.records.commit_history import CommitHistory
+from strandline.records.key_generator import COMPLEX, TYPES, KeyGenerator
 from strandline.records.schema import check_against_table
 from strandline.settings.setting import Setting, Settings
 from strandline.write import settings
 from strandline.write.bucket import Sizing, average_record_bytes
-from strandline.write.key_generator import COMPLEX, TYPES, KeyGenerator
 from strandline.write.options import column_names
 from timeline.errors import (
     ConfigError,

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fsview.model.file_name import base_file_name, parse_base_name
+from strandline.commit.markers import CREATE, MERGE, create_marker
 from strandline.records.base_file import (
     EXTENSION,
     BaseFileSettings,
@@ -29,6 +30,7 @@ from strandline.records.base_file import (
     FileWritten,
     iter_base_file,
 )
+from strandline.records.merge import MergeCounts, Merger, MergeRules
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.write.bucket import Assignment, Bucket
 from strandline.write.columns import (
@@ -43,8 +45,6 @@ from strandline.write.columns import (
     read_calls,
 )
 from strandline.write.engine import TaskAttempt
-from strandline.write.markers import CREATE, MERGE, create_marker
-from strandline.write.merge import MergeCounts, Merger, MergeRules
 from timeline.metadata.instant_metadata import NULL_COMMIT, WriteStat
 from timeline.storage.base import Storage
 from timeline.table.partition_metadata import FILE_NAME as PARTITION_FILE

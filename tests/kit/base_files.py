@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from strandline.records.base_file import BaseFileSettings, BaseFileWriter, FileWritten
-from strandline.write.merge import MergeCounts, Merger, MergeRules
+from strandline.records.merge import MergeCounts, Merger, MergeRules
 from timeline.storage.base import Storage
 
 

@@ -16,10 +16,10 @@ import click
 
 from fsview.wire.routes import ROUTES
 from strandline.__main__ import main as command_line
-from strandline.clean.policy import CLEAN_SETTINGS
 from strandline.serve import SettingOption
 from strandline.service.process.options import PartsOptions
 from strandline.service.process.parts import Parts
+from strandline.services.clean.policy import CLEAN_SETTINGS
 from strandline.settings.command_line import SERVE_SETTINGS
 from strandline.settings.service import SERVICE_SETTINGS
 from strandline.settings.setting import Setting

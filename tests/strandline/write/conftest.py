@@ -1,26 +1,3 @@
-"""Tables in memory where there is a file system for it: writes wait for the disk otherwise."""
+"""The tests of this folder write to tables in memory."""
 
-from __future__ import annotations
-
-import os
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
-_MEMORY = "/dev/shm"
-
-
-@pytest.fixture(scope="module")
-def memory() -> Iterator[Path]:
-    """A directory for the tests of a module."""
-    folder = _MEMORY if os.access(_MEMORY, os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="strandline-", dir=folder) as path:
-        yield Path(path)
-
-
-@pytest.fixture
-def tmp_path(memory: Path) -> Path:
-    """A directory of the test's own, in place of pytest's on disk."""
-    return Path(tempfile.mkdtemp(dir=memory))
+from tests.kit.memory_dir import memory, tmp_path  # noqa: F401

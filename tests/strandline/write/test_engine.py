@@ -12,11 +12,11 @@ import pytest
 
 from executor_proxy.view_location import ViewLocation
 from strandline.records.base_file import BaseFileSettings
+from strandline.records.key_generator import KeyGenerator
+from strandline.records.merge import MergeRules
 from strandline.write.bucket import Assignment, Bucket
 from strandline.write.engine import LocalEngine
-from strandline.write.key_generator import KeyGenerator
 from strandline.write.key_task import KeyProfileTask, KeyTask
-from strandline.write.merge import MergeRules
 from strandline.write.tag_task import TagProfileTask, TagTask
 from strandline.write.write_task import AssignTask, WriteTask
 from timeline.errors import ConfigError, InputError, StorageUnavailableError

@@ -4,8 +4,8 @@ import pyarrow as pa
 import pytest
 
 from strandline.records.avro_schema import arrow_to_avro, avro_to_arrow
+from strandline.records.key_generator import KeyGenerator
 from strandline.records.schema import check_against_table, conform
-from strandline.write.key_generator import KeyGenerator
 from tests.kit import golden
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CommitMetadata

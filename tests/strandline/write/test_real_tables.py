@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from strandline.records.meta_fields import META_FIELDS
+from strandline.services.rollback import Rollbacks
 from strandline.table import Table
 from strandline.write.client import WriteClient
 from strandline.write.engine import LocalEngine
-from strandline.write.rollback import Rollbacks
 from tests.kit import golden, reader
 from tests.kit.manual_clock import ManualClock
 from timeline.clock import TimeGenerator

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from strandline.records.merge import MergeCounts, Merger, MergeRules
 from strandline.records.meta_fields import META_FIELDS
-from strandline.write.merge import MergeCounts, Merger, MergeRules
-from strandline.write.ordering import deduplicate
+from strandline.records.ordering import deduplicate
 from tests.kit.base_files import merge
 from timeline.errors import InputError
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
-from strandline.clean.policy import CleanSettings, earliest_to_retain
-from strandline.clean.run import Cleaner
+from strandline.services.clean.policy import CleanSettings, earliest_to_retain
+from strandline.services.clean.run import Cleaner
 from tests.kit.small_model import Write
 from tests.kit.small_table import SmallTable
 from timeline.errors import StorageUnavailableError

@@ -6,8 +6,8 @@ import pytest
 
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
-from strandline.clean.policy import CleanSettings
-from strandline.clean.run import Cleaner
+from strandline.services.clean.policy import CleanSettings
+from strandline.services.clean.run import Cleaner
 from tests.kit.small_table import SmallTable
 from timeline.errors import CorruptMetadataError, StorageUnavailableError, UnsupportedTableError
 from timeline.instant import CLEAN, Instant, State

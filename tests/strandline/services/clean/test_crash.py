@@ -8,8 +8,8 @@ import pytest
 
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
-from strandline.clean.policy import CleanSettings
-from strandline.clean.run import Cleaner
+from strandline.services.clean.policy import CleanSettings
+from strandline.services.clean.run import Cleaner
 from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage, distinct_calls
 from tests.kit.memory_storage import MemoryStorage
 from tests.kit.small_table import SmallTable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.write.markers import (
+from strandline.commit.markers import (
     CREATE,
     MERGE,
     create_marker,

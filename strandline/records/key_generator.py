@@ -25,8 +25,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from strandline.records.ordering import one_chunk
 from strandline.records.schema import column_of
-from strandline.write.ordering import one_chunk
 from timeline.errors import ConfigError, InputError
 
 SIMPLE: Final = "SIMPLE"

@@ -14,8 +14,8 @@ import pytest
 
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
-from strandline.clean.policy import CleanSettings
-from strandline.clean.run import Cleaner
+from strandline.services.clean.policy import CleanSettings
+from strandline.services.clean.run import Cleaner
 from tests.kit import golden
 from tests.kit.manual_clock import ManualClock
 from tests.kit.memory_storage import MemoryStorage

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from strandline.write.markers import marker_folder
+from strandline.commit.markers import marker_folder
 from timeline.clock import TimeGenerator
 from timeline.instant import COMMIT, State
 from timeline.meta_client import TableMetaClient

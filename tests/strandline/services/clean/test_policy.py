@@ -2,7 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.clean.policy import CLEAN_SETTINGS, CleanSettings, earliest_to_retain, is_due
+from strandline.services.clean.policy import (
+    CLEAN_SETTINGS,
+    CleanSettings,
+    earliest_to_retain,
+    is_due,
+)
 from strandline.settings.setting import Settings
 from timeline.errors import ConfigError
 from timeline.instant import Instant, State

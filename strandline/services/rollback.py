@@ -21,13 +21,13 @@ from fsview.load.listing import discover_partitions
 from fsview.model.file_group import BaseFile
 from fsview.model.file_name import data_files
 from fsview.snapshot.plans import base_extensions
-from strandline.write.markers import (
+from strandline.commit.markers import (
     delete_markers,
     delete_unreported,
     instants_with_markers,
     marked_files,
 )
-from strandline.write.transaction import newest_time
+from strandline.commit.transaction import newest_time
 from timeline.clock import Clock, TimeGenerator
 from timeline.errors import CorruptMetadataError, IllegalTransitionError, InstantNotFoundError
 from timeline.instant import (

@@ -28,7 +28,7 @@ from typing import Final
 
 from fsview.model.file_group import CompactionOperation, FileGroup, FileSlice
 from fsview.wire.json_form import PathForms
-from strandline.clean.policy import KEEP_LATEST_COMMITS
+from strandline.services.clean.policy import KEEP_LATEST_COMMITS
 from timeline.instant import SAVEPOINT, WRITE_ACTIONS, Instant
 from timeline.metadata.instant_metadata import (
     NULL_COMMIT,

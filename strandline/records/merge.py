@@ -4,7 +4,7 @@ For each stored row whose key is in the write:
 
 * with commit-time ordering the write's row wins;
 * with event-time ordering it wins if its ordering value is equal or greater
-  (``strandline.write.ordering``);
+  (``strandline.records.ordering``);
 * a hard delete always wins; a row flagged by ``_hoodie_is_deleted`` is a delete with an ordering
   value, and always wins if that is null or the integer 0.
 
@@ -35,8 +35,8 @@ from strandline.records.meta_fields import (
     RECORD_KEY,
     with_meta_fields,
 )
+from strandline.records.ordering import Mask, Positions, as_mask, comparable, compare, one_chunk
 from strandline.records.schema import column_of, conform
-from strandline.write.ordering import Mask, Positions, as_mask, comparable, compare, one_chunk
 
 _FILE_NAME_TYPE: Final = pa.dictionary(pa.int32(), pa.string())
 

@@ -18,8 +18,8 @@ from typing import Final, TypeVar
 
 from fsview.model.file_group import CompactionOperation
 from fsview.model.file_system_view import FileSystemView
-from strandline.clean.deletion import delete_planned
-from strandline.clean.plan import (
+from strandline.services.clean.deletion import delete_planned
+from strandline.services.clean.plan import (
     FROM_THE_START,
     PartitionGroups,
     PlannedClean,
@@ -30,7 +30,7 @@ from strandline.clean.plan import (
     plan_clean,
     plan_since,
 )
-from strandline.clean.policy import CleanSettings, earliest_to_retain, is_due
+from strandline.services.clean.policy import CleanSettings, earliest_to_retain, is_due
 from timeline.clock import TimeGenerator
 from timeline.errors import CorruptMetadataError
 from timeline.instant import CLEAN, SAVEPOINT, Instant, State

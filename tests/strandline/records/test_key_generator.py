@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strandline.write.key_generator import COMPLEX, NON_PARTITION, SIMPLE, KeyGenerator
+from strandline.records.key_generator import COMPLEX, NON_PARTITION, SIMPLE, KeyGenerator
 from timeline.errors import ConfigError, InputError
 
 ESCAPED = {*map(chr, range(32)), *"\"#%'*/:=?\\{[]^", "\x7f"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fsview.model.file_group import BaseFile, CompactionOperation, FileGroup, FileSlice, LogFile
-from strandline.clean.plan import (
+from strandline.services.clean.plan import (
     FROM_THE_START,
     PartitionGroups,
     Savepoints,
