@@ -26,7 +26,7 @@ EMBED: Final = Setting(
 EMBED_PORT: Final = Setting(
     "hoodie.embed.timeline.server.port",
     0,
-    "Port of the embedded service; 0 picks a free one.",
+    "Port of the embedded service; 0 picks a free one. If another is taken, tasks list storage.",
     "service",
     minimum=0,
     maximum=65535,
@@ -34,8 +34,25 @@ EMBED_PORT: Final = Setting(
 EMBED_HOST: Final = Setting(
     "strandline.embed.timeline.server.host",
     "",
-    "Address that the embedded service binds; if empty, the driver's (spark.driver.host).",
+    "Host name or address at which executors reach the embedded service; if empty, the driver's"
+    " (spark.driver.host).",
     "service",
+)
+EMBED_BIND: Final = Setting(
+    "strandline.embed.timeline.server.bind.address",
+    "",
+    "Address that the embedded service binds; if empty, spark.driver.bindAddress, or where that"
+    " isn't set, the address at which executors reach the service.",
+    "service",
+)
+EMBED_LINGER: Final = Setting(
+    "strandline.embed.timeline.server.linger.secs",
+    0.0,
+    "Time for which a shared service that its last client has released is kept for the next one.",
+    "service",
+    unit="s",
+    minimum=0,
+    maximum=86400,
 )
 EMBED_PING_TIMEOUT: Final = Setting(
     "strandline.embed.timeline.server.ping.timeout.secs",

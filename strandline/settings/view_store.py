@@ -6,6 +6,8 @@ A kind has two names: the value of Hudi's ``hoodie.filesystem.view.type``, and t
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -52,3 +54,9 @@ def store_options(
     if directory is None:
         directory = directories.get(kind)
     return StoreOptions(kind, directory, values.get(MEMORY_BYTES))
+
+
+def own_directory() -> str:
+    """Return the default directory for RocksDB's files, one for each user."""
+    user = os.getuid() if hasattr(os, "getuid") else "user"
+    return os.path.join(tempfile.gettempdir(), f"strandline-{user}")

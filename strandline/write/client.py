@@ -63,7 +63,12 @@ class WriteClient:
         storage = storage or open_storage(_absolute(base_path), storage_options, limits)
         clock = clock or SystemClock()
         embedded = EmbeddedService(
-            settings, storage, storage_options or {}, engine.driver_host, is_custom=is_custom
+            settings,
+            storage,
+            storage_options or {},
+            engine.driver_host,
+            engine.bind_address,
+            is_custom=is_custom,
         )
         self._context = WriteContext(
             engine=engine,

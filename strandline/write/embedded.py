@@ -38,6 +38,7 @@ class EmbeddedService:
         storage: The table's storage.
         storage_options: Options with which the service opens the table itself.
         host: Address at which executors reach the driver.
+        bind_address: Address to bind if no setting names one; ``None``: where executors reach it.
         is_custom: Whether ``storage`` is another than the base path and the options imply.
 
     Attributes:
@@ -50,6 +51,7 @@ class EmbeddedService:
         storage: Storage,
         storage_options: Mapping[str, Any],
         host: str,
+        bind_address: str | None = None,
         *,
         is_custom: bool = False,
     ) -> None:
@@ -59,13 +61,18 @@ class EmbeddedService:
         self._is_custom = is_custom
         self._storage_options = dict(storage_options)
         self._host = settings.get(config.EMBED_HOST) or host
+        self._bind_address = settings.get(config.EMBED_BIND) or bind_address or self._host
+        self._has_failed = False
         self._service: TimelineService | None = None
         self._view: FileSystemView | None = None
 
     @property
     def service(self) -> TimelineService | None:
-        """The service, started on first use; ``None`` if it is disabled or can't be started."""
-        if not self._settings.get(config.EMBED):
+        """The service, started on first use; ``None`` if it is disabled or can't be started.
+
+        After a failure it isn't started again before ``replace_ended``, that is, in the same write.
+        """
+        if self._has_failed or not self._settings.get(config.EMBED):
             return None
         if self._service is None:
             # Imports Flask, so only when a service is started.
@@ -77,23 +84,31 @@ class EmbeddedService:
                 self._service = TimelineService.acquire(
                     self._storage.base_path,
                     self._settings,
-                    host=self._host,
+                    host=self._bind_address,
+                    advertised=self._host,
                     storage_options=self._storage_options,
                 )
             # The service only saves listings; no write depends on it.
             except (StrandlineError, OSError) as error:
+                self._has_failed = True
                 logger.warning(
-                    "the timeline service can't be started, so tasks list storage: %s", error
+                    "the timeline service for %s can't be started, so tasks list storage: %s",
+                    self._host,
+                    error,
                 )
         return self._service
 
     def replace_ended(self) -> None:
-        """Drop a service that has ended, so that the next use starts another.
+        """Drop a service that has ended or failed to start, so that the next use starts another.
 
         A service whose process is being replaced hasn't ended. Must not be called during a write,
         whose tasks know only the old address.
         """
-        if self._service is not None and not self._service.is_running:
+        if self._has_failed:
+            self._has_failed = False
+            # The driver's view lists storage.
+            self.close()
+        elif self._service is not None and not self._service.is_running:
             logger.info("the timeline service ended; starting another at its next use")
             self.close()
 
@@ -109,7 +124,11 @@ class EmbeddedService:
         The view is kept between writes, so that a view that lists storage isn't rebuilt.
         """
         if self._view is None:
-            self._view = self._location("", NEWEST).open(self.report)
+            location = self._location("", NEWEST)
+            if self._service is not None:
+                # The driver may not reach itself where executors reach it.
+                location = replace(location, urls=(self._service.local_url,))
+            self._view = location.open(self.report)
         self._view.sync()
         return self._view
 

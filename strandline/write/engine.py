@@ -52,10 +52,12 @@ class EngineContext(ABC, Generic[D]):
         in_process: Whether tasks run in the driver's process, on its own objects; otherwise their
             counters must be brought back and added.
         driver_host: Address at which executors reach a server of the driver.
+        bind_address: Address that a server of the driver binds; ``None``: ``driver_host``.
     """
 
     in_process: bool
     driver_host: str
+    bind_address: str | None = None
 
     @abstractmethod
     def adopt(self, data: object) -> D:

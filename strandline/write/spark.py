@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark import StorageLevel, TaskContext
+from pyspark import SparkContext, StorageLevel, TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
@@ -24,6 +24,7 @@ from timeline import errors
 from timeline.errors import ConfigError, InputError, StrandlineError
 
 _CONNECT: Final = "pyspark.sql.connect"
+_LOOPBACK: Final = "127.0.0.1"
 _ZONED: Final = (
     {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
 )
@@ -43,7 +44,7 @@ class SparkEngine(EngineContext[DataFrame]):
                 " EngineContext"
             )
         self._session = session
-        self.driver_host = _driver_host(session)
+        self.driver_host, self.bind_address = driver_addresses(session.sparkContext)
 
     def adopt(self, data: object) -> DataFrame:
         """Return the DataFrame; it must be one of a classic session."""
@@ -122,9 +123,19 @@ def own_error(failure: Exception) -> StrandlineError | None:
     return kind(found[-1][1])
 
 
-def _driver_host(session: SparkSession) -> str:
-    """Return the address at which executors reach the driver."""
-    context = session.sparkContext
+def driver_addresses(context: SparkContext) -> tuple[str, str | None]:
+    """Return the driver's address for executors, and the one to bind if that is another.
+
+    With a ``local`` or ``local-cluster`` master all executors are on this machine, so nothing is
+    opened to others.
+    """
     if str(context.master).startswith("local"):
-        return "127.0.0.1"
-    return str(context.getConf().get("spark.driver.host", "127.0.0.1"))
+        return _LOOPBACK, None
+    settings = context.getConf()
+    bound = settings.get("spark.driver.bindAddress", None)
+    return _plain(settings.get("spark.driver.host", _LOOPBACK)), bound and _plain(bound)
+
+
+def _plain(host: str) -> str:
+    """Return an address without brackets, in which Spark puts those of IPv6."""
+    return host.removeprefix("[").removesuffix("]")

@@ -10,6 +10,8 @@ from strandline.settings import service as config
 from strandline.settings.setting import Settings
 
 THREADS: Final = 16
+_LOOPBACKS: Final = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104 - looked up
+"""What reaches a server that binds all addresses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +38,20 @@ class ServerOptions:
     tls_certificate: str | None = None
     tls_key: str | None = None
 
-    def url(self, port: int) -> str:
-        """Return the URL of a server with these options on ``port``."""
+    def url(self, port: int, host: str | None = None) -> str:
+        """Return the URL of a server with these options on ``port``.
+
+        Args:
+            port: The port that is bound.
+            host: Another name or address of the server than the one that is bound.
+        """
         scheme = "http" if self.tls_certificate is None else "https"
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{scheme}://{host}:{port}"
+        host = host or self.host
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+    def local_url(self, port: int) -> str:
+        """Return the URL at which the server's own machine reaches it."""
+        return self.url(port, _LOOPBACKS.get(self.host))
 
     @classmethod
     def of(cls, settings: Settings, host: str, port: int) -> ServerOptions:

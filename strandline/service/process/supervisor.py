@@ -58,7 +58,8 @@ class Supervisor:
     process is spawned, before ``at_fork.making``, but not until that serves.
 
     Attributes:
-        url: Where the service answers.
+        port: The port that is bound.
+        url: Where the service answers this process.
     """
 
     def __init__(self, birth: Birth, ping_timeout_s: float, clock: Clock) -> None:
@@ -87,7 +88,8 @@ class Supervisor:
             self._listener = bind(birth.server.host, birth.server.port)
             self._wake, self._woken = socket.socketpair()
             at_fork.add(self)
-        self.url = birth.server.url(int(self._listener.getsockname()[1]))
+        self.port = int(self._listener.getsockname()[1])
+        self.url = birth.server.local_url(self.port)
         # A daemon: the interpreter joins other threads before ``stop`` is called at its exit.
         self._thread = threading.Thread(
             target=self._supervise, name="strandline-supervisor", daemon=True

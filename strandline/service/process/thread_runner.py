@@ -12,7 +12,8 @@ class InProcess:
     """A running service thread, with the interface of ``Supervisor``.
 
     Attributes:
-        url: Where the service answers.
+        port: The port that is bound.
+        url: Where the service answers this process.
     """
 
     def __init__(self, birth: Birth) -> None:
@@ -20,7 +21,8 @@ class InProcess:
         self._server = ServiceServer(Parts(birth.parts), birth.server)
         at_fork.add(self)
         self._thread = self._server.start_thread()
-        self.url = self._server.url
+        self.port = self._server.port
+        self.url = birth.server.local_url(self.port)
 
     @property
     def is_running(self) -> bool:

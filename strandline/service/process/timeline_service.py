@@ -7,7 +7,7 @@ main thread it answers in tens of milliseconds. ``in_process=True`` is for tests
 A child that dies or hangs is replaced on the same port (``strandline.service.process.supervisor``).
 
 Several tables of a driver share one service by reference counting: ``acquire`` starts or returns
-it, the last ``release`` stops it.
+it, the last ``release`` stops it, after ``strandline.embed.timeline.server.linger.secs``.
 
 After a fork (``multiprocessing``, a daemon) the forked process's copy refuses to be used, and its
 descriptors are closed (``strandline.service.process.at_fork``).
@@ -20,7 +20,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import tempfile
 import threading
 import weakref
 from collections.abc import Collection, Hashable, Mapping
@@ -34,6 +33,7 @@ from strandline.service.http.server_options import ServerOptions
 from strandline.service.process.options import Birth, PartsOptions
 from strandline.service.process.supervisor import Supervisor
 from strandline.settings.service import (
+    EMBED_LINGER,
     EMBED_PING_TIMEOUT,
     EMBED_PORT,
     EMBED_REUSE,
@@ -41,7 +41,7 @@ from strandline.settings.service import (
     TLS_CA,
 )
 from strandline.settings.setting import Settings
-from strandline.settings.view_store import STORE_SETTINGS, store_options
+from strandline.settings.view_store import STORE_SETTINGS, own_directory, store_options
 from timeline.clock import Clock, SystemClock
 from timeline.errors import ConfigError, ServiceUnreachableError
 from timeline.storage.table_id import absolute
@@ -57,8 +57,9 @@ STATUS: str = "/v1/strandline/status"
 class TimelineService:
     """A timeline service that this process owns.
 
-    ``_shared_lock`` guards the services that tables share, and how many users each has; nothing is
-    started under it. ``_starting`` is held while this service starts for its first user.
+    ``_shared_lock`` guards the services that tables share, how many users each has, and its timer;
+    nothing is started under it. ``_starting`` is held while this service starts for its first user,
+    and while it stops after its last: a user that comes meanwhile waits, then starts it again.
 
     Attributes:
         token: The bearer token; ``None`` if everybody is admitted.
@@ -68,6 +69,7 @@ class TimelineService:
         roots: Tables, or directories of tables, that may be served; local paths or URLs.
         host: Address to bind.
         port: 0 takes a free one.
+        advertised: Host name or address at which executors reach it; ``None``: ``host``.
         storage: Where views are kept: ``"memory"``, ``"spillable"`` or ``"rocksdb"``; ``None``
             uses ``settings``.
         token: Bearer token; ``None`` makes a random one, ``""`` admits everybody (Java clients).
@@ -88,6 +90,7 @@ class TimelineService:
         port: int = 0,
         storage: str | None = None,
         *,
+        advertised: str | None = None,
         store_dir: str | None = None,
         token: str | None = None,
         storage_options: Mapping[str, Any] | None = None,
@@ -106,7 +109,7 @@ class TimelineService:
                 self.token,
                 storage_options=storage_options,
                 store=store_options(
-                    settings, storage=storage, directory=store_dir, rocksdb_default=_own_directory()
+                    settings, storage=storage, directory=store_dir, rocksdb_default=own_directory()
                 ),
                 shown=settings.shown(SERVICE_SETTINGS),
             ),
@@ -114,7 +117,9 @@ class TimelineService:
         )
         encrypted = self._birth.server.tls_certificate is not None
         self.ca_file = (settings.get(TLS_CA) or None) if encrypted else None
+        self._advertised = advertised
         self._in_process = in_process
+        self._linger_s = settings.get(EMBED_LINGER)
         self._ping_timeout_s = settings.get(EMBED_PING_TIMEOUT)
         self._clock = clock or SystemClock()
         self._runner: Supervisor | InProcess | None = None
@@ -122,6 +127,7 @@ class TimelineService:
         self._starting = threading.Lock()
         self._pid = os.getpid()
         self._users = 0
+        self._timer: threading.Timer | None = None
         self._key: Hashable = None
         self._warned = False
 
@@ -143,6 +149,7 @@ class TimelineService:
         settings: Settings | None = None,
         *,
         host: str = "127.0.0.1",
+        advertised: str | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> TimelineService:
         """Return a running service that serves ``root``; call ``release`` when done with it.
@@ -157,8 +164,15 @@ class TimelineService:
         """
         settings = settings or Settings({}, {})
         port = settings.get(EMBED_PORT)
-        made = cls([root], host, port, storage_options=storage_options, settings=settings)
-        key = (host, port, repr(sorted((storage_options or {}).items())))
+        made = cls(
+            [root],
+            host,
+            port,
+            advertised=advertised,
+            storage_options=storage_options,
+            settings=settings,
+        )
+        key = (host, port, advertised, repr(sorted((storage_options or {}).items())))
         shares = settings.get(EMBED_REUSE)
         with cls._shared_lock:
             service = cls._shared.get(key) if shares else None
@@ -170,6 +184,9 @@ class TimelineService:
                     cls._shared[key] = service
             # Before it is started: the release of another user must not stop it meanwhile.
             service._users += 1
+            timer, service._timer = service._timer, None
+            if timer is not None:
+                timer.cancel()
         try:
             # Outside ``_shared_lock``: users of other services don't wait for this start.
             with service._starting:
@@ -193,18 +210,49 @@ class TimelineService:
             logger.warning("ignoring %s: the shared service was started with %s", requested, used)
 
     def release(self) -> None:
-        """Drop a reference that ``acquire`` gave; the last one stops the service."""
+        """Drop a reference that ``acquire`` gave; the last one stops the service, maybe later."""
         # After a fork, service and users are those of the other process.
         if self._pid != os.getpid():
             return
         with self._shared_lock:
             self._users -= 1
-            if self._users > 0:
+            if self._users > 0 or self._linger():
                 return
-            # Before it stops, so that nobody acquires it; its place may be another's if it ended.
-            if self._shared.get(self._key) is self:
+        self._stop_unused()
+
+    def _linger(self) -> bool:
+        """Set the timer that stops the unused service; return whether it is set."""
+        # A service that isn't shared, or has ended, can't be acquired again.
+        if not self._linger_s or self._shared.get(self._key) is not self or not self.is_running:
+            return False
+        self._timer = threading.Timer(self._linger_s, self._end_lingering)
+        # The interpreter would wait for another thread; at its exit the child ends at once.
+        self._timer.daemon = True
+        try:
+            self._timer.start()
+        except RuntimeError:  # the interpreter exits, or has no more threads
+            self._timer = None
+        return self._timer is not None
+
+    def _end_lingering(self) -> None:
+        with self._shared_lock:
+            # It was acquired since, and maybe released again, before this thread got the lock.
+            if self._timer is not threading.current_thread():
+                return
+            self._timer = None
+        self._stop_unused()
+
+    def _stop_unused(self) -> None:
+        """Stop the service unless it is used again."""
+        with self._starting:
+            # A user that comes after this waits for ``_starting``. The service is still shared
+            # meanwhile: another one couldn't bind its port yet.
+            if self._users == 0:
+                self.stop()
+        with self._shared_lock:
+            # Its place may be another's if it ended.
+            if self._users == 0 and self._shared.get(self._key) is self:
                 del self._shared[self._key]
-        self.stop()
 
     def start(self) -> None:
         """Start the service; returns once requests are answered.
@@ -251,8 +299,20 @@ class TimelineService:
 
     @property
     def url(self) -> str:
-        """``http://host:port``, or ``https://`` if the settings have a certificate."""
-        return self._started().url
+        """Where executors reach it: ``http://host:port``, or ``https://`` with a certificate."""
+        runner = self._started()
+        if self._advertised is None:
+            return runner.url
+        return self._birth.server.url(runner.port, self._advertised)
+
+    @property
+    def local_url(self) -> str:
+        """Where this process reaches it, which may not be where executors do.
+
+        With a certificate it is ``url``, whose host the certificate names.
+        """
+        runner = self._started()
+        return runner.url if self._birth.server.tls_certificate is None else self.url
 
     def add_root(self, root: str) -> None:
         """Serve the tables at and below ``root``, too; returns once they are served."""
@@ -260,7 +320,7 @@ class TimelineService:
 
     def status(self) -> dict[str, Any]:
         """Return the service's own figures (``GET /v1/strandline/status``)."""
-        answer = HttpSession(self.url, self.token, ca_file=self.ca_file).get(STATUS, {})
+        answer = HttpSession(self.local_url, self.token, ca_file=self.ca_file).get(STATUS, {})
         status: dict[str, Any] = json.loads(answer)
         return status
 
@@ -286,9 +346,3 @@ def _forget_shared() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_shared)
-
-
-def _own_directory() -> str:
-    """Return the default directory for RocksDB's files, one for each user."""
-    user = os.getuid() if hasattr(os, "getuid") else "user"
-    return os.path.join(tempfile.gettempdir(), f"strandline-{user}")

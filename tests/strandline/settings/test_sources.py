@@ -229,7 +229,9 @@ def test_every_setting_of_a_service_has_a_flag_and_a_variable() -> None:
     """But those of the embedded service alone: the driver has them."""
     embedded = {
         "hoodie.embed.timeline.server.port",
+        "strandline.embed.timeline.server.bind.address",
         "strandline.embed.timeline.server.host",
+        "strandline.embed.timeline.server.linger.secs",
         "strandline.embed.timeline.server.ping.timeout.secs",
         "hoodie.embed.timeline.server.reuse.enabled",
     }

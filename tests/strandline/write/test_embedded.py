@@ -12,9 +12,10 @@ import pytest
 
 from strandline import TimelineService
 from strandline.service.process.supervisor import RESTARTS
+from strandline.write.client import WriteClient
 from strandline.write.engine import LocalEngine
 from tests.kit import reader
-from tests.strandline.write.tables import client, row, table
+from tests.strandline.write.tables import OPTIONS, client, row, table
 from timeline.errors import ServiceUnreachableError
 
 pytestmark = pytest.mark.property
@@ -155,12 +156,65 @@ def test_a_service_that_gives_up_costs_one_warning(tmp_path, without, caplog, at
     assert reader.rows(tmp_path) == without[2][0]
 
 
-def test_a_service_that_can_not_start_is_done_without(tmp_path, without, caplog):
+def test_a_write_whose_port_is_taken_lists_and_says_so_once(tmp_path, without, caplog):
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        options = {**ON, "embed__timeline__server__port": taken.getsockname()[1]}
-        with client(tmp_path, **options) as c, caplog.at_level(logging.WARNING):
+        port = taken.getsockname()[1]
+        with (
+            client(tmp_path, **ON, embed__timeline__server__port=port) as c,
+            caplog.at_level(logging.WARNING),
+        ):
             result = c.upsert(ROUNDS[0])
+            (record,) = caplog.records
             assert c.service is None
+            taken.close()
+            # The next write starts the service, and the driver's view is of that.
+            after = c.upsert(ROUNDS[1])
+            assert c.service.url == f"http://127.0.0.1:{port}"
+    assert reader.rows(tmp_path) == without[1][0]
+    assert result.fallbacks == after.fallbacks == ()
+    assert "sync" not in listings(after)
+    assert f"can't listen on 127.0.0.1 port {port}: Address already in use" in record.getMessage()
+
+
+class OnAnotherHost(LocalEngine):
+    """A driver whose executors reach it at another address than it binds."""
+
+    driver_host = "driver.invalid"
+    bind_address = "0.0.0.0"
+
+
+def test_tasks_are_told_the_advertised_address_and_the_driver_uses_its_own(tmp_path, without):
+    """The name can't be resolved here, so that each task's use of it is a fallback."""
+    with client(tmp_path, engine=OnAnotherHost(), **ON) as c:
+        result = c.upsert(ROUNDS[0])
+        assert result.fallbacks
+        assert all(c.service.url in each.reason for each in result.fallbacks)
+        # The driver's own view is the service's.
+        assert "sync" not in listings(result)
+        assert c.service.status()["tables"]
     assert reader.rows(tmp_path) == without[0][0]
-    assert result.fallbacks == ()
-    assert "can't be started" in caplog.records[0].getMessage()
+
+
+@pytest.mark.parametrize(
+    ("host", "bound", "url", "local"),
+    [
+        ("", "", "driver.invalid", "127.0.0.1"),
+        ("localhost", "", "localhost", "127.0.0.1"),
+        ("", "127.0.0.2", "driver.invalid", "127.0.0.2"),
+        ("::1", "::", "[::1]", "[::1]"),
+    ],
+)
+def test_settings_name_the_address_to_advertise_and_the_one_to_bind(
+    tmp_path, host, bound, url, local
+):
+    options = {
+        **OPTIONS,
+        "hoodie.embed.timeline.server": "true",
+        "strandline.embed.timeline.server.host": host,
+        "strandline.embed.timeline.server.bind.address": bound,
+    }
+    with WriteClient(OnAnotherHost(), str(tmp_path), options) as c:
+        port = c.service.url.rpartition(":")[2]
+        assert c.service.url == f"http://{url}:{port}"
+        assert c.service.local_url == f"http://{local}:{port}"
+        assert c.service.status()["ready"]

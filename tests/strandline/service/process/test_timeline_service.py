@@ -12,6 +12,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ import pytest
 from executor_proxy.http import HttpSession
 from strandline import TimelineService
 from strandline.service.http.authorization import new_token
-from strandline.settings.service import EMBED_REUSE, SERVICE_SETTINGS
+from strandline.settings.service import EMBED_LINGER, EMBED_PORT, EMBED_REUSE, SERVICE_SETTINGS
 from strandline.settings.setting import Settings
 from tests.kit import golden
 from tests.kit.processes import is_alive, wait_for_end
@@ -287,6 +288,71 @@ def test_tables_of_one_driver_share_a_service_unless_they_shall_not(lake: Path) 
     assert two.is_running
     two.release()
     assert not two.is_running
+
+
+def lingering(seconds: float) -> Settings:
+    return Settings.parse({EMBED_LINGER.name: str(seconds)}, SERVICE_SETTINGS)
+
+
+def end_lingering(service: TimelineService, lake: Path) -> None:
+    service._linger_s = 0
+    assert TimelineService.acquire(str(lake / "one")) is service
+    service.release()
+    assert not service.is_running
+
+
+def test_a_service_that_lingers_is_there_for_the_next_user(lake: Path) -> None:
+    """As clients that a streaming driver makes for each batch."""
+    seen = set()
+    for _ in range(3):
+        service = TimelineService.acquire(str(lake / "one"), lingering(3600))
+        seen.add((service, service.url, service.status()["pid"], service.status()["restarts"]))
+        service.release()
+        assert service.is_running
+    assert len(seen) == 1
+    end_lingering(service, lake)
+
+
+def test_a_service_lingers_only_so_long(lake: Path) -> None:
+    service = TimelineService.acquire(str(lake / "one"), lingering(0.1))
+    pid = service.status()["pid"]
+    service.release()
+    timer = service._timer
+    wait_for_end(pid)
+    if timer is not None:
+        timer.join(20)
+    again = TimelineService.acquire(str(lake / "one"), lingering(0))
+    assert again is not service
+    again.release()
+
+
+def test_a_killed_service_that_lingers_is_replaced_for_the_next_user(lake: Path) -> None:
+    service = TimelineService.acquire(str(lake / "one"), lingering(3600))
+    url, pid = service.url, service.status()["pid"]
+    service.release()
+    os.kill(pid, signal.SIGKILL)
+    wait_for_end(pid)
+    again = TimelineService.acquire(str(lake / "one"), lingering(3600))
+    assert (again.url, again.status()["restarts"]) == (url, 1)
+    again.release()
+    end_lingering(service, lake)
+
+
+def test_users_that_come_while_it_stops_get_a_service_on_the_same_port(lake: Path) -> None:
+    """A fixed port is free only when the last service has closed it."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    settings = Settings.parse({EMBED_PORT.name: str(port)}, SERVICE_SETTINGS)
+
+    def use(_: int) -> int:
+        service = TimelineService.acquire(str(lake / "one"), settings)
+        try:
+            return int(service.status()["pid"])
+        finally:
+            service.release()
+
+    with ThreadPoolExecutor(3) as threads:
+        assert len(list(threads.map(use, range(9)))) == 9
 
 
 def loads_of(service: TimelineService, base: Path) -> dict[str, int]:
