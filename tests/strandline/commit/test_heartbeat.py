@@ -1,0 +1,208 @@
+"""Heartbeats: who is taken for alive, by whom, and when a writer knows that it isn't any more."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+
+import pytest
+
+from strandline.commit.heartbeat import (
+    Beat,
+    Heartbeat,
+    HeartbeatSettings,
+    delete_heartbeat,
+    heartbeat_path,
+    instants_with_heartbeat,
+    is_expired,
+    read_beat,
+    writer_is_gone,
+)
+from strandline.commit.owner import owner_is_gone, this_process
+from tests.kit.manual_clock import ManualClock
+from timeline.clock import SystemClock
+from timeline.errors import ConcurrentWriteError, StorageUnavailableError
+from timeline.storage.local import LocalStorage
+
+T = "20250101000000000"
+HOUR = HeartbeatSettings(interval_ms=3_600_000)
+FAST = HeartbeatSettings(interval_ms=1, tolerable_misses=600_000)
+
+
+class Watched(LocalStorage):
+    """Lets a test wait for beats, and fails those that it is told to fail."""
+
+    def __init__(self, base_path):
+        super().__init__(base_path)
+        self.beats = threading.Semaphore(0)
+        self.failing = threading.Event()
+        self.attempts = threading.Semaphore(0)
+
+    def replace(self, path, data):
+        if self.failing.is_set():
+            self.attempts.release()
+            raise StorageUnavailableError("injected")
+        super().replace(path, data)
+        self.beats.release()
+
+
+@pytest.fixture
+def storage(tmp_path):
+    return Watched(str(tmp_path))
+
+
+def test_a_beat_names_its_process_and_goes_when_the_write_ends(storage):
+    heartbeat = Heartbeat(storage, HOUR, SystemClock())
+    heartbeat.start(T)
+    beat = read_beat(storage, T)
+    assert beat.owner == this_process()
+    assert (beat.owner.pid, beat.ended) == (os.getpid(), False)
+    assert not writer_is_gone(beat)
+    assert not is_expired(beat, SystemClock().now_ms(), HOUR)
+    assert instants_with_heartbeat(storage) == (T,)
+    heartbeat.check()
+    heartbeat.stop()
+    assert read_beat(storage, T) is None
+    assert instants_with_heartbeat(storage) == ()
+    delete_heartbeat(storage, T)
+
+
+def test_it_goes_on_beating_and_repeats_a_beat_that_failed(storage):
+    heartbeat = Heartbeat(storage, FAST, SystemClock())
+    heartbeat.start(T)
+    for _ in range(3):
+        assert storage.beats.acquire(timeout=20)
+    storage.failing.set()
+    assert storage.attempts.acquire(timeout=20)
+    assert storage.attempts.acquire(timeout=20)
+    storage.failing.clear()
+    while storage.beats.acquire(blocking=False):
+        pass
+    assert storage.beats.acquire(timeout=20)
+    heartbeat.stop()
+    assert read_beat(storage, T) is None
+
+
+@pytest.mark.parametrize("forward", [True, False], ids=["wall clock set forward", "time passes"])
+def test_an_expired_writer_neither_commits_nor_revives(storage, forward):
+    clock = ManualClock(1_000_000_000_000)
+    heartbeat = Heartbeat(storage, HOUR, clock)
+    heartbeat.start(T)
+    clock.advance(HOUR.timeout_ms)
+    heartbeat.check()
+    clock.advance(1)
+    with pytest.raises(ConcurrentWriteError, match=f"instant {T} of .* expired: .* 7200 s") as info:
+        heartbeat.check()
+    assert info.value.retryable
+    clock.advance(-HOUR.timeout_ms if forward else 1)
+    with pytest.raises(ConcurrentWriteError):
+        heartbeat.check()
+    heartbeat.leave()
+
+
+def test_the_thread_of_a_stalled_writer_does_not_beat_again(storage):
+    """After a stop longer than the timeout the beat would revive an instant rolled back since."""
+    clock = ManualClock(1_000_000_000_000)
+    heartbeat = Heartbeat(storage, HeartbeatSettings(interval_ms=200, tolerable_misses=2), clock)
+    heartbeat.start(T)
+    assert storage.beats.acquire(timeout=20)
+    clock.advance(401)
+    delete_heartbeat(storage, T)
+    heartbeat._thread.join(20)
+    assert not heartbeat._thread.is_alive()
+    assert read_beat(storage, T) is None
+
+
+def test_a_failed_write_says_so_to_every_process(storage):
+    heartbeat = Heartbeat(storage, HOUR, SystemClock())
+    heartbeat.start(T)
+    heartbeat.abandon()
+    beat = read_beat(storage, T)
+    assert beat.ended
+    assert writer_is_gone(replace(beat, owner=replace(beat.owner, namespace="another machine")))
+
+
+def test_its_own_process_knows_that_it_failed_even_if_the_file_can_not_say_so(storage):
+    heartbeat = Heartbeat(storage, HOUR, SystemClock())
+    heartbeat.start(T)
+    storage.failing.set()
+    heartbeat.abandon()
+    beat = read_beat(storage, T)
+    assert not beat.ended
+    assert writer_is_gone(beat)
+
+
+def test_a_write_in_doubt_stays_alive_until_it_expires(storage):
+    heartbeat = Heartbeat(storage, HOUR, SystemClock())
+    heartbeat.start(T)
+    heartbeat.leave()
+    beat = read_beat(storage, T)
+    assert not writer_is_gone(beat)
+    assert not is_expired(beat, beat.modified_ms + HOUR.timeout_ms, HOUR)
+    assert is_expired(beat, beat.modified_ms + HOUR.timeout_ms + 1, HOUR)
+
+
+def test_a_first_beat_that_fails_starts_nothing(storage):
+    storage.failing.set()
+    heartbeat = Heartbeat(storage, HOUR, SystemClock())
+    with pytest.raises(StorageUnavailableError):
+        heartbeat.start(T)
+    assert heartbeat._thread is None
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b'{"host": 1}', b'{"ended": true}', b"\xff", b'{"pid": null}']
+)
+def test_of_heartbeats_without_a_process_only_the_age_tells(storage, content):
+    storage.create(heartbeat_path(T), content)
+    beat = read_beat(storage, T)
+    assert beat == Beat(T, beat.modified_ms, None)
+    assert not writer_is_gone(beat)
+
+
+def test_a_killed_process_is_gone_before_and_after_it_is_reaped(storage, tmp_path):
+    script = (
+        "import sys; from strandline.commit.heartbeat import *;"
+        "from timeline.clock import SystemClock; from timeline.storage.local import LocalStorage;"
+        f"h = Heartbeat(LocalStorage({str(tmp_path)!r}), HeartbeatSettings(), SystemClock());"
+        f"h.start({T!r}); print('beats', flush=True); sys.stdin.read()"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        assert child.stdout.readline() == b"beats\n"
+        beat = read_beat(storage, T)
+        assert beat.owner.pid == child.pid
+        assert not writer_is_gone(beat)
+        child.send_signal(signal.SIGSTOP)
+        assert not writer_is_gone(beat)
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it stays a zombie
+        assert writer_is_gone(beat)
+    finally:
+        child.kill()
+        child.communicate()
+    assert writer_is_gone(beat)
+
+
+def test_a_reused_process_id_is_another_process():
+    mine = this_process()
+    assert not owner_is_gone(mine)
+    assert owner_is_gone(replace(mine, started=mine.started - 1))
+    assert not owner_is_gone(replace(mine, started=mine.started - 1, namespace="another"))
+    assert not owner_is_gone(replace(mine, pid=2**22 + 1, namespace=""))
+    assert owner_is_gone(replace(mine, pid=2**22 + 1))
+
+
+def test_the_file_is_json(storage):
+    heartbeat = Heartbeat(storage, HOUR, SystemClock())
+    heartbeat.start(T)
+    content = json.loads(storage.read(heartbeat_path(T)))
+    heartbeat.stop()
+    assert sorted(content) == ["ended", "host", "namespace", "pid", "started", "token"]
