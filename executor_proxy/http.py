@@ -30,6 +30,7 @@ from executor_proxy.exchange import (
 )
 from executor_proxy.requests_session import RequestsSessions
 from fsview.wire.param import WAIT_HEADER
+from fsview.wire.route import JSON
 from timeline.errors import (
     BadAnswerError,
     ConfigError,
@@ -97,6 +98,7 @@ class HttpSession:
         params: Mapping[str, str],
         body: bytes = b"",
         *,
+        accept: str = JSON,
         is_safe: bool = False,
         within_s: float | None = None,
     ) -> bytes:
@@ -109,6 +111,7 @@ class HttpSession:
             path: Path of the route.
             params: The query.
             body: JSON, of a POST only.
+            accept: Media types of the answer. JSON must be among them: then errors have a code.
             is_safe: Whether a POST may be repeated if a kept connection was closed; a GET may.
             within_s: Upper bound of all timeouts of this exchange, seconds.
 
@@ -116,7 +119,7 @@ class HttpSession:
             ServiceError: See the module's table.
             ViewBehindError: The service can't answer at the caller's timeline.
         """
-        headers = self._headers
+        headers = self._headers | {"Accept": accept}
         if method == "POST":
             headers["Content-Length"] = str(len(body))
         if body:
@@ -138,8 +141,6 @@ class HttpSession:
     @property
     def _headers(self) -> dict[str, str]:
         headers = {
-            # Concerns errors only, which have a code in JSON.
-            "Accept": "application/json",
             "Accept-Encoding": "gzip",
             WAIT_HEADER: str(_WAIT_S),
         }

@@ -17,14 +17,14 @@ from operator import ne
 from typing import Any, Final
 
 from executor_proxy.http import HttpSession
-from executor_proxy.lookup_cache import LookupCache
+from executor_proxy.lookup_cache import LookupCache, memory_of
 from executor_proxy.service_client import ServiceClient
 from fsview.model.file_system_view import FileSystemView
 from fsview.model.lookup_query import LookupQuery
 from fsview.wire.json_form import PathForms
 from fsview.wire.lookup_form import LOOKUP_PATH, read_answers, write_queries
 from fsview.wire.param import BASE_PATH, LAST_INSTANT, TIMELINE_HASH
-from fsview.wire.route import Route
+from fsview.wire.route import JSON, Route
 from fsview.wire.routes import BY_NAME, FIXED_BY_TIMELINE
 from timeline.errors import RemoteFailureError, ViewBehindError
 from timeline.timeline import Timeline
@@ -165,7 +165,7 @@ class RemoteView(FileSystemView):
     ) -> None:
         """Ask the service; add the answers to ``found``, and cache them."""
         body = self._send(pin, "POST", LOOKUP_PATH, {}, write_queries(queries))
-        size = len(body) // sum(query.parts for query in queries)
+        size = memory_of(body) // sum(query.parts for query in queries)
         for query, answers in zip(queries, read_answers(queries, body), strict=True):
             parts = (answers,) if query.is_of_groups else answers
             for unit, answer in zip(_units(query), parts, strict=True):
@@ -182,12 +182,20 @@ class RemoteView(FileSystemView):
         return (*at, name, *sorted(arguments.items()))
 
     def _call(self, pin: _Pin, route: Route, arguments: dict[str, Any]) -> tuple[Any, int]:
-        """Return the service's answer at a pin, and the length of its body in bytes."""
-        body = self._send(pin, route.method, route.path, route.query(**arguments))
-        return route.decode(body, self._paths), len(body)
+        """Return the service's answer at a pin, and its estimated memory in bytes."""
+        query = route.query(**arguments)
+        body = self._send(pin, route.method, route.path, query, accept=route.accept)
+        answer = route.decode(body, self._paths, partition=arguments.get("partition", ""))
+        return answer, memory_of(body)
 
     def _send(
-        self, pin: _Pin, method: str, path: str, arguments: Mapping[str, str], content: bytes = b""
+        self,
+        pin: _Pin,
+        method: str,
+        path: str,
+        arguments: Mapping[str, str],
+        content: bytes = b"",
+        accept: str = JSON,
     ) -> bytes:
         """Return the body of the service's answer at a pin."""
         params = {BASE_PATH: self._base_path, TIMELINE_HASH: pin.timeline_hash, **arguments}
@@ -196,7 +204,9 @@ class RemoteView(FileSystemView):
 
         def send(session: HttpSession, within_s: float) -> bytes:
             # Look-ups change nothing, and a repeated ``refresh/`` or load does no harm.
-            return session.request(method, path, params, content, is_safe=True, within_s=within_s)
+            return session.request(
+                method, path, params, content, accept=accept, is_safe=True, within_s=within_s
+            )
 
         return self._service.ask(send)
 

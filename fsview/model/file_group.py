@@ -8,8 +8,11 @@ Source: Hudi 1.2.0 ``HoodieBaseFile``, ``HoodieLogFile``, ``FileSlice``, ``Hoodi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from itertools import repeat
+from typing import Any, Final
 
 from timeline.instant import Instant
 from timeline.timeline import Timeline
@@ -39,6 +42,27 @@ class BaseFile:
     def path(self) -> str:
         """Path under the base path."""
         return f"{self.partition}/{self.name}" if self.partition else self.name
+
+    @classmethod
+    def of_columns(cls, partition: str, *columns: Sequence[Any]) -> tuple[BaseFile, ...]:
+        """Return the base files of a partition from columns of their other attributes, in order.
+
+        Raises:
+            ValueError: The columns aren't equally long.
+        """
+        if len(set(map(len, columns))) > 1:
+            raise ValueError(
+                f"columns of different lengths: {', '.join(map(str, map(len, columns)))}"
+            )
+        # Filled attribute by attribute in C, which takes a third of the time of calling the class.
+        files = tuple(map(object.__new__, repeat(cls, len(columns[0]))))
+        for fill, column in zip(_FILL, (repeat(partition), *columns), strict=True):
+            deque(map(fill, files, column), maxlen=0)
+        return files
+
+
+_FILL: Final = tuple(vars(BaseFile)[attribute.name].__set__ for attribute in fields(BaseFile))
+"""Setters of the attributes' slots, in order."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+from fsview.model.lookup_query import OF_PARTITIONS
 from fsview.wire.answer_form import AnswerForm
+from fsview.wire.column_form import COLUMNS, is_in_columns, read_columns, write_columns
 from fsview.wire.json_form import PathForms
 from fsview.wire.param import PARTITION, Param
 from timeline.encoding.json_text import bounded_loads, dumps
 from timeline.errors import BadAnswerError, InputError
+
+JSON: Final = "application/json"
+"""Media type of errors with codes, in the ``Accept`` header. Answers in Hudi's form are sent as
+``text/plain`` whatever it says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +52,16 @@ class Route:
     def of_partition(self) -> bool:
         """Whether the answer is about the one partition in the request."""
         return bool(self.params) and self.params[0] is PARTITION
+
+    @property
+    def has_columns(self) -> bool:
+        """Whether its answer has a form in columns, too (``fsview.wire.column_form``)."""
+        return self.name in OF_PARTITIONS
+
+    @property
+    def accept(self) -> str:
+        """The ``Accept`` header of a request: the media types of answers, and that of errors."""
+        return f"{COLUMNS}, {JSON}" if self.has_columns else JSON
 
     def arguments(self, params: Mapping[str, str]) -> dict[str, Any]:
         """Return the arguments of the view's method that a query string holds.
@@ -101,13 +117,24 @@ class Route:
             before = b","
         yield last if before == b"," else first + last
 
-    def decode(self, body: bytes, paths: PathForms) -> Any:
-        """Return the answer that a body holds.
+    def encode_columns(self, answer: Any) -> bytes:
+        """Return the body for an answer in columns, of a route that has them."""
+        return write_columns(self.name, answer)
+
+    def decode(self, body: bytes, paths: PathForms, *, partition: str = "") -> Any:
+        """Return the answer that a body holds, in whichever form.
+
+        Args:
+            body: The body.
+            paths: The forms of the caller's base path.
+            partition: The partition that was asked for, which columns don't name.
 
         Raises:
             BadAnswerError: The body isn't an answer of this route.
         """
         try:
+            if self.has_columns and is_in_columns(body):
+                return read_columns(self.name, partition, bounded_loads(body))
             return self.form.from_dto(bounded_loads(body), paths)
         except (KeyError, TypeError, ValueError, AttributeError) as exc:
             start = body[:200].decode("utf-8", "replace")

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from executor_proxy.lookup_cache import OBJECT_RATIO, LookupCache
+from executor_proxy.lookup_cache import LookupCache
 from fsview.wire.routes import BY_NAME, FIXED_BY_TIMELINE, ROUTES
 
-BODY = 1000
-SIZE = BODY * OBJECT_RATIO
+SIZE = 1000
 
 
 def test_an_answer_is_found_again_even_if_it_is_none():
     cache = LookupCache()
     assert cache.get("k") is None
-    cache.put("k", None, BODY)
+    cache.put("k", None, SIZE)
     assert cache.get("k") == (None,)
 
 
 def test_the_least_recently_used_goes_first():
     cache = LookupCache(3 * SIZE)
     for key in "abc":
-        cache.put(key, key, BODY)
+        cache.put(key, key, SIZE)
     cache.get("a")
-    cache.put("d", "d", BODY)
+    cache.put("d", "d", SIZE)
     assert [cache.get(key) for key in "abcd"] == [("a",), None, ("c",), ("d",)]
     assert cache.size_bytes == 3 * SIZE
 
@@ -29,14 +28,14 @@ def test_the_least_recently_used_goes_first():
 def test_an_answer_put_twice_counts_once():
     cache = LookupCache(3 * SIZE)
     for _ in range(5):
-        cache.put("a", "a", BODY)
+        cache.put("a", "a", SIZE)
     assert cache.size_bytes == SIZE
 
 
 def test_what_is_larger_than_all_isnt_kept_and_drops_nothing():
     cache = LookupCache(2 * SIZE)
-    cache.put("a", "a", BODY)
-    cache.put("b", "b", 3 * BODY)
+    cache.put("a", "a", SIZE)
+    cache.put("b", "b", 3 * SIZE)
     assert cache.get("a") == ("a",)
     assert cache.get("b") is None
 

@@ -57,6 +57,9 @@ ROUTES_HEAD = """\
 - A client whose timeline the service neither holds nor can derive gets 400.
 - With a token, every request except `/` and `/healthz` must carry `Authorization: Bearer TOKEN`;
   otherwise the answer is 401.
+- If the request's `Accept` names `application/vnd.strandline.columns+json`, as the proxy's does,
+  the newest base files and slices of a partition are answered in columns
+  (`fsview/wire/column_form.py`); otherwise in Hudi's form.
 - A *hot* route can be answered on the event loop from encoded bytes in memory.
 """
 OTHER_ROUTES = {
@@ -67,7 +70,7 @@ OTHER_ROUTES = {
         "`basepath`, `lastinstantts`, `timelinehash` in the query string, and a JSON body such as"
         ' `{"queries": [{"query": "latest_base_files", "partitions": ["p=1", "p=2"]}, {"query":'
         ' "latest_base_file", "partition": "p=1", "file_ids": ["a", "b"]}]}`: many look-ups at one'
-        " instant, answered in columns (`fsview/wire/lookup_form.py`). The other queries are"
+        " instant, answered in columns (`fsview/wire/column_form.py`). The other queries are"
         " `latest_file_slices`, `latest_file_slice`, and with `max_instant`"
         " `latest_base_files_before_or_on` and `latest_merged_file_slices_before_or_on`. At most"
         " 100,000 look-ups"

@@ -95,7 +95,7 @@ class Router:
             reply = handler(request)
         except Exception as error:  # noqa: BLE001 - the boundary of a request
             reply = reply_to(error, request)
-        return compressed(reply) if self._gzip and request.takes_gzip else reply
+        return compressed(reply) if self._gzip and request.accepted.zipped else reply
 
 
 async def greeting(_: Request) -> Reply:

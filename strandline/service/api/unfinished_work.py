@@ -189,7 +189,14 @@ class UnfinishedWork:
 def _question(request: Request) -> _Question:
     """Return all of a request that its reply depends on."""
     body = sha256(request.body).digest()
-    return request.method, request.path, request.query, request.accept, request.takes_gzip, body
+    return (
+        request.method,
+        request.path,
+        request.query,
+        request.accept,
+        request.accepted.zipped,
+        body,
+    )
 
 
 def _may_join(request: Request) -> bool:

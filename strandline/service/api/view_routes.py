@@ -36,7 +36,7 @@ def lookup_row(batches: BatchedAnswers) -> Row:
     def answer(request: Request) -> Reply:
         queries = read_queries(request.body)
         return batches.reply(
-            queries, request.parameters(), zipped=request.takes_gzip, has_left=request.has_left
+            queries, request.parameters(), zipped=request.accepted.zipped, has_left=request.has_left
         )
 
     return "POST", LOOKUP_PATH, answer
@@ -49,7 +49,7 @@ def _answer(answers: Answers, route: Route, request: Request) -> Reply:
     return answers.reply(
         route,
         params,
-        zipped=request.takes_gzip,
+        request.accepted,
         indented=PRETTY in params,
         has_left=request.has_left,
     )

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from http import HTTPStatus
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from isal import isal_zlib
 
+from fsview.wire.column_form import COLUMNS
 from timeline.errors import ServiceBusyError, StrandlineError
 
 TEXT: Final = "text/plain"
@@ -90,9 +91,10 @@ _ENCODING: Final = "content-encoding"
 _GZIPPED: Final = {_ENCODING: "gzip"}
 
 
-def success(body: bytes, *, zipped: bool = False) -> Reply:
+def success(body: bytes, *, zipped: bool = False, content_type: str = TEXT) -> Reply:
     """Return a success; if ``zipped``, a long body is compressed."""
-    return compressed(Reply(200, body)) if zipped else Reply(200, body)
+    reply = Reply(200, body, content_type)
+    return compressed(reply) if zipped else reply
 
 
 def compressed(reply: Reply) -> Reply:
@@ -141,9 +143,28 @@ def json_reply(value: object, status: int = 200) -> Reply:
     return Reply(status, (json.dumps(value, indent=2) + "\n").encode(), JSON)
 
 
+class Accepted(NamedTuple):
+    """The forms of a success that a client accepts beside plain JSON.
+
+    Attributes:
+        zipped: Compressed by gzip.
+        columns: In columns (``fsview.wire.column_form``), where the route has that form.
+    """
+
+    zipped: bool = False
+    columns: bool = False
+
+
 @lru_cache(maxsize=64)
-def accepts_gzip(accept_encoding: bytes) -> bool:
-    """Return whether an ``Accept-Encoding`` header admits gzip."""
+def accepted(accept_encoding: bytes, accept: bytes) -> Accepted:
+    """Return what the headers ``Accept-Encoding`` and ``Accept`` admit."""
+    return Accepted(_admits_gzip(accept_encoding), _COLUMNS in accept)
+
+
+_COLUMNS: Final = COLUMNS.encode()
+
+
+def _admits_gzip(accept_encoding: bytes) -> bool:
     for part in accept_encoding.decode("latin-1").lower().split(","):
         name, _, weight = part.partition(";")
         if name.strip() in {"gzip", "*"}:

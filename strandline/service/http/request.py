@@ -12,13 +12,18 @@ from dataclasses import dataclass, field
 
 from fsview.wire.lookup_form import LOOKUP_PATH
 from strandline.service.http.query import parse_query
-from strandline.service.http.reply import Reply, accepts_gzip
+from strandline.service.http.reply import Accepted, Reply, accepted
 from strandline.service.http.table_of_request import asked_table
 
 Headers = list[tuple[bytes, bytes]]
 """Header fields as received, names in lower case."""
 Fields = Mapping[bytes, bytes]
 """Header fields by name in lower case; several of one name are joined by commas."""
+
+
+def accepted_of(fields: Fields) -> Accepted:
+    """Return the forms of a reply that a request with these fields accepts."""
+    return accepted(fields.get(b"accept-encoding", b""), fields.get(b"accept", b""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +69,9 @@ class Request:
         return self.fields.get(b"accept", b"").decode("latin-1")
 
     @property
-    def takes_gzip(self) -> bool:
-        """Whether the reply may be compressed."""
-        return accepts_gzip(self.fields.get(b"accept-encoding", b""))
+    def accepted(self) -> Accepted:
+        """The forms that the reply may have."""
+        return accepted_of(self.fields)
 
     @property
     def table(self) -> str:

@@ -7,28 +7,24 @@ is cheap, or gives up. Both compute and cache in the same way, so their answers 
 **Ready bytes** of a partition or of one file group are cached in the ``PartitionVersion`` that they
 were computed from, so they need no invalidation: a commit makes new versions of the partitions it
 names, and the bytes of all others stay valid. The key is the query, its arguments, the snapshot's
-epoch and the spelling of the base path. When all bytes together exceed the budget, the oldest are
-dropped (FIFO).
+epoch and the spelling of the base path.
 """
 
 from __future__ import annotations
 
-import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from sys import getsizeof
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from fsview.files.partition import PartitionVersion
 from fsview.local_view import HeldView, LocalView, NotHeldError
 from fsview.metrics import Metrics
 from fsview.query.latest_json import NEWEST
 from fsview.snapshot.snapshot import Snapshot
-from fsview.store.budget import Account, Budget
 from fsview.table_view import TableView
 from fsview.view_manager import ViewManager
+from fsview.wire.column_form import COLUMNS
 from fsview.wire.json_form import PathForms
 from fsview.wire.param import (
     BASE_PATH,
@@ -40,13 +36,11 @@ from fsview.wire.param import (
 )
 from fsview.wire.route import Route
 from fsview.wire.routes import BY_NAME
-from strandline.service.http.reply import Reply, pretty, streamed, success
+from strandline.service.http.reply import Accepted, Reply, pretty, streamed, success
+from strandline.service.lookup.answer_cache import AnswerCache, AnswerKey
 from timeline.errors import InputError
 
 T = TypeVar("T")
-
-AnswerKey = tuple[Any, ...]
-"""Identifies an answer among those of one version of a partition: texts, numbers, ``None``."""
 
 REQUESTS: Final = "requests"
 """Counter of requests, by table, route and way (computed or ready)."""
@@ -66,68 +60,9 @@ _SPELLED_CHARACTERS: Final = 1024
 _ON_LOOP_BYTES: Final = 12 * 1024
 """Partitions with more bytes of packed files aren't answered on the loop: a hundred groups of three
 files are as many, and take 0.3 ms."""
-_LARGEST: Final = 8
-"""Answers larger than an eighth of the budget aren't cached, and those about a whole table are
-streamed."""
 _GROUP_ON_LOOP_BYTES: Final = 2 * 1024
 """Groups with more bytes of packed files aren't answered on the loop: sixty logs are as many, and
 take 0.4 ms."""
-_ENTRY_BYTES: Final = 512
-"""Memory of a cached answer beyond its own bytes and its key's: dictionary slots, objects."""
-
-
-class AnswerCache:
-    """The ready bytes of all partition versions, dropped first in, first out.
-
-    ``_lock`` guards the order. An entry refers to its version's dictionary, so bytes of versions
-    that are otherwise forgotten stay counted until they are dropped.
-    """
-
-    def __init__(self, account: Account, budget: Budget) -> None:
-        self._account = account
-        self._budget = budget
-        account.evict = self._evict
-        self._lock = threading.Lock()
-        self._order: deque[tuple[dict[Any, Any], AnswerKey, int]] = deque()
-
-    @property
-    def largest(self) -> int:
-        """Bytes of the largest answer that is cached, or held as a whole while it is sent."""
-        return self._budget.limit_bytes // _LARGEST
-
-    def put(self, answers: dict[Any, Any], key: AnswerKey, response: bytes) -> None:
-        """Cache a whole response; the oldest are dropped if the budget is exceeded.
-
-        The key counts, too: its content and length are the client's choice.
-        """
-        size = len(response) + _ENTRY_BYTES + sum(map(getsizeof, key))
-        if size > self.largest:
-            return
-        with self._lock:
-            # Loop and threads may compute the same answer; it is counted once.
-            if key in answers:
-                return
-            answers[key] = response
-            self._order.append((answers, key, size))
-        # Outside the lock, which ``make_room`` may take in ``_evict``.
-        self._account.add(size)
-        self._budget.make_room()
-
-    def _evict(self, wanted: int) -> int:
-        """Drop the oldest answers until ``wanted`` bytes are free; see ``Budget``."""
-        freed = 0
-        with self._lock:
-            while freed < wanted and self._order:
-                oldest, key, size = self._order.popleft()
-                oldest.pop(key, None)
-                freed += size
-        self._account.add(-freed)
-        return freed
-
-    def status(self) -> dict[str, int]:
-        """Return how many answers are cached, and their bytes."""
-        with self._lock:
-            return {"answers": len(self._order), "bytes": self._account.used}
 
 
 class Answers:
@@ -157,9 +92,9 @@ class Answers:
         self,
         route: Route,
         params: Mapping[str, str],
+        accepted: Accepted,
         *,
-        zipped: bool,
-        indented: bool,
+        indented: bool = False,
         has_left: Callable[[], bool] = lambda: False,
     ) -> Reply:
         """Answer a request; may sync, list and compress.
@@ -167,8 +102,8 @@ class Answers:
         Args:
             route: The route.
             params: The request's parameters.
-            zipped: Whether the client accepts gzip.
-            indented: Whether to indent the body.
+            accepted: The forms that the client accepts.
+            indented: Whether to indent the body, which is then never in columns.
             has_left: Whether the client has disconnected, which ends work on a whole table or on a
                 long list of partitions.
 
@@ -182,7 +117,7 @@ class Answers:
         table = self._table(base_path)
         self._metrics.add(REQUESTS, table=str(table.table_id), route=route.name, way="computed")
         view = self._view_for(table, route, params)
-        reply = self._reply(view, route, params, zipped, indented, has_left)
+        reply = self._reply(view, route, params, accepted, indented, has_left)
         if route.synced and TIMELINE_HASH not in params:
             return replace(reply, headers={**reply.headers, **as_of(view.snapshot)})
         return reply
@@ -209,7 +144,7 @@ class Answers:
         view: LocalView,
         route: Route,
         params: Mapping[str, str],
-        zipped: bool,
+        accepted: Accepted,
         indented: bool,
         has_left: Callable[[], bool],
     ) -> Reply:
@@ -217,23 +152,31 @@ class Answers:
             parts = view.in_parts(route.name, **route.arguments(params))
             paths = PathForms.of(params[BASE_PATH])
             encoded = route.encode_parts(while_wanted(parts, has_left), paths)
-            return streamed(encoded, self.cache.largest, zipped=zipped and self._gzip)
+            return streamed(encoded, self.cache.largest, zipped=accepted.zipped and self._gzip)
         if route is _LOAD:
             view.load_partitions(**route.arguments(params), go_on=partial(check_wanted, has_left))
-            body = route.encode(None, PathForms.of(params[BASE_PATH]))
-        else:
-            body = self._body(view, route, params)
+            return success(route.encode(None, PathForms.of(params[BASE_PATH])))
         if indented:
-            return success(pretty(body), zipped=zipped and self._gzip)
-        reply = success(body, zipped=zipped and self._gzip)
+            body = pretty(self._body(view, route, params))
+            return success(body, zipped=accepted.zipped and self._gzip)
+        reply = self._made(view, route, params, accepted)
         version = _version(view.snapshot, params)
         # The hot path reads no longer queries, so it would never find their answers.
         is_short = sum(map(len, params.values())) <= TARGET_BYTES
         if is_short and (route.hot or is_of_group(route)) and version is not None:
-            self.cache.put(
-                version.answers, _key(view.snapshot, route, params, zipped), whole(reply)
-            )
+            key = _key(view.snapshot, route, params, accepted)
+            self.cache.put(version.answers, key, whole(reply))
         return reply
+
+    def _made(
+        self, view: LocalView, route: Route, params: Mapping[str, str], accepted: Accepted
+    ) -> Reply:
+        """Return the answer in the best form that the client accepts."""
+        zipped = accepted.zipped and self._gzip
+        if accepted.columns and route.has_columns:
+            body = route.encode_columns(route.answer(view, params))
+            return success(body, zipped=zipped, content_type=COLUMNS)
+        return success(self._body(view, route, params), zipped=zipped)
 
     def _body(self, view: LocalView, route: Route, params: Mapping[str, str]) -> bytes:
         paths = PathForms.of(params[BASE_PATH])
@@ -251,7 +194,7 @@ class Answers:
         return LocalView.at(table, params.get(LAST_INSTANT, NO_INSTANT), params[TIMELINE_HASH])
 
     def ready(
-        self, route: Route, params: Mapping[str, str], table: TableView, *, zipped: bool
+        self, route: Route, params: Mapping[str, str], table: TableView, accepted: Accepted
     ) -> bytes | None:
         """Return a whole response without waiting, or ``None``; runs on the loop.
 
@@ -268,33 +211,42 @@ class Answers:
         version = _version(snapshot, params)
         if version is None:
             return None
-        key = _key(snapshot, route, params, zipped)
+        key = _key(snapshot, route, params, accepted)
         response: bytes | None = version.answers.get(key)
         if response is None:
             try:
-                body = self._made_on_loop(HeldView(table, snapshot), version, route, params)
+                view = HeldView(table, snapshot)
+                reply = self._made_on_loop(view, version, route, params, accepted)
             except NotHeldError:  # ``reply`` reads the archive, or reports what the store lost
                 return None
-            if body is None:
+            if reply is None:
                 return None
-            response = whole(success(body, zipped=zipped and self._gzip))
+            response = whole(reply)
             self.cache.put(version.answers, key, response)
         if not route.name.endswith("_stateless"):
             table.loaded.mark((version.partition,))
         return response
 
     def _made_on_loop(
-        self, view: LocalView, version: PartitionVersion, route: Route, params: Mapping[str, str]
-    ) -> bytes | None:
+        self,
+        view: LocalView,
+        version: PartitionVersion,
+        route: Route,
+        params: Mapping[str, str],
+        accepted: Accepted,
+    ) -> Reply | None:
         if is_of_group(route):
             file_id = route.arguments(params)["file_id"]
             if version.group_bytes(file_id) > _GROUP_ON_LOOP_BYTES:
                 return None
-            return self._body(view, route, params)
+            return self._made(view, route, params, accepted)
         if route.name not in NEWEST or version.size_bytes > _ON_LOOP_BYTES:
             return None
-        paths = PathForms.of(params[BASE_PATH])
-        return view.newest_as_json(route.name, paths, plain_only=True, **route.arguments(params))
+        if accepted.columns and route.has_columns:
+            return self._made(view, route, params, accepted)
+        paths, arguments = PathForms.of(params[BASE_PATH]), route.arguments(params)
+        body = view.newest_as_json(route.name, paths, plain_only=True, **arguments)
+        return None if body is None else success(body, zipped=accepted.zipped and self._gzip)
 
 
 def while_wanted(parts: Iterable[T], has_left: Callable[[], bool]) -> Iterator[T]:
@@ -336,11 +288,13 @@ def whole(reply: Reply) -> bytes:
     return reply.head() + reply.body
 
 
-def _key(snapshot: Snapshot, route: Route, params: Mapping[str, str], zipped: bool) -> AnswerKey:
+def _key(
+    snapshot: Snapshot, route: Route, params: Mapping[str, str], accepted: Accepted
+) -> AnswerKey:
     """Return the key of an answer in its version's cache."""
     return (
         route.name,
-        zipped,
+        accepted,
         snapshot.epoch,
         params[BASE_PATH],
         *(params.get(param.name) for param in route.params[1:]),

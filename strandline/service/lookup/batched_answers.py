@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from fsview.local_view import LocalView
 from fsview.model.lookup_query import LookupQuery
-from fsview.wire.lookup_form import join_parts, pick_groups, write_part
+from fsview.wire.column_form import pick_groups, write_columns
+from fsview.wire.lookup_form import join_parts
 from fsview.wire.param import TIMELINE_HASH
 from strandline.service.http.reply import Reply, streamed
 from strandline.service.lookup.answer import Answers, as_of, check_wanted, while_wanted
@@ -72,20 +73,22 @@ class BatchedAnswers:
         (partition,) = query.partitions
         if _is_whole_cheaper(view, query):
             whole = LookupQuery(f"{query.name}s", query.partitions)
-            yield pick_groups(query, self._part(view, whole, {"partition": partition}))
+            part = self._part(view, whole, {"partition": partition})
+            yield pick_groups(query.name, query.file_ids, part)
         else:
-            yield write_part(query, [view.ask(query.name, **each) for each in query.arguments()])
+            found = [view.ask(query.name, **each) for each in query.arguments()]
+            yield write_columns(query.name, found)
 
     def _part(self, view: LocalView, query: LookupQuery, arguments: Mapping[str, Any]) -> bytes:
         """Return the part of a query's answer about one partition, cached if possible."""
         name = arguments["partition"].removesuffix("/")
         version = view.snapshot.files.versions.get(name)
         if version is None or version.has_ghosts:  # such a version doesn't decide its answers alone
-            return write_part(query, view.ask(query.name, **arguments))
+            return write_columns(query.name, view.ask(query.name, **arguments))
         key = (LOOKUP, query.name, query.max_instant, view.snapshot.epoch)
         part: bytes | None = version.answers.get(key)
         if part is None:
-            part = write_part(query, view.ask(query.name, **arguments))
+            part = write_columns(query.name, view.ask(query.name, **arguments))
             self._answers.cache.put(version.answers, key, part)
         else:
             view.table.loaded.mark((name,))

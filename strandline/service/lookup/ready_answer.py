@@ -16,8 +16,7 @@ from fsview.wire.param import BASE_PATH, REFRESH_OFF
 from fsview.wire.route import Route
 from fsview.wire.routes import ROUTES
 from strandline.service.http.query import parse_query
-from strandline.service.http.reply import accepts_gzip
-from strandline.service.http.request import Fields
+from strandline.service.http.request import Fields, accepted_of
 from strandline.service.lookup.answer import TARGET_BYTES, Answers, is_of_group
 from timeline.errors import StrandlineError
 
@@ -68,8 +67,7 @@ class HotPath:
         if table is None:
             return None
         try:
-            zipped = accepts_gzip(fields.get(b"accept-encoding", b""))
-            response = self._answers.ready(route, params, table, zipped=zipped)
+            response = self._answers.ready(route, params, table, accepted_of(fields))
         except StrandlineError:
             return None  # the other way reports the error
         if response is not None:

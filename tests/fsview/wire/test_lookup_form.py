@@ -10,13 +10,12 @@ from fsview.local_view import LocalView
 from fsview.model.lookup_query import OF_FILE_IDS, OF_PARTITIONS, WITH_INSTANT, LookupQuery
 from fsview.query.query_table import QUERIES
 from fsview.table_view import TableView
+from fsview.wire.column_form import pick_groups, write_columns
 from fsview.wire.lookup_form import (
     MOST_LOOKUPS,
     join_parts,
-    pick_groups,
     read_answers,
     read_queries,
-    write_part,
     write_queries,
 )
 from fsview.wire.routes import FIXED_BY_TIMELINE
@@ -48,7 +47,8 @@ def test_answers_come_back_as_they_were(scenario: str) -> None:
     assert read_queries(write_queries(queries)) == tuple(queries)
     parts = []
     for query, found in zip(queries, answers, strict=True):
-        parts += [write_part(query, part) for part in ((found,) if query.is_of_groups else found)]
+        of_query = (found,) if query.is_of_groups else found
+        parts += [write_columns(query.name, part) for part in of_query]
     body = b"".join(join_parts(queries, iter(parts)))
     assert read_answers(queries, body) == answers
     for query, part in zip(queries, parts, strict=False):
@@ -61,9 +61,10 @@ def test_groups_are_picked_from_a_partition_as_they_would_be_asked_for(scenario:
     for query in queries_of(view, partitions_of(scenario)):
         if query.is_of_groups:
             whole = LookupQuery(f"{query.name}s", query.partitions)
-            part = write_part(whole, view.look_up([whole])[0][0])
+            part = write_columns(whole.name, view.look_up([whole])[0][0])
             (found,) = view.look_up([query])
-            assert json.loads(pick_groups(query, part)) == json.loads(write_part(query, found))
+            picked = pick_groups(query.name, query.file_ids, part)
+            assert json.loads(picked) == json.loads(write_columns(query.name, found))
 
 
 def test_look_ups_are_methods_whose_answers_the_timeline_determines() -> None:

@@ -16,7 +16,9 @@ from fsview.wire.json_form import PathForms
 from fsview.wire.route import Route
 from fsview.wire.routes import BY_NAME
 from strandline.service.api.remote_partitioner import MOST_BYTES, BucketRange, RemotePartitioner
-from strandline.service.lookup.answer import TARGET_BYTES, AnswerCache
+from strandline.service.http.reply import Accepted
+from strandline.service.lookup.answer import TARGET_BYTES
+from strandline.service.lookup.answer_cache import AnswerCache
 from strandline.service.process.parts import Parts
 from tests.kit import golden
 from tests.kit.live_service import parts_of
@@ -160,9 +162,7 @@ GROUP_ROUTES = [
 def opened(groups: Groups) -> Iterator[Parts]:
     parts = parts_of(str(groups.base.parent))
     try:
-        parts.answers.reply(
-            BY_NAME["latest_file_slices"], groups.asked(), zipped=False, indented=False
-        )
+        parts.answers.reply(BY_NAME["latest_file_slices"], groups.asked(), Accepted())
         yield parts
     finally:
         parts.close()
@@ -171,7 +171,7 @@ def opened(groups: Groups) -> Iterator[Parts]:
 def ready(parts: Parts, route: Route, params: dict[str, str]) -> bytes | None:
     table = parts.answers.known_table(params["basepath"])
     assert table is not None
-    return parts.answers.ready(route, params, table, zipped=False)
+    return parts.answers.ready(route, params, table, Accepted())
 
 
 @pytest.mark.property
@@ -180,7 +180,7 @@ def test_a_group_of_many_logs_is_not_read_on_the_loop(tmp_path: Path, route: Rou
     groups = Groups(tmp_path, 2000)
     with opened(groups) as parts:
         assert ready(parts, route, groups.asked()) is None
-        long_way = parts.answers.reply(route, groups.asked(), zipped=False, indented=False)
+        long_way = parts.answers.reply(route, groups.asked(), Accepted())
         kept = ready(parts, route, groups.asked())
         assert kept is not None
         assert kept.endswith(long_way.body)
@@ -193,7 +193,7 @@ def test_a_group_of_a_few_logs_is_answered_on_the_loop(tmp_path: Path, route: Ro
     groups = Groups(tmp_path, 20)
     with opened(groups) as parts:
         made = ready(parts, route, groups.asked())
-        long_way = parts.answers.reply(route, groups.asked(), zipped=False, indented=False)
+        long_way = parts.answers.reply(route, groups.asked(), Accepted())
         assert made is not None
         assert made.endswith(long_way.body)
 
@@ -204,7 +204,7 @@ def test_long_spellings_of_a_base_path_are_answered_but_not_remembered(tmp_path:
         spelled = f"{groups.base}{'/.' * 1000}"
         asked = groups.asked(basepath=spelled)
         route = BY_NAME["latest_file_slice"]
-        assert parts.answers.reply(route, asked, zipped=False, indented=False).status == 200
+        assert parts.answers.reply(route, asked, Accepted()).status == 200
         assert parts.answers.known_table(spelled) is None
         target = f"{route.path}?{urlencode(asked, quote_via=quote)}".encode()
         assert parts.hot.respond(target, {}) is None

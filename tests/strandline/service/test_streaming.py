@@ -13,7 +13,7 @@ from fsview.local_view import LocalView
 from fsview.store.stores import StoreOptions
 from fsview.wire.json_form import PathForms
 from fsview.wire.routes import BY_NAME, ROUTES
-from strandline.service.http.reply import streamed
+from strandline.service.http.reply import Accepted, streamed
 from strandline.service.http.server import ServiceServer
 from strandline.service.http.server_options import ServerOptions
 from strandline.service.process.options import PartsOptions
@@ -138,8 +138,7 @@ def test_work_for_a_disconnected_client_ends(table: SmallTable, server: ServiceS
         server.parts.answers.reply(
             route,
             params(table, maxinstant="9" * 17),
-            zipped=False,
-            indented=False,
+            Accepted(),
             has_left=has_left,
         )
     assert asked == [False, False, False, True]

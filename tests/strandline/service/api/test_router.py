@@ -13,7 +13,7 @@ import pytest
 from fsview.wire.routes import ROUTES
 from strandline.service.api.marker_creation import CREATE_MARKER
 from strandline.service.api.pages import STATUS
-from strandline.service.http.reply import accepts_gzip, pretty
+from strandline.service.http.reply import accepted, pretty
 from strandline.service.http.server import ServiceServer
 from strandline.service.process.parts import Parts
 from tests.kit import golden
@@ -157,7 +157,7 @@ def test_the_status_is_indented_as_asked(client: AppClient) -> None:
 
 
 @pytest.mark.parametrize(
-    ("header", "accepted"),
+    ("header", "zipped"),
     [
         ("gzip", True),
         ("br, GZIP;q=0.5", True),
@@ -167,8 +167,8 @@ def test_the_status_is_indented_as_asked(client: AppClient) -> None:
         ("", False),
     ],
 )
-def test_what_an_accept_encoding_header_admits(header: str, accepted: bool) -> None:
-    assert accepts_gzip(header.encode()) is accepted
+def test_what_an_accept_encoding_header_admits(header: str, zipped: bool) -> None:
+    assert accepted(header.encode(), b"*/*") == (zipped, False)
 
 
 def test_pretty_is_jacksons_form() -> None:

@@ -134,7 +134,7 @@ def test_several_headers_of_one_name_are_one_list() -> None:
     headers = [(b"host", b"h"), (b"accept-encoding", b"gzip"), (b"accept-encoding", b"br")]
     fields = checked_fields(headers, b"GET", "1.1")
     assert fields == {b"host": b"h", b"accept-encoding": b"gzip,br"}
-    assert Request("GET", "/", b"", fields).takes_gzip
+    assert Request("GET", "/", b"", fields).accepted.zipped
 
 
 class NeverAsked:

@@ -10,6 +10,7 @@ from fsview.model.file_system_view import FileSystemView
 from fsview.view_manager import open_view
 from fsview.wire.route import Route
 from fsview.wire.routes import ROUTES
+from strandline.service.http.reply import Accepted
 from strandline.service.lookup.answer import is_of_group
 from tests.kit import golden
 from tests.kit.live_service import GoldenTables, parts_of
@@ -55,12 +56,12 @@ def test_what_needs_the_archive_is_handed_on_by_the_loop_which_reads_nothing() -
     for route, arguments in questions(open_view(golden.GoldenStorage(SCENARIO, STEP)), last):
         params = {**known, **arguments}
         before = storage.calls.snapshot()
-        made = parts.answers.ready(route, params, table, zipped=False)
+        made = parts.answers.ready(route, params, table, Accepted())
         assert storage.calls.snapshot() == before, route.name
         if made is None:
             handed_on += 1
-            parts.answers.reply(route, params, zipped=False, indented=False)
-            assert parts.answers.ready(route, params, table, zipped=False) is not None
+            parts.answers.reply(route, params, Accepted())
+            assert parts.answers.ready(route, params, table, Accepted()) is not None
     assert handed_on
     reads = storage.calls.snapshot()["read", "lookup"]
     assert reads == 3, "the archive is read once: pointer, manifest, the file of those instants"
