@@ -16,7 +16,8 @@
     ├─ TimelineError
     │   ├─ InstantNotFoundError
     │   ├─ IllegalTransitionError
-    │   └─ ConcurrentWriteError
+    │   ├─ ConcurrentWriteError
+    │   └─ LockError                        the table's lock wasn't acquired, or was lost
     ├─ StoreError                           a view's own store: can't be read or written
     │   ├─ StoreFullError                   its disk is full
     │   └─ StoreLockedError                 another process has it open
@@ -162,6 +163,14 @@ class ConcurrentWriteError(TimelineError):
 
     code = "concurrent_write"
     status = 409
+    retryable = True
+
+
+class LockError(TimelineError):
+    """The lock of the table's writers wasn't acquired, couldn't be reached, or was lost."""
+
+    code = "lock"
+    status = 423
     retryable = True
 
 

@@ -11,6 +11,7 @@ from functools import cache, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from strandline.commit.lock.open import open_lock
 from strandline.records.commit_history import CommitHistory
 from strandline.services.clean.policy import CleanSettings
 from strandline.services.clean.run import Cleaner, CleanResult
@@ -21,6 +22,7 @@ from strandline.write.engine import EngineContext
 from strandline.write.job import BULK_INSERT, DELETE, INSERT, UPSERT, WriteContext, WriteJob
 from strandline.write.options import parse_options
 from strandline.write.result import WriteResult
+from strandline.write.settings import TABLE_NAME
 from strandline.write.target import Target, open_target
 from timeline.clock import Clock, SystemClock, TimeGenerator
 from timeline.storage.base import Storage
@@ -62,6 +64,8 @@ class WriteClient:
         is_custom = storage is not None
         storage = storage or open_storage(_absolute(base_path), storage_options, limits)
         clock = clock or SystemClock()
+        # Before the service starts: a lock that can't be opened refuses the client.
+        lock = open_lock(settings, storage, table_name=settings.get(TABLE_NAME), clock=clock)
         embedded = EmbeddedService(
             settings,
             storage,
@@ -79,6 +83,7 @@ class WriteClient:
             times=cache(partial(TimeGenerator, clock)),
             history=CommitHistory(),
             embedded=embedded,
+            lock=lock,
         )
 
     def upsert(
@@ -166,8 +171,11 @@ class WriteClient:
         return self._context.embedded.service
 
     def close(self) -> None:
-        """Release the service, which stops when its last client releases it."""
-        self._context.embedded.close()
+        """Release the service, which stops when its last client releases it, and the lock."""
+        try:
+            self._context.embedded.close()
+        finally:
+            self._context.lock.close()
 
     def __enter__(self) -> WriteClient:
         return self

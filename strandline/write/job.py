@@ -21,6 +21,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from fsview.sync.plan_reader import pending_clustering
+from strandline.commit.lock.base import TableLock
 from strandline.commit.markers import delete_markers, delete_unreported
 from strandline.commit.transaction import Transaction
 from strandline.records.commit_history import CommitHistory
@@ -70,6 +71,7 @@ class WriteContext:
     times: Callable[[str], TimeGenerator]
     history: CommitHistory
     embedded: EmbeddedService
+    lock: TableLock
     clean_memory: CleanMemory = field(default_factory=CleanMemory)
 
 

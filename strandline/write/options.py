@@ -11,6 +11,7 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
+from strandline.commit.lock.settings import LOCK_ALIASES, LOCK_SETTINGS
 from strandline.records.base_file import BaseFileSettings
 from strandline.services.clean.policy import CLEAN_SETTINGS
 from strandline.settings.service import SERVICE_SETTINGS
@@ -32,6 +33,7 @@ ALIASES: Final[Mapping[str, str]] = {
     "hoodie.table.keygenerator.type": settings.KEY_GENERATOR_TYPE.name,
     "hoodie.table.keygenerator.class": settings.KEY_GENERATOR_CLASS.name,
     "hoodie.cleaner.policy.failed.writes": settings.FAILED_WRITES.name,
+    **LOCK_ALIASES,
 }
 """Hudi's other name of a setting → its name here."""
 
@@ -46,7 +48,7 @@ def parse_options(options: Mapping[str, object]) -> Settings:
         ConfigError: A value isn't allowed, asks for something this writer lacks, or two names of
             one setting disagree.
     """
-    known = (*settings.WRITE_SETTINGS, *CLEAN_SETTINGS, *SERVICE_SETTINGS)
+    known = (*settings.WRITE_SETTINGS, *LOCK_SETTINGS, *CLEAN_SETTINGS, *SERVICE_SETTINGS)
     parsed = Settings.parse(_without_aliases(options), known)
     unknown = sorted(name for name in parsed.other if name.startswith("hoodie."))
     if unknown:

@@ -236,13 +236,6 @@ CONCURRENCY: Final = Setting(
     "client",
     allowed=("SINGLE_WRITER",),
 )
-LOCK_PROVIDER: Final = Setting(
-    "hoodie.write.lock.provider",
-    "",
-    "Lock of concurrent writers; a single writer needs none outside its process.",
-    "client",
-    allowed=("", "org.apache.hudi.client.transaction.lock.InProcessLockProvider"),
-)
 MARKERS_TYPE: Final = Setting(
     "hoodie.write.markers.type",
     "DIRECT",

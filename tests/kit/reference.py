@@ -16,6 +16,7 @@ import click
 
 from fsview.wire.routes import ROUTES
 from strandline.__main__ import main as command_line
+from strandline.commit.lock.settings import LOCK_SETTINGS
 from strandline.serve import SettingOption
 from strandline.service.process.options import PartsOptions
 from strandline.service.process.parts import Parts
@@ -97,7 +98,7 @@ OTHER_ROUTES = {
 
 def settings() -> tuple[Setting[Any], ...]:
     """Return every setting of the writer, the cleaner and the service."""
-    return (*WRITE_SETTINGS, *CLEAN_SETTINGS, *SERVICE_SETTINGS, *SERVE_SETTINGS)
+    return (*WRITE_SETTINGS, *LOCK_SETTINGS, *CLEAN_SETTINGS, *SERVICE_SETTINGS, *SERVE_SETTINGS)
 
 
 def served() -> set[str]:

@@ -1,0 +1,214 @@
+"""``LockProvider``, the contract of lock providers, and ``TableLock``, which retries one.
+
+A provider may lose its lock while it holds it: the lease ran out, the session ended, or somebody
+deleted the file. Who writes under the lock therefore calls ``TableLock.check`` right before the
+step that must not happen twice.
+
+Source: Hudi 1.2.0 ``LockProvider``, ``LockManager``.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import ClassVar
+
+from timeline.clock import Clock
+from timeline.errors import LockError, StorageError
+
+logger = logging.getLogger(__name__)
+
+Wait = Callable[[float], None]
+"""Waits for a number of seconds; tests pass their own."""
+
+
+class LockProvider(ABC):
+    """The lock of one table; an instance holds it at most once and is used by one thread at a time.
+
+    Attributes:
+        name: Class name in Hudi.
+        is_shared: Whether the lock excludes writers in other processes.
+    """
+
+    name: ClassVar[str]
+    is_shared: ClassVar[bool] = True
+
+    @abstractmethod
+    def try_lock(self, timeout_s: float) -> bool:
+        """Acquire the lock, waiting at most ``timeout_s`` seconds.
+
+        Returns:
+            Whether the lock is held. After ``False`` or an error, a request whose answer was lost
+            may still have acquired it: repeat the call, or give up with ``unlock``.
+
+        Raises:
+            LockError: The lock can't be reached.
+            StorageError: The lock's storage failed.
+        """
+
+    @abstractmethod
+    def unlock(self) -> None:
+        """Release the lock if this instance holds it; otherwise do nothing.
+
+        Raises:
+            LockError: The lock was lost while it was held, or may still be held.
+            StorageError: The lock's storage failed; the lock may still be held.
+        """
+
+    @abstractmethod
+    def is_held(self) -> bool:
+        """Return whether this instance holds the lock, which it may have lost since it acquired it.
+
+        An error counts as lost: the result is ``True`` only if nobody else can hold the lock.
+        """
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Return where the lock is, for messages: a path or an address."""
+
+    def holder(self) -> str:
+        """Return what is known about another holder, for messages; ``""`` if nothing is."""
+        return ""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release the lock, if it is held, and what the provider keeps open; idempotent."""
+
+
+@dataclass(frozen=True, slots=True)
+class LockRetries:
+    """How often and how long a lock is tried; the defaults are Hudi's.
+
+    Attributes:
+        attempts: Number of calls of ``try_lock``, at least one.
+        timeout_s: Time that each call may wait.
+        pause_s: Time between two calls.
+    """
+
+    attempts: int = 51
+    timeout_s: float = 60.0
+    pause_s: float = 5.0
+
+
+class TableLock:
+    """The lock that a writer takes around its changes of the timeline; not reentrant.
+
+    Args:
+        provider: The provider; ``None`` means that the table has one writer and needs no lock.
+        retries: How often and how long the lock is tried.
+        wait: Waits between two attempts.
+    """
+
+    def __init__(
+        self,
+        provider: LockProvider | None = None,
+        retries: LockRetries | None = None,
+        wait: Wait = time.sleep,
+    ) -> None:
+        self._provider = provider
+        self._retries = retries or LockRetries()
+        self._wait = wait
+        self._purpose: str | None = None
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the lock excludes writers in other processes."""
+        return self._provider is not None and self._provider.is_shared
+
+    def describe(self) -> str:
+        """Return the provider's class name and the lock's place, for messages."""
+        if self._provider is None:
+            return "no lock provider"
+        return f"{self._provider.name} at {self._provider.describe()}"
+
+    @contextmanager
+    def held(self, purpose: str) -> Iterator[None]:
+        """Hold the lock while the block runs.
+
+        A release that fails is logged: what the block did has happened.
+
+        Args:
+            purpose: What the lock is held for, for messages: ``"commit 20261122164930123"``.
+
+        Raises:
+            LockError: The lock wasn't acquired in any attempt.
+            RuntimeError: The block of another ``held`` of this object is running.
+        """
+        if self._purpose is not None:
+            raise RuntimeError(f"{self.describe()} is held for {self._purpose}, not for {purpose}")
+        self._purpose = purpose
+        try:
+            if self._provider is None:
+                yield
+                return
+            try:
+                self._acquire(self._provider, purpose)
+                yield
+            finally:
+                # After a failed or interrupted attempt, too: its last request may have succeeded.
+                self._release(self._provider, purpose)
+        finally:
+            self._purpose = None
+
+    def check(self) -> None:
+        """Check that the lock, if there is one, hasn't been lost since it was acquired.
+
+        Raises:
+            LockError: It has been lost, or that can't be found out.
+        """
+        if self._provider is not None and not self._provider.is_held():
+            raise LockError(
+                f"the table's lock ({self.describe()}) was lost during {self._purpose}",
+                hint="another writer may hold it by now; write again",
+            )
+
+    def close(self) -> None:
+        """Close the provider."""
+        if self._provider is not None:
+            self._provider.close()
+
+    def _acquire(self, provider: LockProvider, purpose: str) -> None:
+        last: Exception | None = None
+        for attempt in range(self._retries.attempts):
+            if attempt:
+                self._wait(self._retries.pause_s)
+            try:
+                if provider.try_lock(self._retries.timeout_s):
+                    return
+                last = None
+            except (LockError, StorageError) as error:
+                logger.info("%s wasn't acquired for %s: %s", self.describe(), purpose, error)
+                last = error
+        holder = provider.holder()
+        reason = f"last error: {last}" if last else f"held by {holder or 'another writer'}"
+        raise LockError(
+            f"the table's lock ({self.describe()}) wasn't acquired for {purpose} in"
+            f" {self._retries.attempts} attempts; {reason}"
+        ) from last
+
+    def _release(self, provider: LockProvider, purpose: str) -> None:
+        try:
+            provider.unlock()
+        except (LockError, StorageError) as error:
+            logger.warning("%s wasn't released after %s: %s", self.describe(), purpose, error)
+
+
+def poll(
+    attempt: Callable[[], bool], timeout_s: float, interval_s: float, clock: Clock, wait: Wait
+) -> bool:
+    """Repeat ``attempt`` every ``interval_s`` seconds until it succeeds or ``timeout_s`` is over.
+
+    Returns:
+        Whether an attempt succeeded; there is at least one.
+    """
+    deadline = clock.monotonic() + timeout_s
+    while not attempt():
+        left_s = deadline - clock.monotonic()
+        if left_s <= 0:
+            return False
+        wait(min(interval_s, left_s))
+    return True

@@ -1,0 +1,89 @@
+"""``open_lock`` opens the lock provider that the settings name.
+
+Source: Hudi 1.2.0 ``LockManager``, ``HoodieLockConfig``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from strandline.commit.lock import settings
+from strandline.commit.lock.base import LockProvider, LockRetries, TableLock, Wait
+from strandline.commit.lock.in_process import InProcessLock
+from strandline.settings.setting import Settings
+from timeline.clock import Clock, SystemClock
+from timeline.errors import ConfigError
+from timeline.storage.base import Storage
+
+_PACKAGE: Final = "org.apache.hudi.client.transaction.lock."
+
+
+def open_lock(
+    values: Settings,
+    storage: Storage,
+    *,
+    table_name: str = "",
+    clock: Clock | None = None,
+    wait: Wait = time.sleep,
+) -> TableLock:
+    """Return the table's lock as the settings describe it; nothing is locked yet.
+
+    Args:
+        values: The writer's settings.
+        storage: The table's storage.
+        table_name: The table's name, ZooKeeper's default for the key of the lock.
+        clock: Measures time-outs and leases.
+        wait: Waits between attempts.
+
+    Raises:
+        ConfigError: The provider isn't supported, or lacks a setting.
+    """
+    named = values.get(settings.PROVIDER)
+    if not named:
+        return TableLock(None)
+    opener = Opener(values, storage, table_name, clock or SystemClock(), wait)
+    opens = PROVIDERS.get(named)
+    if opens is None:
+        short = [name.removeprefix(_PACKAGE) for name in PROVIDERS]
+        raise ConfigError(
+            f"{settings.PROVIDER.name} is {named}; allowed: {', '.join(short)} of {_PACKAGE[:-1]}"
+        )
+    retries = LockRetries(
+        attempts=1 + values.get(settings.CLIENT_RETRIES),
+        timeout_s=values.get(settings.WAIT_TIME) / 1000,
+        pause_s=values.get(settings.CLIENT_RETRY_WAIT) / 1000,
+    )
+    return TableLock(opens(opener), retries, wait)
+
+
+class Opener:
+    """What providers are opened from; one method opens each.
+
+    Args:
+        values: The writer's settings.
+        storage: The table's storage.
+        table_name: The table's name, or empty.
+        clock: Measures time-outs and leases.
+        wait: Waits between attempts.
+    """
+
+    def __init__(
+        self, values: Settings, storage: Storage, table_name: str, clock: Clock, wait: Wait
+    ) -> None:
+        self._values = values
+        self._storage = storage
+        self._table_name = table_name
+        self._clock = clock
+        self._wait = wait
+
+    def in_process(self) -> LockProvider:
+        """Open the lock within this process."""
+        return InProcessLock(self._storage.base_path)
+
+
+PROVIDERS: Final[dict[str, Callable[[Opener], LockProvider]]] = {
+    _PACKAGE + "InProcessLockProvider": Opener.in_process,
+}
+"""Class name in Hudi → what opens the provider."""

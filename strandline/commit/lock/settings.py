@@ -1,0 +1,73 @@
+"""Settings of the table's lock; names and defaults are Hudi's.
+
+Source: Hudi 1.2.0 ``HoodieLockConfig``, ``StorageBasedLockConfig``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from strandline.settings.setting import Setting, declared
+
+PROVIDER: Final = Setting(
+    "hoodie.write.lock.provider",
+    "",
+    "Full class name of Hudi's lock provider that all writers of the table use; empty: the table"
+    " has one writer. Supported: `InProcessLockProvider`, `FileSystemBasedLockProvider`,"
+    " `StorageBasedLockProvider`, `ZookeeperBasedLockProvider`,"
+    " `ZookeeperBasedImplicitBasePathLockProvider` of `org.apache.hudi.client.transaction.lock`.",
+    "client",
+)
+WAIT_TIME: Final = Setting(
+    "hoodie.write.lock.wait_time_ms",
+    60_000,
+    "Time that one attempt waits for the lock.",
+    "client",
+    unit="ms",
+    minimum=0,
+)
+CLIENT_RETRIES: Final = Setting(
+    "hoodie.write.lock.client.num_retries",
+    50,
+    "Number of attempts after the first one.",
+    "client",
+    minimum=0,
+)
+CLIENT_RETRY_WAIT: Final = Setting(
+    "hoodie.write.lock.client.wait_time_ms_between_retry",
+    5_000,
+    "Time between two attempts.",
+    "client",
+    unit="ms",
+    minimum=0,
+)
+RETRY_WAIT: Final = Setting(
+    "hoodie.write.lock.wait_time_ms_between_retry",
+    1_000,
+    "Time between two looks at the lock within an attempt; with ZooKeeper, the first pause before"
+    " a request is repeated.",
+    "client",
+    unit="ms",
+    minimum=1,
+)
+RETRY_MAX_WAIT: Final = Setting(
+    "hoodie.write.lock.max_wait_time_ms_between_retry",
+    16_000,
+    "Longest pause before a request to ZooKeeper is repeated; pauses double up to it.",
+    "client",
+    unit="ms",
+    minimum=1,
+)
+RETRIES: Final = Setting(
+    "hoodie.write.lock.num_retries",
+    15,
+    "How often a request to ZooKeeper is repeated.",
+    "client",
+    minimum=0,
+)
+
+LOCK_SETTINGS: Final = declared(globals())
+"""All settings of this module."""
+
+LOCK_ALIASES: Final[dict[str, str]] = {}
+"""Hudi's other name of a setting → its name here."""
