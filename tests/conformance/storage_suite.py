@@ -77,12 +77,45 @@ class StorageSuite:
     def test_list_of_a_missing_directory_is_empty(self, storage: Storage, path: str) -> None:
         assert storage.list(path) == ()
 
+    def test_list_tree_gives_all_files_by_path(self, storage: Storage) -> None:
+        storage.create("dir/b", b"12")
+        storage.create("dir/sub/below/deep", b"123")
+        storage.create("dir/.hidden", b"")
+        storage.create("dir-not/file", b"")
+        storage.create("other", b"1")
+        found = storage.list_tree("dir")
+        assert [(f.name, f.size, f.is_dir) for f in found] == [
+            (".hidden", 0, False),
+            ("b", 2, False),
+            ("sub/below/deep", 3, False),
+        ]
+        assert all(f.mtime_ms > 1_600_000_000_000 for f in found)
+        paths = ["dir-not/file", "dir/.hidden", "dir/b", "dir/sub/below/deep", "other"]
+        assert [f.name for f in storage.list_tree("")] == paths
+
+    def test_list_tree_sees_what_came_since(self, storage: Storage) -> None:
+        storage.create("dir/a")
+        assert [f.name for f in storage.list_tree("dir")] == ["a"]
+        storage.create("dir/sub/b")
+        storage.delete("dir/a")
+        assert [f.name for f in storage.list_tree("dir")] == ["sub/b"]
+
+    @pytest.mark.parametrize("path", ["nowhere", "nowhere/at/all", "file", "file/below"])
+    def test_list_tree_of_no_directory_is_empty(self, storage: Storage, path: str) -> None:
+        storage.create("file")
+        assert storage.list_tree(path) == ()
+
     def test_names_are_taken_literally(self, storage: Storage) -> None:
         name = "region=a%2Fb c/ts=3+ü'#?*[x]"
         storage.create(f"{name}/file", b"x")
         assert storage.read(f"{name}/file") == b"x"
         assert [info.name for info in storage.list(name)] == ["file"]
+        assert [info.name for info in storage.list_tree(name)] == ["file"]
         assert storage.delete(f"{name}/file")
+        storage.create(f"{name}/first", b"x")
+        storage.create(f"{name}/second", b"x")
+        storage.delete_all([f"{name}/first", f"{name}/second"])
+        assert storage.list_tree(name) == ()
 
     def test_stat(self, storage: Storage) -> None:
         storage.create("dir/file", b"123")
@@ -150,6 +183,20 @@ class StorageSuite:
         assert not storage.delete("no/where")
         assert storage.stat("dir/file") is None
 
+    def test_delete_all_deletes_what_is_there(self, storage: Storage) -> None:
+        for path in ("dir/a", "dir/sub/b", "dir/kept", "c"):
+            storage.create(path)
+        storage.delete_all(["dir/a", "no/where", "dir/sub/b", "c", "dir/never"])
+        storage.delete_all([])
+        storage.delete_all(["dir/a"])
+        assert [f.name for f in storage.list_tree("")] == ["dir/kept"]
+
+    def test_delete_all_takes_an_iterator(self, storage: Storage) -> None:
+        storage.create("a")
+        storage.create("b")
+        storage.delete_all(path for path in ("a", "b"))
+        assert storage.list_tree("") == ()
+
     def test_delete_tree(self, storage: Storage) -> None:
         storage.create("dir/a", b"x")
         storage.create("dir/sub/b", b"y")
@@ -170,6 +217,7 @@ class StorageSuite:
     def test_paths_that_leave_the_base_are_refused(self, storage: Storage, path: str) -> None:
         for call in (
             storage.list,
+            storage.list_tree,
             storage.stat,
             storage.read,
             storage.open_input,
@@ -181,6 +229,8 @@ class StorageSuite:
         ):
             with pytest.raises(ValueError, match="path"):
                 call(path)
+        with pytest.raises(ValueError, match="path"):
+            storage.delete_all([path])
         with pytest.raises(ValueError, match="path"):
             storage.replace(path, b"")
         assert storage.calls.snapshot() == {}

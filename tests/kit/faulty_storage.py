@@ -141,6 +141,10 @@ class FaultyStorage(Storage):
         """List a directory."""
         return cast("tuple[FileInfo, ...]", self._call("list", path))
 
+    def list_tree(self, path: str) -> tuple[FileInfo, ...]:
+        """List all files below a directory."""
+        return cast("tuple[FileInfo, ...]", self._call("list_tree", path))
+
     def stat(self, path: str) -> FileInfo | None:
         """Look at a path."""
         return cast("FileInfo | None", self._call("stat", path))
@@ -177,6 +181,17 @@ class FaultyStorage(Storage):
     def delete(self, path: str) -> bool:
         """Delete a file."""
         return cast("bool", self._call("delete", path))
+
+    def delete_all(self, paths: Iterable[str]) -> None:
+        """Delete files, half of them if torn."""
+        names = [*paths]
+        label = " ".join(names)
+        effect = self._state.begin("delete_all", label)
+        if effect is Effect.CRASH_TORN:
+            self._inner.delete_all(names[: len(names) // 2])
+            self._state.crash("delete_all", label)
+        self._inner.delete_all(names)
+        self._state.end(effect, "delete_all", label)
 
     def delete_tree(self, path: str) -> bool:
         """Delete a directory."""
@@ -280,16 +295,18 @@ def _files_below(storage: Storage, path: str) -> list[str]:
     return found
 
 
-READS = frozenset({"list", "stat", "read", "open_input"})
+READS = frozenset({"list", "list_tree", "stat", "read", "open_input"})
 STREAM = frozenset({"create_stream", "write", "close"})
+DIVISIBLE = STREAM | {"delete_all", "delete_tree"}
 
 
 def distinct_calls(log: Sequence[tuple[str, str]], effect: Effect) -> Iterator[int]:
     """Yield the calls, counted from 1, at which an effect leaves a state no other fault leaves.
 
     An error after a read equals one before it. A crash at a read equals a crash at the next call
-    that changes something. Only streams and deletions of trees have a middle, and a crash after a
-    call equals one before the next. Of the many writes of a file, the middle and last are taken.
+    that changes something. Only streams and deletions of many files have a middle, and a crash
+    after a call equals one before the next. Of the many writes of a file, the middle and last are
+    taken.
     """
     at = 0
     for (kind, _), run in itertools.groupby(log):
@@ -298,7 +315,7 @@ def distinct_calls(log: Sequence[tuple[str, str]], effect: Effect) -> Iterator[i
             numbers = sorted({numbers[len(numbers) // 2], numbers[-1]})
         if effect in (Effect.ERROR_AFTER, Effect.CRASH_BEFORE) and kind in READS:
             continue
-        if effect is Effect.CRASH_TORN and kind not in STREAM | {"delete_tree"}:
+        if effect is Effect.CRASH_TORN and kind not in DIVISIBLE:
             continue
         if effect is Effect.CRASH_AFTER and at != len(log):
             continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import IO
 
@@ -46,6 +46,15 @@ class MemoryStorage(Storage):
                 is_dir = bool(slash)
                 found[first] = FileInfo(first, 0 if is_dir else len(data), mtime, is_dir)
         return tuple(found[name] for name in sorted(found))
+
+    def list_tree(self, path: str) -> tuple[FileInfo, ...]:
+        self._call("list", path)
+        prefix = f"{path}/" if path else ""
+        return tuple(
+            FileInfo(name[len(prefix) :], len(data), mtime)
+            for name, (data, mtime) in sorted(self.files.copy().items())
+            if name.startswith(prefix)
+        )
 
     def stat(self, path: str) -> FileInfo | None:
         self._call("stat", path)
@@ -90,6 +99,12 @@ class MemoryStorage(Storage):
     def delete(self, path: str) -> bool:
         self._call("delete", path)
         return self.files.pop(path, None) is not None
+
+    def delete_all(self, paths: Iterable[str]) -> None:
+        names = [*paths]
+        self._call("delete", " ".join(names))
+        for name in names:
+            self.files.pop(name, None)
 
     def delete_tree(self, path: str) -> bool:
         self._call("delete", path)

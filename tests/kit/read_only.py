@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import IO
 
@@ -25,6 +26,9 @@ class ReadOnlyStorage(Storage):
 
     def delete(self, path: str) -> bool:
         raise PermissionError(path)
+
+    def delete_all(self, paths: Iterable[str]) -> None:
+        raise PermissionError(*paths)
 
     def delete_tree(self, path: str) -> bool:
         raise PermissionError(path)

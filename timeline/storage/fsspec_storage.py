@@ -6,9 +6,11 @@ An exclusive create is ``pipe_file(..., mode="create")``. Object stores have no 
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
 from typing import IO, Any, Final
@@ -22,6 +24,12 @@ from timeline.storage.read_limits import DEFAULT_LIMITS, FileKind, ReadLimits
 
 _MODIFIED: Final = ("mtime", "LastModified", "last_modified", "modified", "updated", "created")
 """Keys under which fsspec's file systems report a modification time."""
+
+_OBJECT_STORES: Final = frozenset({"s3", "s3a"})
+"""Protocols of s3fs, which lists a prefix, and deletes many keys, by one request."""
+
+_KEYS_A_REQUEST: Final = 1000
+"""Most keys that a page of a listing or a ``DeleteObjects`` request has."""
 
 _ONE_CREATOR: Final = threading.Lock()
 """fsspec's memory file system checks first and writes then; this makes it one step in a process."""
@@ -52,6 +60,7 @@ class FsspecStorage(Storage):
         self._fs, root = fsspec.core.url_to_fs(base_path, **self._options)
         self._root = str(root).rstrip("/")
         self._in_memory = "memory" in _protocols(self._fs)
+        self._is_object_store = not _OBJECT_STORES.isdisjoint(_protocols(self._fs))
 
     def __reduce__(
         self,
@@ -69,6 +78,26 @@ class FsspecStorage(Storage):
             except (FileNotFoundError, NotADirectoryError):
                 return ()
             found = [_info(e) for e in entries if e["name"].rstrip("/") != full]
+        return tuple(sorted(found, key=lambda info: info.name))
+
+    def list_tree(self, path: str) -> tuple[FileInfo, ...]:
+        """Return all files below a directory, by path.
+
+        An object store lists a prefix without regard to slashes, 1,000 keys a request.
+        """
+        if not self._is_object_store:
+            return super().list_tree(path)
+        full = self._joined(path)
+        with mapped_errors(full):
+            self._fs.invalidate_cache(full)
+            entries = self._fs.find(full, detail=True)
+        self.calls.add("list", self._cause, max(1, math.ceil(len(entries) / _KEYS_A_REQUEST)))
+        found = [
+            replace(_info(entry), name=name[len(full) + 1 :])
+            for name, entry in entries.items()
+            # A prefix that is a file itself, or a placeholder of a directory.
+            if name.startswith(f"{full}/") and not name.endswith("/")
+        ]
         return tuple(sorted(found, key=lambda info: info.name))
 
     def stat(self, path: str) -> FileInfo | None:
@@ -165,8 +194,42 @@ class FsspecStorage(Storage):
         """Delete a file; return whether it existed."""
         return self._delete(path, self._fs.isfile, self._fs.rm_file)
 
+    def delete_all(self, paths: Iterable[str]) -> None:
+        """Delete files, on S3 by ``DeleteObjects``.
+
+        Not by the file system's ``rm``, which ignores the errors of single keys.
+        """
+        if not self._is_object_store:
+            super().delete_all(paths)
+            return
+        fulls = [self._joined(path) for path in paths]
+        for start in range(0, len(fulls), _KEYS_A_REQUEST):
+            self.calls.add("delete", self._cause)
+            with mapped_errors(self._root):
+                self._delete_keys(fulls[start : start + _KEYS_A_REQUEST])
+
+    def _delete_keys(self, fulls: Sequence[str]) -> None:
+        bucket = self._root.partition("/")[0]
+        keys = [{"Key": full[len(bucket) + 1 :]} for full in fulls]
+        answer = self._fs.call_s3(
+            "delete_objects", Bucket=bucket, Delete={"Objects": keys, "Quiet": True}
+        )
+        for parent in {full.rpartition("/")[0] for full in fulls}:
+            self._fs.invalidate_cache(parent)
+        errors = answer.get("Errors", ())
+        if errors:
+            first = errors[0]
+            raise OSError(
+                f"{len(errors)} of {len(keys)} keys weren't deleted; {first.get('Key')}:"
+                f" {first.get('Code')} {first.get('Message', '')}"
+            )
+
     def delete_tree(self, path: str) -> bool:
         """Delete a directory and all below it; return whether it existed."""
+        if self._is_object_store:
+            found = [f"{path}/{info.name}" if path else info.name for info in self.list_tree(path)]
+            self.delete_all(found)
+            return bool(found)
         return self._delete(path, self._fs.exists, partial(self._fs.rm, recursive=True))
 
     def _delete(
@@ -174,6 +237,8 @@ class FsspecStorage(Storage):
     ) -> bool:
         full = self._full("delete", path)
         with mapped_errors(full), suppress(FileNotFoundError):
+            # Else a cached listing would hide a file that another process has made since.
+            self._fs.invalidate_cache(full.rpartition("/")[0])
             # Another process may delete it between this check and the removal, hence the
             # suppression.
             if exists(full):
@@ -201,10 +266,11 @@ class _NewFile(AbstractContextManager[IO[bytes]]):
     def __init__(self, fs: Any, full: str) -> None:
         self._fs = fs
         self._full = full
-        self._file: IO[bytes] = fs.open(full, "wb")
+        self._file: Any = fs.open(full, "wb")
 
     def __enter__(self) -> IO[bytes]:
-        return self._file
+        opened: IO[bytes] = self._file
+        return opened
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         with mapped_errors(self._full):
@@ -214,6 +280,8 @@ class _NewFile(AbstractContextManager[IO[bytes]]):
             discard = getattr(self._file, "discard", None)
             if discard is not None and not self._fs.exists(self._full):
                 discard()  # abort the unfinished multipart upload
+                # s3fs leaves it open, and its finalizer would complete the upload.
+                self._file.closed = True
                 return
             # Without a way to abort, closing makes the name appear, so the file is removed after
             # it.

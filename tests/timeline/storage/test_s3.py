@@ -1,0 +1,67 @@
+"""The promises of every storage, kept on S3 by s3fs, and what its requests cost."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.conformance.storage_suite import StorageSuite
+from tests.kit.s3_server import s3_server
+from timeline.errors import StorageUnavailableError
+from timeline.storage.fsspec_storage import FsspecStorage
+
+
+@pytest.fixture(scope="module")
+def server():
+    with s3_server() as running:
+        yield running
+
+
+@pytest.fixture
+def storage(server) -> FsspecStorage:
+    return server.storage()
+
+
+class TestS3(StorageSuite):
+    """The suite on an S3 server."""
+
+
+def test_a_tree_is_listed_and_deleted_by_the_thousand(storage):
+    paths = [f"p={n % 300}/f{n}" for n in range(1500)]
+    for path in paths:
+        storage._fs.pipe_file(f"{storage._root}/{path}", b"x")
+    counted = storage.for_cause("rollback")
+    assert sorted(info.name for info in counted.list_tree("")) == sorted(paths)
+    counted.delete_all(paths)
+    assert storage.list_tree("") == ()
+    calls = storage.calls.snapshot()
+    assert calls["list", "rollback"] == 2
+    assert calls["delete", "rollback"] == 2
+
+
+def test_keys_that_are_not_deleted_are_an_error(storage):
+    """s3fs ignores them; a rollback would take the files for deleted and forget their instant."""
+    storage.create("kept", b"x")
+    storage.create("other", b"x")
+    bucket = storage._root.partition("/")[0]
+    statement = {
+        "Effect": "Deny",
+        "Principal": "*",
+        "Action": "s3:DeleteObject",
+        "Resource": f"arn:aws:s3:::{bucket}/warehouse/t/kept",
+    }
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+    storage._fs.call_s3("put_bucket_policy", Bucket=bucket, Policy=policy)
+    with pytest.raises(StorageUnavailableError, match=r"1 of 2 keys.*kept: AccessDenied"):
+        storage.delete_all(["kept", "other"])
+
+
+def test_a_file_created_by_another_process_is_deleted(storage, server):
+    """A cached listing doesn't hide it."""
+    other = FsspecStorage(storage.base_path, {**server.options, "skip_instance_cache": True})
+    storage.create("dir/first")
+    assert len(storage.list("dir")) == 1
+    other.create("dir/second")
+    assert storage.delete("dir/second")
+    assert [info.name for info in other.list("dir")] == ["first"]
