@@ -22,8 +22,8 @@ from strandline.records.base_file import (
 from strandline.records.bloom import BloomFilter
 from strandline.records.key_generator import COMPLEX, KeyGenerator
 from strandline.records.merge import Merger, MergeRules
+from strandline.records.merge_rule import deduplicate
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
-from strandline.records.ordering import deduplicate
 from tests.kit.base_files import merge, write_base_file
 from timeline.storage.local import LocalStorage
 

@@ -1,12 +1,7 @@
 """Merges a write's rows into the rows of a base file.
 
-For each stored row whose key is in the write:
-
-* with commit-time ordering the write's row wins;
-* with event-time ordering it wins if its ordering value is equal or greater
-  (``strandline.records.ordering``);
-* a hard delete always wins; a row flagged by ``_hoodie_is_deleted`` is a delete with an ordering
-  value, and always wins if that is null or the integer 0.
+A stored row whose key is in the write is older than the write's row, and
+``strandline.records.merge_rule`` decides which one is kept. A hard delete always wins.
 
 If the write's row loses it is *late*: the stored row keeps its values and its commit time. Rows
 that the write doesn't contain are copied with the new file's name. Rows of this write get its
@@ -15,8 +10,7 @@ rows follow in the write's order.
 
 Stored rows are merged in pieces, so that a large file is never in memory as a whole.
 
-Source: Hudi 1.2.0 ``HoodieMergeHandle``, ``DefaultHoodieRecordPayload``,
-``EventTimeBasedAvroRecordMerger``.
+Source: Hudi 1.2.0 ``HoodieMergeHandle``, ``FileGroupReaderBasedMergeHandle``.
 """
 
 from __future__ import annotations
@@ -28,14 +22,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.records.meta_fields import (
-    FILE_NAME,
-    IS_DELETED,
-    PARTITION_PATH,
-    RECORD_KEY,
-    with_meta_fields,
-)
-from strandline.records.ordering import Mask, Positions, as_mask, comparable, compare, one_chunk
+from strandline.records.merge_rule import RowOrder, delete_flags, newer_wins
+from strandline.records.meta_fields import FILE_NAME, PARTITION_PATH, RECORD_KEY, with_meta_fields
+from strandline.records.ordering import Mask, Positions, one_chunk
 from strandline.records.schema import column_of, conform
 
 _FILE_NAME_TYPE: Final = pa.dictionary(pa.int32(), pa.string())
@@ -109,10 +98,16 @@ class Merger:
         self._keys = one_chunk(incoming.column(RECORD_KEY))
         if not rules.append and pc.count_distinct(self._keys).as_py() < len(self._keys):
             raise ValueError("rows to merge have duplicate keys; deduplicate them first")
-        self._deletes = _delete_flags(incoming, rules)
+        self._deletes = (
+            np.ones(incoming.num_rows, np.bool_) if rules.delete else delete_flags(incoming)
+        )
         self._matched: Mask = np.zeros(incoming.num_rows, np.bool_)
         self._paths = incoming.column(PARTITION_PATH) if not rules.delete else None
         self._rows = conform(incoming, rules.schema).combine_chunks() if not rules.delete else None
+        self._order: RowOrder | None = None
+        if rules.event_time and not rules.append and self._rows is not None:
+            columns = [column_of(self._rows, name) for name in rules.ordering_fields]
+            self._order = RowOrder.of(columns, self._deletes)
         self._stored_schema = with_meta_fields(rules.schema)
         self._schema = self._stored_schema.set(4, pa.field(FILE_NAME, _FILE_NAME_TYPE))
         self._seqno = first_seqno
@@ -180,19 +175,13 @@ class Merger:
 
     def _wins(self, stored: pa.Table, rows: Positions, touched: Positions) -> Mask:
         """Return for each pair of rows whether the write's row wins."""
-        rules = self._rules
-        wins: Mask = np.ones(len(rows), np.bool_)
-        if rules.delete or not rules.event_time or self._rows is None:
-            return wins
-        timeless = self._deletes[touched]
-        for name in reversed(rules.ordering_fields):
-            new = column_of(self._rows, name).take(pa.array(touched))
-            old = column_of(stored, name).take(pa.array(rows))
-            greater, equal = compare(comparable(new), comparable(old))
-            wins = greater | (equal & wins)
-            # Hudi stores null or the integer 0 for a delete made without an ordering value.
-            timeless = timeless & _null_or_zero(new)
-        return wins | timeless
+        if self._order is None:
+            return np.ones(len(rows), np.bool_)
+        at = pa.array(rows)
+        columns = [column_of(stored, name).take(at) for name in self._rules.ordering_fields]
+        return newer_wins(
+            self._order.take(touched), RowOrder.of(columns, np.zeros(len(rows), np.bool_))
+        )
 
     def _stamped(self, which: Positions) -> pa.Table:
         """Return rows of the write with this instant's meta columns, except the file name."""
@@ -218,22 +207,6 @@ class Merger:
         zeros = pa.array(np.zeros(rows.num_rows, np.int32))
         names = pa.DictionaryArray.from_arrays(zeros, pa.array([self._file_name]))
         return rows.set_column(4, pa.field(FILE_NAME, _FILE_NAME_TYPE), names)
-
-
-def _delete_flags(incoming: pa.Table, rules: MergeRules) -> Mask:
-    if rules.delete:
-        return np.ones(incoming.num_rows, np.bool_)
-    if IS_DELETED not in incoming.schema.names:
-        return np.zeros(incoming.num_rows, np.bool_)
-    return as_mask(pc.fill_null(one_chunk(incoming.column(IS_DELETED)), False))
-
-
-def _null_or_zero(column: pa.Array | pa.ChunkedArray) -> Mask:
-    values = one_chunk(column)
-    missing = as_mask(pc.is_null(values))
-    if pa.types.is_integer(values.type):
-        missing |= as_mask(pc.fill_null(pc.equal(values, 0), False))
-    return missing
 
 
 def _replaced(stored: pa.Table, at: Positions, rows: pa.Table) -> pa.Table:

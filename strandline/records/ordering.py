@@ -1,60 +1,19 @@
-"""Ordering values, which decide which of two rows with one key is newer, compared as in Java.
+"""Ordering values, compared as in Java; ``strandline.records.merge_rule`` decides by them.
 
-Several ordering columns are compared from left to right. A null is less than any value.
+A null is less than any value.
 
 Source: Hudi 1.2.0 ``DefaultHoodieRecordPayload``, ``EventTimeBasedAvroRecordMerger``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
-from strandline.records.schema import column_of
-
 Mask = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.int64]
-
-_HOODIE_KEY: Final = (RECORD_KEY, PARTITION_PATH)
-"""Columns that identify a record; Hudi includes the partition path unless the index is global."""
-
-
-def deduplicate(rows: pa.Table, ordering_fields: Sequence[str]) -> pa.Table:
-    """Keep the newest row of each record key and partition path, in the order of the rows.
-
-    Args:
-        rows: Rows with the key columns.
-        ordering_fields: Ordering columns; if empty, the last row is the newest. Among rows of equal
-            ordering values it is the last one, too.
-
-    Cost: a hash of each key; a sort of only the rows whose key is duplicated.
-    """
-    codes = _codes(rows)
-    counts = np.bincount(codes) if len(codes) else np.zeros(0, np.int64)
-    if counts.max(initial=0) <= 1:
-        return rows
-    duplicated = np.flatnonzero(counts[codes] > 1)
-    candidates = rows.take(pa.array(duplicated))
-    columns = [pa.array(codes[duplicated])]
-    for name in ordering_fields:
-        values = comparable(column_of(candidates, name))
-        # Sort by validity first, because a null is less than any value.
-        columns += [pc.is_valid(values), values]
-    columns.append(pa.array(duplicated))
-    table = pa.table(columns, names=[str(at) for at in range(len(columns))])
-    order = pc.sort_indices(table, sort_keys=[(n, "ascending") for n in table.column_names])
-    order = order.to_numpy()
-    sorted_codes = codes[duplicated][order]
-    newest = duplicated[order[np.append(sorted_codes[1:] != sorted_codes[:-1], True)]]
-    keep = counts[codes] == 1
-    keep[newest] = True
-    return rows.filter(pa.array(keep))
 
 
 def comparable(column: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -90,13 +49,3 @@ def as_mask(array: pa.Array) -> Mask:
     """Return booleans without nulls as a numpy mask."""
     mask: Mask = np.asarray(array.to_numpy(zero_copy_only=False), np.bool_)
     return mask
-
-
-def _codes(rows: pa.Table) -> Positions:
-    """Return a number for each row: equal for equal keys, and below the number of rows."""
-    codes: Positions = np.zeros(rows.num_rows, np.int64)
-    for name in _HOODIE_KEY:
-        encoded = one_chunk(rows.column(name)).dictionary_encode(null_encoding="encode")
-        part = encoded.indices.to_numpy().astype(np.int64)
-        _, codes = np.unique(codes * len(encoded.dictionary) + part, return_inverse=True)
-    return codes

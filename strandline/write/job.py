@@ -119,7 +119,7 @@ class WriteJob:
         create = self._operation != DELETE
         target = open_target(context.storage, context.settings, context.history, create=create)
         incoming = engine.schema(rows)
-        ordering = target.config.ordering_fields if target.event_time and create else ()
+        ordering = self._ordering_fields(target)
         key_task.check_columns(incoming, target.generator, ordering)
         columns = pa.schema([])
         if create:
@@ -201,9 +201,14 @@ class WriteJob:
             location=self._context.embedded.location(transaction.timeline) if needs_files else None,
             match=not inserting,
             combine=combine,
-            ordering_fields=() if self._operation == DELETE else target.config.ordering_fields,
+            ordering_fields=self._ordering_fields(target),
             only_stored=self._operation == DELETE,
         )
+
+    def _ordering_fields(self, target: Target) -> tuple[str, ...]:
+        """Return the columns that rows are ordered by; empty by commit time and for deletes."""
+        by_time = target.event_time and self._operation != DELETE
+        return target.config.ordering_fields if by_time else ()
 
     def _assign(
         self, target: Target, profile: TagProfile, sizing: Sizing, transaction: Transaction

@@ -25,8 +25,8 @@ from executor_proxy.report import LookupReport
 from executor_proxy.view_location import ViewLocation
 from fsview.model.file_group import BaseFile
 from strandline.records.base_file import key_range, read_record_keys
+from strandline.records.merge_rule import deduplicate
 from strandline.records.meta_fields import IS_DELETED, PARTITION_PATH, RECORD_KEY
-from strandline.records.ordering import deduplicate
 from strandline.write.bucket import StoredFile, UpdateGroup
 from strandline.write.columns import (
     BASE_FILE,

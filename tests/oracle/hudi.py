@@ -114,12 +114,28 @@ class Hudi:
         )
         return self.rows(reader.load(str(path)), by=by)
 
-    def write(self, data: pa.Table, path: object, options: Mapping[str, str]) -> None:
-        """Write rows with Hudi's own writer, without a metadata table."""
+    def write(
+        self,
+        data: pa.Table,
+        path: object,
+        options: Mapping[str, str],
+        *,
+        partitions: int | None = None,
+    ) -> None:
+        """Write rows with Hudi's own writer, without a metadata table.
+
+        Args:
+            data: The rows.
+            path: The table's base path.
+            options: Hudi's options.
+            partitions: Number of the frame's partitions; with 1, Hudi sees the rows in order.
+        """
         from pyspark.sql.pandas.types import from_arrow_schema
 
         rows = [tuple(row.values()) for row in data.to_pylist()]
         frame = self.spark.createDataFrame(rows, from_arrow_schema(data.schema))
+        if partitions is not None:
+            frame = frame.coalesce(partitions)
         writer = frame.write.format("hudi").options(
             **{
                 "hoodie.metadata.enable": "false",
