@@ -11,11 +11,14 @@ from typing import Final
 
 from strandline.commit.lock import settings
 from strandline.commit.lock.base import LockProvider, LockRetries, TableLock, Wait
+from strandline.commit.lock.file_system import FileSystemLock
 from strandline.commit.lock.in_process import InProcessLock
-from strandline.settings.setting import Settings
+from strandline.settings.setting import Settings, shortened
 from timeline.clock import Clock, SystemClock
 from timeline.errors import ConfigError
 from timeline.storage.base import Storage
+from timeline.storage.table_id import TableId, local_path
+from timeline.table.config import META_FOLDER
 
 _PACKAGE: Final = "org.apache.hudi.client.transaction.lock."
 
@@ -82,8 +85,29 @@ class Opener:
         """Open the lock within this process."""
         return InProcessLock(self._storage.base_path)
 
+    def file_system(self) -> LockProvider:
+        """Open the lock by a file."""
+        folder = self._values.get(settings.FILE_SYSTEM_PATH)
+        name = settings.FILE_SYSTEM_PATH.name if folder else "the table's base path"
+        place = folder or self._storage.base_path
+        # Hudi also takes hdfs, viewfs, dfs and hopsfs, where fsspec can't create exclusively.
+        if TableId.of(place).family != "file":
+            raise ConfigError(
+                f"{name} is {shortened(place, 80)}, where FileSystemBasedLockProvider can't create"
+                " a file exclusively; allowed: a local path",
+                hint="StorageBasedLockProvider and ZookeeperBasedLockProvider lock other tables",
+            )
+        return FileSystemLock(
+            local_path(folder) if folder else f"{local_path(place)}/{META_FOLDER}",
+            expire_s=60.0 * self._values.get(settings.FILE_SYSTEM_EXPIRE),
+            interval_s=self._values.get(settings.RETRY_WAIT) / 1000,
+            clock=self._clock,
+            wait=self._wait,
+        )
+
 
 PROVIDERS: Final[dict[str, Callable[[Opener], LockProvider]]] = {
     _PACKAGE + "InProcessLockProvider": Opener.in_process,
+    _PACKAGE + "FileSystemBasedLockProvider": Opener.file_system,
 }
 """Class name in Hudi → what opens the provider."""

@@ -65,6 +65,20 @@ RETRIES: Final = Setting(
     "client",
     minimum=0,
 )
+FILE_SYSTEM_PATH: Final = Setting(
+    "hoodie.write.lock.filesystem.path",
+    "",
+    "Folder of the file `lock` of `FileSystemBasedLockProvider`, a local path; empty: the table's"
+    " `.hoodie`.",
+    "client",
+)
+FILE_SYSTEM_EXPIRE: Final = Setting(
+    "hoodie.write.lock.filesystem.expire",
+    0,
+    "Age in minutes from which a lock file counts as abandoned and is deleted; 0: never.",
+    "client",
+    minimum=0,
+)
 
 LOCK_SETTINGS: Final = declared(globals())
 """All settings of this module."""

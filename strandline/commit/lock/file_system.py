@@ -1,0 +1,218 @@
+"""``FileSystemLock``: a lock file on a local or mounted file system, created exclusively.
+
+The file ``lock`` is in ``.hoodie`` or the configured folder. It exists while the lock is held; its
+text describes the holder, in the form of Hudi's ``LockInfo``, and is unique to an acquisition, so
+that only the holder deletes it. Hudi itself leaves the file empty, and deletes whatever is there
+when a writer gives up waiting. A holder therefore reads it again before it relies on the lock.
+
+Without an expiry, a killed holder's file stays until somebody deletes it. With one, a file whose
+modification time is older may be deleted by any writer. Between two writers here an advisory lock
+on the folder (``flock``) makes looking and deleting one step; Hudi's writers don't take it.
+
+Source: Hudi 1.2.0 ``FileSystemBasedLockProvider``, ``LockInfo``.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import logging
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import ClassVar, Final
+
+from strandline.commit.lock.base import LockProvider, Wait, poll
+from timeline.clock import Clock, SystemClock
+from timeline.errors import AlreadyExistsError, LockError, PathNotFoundError, StorageError
+from timeline.storage.base import Storage
+from timeline.storage.local import LocalStorage
+
+logger = logging.getLogger(__name__)
+
+LOCK_FILE: Final = "lock"
+_RELEASE_S: Final = 5.0
+"""How long a release waits for other writers that are looking at an expired lock."""
+_RELEASE_POLL_S: Final = 0.01
+
+
+class FileSystemLock(LockProvider):
+    """A lock by one file.
+
+    Args:
+        folder: Local path of the folder of the lock file.
+        expire_s: Age in seconds from which a lock file counts as abandoned; 0: never.
+        interval_s: Seconds between two looks at the lock.
+        clock: Measures time-outs and ages.
+        wait: Waits between two looks.
+        storage: The folder's storage.
+    """
+
+    name: ClassVar[str] = "FileSystemBasedLockProvider"
+
+    def __init__(
+        self,
+        folder: str,
+        expire_s: float = 0.0,
+        interval_s: float = 1.0,
+        clock: Clock | None = None,
+        wait: Wait = time.sleep,
+        storage: Storage | None = None,
+    ) -> None:
+        self._folder = folder
+        self._expire_s = expire_s
+        self._interval_s = interval_s
+        self._clock = clock or SystemClock()
+        self._wait = wait
+        self._storage = (storage or LocalStorage(folder)).for_cause("lock")
+        # Content of the file that this instance created, or may have created: an answer was lost.
+        self._content: bytes | None = None
+        self._held = False
+        self._held_since = 0.0
+        self._other = b""
+
+    def try_lock(self, timeout_s: float) -> bool:
+        """Create the lock file, waiting at most ``timeout_s`` seconds while another exists."""
+        return poll(self._attempt, timeout_s, self._interval_s, self._clock, self._wait)
+
+    def _attempt(self) -> bool:
+        if self._held:
+            return True
+        if self._expire_s:
+            # Else two writers that find the same expired file could delete it one after the other,
+            # the second one a file that the first has just created.
+            with self._turn() as is_ours:
+                return is_ours and self._look_and_create()
+        return self._look_and_create()
+
+    def _look_and_create(self) -> bool:
+        found = self._read()
+        if found is not None and found == self._content:
+            # The create of an earlier attempt succeeded, but its answer was lost.
+            self._held = True
+            return True
+        if found is not None:
+            self._other = found
+            if not self._has_expired():
+                return False
+            self._storage.delete(LOCK_FILE)
+            logger.warning("deleted the expired lock file %s of %s", self.describe(), self.holder())
+        self._held_since = self._clock.monotonic()
+        self._content = _lock_info(self._clock)
+        # If this raises, the file may exist all the same; the next attempt or `unlock` finds it.
+        try:
+            self._storage.create(LOCK_FILE, self._content)
+        except AlreadyExistsError:
+            self._content = None
+            return False
+        self._held = True
+        # Java looks before it creates a local file, and would overwrite one created in between.
+        self._held = self.is_held()
+        return self._held
+
+    def unlock(self) -> None:
+        """Delete the lock file if this instance created it."""
+        if self._content is None:
+            return
+        if not self._expire_s:
+            self._delete_own()
+            return
+        done = poll(self._delete_own_in_turn, _RELEASE_S, _RELEASE_POLL_S, self._clock, self._wait)
+        if not done:
+            raise LockError(f"the folder of {self.describe()} is locked by another process")
+
+    def _delete_own_in_turn(self) -> bool:
+        with self._turn() as is_ours:
+            if is_ours:
+                self._delete_own()
+            return is_ours
+
+    def _delete_own(self) -> None:
+        was_held, self._held = self._held, False
+        if self._read() != self._content:
+            self._content = None
+            if was_held:
+                raise LockError(f"{self.describe()} was deleted or replaced while it was held")
+            return
+        try:
+            self._storage.delete(LOCK_FILE)
+        except StorageError:
+            # The answer may have been lost after the deletion.
+            if self._read() == self._content:
+                raise
+        self._content = None
+
+    def is_held(self) -> bool:
+        """Return whether the lock file is still the one created here, by reading it."""
+        if not self._held:
+            return False
+        if self._expire_s and self._clock.monotonic() - self._held_since >= self._expire_s:
+            return False
+        try:
+            return self._read() == self._content
+        except StorageError:
+            return False
+
+    def describe(self) -> str:
+        """Return the path of the lock file."""
+        return f"{self._folder}/{LOCK_FILE}"
+
+    def holder(self) -> str:
+        """Return thread and time that the last file of another holder names."""
+        try:
+            info = json.loads(self._other)
+            return f"{info['lockThreadName']} since {info['lockCreateTime']}"
+        except (ValueError, TypeError, KeyError):
+            return ""  # Hudi leaves the file empty
+
+    def close(self) -> None:
+        """Release the lock if it is held."""
+        self.unlock()
+
+    def _read(self) -> bytes | None:
+        try:
+            return self._storage.read(LOCK_FILE)
+        except PathNotFoundError:
+            return None
+
+    def _has_expired(self) -> bool:
+        info = self._storage.stat(LOCK_FILE) if self._expire_s else None
+        return info is not None and self._clock.now_ms() - info.mtime_ms > self._expire_s * 1000
+
+    @contextmanager
+    def _turn(self) -> Iterator[bool]:
+        """Yield whether this process has the advisory lock on the folder; never waits for it."""
+        self._storage.make_dir("")
+        handle = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if error.errno != errno.EWOULDBLOCK:
+                    raise LockError(
+                        f"{self._folder} can't be locked: {error.strerror}",
+                        hint="set hoodie.write.lock.filesystem.expire to 0",
+                    ) from error
+                yield False
+                return
+            yield True
+        finally:
+            os.close(handle)  # which also unlocks it
+
+
+def _lock_info(clock: Clock) -> bytes:
+    """Return the content of a new lock file, in the form of Hudi's ``LockInfo``."""
+    created = datetime.fromtimestamp(clock.now_ms() / 1000)
+    thread = threading.current_thread().name
+    info = {
+        "lockCreateTime": created.isoformat(" ", "milliseconds"),
+        "lockThreadName": f"{thread} of {socket.gethostname()}:{os.getpid()} ({uuid.uuid4()})",
+        "lockStacksInfo": [],
+    }
+    return json.dumps(info, indent=2, separators=(",", " : ")).encode()

@@ -1,0 +1,223 @@
+"""The lock by a file: conformance, Hudi's habits, expiry, lost answers."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from strandline.commit.lock.base import LockRetries, TableLock, Wait
+from strandline.commit.lock.file_system import FileSystemLock
+from strandline.commit.lock.open import open_lock
+from strandline.write.options import parse_options
+from tests.conformance.lock_suite import SharedLockSuite
+from tests.kit.manual_clock import ManualClock
+from timeline.clock import Clock, SystemClock
+from timeline.errors import ConfigError, LockError, StorageUnavailableError
+from timeline.storage.fsspec_storage import FsspecStorage
+from timeline.storage.local import LocalStorage
+
+EXPIRE_S = 60.0
+
+
+@dataclass(frozen=True)
+class Subject:
+    folder: str
+    expire_s: float = EXPIRE_S
+
+    def open(self, clock: Clock | None = None, wait: Wait = time.sleep) -> FileSystemLock:
+        return FileSystemLock(self.folder, self.expire_s, 0.002, clock, wait)
+
+
+@pytest.fixture
+def subject(tmp_path: Path) -> Subject:
+    return Subject(str(tmp_path / "t" / ".hoodie"))
+
+
+class TestExpiringFileSystemLock(SharedLockSuite):
+    def expire(self, clock: ManualClock) -> None:
+        clock.advance(round(EXPIRE_S * 1000) + 60_000)
+
+
+class TestFileSystemLock(SharedLockSuite):
+    """Without an expiry a killed holder's file stays until it is deleted by hand."""
+
+    @pytest.fixture
+    def subject(self, tmp_path: Path) -> Subject:
+        self.file = tmp_path / "t" / ".hoodie" / "lock"
+        return Subject(str(self.file.parent), 0.0)
+
+    def expire(self, clock: ManualClock) -> None:
+        clock.advance(10**12)
+        self.file.unlink()
+
+
+def lock_file(subject: Subject) -> Path:
+    return Path(subject.folder, "lock")
+
+
+def test_content_is_that_of_hudi_s_lock_info(subject: Subject) -> None:
+    with contextlib.closing(subject.open()) as provider:
+        assert provider.try_lock(0)
+        text = lock_file(subject).read_text()
+        info = json.loads(text)
+        assert list(info) == ["lockCreateTime", "lockThreadName", "lockStacksInfo"]
+        assert text.startswith('{\n  "lockCreateTime" : "20')
+        other = subject.open()
+        assert not other.try_lock(0)
+        assert other.holder() == f"{info['lockThreadName']} since {info['lockCreateTime']}"
+        assert f"{os.getpid()}" in other.holder()
+
+
+def test_hudi_s_empty_file_is_a_lock(subject: Subject) -> None:
+    lock_file(subject).parent.mkdir(parents=True)
+    lock_file(subject).touch()
+    provider = Subject(subject.folder, 0.0).open()
+    assert not provider.try_lock(0)
+    assert provider.holder() == ""
+    provider.close()
+    assert lock_file(subject).exists()
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [
+        lambda file: file.unlink(),  # a Hudi writer that gives up waiting closes its provider
+        lambda file: file.write_bytes(b""),  # Java looked before ours was created, and overwrote it
+    ],
+)
+def test_deleted_or_overwritten_file_is_a_lost_lock(
+    subject: Subject, happens: Callable[[Path], None]
+) -> None:
+    provider = subject.open()
+    assert provider.try_lock(0)
+    happens(lock_file(subject))
+    assert not provider.is_held()
+    with pytest.raises(LockError, match="deleted or replaced while it was held"):
+        provider.unlock()
+    provider.unlock()
+
+
+def test_holder_past_the_expiry_has_lost_its_lock(subject: Subject) -> None:
+    clock = ManualClock(SystemClock().now_ms())
+    one, two = subject.open(clock), subject.open(clock)
+    lock = TableLock(one, LockRetries(1, 0))
+    with lock.held("the test"):
+        clock.advance(59_000)
+        lock.check()
+        clock.advance(1_000)
+        with pytest.raises(LockError, match="lost during the test"):
+            lock.check()
+        clock.advance(60_000)
+        assert two.try_lock(0)
+    assert two.is_held()  # the first one's release didn't delete the second one's file
+    two.close()
+    assert not lock_file(subject).exists()
+
+
+def test_one_of_many_takes_an_expired_lock_over(subject: Subject) -> None:
+    """Each looks at the same old file; none deletes another's new one."""
+    for _ in range(20):
+        lock_file(subject).parent.mkdir(parents=True, exist_ok=True)
+        lock_file(subject).write_bytes(b"")
+        os.utime(lock_file(subject), (1, 1))
+        providers = [subject.open() for _ in range(8)]
+        start = threading.Barrier(8)
+        won: list[FileSystemLock] = []
+
+        def take(provider: FileSystemLock, start: threading.Barrier, won: list) -> None:
+            start.wait()
+            if provider.try_lock(0.05):
+                won.append(provider)
+
+        threads = [threading.Thread(target=take, args=(p, start, won)) for p in providers]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        (holder,) = won
+        assert holder.is_held()
+        for provider in providers:
+            provider.close()
+
+
+class LostAnswers(LocalStorage):
+    """A local storage whose answers are lost after the call, as the fields say."""
+
+    lost: set[str]
+
+    def create(self, path: str, data: bytes = b"") -> None:
+        super().create(path, data)
+        self._lose("create")
+
+    def delete(self, path: str) -> bool:
+        deleted = super().delete(path)
+        self._lose("delete")
+        return deleted
+
+    def _lose(self, kind: str) -> None:
+        if kind in self.lost:
+            self.lost.remove(kind)
+            raise StorageUnavailableError(f"{kind}: no answer")
+
+
+@pytest.mark.parametrize("expire_s", [0.0, EXPIRE_S])
+def test_created_file_whose_answer_was_lost_is_ours(subject: Subject, expire_s: float) -> None:
+    storage = LostAnswers(subject.folder)
+    storage.lost = {"create", "delete"}
+    provider = FileSystemLock(subject.folder, expire_s, storage=storage)
+    waited: list[float] = []
+    lock = TableLock(provider, LockRetries(2, 0, 5), waited.append)
+    with lock.held("the test"):
+        lock.check()
+    assert waited == [5]
+    assert storage.lost == set()
+    assert not lock_file(subject).exists()
+
+
+def test_who_gives_up_after_a_lost_answer_leaves_no_file(subject: Subject) -> None:
+    storage = LostAnswers(subject.folder)
+    storage.lost = {"create"}
+    lock = TableLock(FileSystemLock(subject.folder, storage=storage), LockRetries(1, 0))
+    with pytest.raises(LockError, match="create: no answer"), lock.held("the test"):
+        pass
+    assert not lock_file(subject).exists()
+
+
+def opened(base: str, **options: str) -> TableLock:
+    named = {f"hoodie.write.lock.filesystem.{name}": value for name, value in options.items()}
+    provider = "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider"
+    named["hoodie.write.lock.provider"] = provider
+    storage = LocalStorage(base) if base.startswith("/") else FsspecStorage(base)
+    return open_lock(parse_options(named), storage)
+
+
+def test_options_say_where_the_file_is(tmp_path: Path) -> None:
+    default, elsewhere = opened(f"{tmp_path}/t"), opened(f"{tmp_path}/t", path=f"file:{tmp_path}/x")
+    assert default.is_shared
+    with default.held("one"), elsewhere.held("two"):
+        assert (tmp_path / "t/.hoodie/lock").exists()
+        assert (tmp_path / "x/lock").exists()
+    assert default.describe() == f"FileSystemBasedLockProvider at {tmp_path}/t/.hoodie/lock"
+
+
+@pytest.mark.parametrize(
+    ("base", "options", "named"),
+    [
+        ("memory://t", {}, "the table's base path is memory://t"),
+        ("/t", {"path": "s3://b/locks"}, "filesystem.path is s3://b/locks"),
+        ("/t", {"path": "hdfs://n/locks"}, "filesystem.path is hdfs://n/locks"),
+    ],
+)
+def test_other_file_systems_are_refused(base: str, options: dict[str, str], named: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        opened(base, **options)
+    assert named in str(raised.value)
+    assert "allowed: a local path" in str(raised.value)
