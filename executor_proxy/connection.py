@@ -57,7 +57,7 @@ _LOST: Final = (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
 
 
 class _TimedSocket:
-    """A socket whose every wait ends with the exchange; what ``http.client`` needs of one.
+    """A socket whose every wait ends with the exchange; what ``http.client`` reads from.
 
     Attributes:
         deadline: End of the exchange, on the monotonic clock.
@@ -93,51 +93,52 @@ class _TimedSocket:
         self._sock.sendall(data)
 
     def makefile(self, mode: str) -> io.BufferedReader:
-        """Return a reader that keeps the socket open until it is closed, as a socket's does."""
+        """Return a reader of one response, whose end leaves the socket open."""
         assert mode == "rb"
-        return io.BufferedReader(_TimedReader(self, self._sock.makefile("rb", buffering=0)))
+        return io.BufferedReader(_Reading(self))
 
-    def close(self) -> None:
-        """Close the socket; its readers go on until they are closed, too."""
-        self._sock.close()
-
-
-class _TimedReader(io.RawIOBase):
-    """The raw bytes of a ``_TimedSocket``."""
-
-    def __init__(self, timed: _TimedSocket, raw: io.RawIOBase) -> None:
-        self._timed = timed
-        self._raw = raw
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: bytearray | memoryview) -> int | None:  # type: ignore[override]
-        self._timed.limit()
-        received = self._raw.readinto(buffer)
+    def receive_into(self, buffer: bytearray | memoryview) -> int:
+        """Receive some bytes; return their number, 0 at the end of the connection."""
+        self.limit()
+        received = self._sock.recv_into(buffer)
         # Counted here, because a chunk of size -1 makes http.client read without end.
-        self._timed.left_bytes -= received or 0
-        if self._timed.left_bytes < 0:
+        self.left_bytes -= received
+        if self.left_bytes < 0:
             raise too_long("a request")
         return received
 
     def close(self) -> None:
-        self._raw.close()
-        super().close()
+        """Close the socket."""
+        self._sock.close()
 
 
-class _Connection(http.client.HTTPConnection):
+class _Reading(io.RawIOBase):
+    """The raw bytes of one response on a ``_TimedSocket``."""
+
+    def __init__(self, timed: _TimedSocket) -> None:
+        self._timed = timed
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        return self._timed.receive_into(buffer)
+
+
+class _Connection:
     """A connection that knows whether it has been used, and closes itself with its thread.
 
     With TLS the bytes of HTTP are the same; the encryption lies below them.
+
+    Attributes:
+        used: Whether a request was sent.
     """
 
-    used = False
-
     def __init__(self, peer: Peer) -> None:
-        super().__init__(peer.host, peer.port)
-        self._tls = tls_context(peer.ca_file) if peer.encrypted else None
-        self._timed: _TimedSocket | None = None
+        self._peer = peer
+        self._host = _host_field(peer)
+        self._sock: _TimedSocket | None = None
+        self.used = False
 
     def open(self, timeouts: Timeouts, deadline: float, what: str) -> None:
         """Connect and shake hands, unless it is connected; bound the exchange that follows.
@@ -145,36 +146,92 @@ class _Connection(http.client.HTTPConnection):
         Raises:
             ServiceUnreachableError: No connection within the time-out; ``what`` names the request.
         """
-        if self.sock is None:
-            self.timeout = min(timeouts.connect_s, max(deadline - time.monotonic(), _LEAST_S))
+        if self._sock is None:
             try:
-                self.connect()
-                sock: Any = self.sock
-                if self._tls is not None:
-                    sock = self.sock = self._tls.wrap_socket(sock, server_hostname=self.host)
+                connect_s = min(timeouts.connect_s, max(deadline - time.monotonic(), _LEAST_S))
+                self._sock = _TimedSocket(_connected(self._peer, connect_s))
             except TimeoutError as error:
-                self.close()
                 raise ServiceUnreachableError(
                     f"{what}: no connection within {timeouts.connect_s:g} s"
                 ) from error
-            self.sock = self._timed = _TimedSocket(sock)
-        assert self._timed is not None
         # Set for each exchange, as a kept connection still has the bounds of the last one.
-        self._timed.deadline, self._timed.read_s = deadline, timeouts.read_s
-        self._timed.left_bytes = MAX_BODY_BYTES + _MARGIN_BYTES
+        self._sock.deadline, self._sock.read_s = deadline, timeouts.read_s
+        self._sock.left_bytes = MAX_BODY_BYTES + _MARGIN_BYTES
+
+    def exchange(self, request: Outgoing) -> Incoming:
+        """Send a request on the open connection and read its answer."""
+        sock: Any = self._sock
+        # ``HTTPConnection`` would spend a third of an exchange on checking and joining the head.
+        sock.sendall(_sent(request, self._host))
+        self.used = True
+        response = http.client.HTTPResponse(sock, method=request.method)
+        try:
+            response.begin()
+            body = _body(response)
+        except ValueError as error:  # a chunk of negative size
+            raise http.client.HTTPException(str(error)) from error
+        if response.will_close:
+            self.close()
+        return Incoming(
+            response.status,
+            (response.getheader("Content-Encoding") or "").strip().lower(),
+            response.getheader("Retry-After"),
+            body,
+        )
 
     def is_dropped(self) -> bool:
         """Whether the peer closed it: on an idle connection only the end can be readable."""
-        if self.sock is None:
+        if self._sock is None:
             return True
         if hasattr(select, "poll"):  # select() fails for descriptors above 1023
             poll = select.poll()
-            poll.register(self.sock, select.POLLIN)
+            poll.register(self._sock, select.POLLIN)
             return bool(poll.poll(0))
-        return bool(select.select([self.sock], [], [], 0)[0])
+        return bool(select.select([self._sock], [], [], 0)[0])
+
+    def close(self) -> None:
+        """Close the connection; the next exchange opens it again."""
+        if self._sock is not None:
+            self._sock.close()
+            self._sock = None
 
     def __del__(self) -> None:
         self.close()
+
+
+def _connected(peer: Peer, within_s: float) -> socket.socket:
+    """Connect to a peer, TLS handshake included."""
+    sock = socket.create_connection((peer.host, peer.port), within_s)
+    try:
+        # Without it the body of a POST would wait for the acknowledgement of its head.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if not peer.encrypted:
+            return sock
+        return tls_context(peer.ca_file).wrap_socket(sock, server_hostname=peer.host)
+    except BaseException:
+        sock.close()
+        raise
+
+
+def _host_field(peer: Peer) -> str:
+    """Return the ``Host`` header of requests to a peer."""
+    host = f"[{peer.host}]" if ":" in peer.host else peer.host.encode("idna").decode()
+    return f"{host}:{peer.port}"
+
+
+def _sent(request: Outgoing, host: str) -> bytes:
+    """Return the bytes of a request.
+
+    Raises:
+        ValueError: The target or a header has a line end, or isn't Latin-1.
+    """
+    lines = [f"{request.method} {request.target} HTTP/1.1", f"Host: {host}"]
+    lines += [f"{name}: {value}" for name, value in request.headers.items()]
+    head = "\r\n".join(lines)
+    # Such a value could add headers, or a second request.
+    if not head.count("\r") == head.count("\n") == len(lines) - 1:
+        raise ValueError(f"a line end in the target or a header of {request.method} {request.path}")
+    return f"{head}\r\n\r\n".encode("latin-1") + request.body
 
 
 class _Connections(threading.local):
@@ -230,7 +287,7 @@ class KeptConnections:
         while True:
             try:
                 connection.open(timeouts, deadline, what)
-                return _exchange(connection, request)
+                return connection.exchange(request)
             except (OSError, http.client.HTTPException) as error:
                 connection.close()
                 if not (may_repeat and isinstance(error, _LOST)):
@@ -240,24 +297,6 @@ class KeptConnections:
                 # Interrupted, as by a killed task: the unread rest would precede the next answer.
                 connection.close()
                 raise
-
-
-def _exchange(connection: _Connection, request: Outgoing) -> Incoming:
-    connection.request(
-        request.method, request.target, request.body or None, headers=dict(request.headers)
-    )
-    connection.used = True
-    try:
-        response = connection.getresponse()
-        body = _body(response)
-    except ValueError as error:  # a chunk of negative size
-        raise http.client.HTTPException(str(error)) from error
-    return Incoming(
-        response.status,
-        (response.getheader("Content-Encoding") or "").strip().lower(),
-        response.getheader("Retry-After"),
-        body,
-    )
 
 
 def _body(response: http.client.HTTPResponse) -> bytes:

@@ -50,6 +50,8 @@ class Timeouts:
 
     def within(self, seconds: float) -> Timeouts:
         """Return these time-outs, none of them longer than ``seconds``."""
+        if seconds >= max(self.each()):
+            return self
         return Timeouts(*(min(each, seconds) for each in self.each()))
 
     def each(self) -> tuple[float, float, float]:

@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import urlencode
+from urllib.parse import quote_plus
 
 from executor_proxy.connection import KeptConnections
 from executor_proxy.exchange import (
@@ -124,7 +124,7 @@ class HttpSession:
             headers["Content-Length"] = str(len(body))
         if body:
             headers["Content-Type"] = "application/json"
-        target = f"{path}?{urlencode(params)}" if params else path
+        target = f"{path}?{_query(params)}" if params else path
         is_safe = is_safe or method == "GET"
         return self._call(Outgoing(method, path, target, headers, body, is_safe), within_s)
 
@@ -147,6 +147,11 @@ class HttpSession:
         if self.token is not None:
             headers["Authorization"] = f"Bearer {self.token}"
         return headers
+
+
+def _query(params: Mapping[str, str]) -> str:
+    """Return parameters as a query; their names need no quoting."""
+    return "&".join([f"{name}={quote_plus(value)}" for name, value in params.items()])
 
 
 def _decoded(body: bytes, encoding: str, what: str) -> bytes:

@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Final
 
 from executor_proxy.exchange import Timeouts
@@ -91,13 +92,12 @@ class ViewLocation:
             own = _OwnView(self, record)
             return _LocatedView(ReportedView(lambda: own, LOCAL, record), own.location)
         remote = RemoteView(
-            ServiceClient(
-                tuple(
-                    HttpSession(url, self.token, self.timeouts, self.ca_file, self.session)
-                    for url in self.urls
-                ),
-                # Looked up at each call, as a forked process starts with a new state.
-                lambda session, table: this_worker().circuit(session, table),
+            _service(
+                self.urls,
+                self.token,
+                self.timeouts,
+                self.ca_file,
+                self.session,
                 self.base_path,
                 self.patience,
                 insists=not self.fallback,
@@ -130,6 +130,29 @@ class ViewLocation:
         if self.timeline_hash == NEWEST:
             return LocalView.newest(table)
         return LocalView.at(table, self.last_instant, self.timeline_hash)
+
+
+@lru_cache(maxsize=64)
+def _service(
+    urls: tuple[str, ...],
+    token: str | None,
+    timeouts: Timeouts,
+    ca_file: str | None,
+    session: str | None,
+    base_path: str,
+    patience: Patience,
+    *,
+    insists: bool,
+) -> ServiceClient:
+    """Return the client of a service; cached, because making one takes as long as the view."""
+    return ServiceClient(
+        tuple(HttpSession(url, token, timeouts, ca_file, session) for url in urls),
+        # Looked up at each call, as a forked process starts with a new state.
+        lambda session, table: this_worker().circuit(session, table),
+        base_path,
+        patience,
+        insists=insists,
+    )
 
 
 class _LocatedView(FileSystemView):
