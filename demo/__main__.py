@@ -3,8 +3,9 @@
 The feed of flights is written to files. The job (``demo.job``, a process of its own) writes them
 into a Hudi table batch by batch, with the embedded timeline service on. In one batch the job is
 killed between its data files and its commit; the table is checked in that state, and the job is
-started again. Everything is repeated with the service off. The command fails unless three readers
-see both tables equal to a plain replay of the feed, and the service saved list calls.
+started again. Everything is repeated with the service off, and once more with the service killed
+half-way (``demo.kill``). The command fails unless three readers see all tables equal to a plain
+replay of the feed, their file groups are equal, and the service saved list calls.
 
 Exit codes: 0 success, 1 a check or the job failed, 2 bad usage, 130 interrupted.
 """
@@ -37,8 +38,9 @@ from rich.progress import (
 )
 
 from demo.feed import DAYS, Batch, FeedError, Landing, arrow, batches, flights
+from demo.file_groups import compare, file_groups
 from demo.prove import prove
-from demo.record import BatchRecord, Proof, RunRecord
+from demo.record import BatchRecord, GroupProof, Proof, RunRecord, ServiceKill
 from demo.replay import replay
 from demo.report import Report, show
 from demo.report_files import write
@@ -46,6 +48,7 @@ from demo.run import JobFailedError, Plan, run
 from demo.spark import NoJavaError, java_home
 
 FEWEST_DAYS: Final = 3
+_RUNS: Final = ("service on", "service off", "service killed")
 _WIDE: Final = 118
 
 
@@ -68,7 +71,7 @@ class Feed:
 
 @dataclass(slots=True)
 class Demo:
-    """Both runs and their proofs; used by one thread.
+    """The runs and their proofs; used by one thread.
 
     Attributes:
         console: Shows progress.
@@ -86,13 +89,34 @@ class Demo:
         # Chosen once for all jobs: a job that is killed couldn't delete the wrapper of a Java.
         os.environ["JAVA_HOME"] = str(java_home(version("pyspark")))
         feed = land(self.folder / "feed", self.args.days)
-        on, off = (self._run(feed, service=service) for service in (True, False))
-        days, table_version = self.args.days, self.args.table_version
-        return Report(days, table_version, len(feed.end), on, off, dict(self.proofs))
+        days, outage = self.args.days, self.args.outage
+        on = self._run(feed, "service on", die_on=feed.die_on)
+        off = self._run(feed, "service off", service=False, die_on=feed.die_on)
+        killed = None
+        if outage:
+            kill = ServiceKill.within(days, outage)
+            killed = self._run(feed, "service killed", service_kill=kill)
+        return Report(
+            days=days,
+            table_version=self.args.table_version,
+            rows=len(feed.end),
+            on=on,
+            off=off,
+            killed=killed,
+            proofs=dict(self.proofs),
+            groups=self._compare_groups(),
+        )
 
-    def _run(self, feed: Feed, *, service: bool) -> RunRecord:
-        name = f"service {'on' if service else 'off'}"
-        table = self.folder / name.replace(" ", "-")
+    def _run(
+        self,
+        feed: Feed,
+        name: str,
+        *,
+        service: bool = True,
+        die_on: int | None = None,
+        service_kill: ServiceKill | None = None,
+    ) -> RunRecord:
+        table = self._table(name)
         plan = Plan(
             feed=feed.landing.folder,
             table=table,
@@ -100,16 +124,26 @@ class Demo:
             table_version=self.args.table_version,
             master=self.args.master,
             service=service,
-            die_on=feed.die_on,
+            die_on=die_on,
+            service_kill=service_kill,
         )
 
         def on_death() -> None:
-            self.proofs[f"{name}, batch {feed.die_on} killed"] = prove(table, feed.before_death)
+            self.proofs[f"{name}, batch {die_on} killed"] = prove(table, feed.before_death)
 
         with _progress(self.console, name, self.args.days) as progress:
             record = run(plan, progress.add, on_death)
         self.proofs[name] = prove(table, feed.end)
         return record
+
+    def _compare_groups(self) -> dict[str, GroupProof]:
+        """Compare each table's file groups with those of the run with the service on."""
+        tables = [self._table(name) for name in _RUNS if name in self.proofs]
+        wanted, *others = (file_groups(table) for table in tables)
+        return dict(zip(_RUNS[1:], (compare(found, wanted) for found in others), strict=False))
+
+    def _table(self, name: str) -> Path:
+        return self.folder / name.replace(" ", "-")
 
 
 def land(folder: Path, days: int) -> Feed:
@@ -162,13 +196,13 @@ def _progress(console: Console, name: str, days: int) -> Iterator[_Counts]:
         console=console,
     )
     with progress:
-        task = progress.add_task(f"{name:<11}", total=days, text="starting Spark")
+        task = progress.add_task(f"{name:<14}", total=days, text="starting Spark")
         yield _Counts(progress, task, max(1, days // 7))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo and return its exit code."""
-    args = _parser().parse_args(arguments)
+    args = _arguments(arguments)
     console = Console()
     signal.signal(signal.SIGTERM, _interrupt)
     try:
@@ -193,11 +227,25 @@ def _folder(path: Path | None) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix="strandline-demo-") as folder:
             yield Path(folder)
         return
-    for name in ("feed", "service-on", "service-off"):
+    for name in ("feed", *(name.replace(" ", "-") for name in _RUNS)):
         shutil.rmtree(path / name, ignore_errors=True)
         (path / f"{name}.log").unlink(missing_ok=True)
     path.mkdir(parents=True, exist_ok=True)
     yield path
+
+
+def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = _parser()
+    args = parser.parse_args(arguments)
+    longest = ServiceKill.longest(args.days)
+    if args.outage is None:
+        args.outage = min(3, max(1, args.days // 9))
+    if not 0 <= args.outage <= longest:
+        parser.error(
+            f"argument --outage: {args.outage} is not 0 to {longest}; the outage begins in batch "
+            f"{args.days // 2 + 1} of --days {args.days}, and a batch must be left after it"
+        )
+    return args
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -210,6 +258,13 @@ def _parser() -> argparse.ArgumentParser:
         type=_days,
         default=28,
         help=f"how many days of the feed, {FEWEST_DAYS} to {DAYS} (default 28)",
+    )
+    parser.add_argument(
+        "--outage",
+        type=_number,
+        metavar="BATCHES",
+        help="in how many batches the third run kills the service for good; 0 leaves that run out "
+        "(default: a ninth of the days, 1 to 3)",
     )
     parser.add_argument(
         "--table-version", type=int, choices=(6, 8, 9), default=9, help="of the table (default 9)"
@@ -228,10 +283,17 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _days(text: str) -> int:
-    days = int(text)
+    days = _number(text)
     if not FEWEST_DAYS <= days <= DAYS:
         raise argparse.ArgumentTypeError(f"{days} is not {FEWEST_DAYS} to {DAYS}")
     return days
+
+
+def _number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -13,11 +13,11 @@ matplotlib.use("Agg")
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from demo.record import PHASES, RunRecord, percentile
-from demo.report import KINDS, Report, megabytes, milliseconds, summary
+from demo.chart_killed import killed_slowest, killed_sources
+from demo.colours import INK, OFF, ON, QUIET
+from demo.record import PHASES, RunRecord, megabytes, milliseconds, percentile
+from demo.report import KINDS, Report, summary
 
-ON: Final = "#0f766e"
-OFF: Final = "#d97706"
 PHASE_COLOURS: Final = dict(
     zip(
         (*PHASES, "other"),
@@ -25,8 +25,6 @@ PHASE_COLOURS: Final = dict(
         strict=True,
     )
 )
-_INK: Final = "#1f2933"
-_QUIET: Final = "#66727f"
 _LEAST: Final = 0.004
 
 
@@ -34,27 +32,29 @@ def draw(report: Report, path: Path) -> None:
     """Draw the report into a PNG file."""
     style: dict[Any, Any] = {
         "axes.edgecolor": "#c5ccd3",
-        "axes.labelcolor": _QUIET,
+        "axes.labelcolor": QUIET,
         "axes.spines.right": False,
         "axes.spines.top": False,
         "axes.titlesize": 12,
         "axes.titleweight": "bold",
         "font.size": 10,
-        "text.color": _INK,
-        "xtick.color": _QUIET,
-        "ytick.color": _QUIET,
+        "text.color": INK,
+        "xtick.color": QUIET,
+        "ytick.color": QUIET,
     }
     with matplotlib.rc_context(style):
-        figure = Figure(figsize=(13, 10.6), dpi=110, facecolor="white")
+        height = 10.6 if report.killed is None else 14.2
+        figure = Figure(figsize=(13, height), dpi=110, facecolor="white")
+        # Margins in inches, so that the heading keeps its place.
         grid = figure.add_gridspec(
+            2 if report.killed is None else 3,
             2,
-            2,
-            height_ratios=(1.35, 1),
+            height_ratios=(1.35, 1) if report.killed is None else (1.35, 1, 0.9),
             left=0.085,
             right=0.975,
-            top=0.86,
-            bottom=0.09,
-            hspace=0.27,
+            top=1 - 1.48 / height,
+            bottom=0.95 / height,
+            hspace=0.36,
             wspace=0.2,
         )
         _heading(figure, report)
@@ -65,20 +65,24 @@ def draw(report: Report, path: Path) -> None:
         for axes, run, name in ((left, report.on, "on"), (right, report.off, "off")):
             _batches(axes, run, f"Time per batch, service {name}")
         left.set_ylabel("seconds")
-        marks, names = left.get_legend_handles_labels()
-        figure.legend(marks, names, loc="lower center", frameon=False, ncols=len(names))
+        # Below its row: its colours aren't those of the other charts.
+        left.legend(loc="upper left", bbox_to_anchor=(0, -0.15), frameon=False, ncols=6)
+        if report.killed is not None:
+            killed_sources(figure.add_subplot(grid[2, 0]), report.killed)
+            killed_slowest(figure.add_subplot(grid[2, 1]), report.on, report.killed)
         figure.savefig(path)
 
 
 def _heading(figure: Figure, report: Report) -> None:
-    figure.text(0.02, 0.957, "Flights into a Hudi table", fontsize=18, weight="bold")
-    figure.text(0.02, 0.928, f"{summary(report)}.", fontsize=11.5)
+    height = figure.get_figheight()
+    figure.text(0.02, 1 - 0.46 / height, "Flights into a Hudi table", fontsize=18, weight="bold")
+    figure.text(0.02, 1 - 0.76 / height, f"{summary(report)}.", fontsize=11.5)
     cleaned = report.on.sum("files_cleaned")
     proofs = [proof for of_table in report.proofs.values() for proof in of_table]
     text = f"The cleaner removed {cleaned:,} files ({megabytes(report.on.sum('bytes_cleaned'))})."
     equal = sum(proof.holds for proof in proofs)
     text += f" {equal} of {len(proofs)} readings equal the replay. {report.on.platform}."
-    figure.text(0.02, 0.904, text, fontsize=10, color=_QUIET)
+    figure.text(0.02, 1 - 1.02 / height, text, fontsize=10, color=QUIET)
 
 
 def _calls(axes: Axes, report: Report) -> None:
@@ -92,7 +96,7 @@ def _calls(axes: Axes, report: Report) -> None:
         bars = axes.barh(
             [place + shift for place in places], values, 0.38, color=colour, label=name
         )
-        axes.bar_label(bars, fmt="{:,.0f}", padding=3, fontsize=7, color=_QUIET)
+        axes.bar_label(bars, fmt="{:,.0f}", padding=3, fontsize=7, color=QUIET)
     axes.set_yticks(list(places), [f"{row.kind} · {row.cause}" for row in rows], fontsize=9)
     axes.invert_yaxis()
     axes.margins(x=0.1)
@@ -148,6 +152,6 @@ def _mark(axes: Axes, day: int | None, tops: Sequence[float], days: Sequence[int
         textcoords="offset points",
         ha="center",
         fontsize=8.5,
-        color=_INK,
-        arrowprops={"arrowstyle": "-|>", "color": _INK},
+        color=INK,
+        arrowprops={"arrowstyle": "-|>", "color": INK},
     )

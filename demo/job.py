@@ -1,12 +1,13 @@
 """The job: Spark reads the batches' files and writes them into a Hudi table.
 
-It is a process of its own, so that it can be killed. Its progress is in the table alone: each
-commit's metadata names its batch and step, so a restarted job reads the last commit and continues
-after it. The write client rolls back whatever was half written.
+It is a process of its own, so that it can be killed. Its progress is in the table alone
+(``demo.progress``), so a restarted job continues after the last commit. The write client rolls back
+whatever was half written.
 
 On stdout it prints one line of JSON per event (``demo.record``); logs go to stderr.
 
     python -m demo.job --feed FOLDER --table FOLDER --days 28 [--no-service] [--die-on DAY]
+        [--kill-service ONCE,FIRST-LAST]
 """
 
 from __future__ import annotations
@@ -23,26 +24,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from demo.feed import FIRST_DAY, KEY, Landing
-from demo.record import BatchRecord, line
+from demo.kill import LookupHook, ServiceKiller
+from demo.progress import STEPS, Step, last_step, note
+from demo.record import BatchRecord, ServiceKill, line
 from demo.spark import start_session
 from strandline import WriteClient
 from strandline.write.result import WriteResult
-from timeline.errors import TableNotFoundError
 from timeline.instant import COMMIT
-from timeline.meta_client import TableMetaClient
-from timeline.metadata.instant_metadata import CommitMetadata
 from timeline.storage.local import LocalStorage
-from timeline.storage.open import open_storage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-STEPS: Final = ("upsert", "delete")
-_BATCH: Final = "demo.batch"
-_STEP: Final = "demo.step"
+    from strandline import TimelineService
 
 
 @dataclass(slots=True)
@@ -85,21 +82,7 @@ def options(table_version: int, *, service: bool) -> dict[str, str]:
     }
 
 
-def last_step(base_path: str) -> tuple[int, str]:
-    """Return the batch and the step of the table's last commit; ``(0, "")`` if there is none."""
-    try:
-        table = TableMetaClient.open(open_storage(base_path))
-    except TableNotFoundError:
-        return 0, ""
-    commits = table.active_timeline().completed().filter(lambda instant: instant.action == COMMIT)
-    if commits.last is None:
-        return 0, ""
-    metadata = table.read(commits.last)
-    assert isinstance(metadata, CommitMetadata)
-    return int(metadata.extra_metadata[_BATCH]), metadata.extra_metadata[_STEP]
-
-
-def steps_left(landing: Landing, days: int, done: tuple[int, str]) -> list[tuple[int, list[str]]]:
+def steps_left(landing: Landing, days: int, done: Step) -> list[tuple[int, list[str]]]:
     """Return the remaining batches, each with its remaining steps.
 
     Args:
@@ -125,24 +108,33 @@ class Job:
         client: Writes the table.
         landing: The batches' files.
         doom: Makes the client's storage kill the process.
+        killer: Kills the service in some batches, or ``None``.
     """
 
     spark: SparkSession
     client: WriteClient
     landing: Landing
     doom: Doom
-    _service_calls: Counter[tuple[str, str]] = field(default_factory=Counter)
+    killer: ServiceKiller | None = None
+    _service: TimelineService | None = None
+    _service_calls: ServiceCalls = field(default_factory=lambda: ServiceCalls())
 
     def run_batch(self, number: int, steps: Sequence[str]) -> BatchRecord:
         """Write one batch and return its record."""
         begin = time.perf_counter()
+        if self.killer is not None:
+            self.killer.begin(number)
         results = [self._run_step(number, step) for step in steps]
         return self._record(number, results, time.perf_counter() - begin)
 
     def _run_step(self, number: int, step: str) -> WriteResult:
         rows = self.spark.read.parquet(str(self.landing.file(number, step)))
+        # Read before the write, which would start another in place of one that has ended.
+        self._service = self.client.service
+        if self.killer is not None:
+            self.killer.service = self._service
         write = self.client.upsert if step == "upsert" else self.client.delete
-        return write(rows, extra_metadata={_BATCH: str(number), _STEP: step})
+        return write(rows, extra_metadata=note(number, step))
 
     def _record(self, number: int, results: Sequence[WriteResult], total_s: float) -> BatchRecord:
         cleans = [result.clean for result in results if result.clean is not None]
@@ -157,23 +149,46 @@ class Job:
             bytes_written=sum(result.bytes_written for result in results),
             seconds=_total(result.seconds for result in results),
             total_s=total_s,
-            lookups_s=tuple(found.seconds for result in results for found in result.lookups),
+            lookups=lookups_by_source(results),
             calls=_total(result.storage_calls for result in results),
-            service_calls=self._calls_of_service(),
+            service_calls=self._service_calls.since_last(self._service),
             files_cleaned=sum(clean.files_deleted for clean in cleans),
             bytes_cleaned=sum(clean.bytes_deleted for clean in cleans),
-            fallbacks=tuple(each.reason for result in results for each in result.fallbacks),
+            fallbacks=tuple((f.cause, f.reason) for result in results for f in result.fallbacks),
             rolled_back=tuple(time for result in results for time in result.rolled_back),
+            service_kills=0 if self.killer is None else self.killer.kills,
         )
 
-    def _calls_of_service(self) -> dict[tuple[str, str], int]:
-        """Return the storage calls of the service's process since the previous batch."""
-        if self.client.service is None:
+
+@dataclass(slots=True)
+class ServiceCalls:
+    """Reads the storage calls of the service's process, batch by batch.
+
+    The calls of a process that was killed are those up to the batch before.
+    """
+
+    _pid: int | None = None
+    _seen: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def since_last(self, service: TimelineService | None) -> dict[tuple[str, str], int]:
+        """Return the calls since the last call of this; none if the service isn't running."""
+        if service is None or not service.is_running:
             return {}
-        now = service_calls(self.client.service.status())
-        since = now - self._service_calls
-        self._service_calls = now
+        status = service.status()
+        now = service_calls(status)
+        # Another process counts from zero.
+        since = now - self._seen if status["pid"] == self._pid else now
+        self._pid, self._seen = status["pid"], now
         return dict(since)
+
+
+def lookups_by_source(results: Iterable[WriteResult]) -> dict[str, tuple[float, ...]]:
+    """Return source → seconds of each look-up, in the order in which they ended."""
+    by_source: dict[str, list[float]] = {}
+    for result in results:
+        for lookup in result.lookups:
+            by_source.setdefault(lookup.source, []).append(lookup.seconds)
+    return {source: tuple(took) for source, took in by_source.items()}
 
 
 def service_calls(status: Mapping[str, Any]) -> Counter[tuple[str, str]]:
@@ -187,7 +202,10 @@ def service_calls(status: Mapping[str, Any]) -> Counter[tuple[str, str]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the job and return its exit code."""
-    args = _parser().parse_args(arguments)
+    parser = _parser()
+    args = parser.parse_args(arguments)
+    if args.kill_service and not args.service:
+        parser.error("--kill-service needs the service, which --no-service turns off")
     if args.tied:
         threading.Thread(target=_die_with_parent, daemon=True).start()
     base_path, doom = args.table.resolve().as_uri(), Doom()
@@ -195,14 +213,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     storage = FatalStorage(base_path, doom) if args.die_on else None
     settings = options(args.table_version, service=args.service)
     done = last_step(base_path)
-    with WriteClient(spark, base_path, settings, storage=storage) as client:
-        job = Job(spark, client, Landing(args.feed), doom)
+    killer = ServiceKiller(args.kill_service) if args.kill_service else None
+    engine = _engine(spark, killer)
+    with WriteClient(engine, base_path, settings, storage=storage) as client:
+        job = Job(spark, client, Landing(args.feed), doom, killer)
         _emit("started", platform=_platform(spark), after=list(done))
         for number, steps in steps_left(job.landing, args.days, done):
             doom.near = number == args.die_on
             _emit("batch", **job.run_batch(number, steps).as_json())
     spark.stop()
     return 0
+
+
+def _engine(spark: SparkSession, killer: ServiceKiller | None) -> object:
+    """Return what the write client runs its tasks on."""
+    if killer is None:
+        return spark
+    from strandline.write.spark import SparkEngine  # noqa: PLC0415 - needs pyspark
+
+    class HookedSpark(LookupHook["DataFrame"], SparkEngine):
+        before_lookups = staticmethod(killer.strike)
+
+    return HookedSpark(spark)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -216,8 +248,21 @@ def _parser() -> argparse.ArgumentParser:
         "--no-service", dest="service", action="store_false", help="let tasks list storage"
     )
     parser.add_argument("--die-on", type=int, help="kill this process before that batch's commit")
+    parser.add_argument(
+        "--kill-service",
+        type=_service_kill,
+        metavar="ONCE,FIRST-LAST",
+        help="kill the service once in batch ONCE, and for good in batches FIRST to LAST",
+    )
     parser.add_argument("--tied", action="store_true", help="die when stdin is closed")
     return parser
+
+
+def _service_kill(text: str) -> ServiceKill:
+    try:
+        return ServiceKill.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _die_with_parent() -> None:

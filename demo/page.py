@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Final
 
 from demo import svg
-from demo.record import PHASES, RunRecord, percentile
-from demo.report import CallRow, Report, megabytes, milliseconds, numbers, summary
+from demo.page_lookups import BOTH, key, killed_section, lookup_section
+from demo.record import PHASES, RunRecord, megabytes, milliseconds, percentile
+from demo.report import CallRow, Report, killed_summary, numbers, summary
 
 _STYLE: Final = Path(__file__).with_name("page.css")
-_BOTH: Final = (("on", "service on"), ("off", "service off"))
 
 
 def page(report: Report) -> str:
@@ -27,7 +27,8 @@ def page(report: Report) -> str:
             *_head(report),
             *_tiles(report),
             *_calls(report),
-            *_lookups(report),
+            *lookup_section(report),
+            *killed_section(report),
             *_batches(report),
             '<div class="pair top">',
             *_numbers(report),
@@ -43,6 +44,8 @@ def _head(report: Report) -> Iterator[str]:
     yield f"<p>{escape(summary(report))}. Table version {report.table_version}, copy-on-write; "
     yield f"batch {report.on.killed_on} was killed before its commit in both runs, "
     yield "rolled back and repeated.</p>"
+    if report.killed is not None:
+        yield f"<p>{escape(killed_summary(report, report.killed))}.</p>"
     yield f'<p class="quiet">{escape(report.on.platform)}</p>'
     for failure in report.failures:
         yield f'<p class="bad">Failed: {escape(failure)}</p>'
@@ -77,14 +80,14 @@ def _calls(report: Report) -> Iterator[str]:
     yield '<p class="quiet">Calls of all processes: driver, executors and, with the service on, '
     yield "the service, whose share has a column of its own. The calls of the killed process in "
     yield "its last batch aren't counted in either run.</p>"
-    yield _key([(f"--{name}", text) for name, text in _BOTH])
-    yield "<table><thead><tr><th>calls</th><th>for</th><th></th>"
+    yield key([(f"--{name}", text) for name, text in BOTH])
+    yield '<div class="wide"><table><thead><tr><th>calls</th><th>for</th><th class="bars"></th>'
     for name in ("service on", "of these the service", "service off"):
         yield f'<th class="number">{name}</th>'
     yield "</tr></thead><tbody>"
     for row in rows:
         yield from _call_row(row, most)
-    yield "</tbody></table></section>"
+    yield "</tbody></table></div></section>"
 
 
 def _call_row(row: CallRow, most: int) -> Iterator[str]:
@@ -105,68 +108,54 @@ def _call_row(row: CallRow, most: int) -> Iterator[str]:
     yield "</tr>"
 
 
-def _lookups(report: Report) -> Iterator[str]:
-    yield '<section class="card"><h2>Look-ups</h2><div class="key">'
-    for run, (name, text) in zip((report.on, report.off), _BOTH, strict=True):
-        took = [milliseconds(percentile(run.lookups_s, percent)) for percent in (50, 99)]
-        yield f'<span><i style="background:var(--{name})"></i>{text}: {len(run.lookups_s):,}, '
-        yield f"p50 {took[0]}, p99 {took[1]}</span>"
-    yield '</div><div class="pair"><div>'
-    yield svg.shares([("on", report.on.lookups_s), ("off", report.off.lookups_s)])
-    yield '</div><div class="quiet"><p>A look-up is one query of the file-system view, such as the '
-    yield "files of a partition or the newest file of a file group. The curves show the share of "
-    yield "look-ups answered within a time.</p><p>With the service, a task sends an HTTP request. "
-    yield "Without it, each task lists the timeline and the partition itself. Here the table is on "
-    yield "a local disk, where listing a small folder costs next to nothing; on an object store "
-    yield "each list call takes tens to hundreds of milliseconds, so their number, above, decides."
-    yield "</p></div></div></section>"
-
-
 def _batches(report: Report) -> Iterator[str]:
     top = max(
         (batch.total_s for run in (report.on, report.off) for batch in run.batches), default=1
     )
     yield '<section class="card"><h2>Time per batch</h2>'
-    yield _key([(f"--{phase}", phase) for phase in (*PHASES, "other")])
+    yield key([(f"--{phase}", phase) for phase in (*PHASES, "other")])
     yield '<div class="pair">'
-    for run, (name, text) in zip((report.on, report.off), _BOTH, strict=True):
+    for run, (name, text) in zip((report.on, report.off), BOTH, strict=True):
         yield f'<div><span class="{name}-text">{text}</span>{svg.columns(run, top)}</div>'
     yield "</div></section>"
 
 
 def _numbers(report: Report) -> Iterator[str]:
-    yield '<section class="card"><h2>In numbers</h2><table><thead><tr><th></th>'
-    yield '<th class="number">service on</th><th class="number">service off</th>'
+    yield '<section class="card"><h2>In numbers</h2><div class="wide"><table><thead><tr><th></th>'
+    for name in report.runs:
+        yield f'<th class="number">{name}</th>'
     yield "</tr></thead><tbody>"
-    for (name, on), (_, off) in zip(numbers(report.on), numbers(report.off), strict=True):
-        yield f'<tr><td>{escape(name)}</td><td class="number">{escape(on)}</td>'
-        yield f'<td class="number">{escape(off)}</td></tr>'
-    yield "</tbody></table></section>"
+    for (name, value), *others in zip(*map(numbers, report.runs.values()), strict=True):
+        yield f"<tr><td>{escape(name)}</td>"
+        for text in (value, *(other for _, other in others)):
+            yield f'<td class="number">{escape(text)}</td>'
+        yield "</tr>"
+    yield "</tbody></table></div></section>"
 
 
 def _proofs(report: Report) -> Iterator[str]:
     yield '<section class="card"><h2>Proof against the replay</h2>'
     yield '<p class="quiet">Rows and values as three independent readers see them, compared with a '
-    yield "plain replay of the feed.</p><table><thead><tr><th>table</th>"
+    yield "plain replay of the feed; file groups and their slices, compared with those of the run "
+    yield 'with the service on.</p><div class="wide"><table><thead><tr><th>table</th>'
     yield '<th class="number">rows</th>'
     for proof in next(iter(report.proofs.values()), ()):
         yield f"<th>{escape(proof.reader)}</th>"
-    yield "</tr></thead><tbody>"
+    yield "<th>file groups</th></tr></thead><tbody>"
     for of, proofs in report.proofs.items():
         yield f'<tr><td>{escape(of)}</td><td class="number">{proofs[0].rows:,}</td>'
         for proof in proofs:
-            style, result = ("good", "equal") if proof.holds else ("bad", "differs")
-            yield f'<td class="{style}" title="{escape(proof.difference or result)}">{result}</td>'
+            yield _verdict(proof.difference)
+        groups = report.groups.get(of)
+        yield "<td></td>" if groups is None else _verdict(groups.difference)
         yield "</tr>"
-    yield "</tbody></table></section>"
+    yield "</tbody></table></div></section>"
 
 
-def _key(entries: list[tuple[str, str]]) -> str:
-    marks = (
-        f'<span><i style="background:var({colour})"></i>{escape(text)}</span>'
-        for colour, text in entries
-    )
-    return f'<div class="key">{"".join(marks)}</div>'
+def _verdict(difference: str | None) -> str:
+    """Return the cell for a comparison."""
+    style, result = ("good", "equal") if difference is None else ("bad", "differs")
+    return f'<td class="{style}" title="{escape(difference or result)}">{result}</td>'
 
 
 def _median_s(run: RunRecord) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,8 +18,62 @@ from typing import Any, Final
 PHASES: Final = ("tag", "write", "commit", "sync", "clean")
 """The phases of a batch, in order."""
 
+SOURCES: Final = ("service", "cache", "local")
+"""Where look-ups are answered from, in the report's order; see ``executor_proxy.report.Lookup``."""
+
 Calls = Mapping[tuple[str, str], int]
 """Numbers of storage calls by (kind, cause)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceKill:
+    """The batches in which the service's process is killed, before the look-ups of the tasks.
+
+    Attributes:
+        once: In this batch one process is killed; the driver replaces it on the same port.
+        first, last: In these batches the replacements are killed, too, until the driver gives up;
+            the next write starts another service.
+    """
+
+    once: int
+    first: int
+    last: int
+
+    @classmethod
+    def within(cls, days: int, outage: int) -> ServiceKill:
+        """Return the plan for a feed: once in its first half, and for good from its middle on.
+
+        Args:
+            days: Number of batches, 3 or more.
+            outage: Number of batches in which it is killed for good, 1 to ``longest(days)``.
+        """
+        first = days // 2 + 1
+        return cls(max(1, days // 4), first, first + outage - 1)
+
+    @staticmethod
+    def longest(days: int) -> int:
+        """Return the longest outage after which a batch is left to recover in."""
+        return days - days // 2 - 1
+
+    @classmethod
+    def parse(cls, text: str) -> ServiceKill:
+        """Return the plan that ``str`` gave.
+
+        Raises:
+            ValueError: The text has another form, or the batches aren't in ascending order.
+        """
+        found = re.fullmatch(r"(\d{1,4}),(\d{1,4})-(\d{1,4})", text)
+        once, first, last = map(int, found.groups()) if found else (0, 0, 0)
+        if not 1 <= once < first <= last:
+            raise ValueError(f"{text!r} is not ONCE,FIRST-LAST in ascending order, such as 7,15-17")
+        return cls(once, first, last)
+
+    def __str__(self) -> str:
+        return f"{self.once},{self.first}-{self.last}"
+
+    def is_lost_in(self, batch: int) -> bool:
+        """Whether the service is killed for good in a batch."""
+        return self.first <= batch <= self.last
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +88,14 @@ class BatchRecord:
         files, bytes_written: Number and total size of the data files written.
         seconds: Phase → seconds; may have phases beside ``PHASES``.
         total_s: Seconds from reading the batch to the end of its last clean.
-        lookups_s: Seconds of each look-up of an executor or of the driver.
+        lookups: Source of the answer → seconds of each look-up of the tasks.
         calls: Storage calls of the driver and the executors.
         service_calls: Storage calls of the timeline service's process.
         files_cleaned, bytes_cleaned: Number and total size of the files that the cleaner deleted.
-        fallbacks: The reasons for which tasks stopped using the service and listed storage.
+        fallbacks: Cause and reason of each view, of a task or the driver, that stopped using the
+            service and listed storage.
         rolled_back: The failed writes that were rolled back first.
+        service_kills: Number of the service's processes that were killed.
     """
 
     number: int
@@ -51,18 +108,30 @@ class BatchRecord:
     bytes_written: int = 0
     seconds: Mapping[str, float] = field(default_factory=dict)
     total_s: float = 0.0
-    lookups_s: tuple[float, ...] = ()
+    lookups: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     calls: Calls = field(default_factory=dict)
     service_calls: Calls = field(default_factory=dict)
     files_cleaned: int = 0
     bytes_cleaned: int = 0
-    fallbacks: tuple[str, ...] = ()
+    fallbacks: tuple[tuple[str, str], ...] = ()
     rolled_back: tuple[str, ...] = ()
+    service_kills: int = 0
 
     @property
     def rows(self) -> int:
         """Number of rows inserted, updated or deleted."""
         return self.inserted + self.updated + self.deleted
+
+    @property
+    def lookups_s(self) -> list[float]:
+        """Seconds of all look-ups, in no order."""
+        return [seconds for found in self.lookups.values() for seconds in found]
+
+    @property
+    def list_calls(self) -> int:
+        """Number of list calls of all processes."""
+        calls = (*self.calls.items(), *self.service_calls.items())
+        return sum(n for (kind, _), n in calls if kind == "list")
 
     @property
     def all_calls(self) -> int:
@@ -88,8 +157,9 @@ class BatchRecord:
         values = dict(values)
         for name in ("calls", "service_calls"):
             values[name] = {(kind, cause): n for kind, cause, n in values[name]}
-        for name in ("lookups_s", "fallbacks", "rolled_back"):
-            values[name] = tuple(values[name])
+        values["lookups"] = {source: tuple(took) for source, took in values["lookups"].items()}
+        values["fallbacks"] = tuple((cause, reason) for cause, reason in values["fallbacks"])
+        values["rolled_back"] = tuple(values["rolled_back"])
         return cls(**values)
 
 
@@ -103,6 +173,7 @@ class RunRecord:
         killed_on: Number of the batch in which the job was killed, or ``None``.
         platform: Versions and cores, for people.
         seconds: Of the whole run, including the starts of Spark, the kill and the repair.
+        service_kill: The batches in which the service was killed, or ``None``.
     """
 
     service: bool
@@ -110,6 +181,7 @@ class RunRecord:
     killed_on: int | None = None
     platform: str = ""
     seconds: float = 0.0
+    service_kill: ServiceKill | None = None
 
     @property
     def calls(self) -> Counter[tuple[str, str]]:
@@ -152,13 +224,16 @@ class RunRecord:
     def as_json(self) -> dict[str, Any]:
         """Return the record as JSON values."""
         values = {name: getattr(self, name) for name in self.__slots__}
-        return values | {"batches": [batch.as_json() for batch in self.batches]}
+        kill = None if self.service_kill is None else str(self.service_kill)
+        batches = [batch.as_json() for batch in self.batches]
+        return values | {"batches": batches, "service_kill": kill}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> RunRecord:
         """Return the record of ``as_json``."""
         batches = tuple(map(BatchRecord.from_json, values["batches"]))
-        return cls(**dict(values) | {"batches": batches})
+        kill = values["service_kill"] and ServiceKill.parse(values["service_kill"])
+        return cls(**dict(values) | {"batches": batches, "service_kill": kill})
 
     def _sum(self, name: str) -> Counter[tuple[str, str]]:
         total: Counter[tuple[str, str]] = Counter()
@@ -189,6 +264,21 @@ class Proof:
         return self.difference is None
 
 
+@dataclass(frozen=True, slots=True)
+class GroupProof:
+    """The comparison of a table's file groups with those of the run with the service on.
+
+    Attributes:
+        groups: Number of file groups.
+        slices: Number of their file slices.
+        difference: The first difference in words; ``None`` if equal.
+    """
+
+    groups: int
+    slices: int
+    difference: str | None
+
+
 def percentile(ordered: Sequence[float], percent: float) -> float:
     """Return the nearest-rank percentile; 0 without values.
 
@@ -204,3 +294,14 @@ def percentile(ordered: Sequence[float], percent: float) -> float:
 def line(event: str, values: Mapping[str, Any]) -> str:
     """Return the line of JSON for one event of the job."""
     return json.dumps({"event": event, **values}, separators=(",", ":"))
+
+
+def milliseconds(seconds: float) -> str:
+    """Return a duration in milliseconds, with three significant digits."""
+    value = seconds * 1000
+    return f"{value:,.0f} ms" if value >= 100 else f"{value:.3g} ms"
+
+
+def megabytes(size: float) -> str:
+    """Return a size in megabytes (10^6 bytes)."""
+    return f"{size / 1e6:,.1f} MB"

@@ -10,14 +10,15 @@ from __future__ import annotations
 import dataclasses
 import statistics
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from demo.record import Proof, RunRecord, percentile
+from demo.lookups import account, by_source, rows, unexpected
+from demo.record import GroupProof, Proof, RunRecord, megabytes, milliseconds, percentile
 
 KINDS: Final = ("list", "stat", "read")
 """The kinds of storage calls that the report compares: those that don't write."""
@@ -44,7 +45,7 @@ class CallRow:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Two runs of one feed.
+    """The runs of one feed.
 
     Attributes:
         days: Number of days of the feed.
@@ -52,7 +53,9 @@ class Report:
         rows: Number of rows at the end of the replay.
         on: The run with the service.
         off: The run without it.
-        proofs: State → results of the readers, for both tables after the kill and at the end.
+        proofs: State → results of the readers, for the tables after the kill and at the end.
+        killed: The run in which the service was killed; ``None`` if it was left out.
+        groups: Run → comparison of its file groups with those of ``on``.
     """
 
     days: int
@@ -61,6 +64,8 @@ class Report:
     on: RunRecord
     off: RunRecord
     proofs: Mapping[str, tuple[Proof, ...]]
+    killed: RunRecord | None = None
+    groups: Mapping[str, GroupProof] = field(default_factory=dict)
 
     @property
     def failures(self) -> list[str]:
@@ -75,14 +80,29 @@ class Report:
         if off <= on:
             failures.append(f"without the service there were {off} list calls, with it {on}")
         failures += [
-            f"batch {batch.number}: tasks stopped using the service: {'; '.join(batch.fallbacks)}"
-            for batch in self.on.batches
-            if batch.fallbacks
+            f"{of}: the file groups differ: {proof.difference}"
+            for of, proof in self.groups.items()
+            if proof.difference is not None
         ]
+        failures += [f"service on: {failure}" for failure in unexpected(self.on)]
+        if self.killed is not None:
+            failures += [f"service killed: {failure}" for failure in unexpected(self.killed)]
         for run in (self.on, self.off):
             if not run.sum_of_lengths("rolled_back"):
                 failures.append(f"service {_word(run)}: the killed write was not rolled back")
         return failures
+
+    @property
+    def runs(self) -> dict[str, RunRecord]:
+        """The runs by name, such as ``service on``."""
+        runs = {"service on": self.on, "service off": self.off}
+        return runs if self.killed is None else runs | {"service killed": self.killed}
+
+    @property
+    def account(self) -> list[str]:
+        """What happened in the run in which the service was killed, a sentence each."""
+        groups = self.groups.get("service killed")
+        return [] if self.killed is None else account(self.killed, groups)
 
     def call_rows(self) -> Iterator[CallRow]:
         """Yield, for each kind, a row for each cause, most frequent first, and a total."""
@@ -101,22 +121,29 @@ class Report:
         """Return the report as JSON values."""
         values = {name: getattr(self, name) for name in ("days", "table_version", "rows")}
         proofs = {of: list(map(dataclasses.asdict, found)) for of, found in self.proofs.items()}
-        return values | {"on": self.on.as_json(), "off": self.off.as_json(), "proofs": proofs}
+        values |= {"on": self.on.as_json(), "off": self.off.as_json(), "proofs": proofs}
+        values["killed"] = None if self.killed is None else self.killed.as_json()
+        groups = {of: dataclasses.asdict(proof) for of, proof in self.groups.items()}
+        return values | {"groups": groups}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Report:
         """Return the report of ``as_json``."""
-        runs = {name: RunRecord.from_json(values[name]) for name in ("on", "off")}
+        names = [name for name in ("on", "off", "killed") if values[name] is not None]
+        runs = {name: RunRecord.from_json(values[name]) for name in names}
         proofs = {of: tuple(Proof(**p) for p in found) for of, found in values["proofs"].items()}
-        return cls(**dict(values) | runs | {"proofs": proofs})
+        groups = {of: GroupProof(**proof) for of, proof in values["groups"].items()}
+        return cls(**dict(values) | runs | {"proofs": proofs, "groups": groups})
 
 
 def numbers(run: RunRecord) -> list[tuple[str, str]]:
     """Return the names and formatted values of a run's other numbers."""
     looked_up = run.lookups_s
+    sources = by_source(run)
+    by_count = ", ".join(f"{len(took):,} {source}" for source, took in sources.items())
     after_start = [batch.total_s for batch in run.batches[1:]] or [run.batches_s]
     return [
-        ("look-ups", f"{len(looked_up):,}"),
+        ("look-ups", by_count),
         ("look-up, p50", milliseconds(percentile(looked_up, 50))),
         ("look-up, p99", milliseconds(percentile(looked_up, 99))),
         *((f"time per batch: {name}", milliseconds(s)) for name, s in phase_means(run).items()),
@@ -129,6 +156,8 @@ def numbers(run: RunRecord) -> list[tuple[str, str]]:
         ("files the cleaner removed", f"{run.sum('files_cleaned'):,}"),
         ("bytes the cleaner removed", megabytes(run.sum("bytes_cleaned"))),
         ("failed writes rolled back", f"{run.sum_of_lengths('rolled_back'):,}"),
+        ("views that fell back", f"{run.sum_of_lengths('fallbacks'):,}"),
+        ("list calls", f"{run.calls_of('list'):,}"),
         ("whole run", f"{run.seconds:,.1f} s"),
     ]
 
@@ -138,23 +167,25 @@ def phase_means(run: RunRecord) -> dict[str, float]:
     return {phase: s / max(1, len(run.batches)) for phase, s in run.phase_s.items()}
 
 
-def milliseconds(seconds: float) -> str:
-    """Return a duration in milliseconds, with three significant digits."""
-    value = seconds * 1000
-    return f"{value:,.0f} ms" if value >= 100 else f"{value:.3g} ms"
-
-
-def megabytes(size: float) -> str:
-    """Return a size in megabytes (10^6 bytes)."""
-    return f"{size / 1e6:,.1f} MB"
-
-
 def summary(report: Report) -> str:
     """Return the report in one sentence."""
     on, off = report.on.calls_of("list"), report.off.calls_of("list")
     return (
         f"{report.rows:,} flights after {report.days} days in {report.on.sum('commits')} commits: "
         f"{on:,} list calls with the timeline service, {off:,} without"
+    )
+
+
+def killed_summary(report: Report, run: RunRecord) -> str:
+    """Return the run in which the service was killed in one sentence."""
+    local, total = len(by_source(run).get("local", ())), len(run.lookups_s)
+    proofs = report.proofs.get("service killed", ())
+    groups = report.groups.get("service killed")
+    equal = all(proof.holds for proof in proofs) and groups and groups.difference is None
+    return (
+        f"In a third run the service was killed: {local:,} of {total:,} look-ups were answered by "
+        f"listing storage, {run.calls_of('list'):,} list calls in all, and rows and file groups "
+        f"{'are the same' if equal else 'differ'}"
     )
 
 
@@ -167,11 +198,18 @@ def _parts(report: Report) -> Iterator[RenderableType]:
     yield Text()
     yield _calls_table(report)
     yield Text()
+    if report.killed is not None:
+        yield _killed_table(report.killed)
+        for told in report.account:
+            yield Text(told)
+        yield Text()
     yield _numbers_table(report)
     yield Text()
     yield _proofs_table(report)
     yield Text()
     yield Text(f"{summary(report)}.", style="bold")
+    if report.killed is not None:
+        yield Text(f"{killed_summary(report, report.killed)}.", style="bold")
     yield Text(report.on.platform, style="dim")
     for failure in report.failures:
         yield Text(f"FAILED  {failure}", style="bold red")
@@ -194,23 +232,44 @@ def _calls_table(report: Report) -> Table:
     return table
 
 
+def _killed_table(run: RunRecord) -> Table:
+    columns = ("look-ups", "p50", "p99", "fallbacks", "list calls")
+    table = _table("Service killed half-way", "batch", "the service", *columns)
+    for row in rows(run):
+        answered = ", ".join(f"{n} {source}" for source, n in row.counts.items() if n)
+        took = [milliseconds(percentile(row.took_s, percent)) for percent in (50, 99)]
+        table.add_row(
+            row.batches,
+            row.event,
+            answered,
+            *took,
+            row.causes,
+            f"{row.list_calls:,}",
+            style="bold" if row.event else None,
+        )
+    return table
+
+
 def _numbers_table(report: Report) -> Table:
-    table = _table("The rest", "", "", "service on", "", "service off")
-    for (name, on), (_, off) in zip(numbers(report.on), numbers(report.off), strict=True):
-        table.add_row(name, "", on, "", off)
+    table = _table("The rest", "", "", *report.runs)
+    for (name, value), *others in zip(*map(numbers, report.runs.values()), strict=True):
+        table.add_row(name, "", value, *(other for _, other in others))
     return table
 
 
 def _proofs_table(report: Report) -> Table:
     readers = [proof.reader for proof in next(iter(report.proofs.values()), ())]
-    table = _table("Proof against the replay", "table", "rows", *readers)
+    table = _table("Proof against the replay", "table", "rows", *readers, "file groups")
     for of, proofs in report.proofs.items():
-        results = [
-            Text("equal", "green") if proof.holds else Text("differs", "bold red")
-            for proof in proofs
-        ]
+        groups = report.groups.get(of)
+        results = [_verdict(proof.difference) for proof in proofs]
+        results.append(Text() if groups is None else _verdict(groups.difference))
         table.add_row(of, f"{proofs[0].rows:,}", *results)
     return table
+
+
+def _verdict(difference: str | None) -> Text:
+    return Text("equal", "green") if difference is None else Text("differs", "bold red")
 
 
 def _table(title: str, *columns: str) -> Table:

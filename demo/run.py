@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from demo.record import BatchRecord, RunRecord
+from demo.record import BatchRecord, RunRecord, ServiceKill
 
 _ROOT: Final = Path(__file__).resolve().parents[1]
 _LAST_LINES: Final = 40
@@ -41,7 +41,8 @@ class Plan:
         table_version: The table's version.
         master: Spark's master URL.
         service: Whether the embedded timeline service is on.
-        die_on: Number of the batch in which the job is killed.
+        die_on: Number of the batch in which the job is killed; ``None``: it isn't.
+        service_kill: The batches in which the service is killed; ``None``: it isn't.
         module: The job's module.
         grace_s: Seconds that the job's children get to end by themselves.
     """
@@ -52,7 +53,8 @@ class Plan:
     table_version: int
     master: str
     service: bool
-    die_on: int
+    die_on: int | None = None
+    service_kill: ServiceKill | None = None
     module: str = "demo.job"
     grace_s: float = 20.0
 
@@ -67,6 +69,7 @@ class Plan:
         words += ["--feed", str(self.feed), "--table", str(self.table), "--days", str(self.days)]
         words += ["--table-version", str(self.table_version)]
         words += [] if self.service else ["--no-service"]
+        words += ["--kill-service", str(self.service_kill)] if self.service_kill else []
         return words + (["--die-on", str(self.die_on)] if deadly else [])
 
 
@@ -75,7 +78,7 @@ def run(
     on_batch: Callable[[BatchRecord], None],
     on_death: Callable[[], None],
 ) -> RunRecord:
-    """Run the feed until the job is killed, and then to the end.
+    """Run the feed until the job is killed, if it is to be, and then to the end.
 
     Args:
         plan: What to run.
@@ -88,7 +91,7 @@ def run(
     begin = time.perf_counter()
     batches: list[BatchRecord] = []
     platform = ""
-    for deadly in (True, False):
+    for deadly in (True, False) if plan.die_on else (False,):
         with _started(plan, deadly=deadly) as job:
             for event in _events(job):
                 if event["event"] == "batch":
@@ -100,7 +103,8 @@ def run(
         if deadly:
             on_death()
     seconds = time.perf_counter() - begin
-    return RunRecord(plan.service, tuple(batches), plan.die_on, platform, seconds)
+    kill = plan.service_kill
+    return RunRecord(plan.service, tuple(batches), plan.die_on, platform, seconds, kill)
 
 
 @contextmanager

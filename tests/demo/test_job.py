@@ -10,7 +10,8 @@ from collections import Counter
 import pytest
 
 from demo.feed import Landing
-from demo.job import Doom, FatalStorage, last_step, options, service_calls, steps_left
+from demo.job import Doom, FatalStorage, main, options, service_calls, steps_left
+from demo.progress import last_step
 
 
 @pytest.fixture
@@ -52,6 +53,22 @@ def test_the_calls_of_the_service_are_summed_over_its_tables():
     ]
     status = {"tables": {"a": {"storage_calls": calls}, "b": {"storage_calls": calls[:1]}}}
     assert service_calls(status) == Counter({("list", "sync"): 4, ("read", "sync"): 1})
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--kill-service", "4"], "'4' is not ONCE,FIRST-LAST in ascending order, such as 7,15-17"),
+        (["--kill-service", "4,3-5"], "'4,3-5' is not ONCE,FIRST-LAST in ascending order"),
+        (["--kill-service", "0,3-5"], "'0,3-5' is not ONCE,FIRST-LAST in ascending order"),
+        (["--no-service", "--kill-service", "1,2-2"], "needs the service, which --no-service"),
+    ],
+)
+def test_a_plan_to_kill_that_makes_no_sense_is_refused(words, told, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--feed", "feed", "--table", "table", *words])
+    assert ended.value.code == 2
+    assert told in capsys.readouterr().err
 
 
 DEADLY = """

@@ -1,5 +1,6 @@
 """The report of a recorded run: five days of the feed."""
 
+import html
 import io
 import json
 import re
@@ -10,8 +11,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from demo.record import BatchRecord, Proof, RunRecord, percentile
-from demo.report import Report, show, summary
+from demo.record import BatchRecord, GroupProof, Proof, RunRecord, percentile
+from demo.report import Report, killed_summary, show, summary
 from demo.report_files import read, write
 
 RECORDED = Path(__file__).with_name("recorded.json")
@@ -59,9 +60,26 @@ def test_a_reader_that_differs_is_a_failure(report):
 
 def test_tasks_that_gave_up_the_service_are_a_failure(report):
     first, *others = report.on.batches
-    batches = (replace(first, fallbacks=("connection refused",)), *others)
+    batches = (replace(first, fallbacks=(("unreachable", "connection refused"),)), *others)
     bad = replace(report, on=replace(report.on, batches=batches))
-    assert bad.failures == ["batch 1: tasks stopped using the service: connection refused"]
+    failure = "service on: batch 1: tasks stopped using the service: connection refused"
+    assert bad.failures == [failure]
+
+
+def test_file_groups_that_differ_are_a_failure(report):
+    groups = {"service killed": GroupProof(4, 7, "dt=2013-01-02: 1 file groups")}
+    bad = replace(report, groups=groups)
+    assert bad.failures == ["service killed: the file groups differ: dt=2013-01-02: 1 file groups"]
+    assert killed_summary(bad, bad.killed).endswith("rows and file groups differ")
+
+
+def test_a_service_that_was_not_killed_is_a_failure(report):
+    batches = tuple(replace(batch, service_kills=0) for batch in report.killed.batches)
+    bad = replace(report, killed=replace(report.killed, batches=batches))
+    assert bad.failures == [
+        "service killed: batch 1: the service was not killed",
+        "service killed: batch 3: the service was not killed",
+    ]
 
 
 def test_a_killed_write_that_was_not_rolled_back_is_a_failure(report):
@@ -78,6 +96,8 @@ def test_the_terminal_shows_the_numbers(report):
     line = rf"list\s+timeline\s+{row.on}\s+{row.of_service}\s+{row.off}\n"
     assert re.search(line, told.replace(" \n", "\n"))
     assert "FAILED" not in told
+    assert re.search(r"\n3 +killed for good +3 local .* 4 unreachable ", told)
+    assert killed_summary(report, report.killed).split(":")[0] in told
 
 
 def test_the_report_is_written_and_can_be_read_back(report, tmp_path):
@@ -86,7 +106,21 @@ def test_the_report_is_written_and_can_be_read_back(report, tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert picture.stat().st_size > 50_000
     assert numbers.name == "metrics.json"
-    assert summary(report) in page.read_text()
+    text = page.read_text()
+    assert summary(report) in text
+    for told in (killed_summary(report, report.killed), *report.account):
+        assert html.escape(told) in text
+
+
+def test_a_report_without_the_third_run_has_no_section_on_it(report, tmp_path):
+    proofs = {of: found for of, found in report.proofs.items() if of != "service killed"}
+    groups = {"service off": report.groups["service off"]}
+    short = replace(report, killed=None, proofs=proofs, groups=groups)
+    page, picture, _ = write(short, tmp_path)
+    assert read(tmp_path) == short
+    assert short.failures == short.account == []
+    assert "killed half-way" not in page.read_text()
+    assert picture.stat().st_size > 50_000
 
 
 class Resources(HTMLParser):
@@ -118,6 +152,7 @@ def test_the_page_needs_nothing_but_itself(report, tmp_path):
     assert "url(" not in text
     assert "@import" not in text
     assert "prefers-color-scheme: dark" in text
+    assert "<details>" in text
 
 
 def test_words_from_outside_are_escaped(report, tmp_path):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from demo.record import ServiceKill
 from demo.run import JobFailedError, Plan, _alive, run
 
 
@@ -39,6 +40,17 @@ def test_the_job_is_started_again_where_it_was_killed(plan):
     assert record.batches == tuple(batches)
     assert (record.service, record.killed_on, record.platform) == (True, 3, "a test")
     assert survivors(plan) == []
+
+
+def test_a_job_that_is_not_killed_runs_once(plan):
+    kill, deaths = ServiceKill(1, 3, 3), []
+    calm = replace(plan, die_on=None, service_kill=kill)
+    record = run(calm, lambda batch: None, lambda: deaths.append(1))
+    assert deaths == []
+    assert (record.killed_on, record.service_kill) == (None, kill)
+    assert len(Path(f"{plan.table}.pids").read_text().split()) == 1
+    assert calm.command(deadly=False)[-2:] == ["--kill-service", "1,3-3"]
+    assert survivors(calm) == []
 
 
 def test_a_job_that_fails_says_its_last_words(plan):

@@ -1,4 +1,4 @@
-"""The main job, end to end: three days of flights, one batch killed, both tables proved."""
+"""The demo, end to end: three days of flights; the job is killed, then the service is."""
 
 import os
 import signal
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from demo.__main__ import main
+from demo.lookups import by_source, rows
 from demo.report_files import read
 from strandline import Table
 from tests.kit.interruptible import interruptible
@@ -18,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.spark
 
 
-def test_three_days_with_one_killed_batch(tmp_path, capsys):
+def test_three_days_with_a_killed_job_and_a_killed_service(tmp_path, capsys):
     lake, folder = tmp_path / "lake", tmp_path / "report"
     code = main(["--days", "3", "--path", str(lake), "--report", str(folder)])
     assert code == 0, capsys.readouterr().out
@@ -35,12 +36,33 @@ def test_three_days_with_one_killed_batch(tmp_path, capsys):
     assert report.off.calls_of("list") > report.on.calls_of("list")
     assert len(report.on.service_calls) > 0
     assert len(report.off.service_calls) == 0
+    assert [len(batch.fallbacks) for batch in report.on.batches] == [0, 0, 0]
+    assert set(by_source(report.on)) == {"service"}
+    assert set(by_source(report.off)) == {"local"}
+    expect_recovery(report.killed)
+    # Of a table that three commits changed, all three runs have the same file groups and slices.
+    assert {(g.groups, g.slices, g.difference) for g in report.groups.values()} == {(3, 6, None)}
     for name in ("service-on", "service-off"):
         actions = Table(str(lake / name)).history()["action"].to_pylist()
         assert actions.count("commit") == 4
         assert actions.count("rollback") == 1
-    assert len(report.proofs) == 4
+    assert len(report.proofs) == 5
     assert (folder / "report.png").stat().st_size > 50_000
+
+
+def expect_recovery(run):
+    """Expect a run in which the service was replaced, was lost for a batch, and came back."""
+    assert str(run.service_kill) == "1,2-2"
+    once, lost, after = rows(run, every=True)
+    assert (once.event, once.kills) == ("killed once", 1)
+    # At least the first process, and those that the driver started in its place.
+    assert lost.event == "killed for good"
+    assert lost.kills > 1
+    assert set(lost.fallbacks) == {"unreachable"}
+    assert lost.counts == {"service": 0, "cache": 0, "local": 2}
+    assert not after.fallbacks
+    assert after.counts["local"] == 0
+    assert run.killed_on is None
 
 
 def test_an_interrupt_leaves_nothing_running(tmp_path):

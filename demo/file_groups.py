@@ -1,0 +1,100 @@
+"""Compares the file groups of two tables that were written from the same feed.
+
+File ids and instants differ between any two runs. What must be equal is everything else: each
+partition's file groups, the commits (as batch and step of the feed) that wrote their slices, and
+the keys and versions of the rows in each slice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from demo.feed import KEY
+from demo.progress import Step, steps_done
+from demo.record import GroupProof
+from fsview.model.file_group import FileSlice
+from fsview.view_manager import open_view
+from strandline import Table
+from timeline.storage.open import open_storage
+
+_IDENTITY = (*KEY, "ts")
+"""Columns that identify a version of a flight."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Slice:
+    """One slice of a file group.
+
+    Attributes:
+        written: The step of the feed that wrote it.
+        rows: Number of its rows.
+        digest: SHA-256 of the rows' keys and versions, in the order of keys.
+    """
+
+    written: Step
+    rows: int
+    digest: str
+
+
+Groups = Mapping[str, list[tuple[Slice, ...]]]
+"""Partition → the slices of each file group, newest first; groups in the order of their slices."""
+
+
+def file_groups(base_path: Path) -> Groups:
+    """Return all file groups of a table.
+
+    Cost: lists the table, and reads the keys of all files.
+    """
+    uri = base_path.as_uri()
+    steps = steps_done(uri)
+    view = open_view(open_storage(uri))
+    try:
+        partitions = sorted(set(Table(uri).files()["partition"].to_pylist()))
+        return {
+            partition: sorted(
+                tuple(_slice(base_path, found, steps) for found in group.slices)
+                for group in view.all_file_groups(partition)
+            )
+            for partition in partitions
+        }
+    finally:
+        view.close()
+
+
+def compare(groups: Groups, wanted: Groups) -> GroupProof:
+    """Compare a table's file groups with another's."""
+    found = [group for of_partition in groups.values() for group in of_partition]
+    return GroupProof(len(found), sum(map(len, found)), _difference(groups, wanted))
+
+
+def _difference(groups: Groups, wanted: Groups) -> str | None:
+    for partition in sorted({*groups, *wanted}):
+        ours, theirs = groups.get(partition, []), wanted.get(partition, [])
+        if len(ours) != len(theirs):
+            return f"{partition}: {len(ours)} file groups, there should be {len(theirs)}"
+        for number, (group, other) in enumerate(zip(ours, theirs, strict=True), 1):
+            if group != other:
+                differs = f"has {_text(group)}, it should have {_text(other)}"
+                return f"{partition}: file group {number} {differs}"
+    return None
+
+
+def _slice(base_path: Path, found: FileSlice, steps: Mapping[str, Step]) -> Slice:
+    assert found.base_file is not None, "a copy-on-write table has base files only"
+    rows = pq.read_table(
+        base_path / found.base_file.path, columns=list(_IDENTITY), partitioning=None
+    )
+    versions = sorted(zip(*(rows[name].to_pylist() for name in _IDENTITY), strict=True))
+    digest = hashlib.sha256(repr(versions).encode()).hexdigest()
+    # A file of no commit differs from any slice of the other table.
+    return Slice(steps.get(found.base_instant, (0, "uncommitted")), len(versions), digest)
+
+
+def _text(group: tuple[Slice, ...]) -> str:
+    slices = (f"batch {s.written[0]} {s.written[1]} ({s.rows} rows, {s.digest[:8]})" for s in group)
+    return ", ".join(slices)

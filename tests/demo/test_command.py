@@ -1,0 +1,42 @@
+"""The demo's command line: what is refused, and what is chosen."""
+
+import pytest
+
+from demo.__main__ import _arguments
+from demo.record import ServiceKill
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--days", "many"], "argument --days: 'many' is not a whole number"),
+        (["--days", "2"], "argument --days: 2 is not 3 to 365"),
+        (["--outage", "some"], "argument --outage: 'some' is not a whole number"),
+        (["--outage", "-1"], "argument --outage: -1 is not 0 to 13"),
+        (
+            ["--days", "6", "--outage", "3"],
+            "argument --outage: 3 is not 0 to 2; the outage begins in batch 4 of --days 6",
+        ),
+    ],
+)
+def test_wrong_numbers_are_refused_with_what_is_allowed(words, told, capsys):
+    with pytest.raises(SystemExit) as ended:
+        _arguments(words)
+    assert ended.value.code == 2
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("days", "outage", "plan"), [(3, 1, "1,2-2"), (28, 3, "7,15-17")])
+def test_the_outage_has_a_default_for_any_number_of_days(days, outage, plan):
+    assert _arguments(["--days", str(days)]).outage == outage
+    assert str(ServiceKill.within(days, outage)) == plan
+
+
+def test_every_outage_that_is_allowed_leaves_a_batch_after_it():
+    for days in range(3, 366):
+        default = _arguments(["--days", str(days)]).outage
+        longest = ServiceKill.longest(days)
+        assert 1 <= default <= longest
+        plan = ServiceKill.within(days, longest)
+        assert ServiceKill.parse(str(plan)) == plan
+        assert plan.last == days - 1
