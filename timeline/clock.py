@@ -93,11 +93,19 @@ class TimeGenerator:
     Args:
         clock: The source of time.
         zone: The table's zone, ``"UTC"`` or ``"LOCAL"``.
-        wait: Waits for a number of seconds, at most ``MAX_WAIT_MS``, until the clock catches up.
+        wait: Waits for a number of seconds: at most ``MAX_WAIT_MS`` until the clock catches up, and
+            for the clocks' skew.
+        skew_ms: How far the clocks of writers that share a lock may be apart. A time is returned
+            only when it has passed on all of them, so a writer that gets the lock next makes a
+            later one.
     """
 
     def __init__(
-        self, clock: Clock, zone: str = UTC, wait: Callable[[float], None] = time.sleep
+        self,
+        clock: Clock,
+        zone: str = UTC,
+        wait: Callable[[float], None] = time.sleep,
+        skew_ms: int = 0,
     ) -> None:
         if zone not in (UTC, LOCAL):
             raise ConfigError(
@@ -106,6 +114,7 @@ class TimeGenerator:
         self.zone = zone
         self._clock = clock
         self._wait = wait
+        self._skew_ms = skew_ms
         self._lock = threading.Lock()
         self._last = ""
 
@@ -123,26 +132,32 @@ class TimeGenerator:
         # Held during the wait, too: the next caller's time must be later than this one's.
         with self._lock:
             # A time of 14 digits stands for the last millisecond of its second.
-            floor = max(self._last, after + "999" if len(after) == 14 else after)
-            now = _wall_time(self._clock.now_ms(), self.zone)
-            if _to_text(now) > floor:
-                self._last = _to_text(now)
-                return self._last
-            wanted = _from_text(floor) + _ONE_MS
-            ahead_ms = (wanted - now) // _ONE_MS
-            if ahead_ms > MAX_AHEAD_MS:
-                raise ConfigError(
-                    f"the timeline's newest time {floor} is {ahead_ms / 1000:.0f} s ahead of this"
-                    f" machine's clock, {_to_text(now)} in zone {self.zone};"
-                    f" allowed: {MAX_AHEAD_MS // 1000} s",
-                    hint="check the clock and hoodie.table.timeline.timezone",
-                )
-            # Version 6 takes modification times for completion times, so a file created from now on
-            # must not seem older than its instant.
-            if ahead_ms <= MAX_WAIT_MS:
-                self._wait(ahead_ms / 1000)
-            self._last = _to_text(wanted)
+            self._last = self._later_than(
+                max(self._last, after + "999" if len(after) == 14 else after)
+            )
+            if self._skew_ms:
+                self._wait(self._skew_ms / 1000)
             return self._last
+
+    def _later_than(self, floor: str) -> str:
+        """Return the current time, or if that isn't later than ``floor`` the next after it."""
+        now = _wall_time(self._clock.now_ms(), self.zone)
+        if _to_text(now) > floor:
+            return _to_text(now)
+        wanted = _from_text(floor) + _ONE_MS
+        ahead_ms = (wanted - now) // _ONE_MS
+        if ahead_ms > MAX_AHEAD_MS:
+            raise ConfigError(
+                f"the timeline's newest time {floor} is {ahead_ms / 1000:.0f} s ahead of this"
+                f" machine's clock, {_to_text(now)} in zone {self.zone};"
+                f" allowed: {MAX_AHEAD_MS // 1000} s",
+                hint="check the clock and hoodie.table.timeline.timezone",
+            )
+        # Version 6 takes modification times for completion times, so a file created from now on
+        # must not seem older than its instant.
+        if ahead_ms <= MAX_WAIT_MS:
+            self._wait(ahead_ms / 1000)
+        return _to_text(wanted)
 
 
 def _wall_time(ms: int, zone: str) -> datetime:

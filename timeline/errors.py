@@ -17,6 +17,8 @@
     │   ├─ InstantNotFoundError
     │   ├─ IllegalTransitionError
     │   ├─ ConcurrentWriteError
+    │   │   └─ WriteConflictError           it changed the same file groups
+    │   ├─ CommitOutcomeUnknownError        the commit may or may not have taken effect
     │   └─ LockError                        the table's lock wasn't acquired, or was lost
     ├─ StoreError                           a view's own store: can't be read or written
     │   ├─ StoreFullError                   its disk is full
@@ -172,6 +174,26 @@ class LockError(TimelineError):
     code = "lock"
     status = 423
     retryable = True
+
+
+class WriteConflictError(ConcurrentWriteError):
+    """Another writer changed the same file groups; the write was rolled back and must be redone."""
+
+    code = "write_conflict"
+
+
+class CommitOutcomeUnknownError(TimelineError):
+    """A commit's completing call failed, and storage doesn't tell whether it took effect.
+
+    Not retryable: if it did, rows inserted again would be there twice.
+
+    Attributes:
+        instant: Requested time of the commit; ``""`` if not known.
+    """
+
+    code = "commit_outcome_unknown"
+    status = 500
+    instant: str = ""
 
 
 class StoreError(StrandlineError):

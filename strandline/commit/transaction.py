@@ -1,43 +1,105 @@
 """``Transaction``: one commit's instant, and the timeline that its look-ups are pinned to.
 
-The order of its steps makes a write safe.
+Requesting and completing are done under the table's lock, which isn't held in between. Instants'
+times are made inside it, so that their order is the order of the changes.
 
-Source: Hudi 1.2.0 ``BaseHoodieWriteClient``, ``CommitUtils``.
+Source: Hudi 1.2.0 ``BaseHoodieWriteClient``, ``TransactionManager``, ``TransactionUtils``,
+``CommitUtils``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
+from strandline.commit.conflict import (
+    ConcurrentOperation,
+    Conflict,
+    ConflictStrategy,
+    candidates,
+    conflicts_with,
+    operation_of,
+)
+from strandline.commit.heartbeat import Heartbeat
+from strandline.commit.lock.base import TableLock
 from strandline.commit.markers import marker_folder
+from strandline.commit.outcome import (
+    complete_surely,
+    not_pending,
+    rollback_of,
+    rolled_back_by,
+    withdraw_if_rolled_back,
+)
 from timeline.clock import TimeGenerator
-from timeline.instant import COMMIT, State
+from timeline.errors import (
+    ConcurrentWriteError,
+    IllegalTransitionError,
+    InstantNotFoundError,
+    WriteConflictError,
+)
+from timeline.instant import COMMIT, Instant, State
 from timeline.meta_client import TableMetaClient
-from timeline.metadata.instant_metadata import CommitMetadata, WriteStat
+from timeline.metadata.instant_metadata import (
+    CommitMetadata,
+    RequestedReplaceMetadata,
+    WriteStat,
+)
 from timeline.timeline import Timeline
+
+_SHOWN: Final = 3
+"""Maximum number of conflicts named in a message."""
 
 
 class Transaction:
     """One commit, from requested to completed; used by one thread.
 
+    Args:
+        meta: The table's meta client.
+        times: Generator of instants' times.
+        lock: The table's lock.
+        heartbeat: The write's heartbeat, not started.
+        strategy: Decides which instants conflict.
+
     Attributes:
         instant: The instant in its current state.
         timeline: The active timeline, read after the instant was requested.
+        conflicts: The conflicts found that don't keep the commit from completing.
+        compared: Requested times of the instants that were compared when it completed.
+
+    Raises:
+        ConcurrentWriteError: Another writer requested the same time.
+        LockError: The lock can't be acquired.
     """
 
-    def __init__(self, meta: TableMetaClient, times: TimeGenerator, before: Timeline) -> None:
-        """Request an instant later than everything on the timeline ``before``.
-
-        Raises:
-            ConcurrentWriteError: Another writer requested the same time.
-        """
+    def __init__(
+        self,
+        meta: TableMetaClient,
+        times: TimeGenerator,
+        lock: TableLock,
+        heartbeat: Heartbeat,
+        strategy: ConflictStrategy,
+    ) -> None:
         self._meta = meta
         self._times = times
-        time = times.next(newest_time(meta, before))
-        # Requested first, so that no instant with an earlier time can begin unseen.
-        self.instant = meta.create_requested(COMMIT, time)
-        # Read only now; all look-ups of the write are pinned to it.
-        self.timeline = meta.active_timeline()
+        self._lock = lock
+        self._heartbeat = heartbeat
+        self._strategy = strategy
+        self._in_doubt = False
+        self.conflicts: tuple[Conflict, ...] = ()
+        self.compared: tuple[str, ...] = ()
+        with lock.held("requesting a commit"):
+            time = times.next(newest_time(meta, meta.active_timeline()))
+            # Before the instant exists: without a heartbeat others take it for a failed write's.
+            heartbeat.start(time)
+            try:
+                lock.check()
+                # Requested first, so that no instant with an earlier time can begin unseen.
+                self.instant = meta.create_requested(COMMIT, time)
+                # Read only now; all look-ups of the write are pinned to it.
+                self.timeline = meta.active_timeline()
+            except BaseException:
+                heartbeat.abandon()
+                raise
 
     @property
     def time(self) -> str:
@@ -45,11 +107,19 @@ class Transaction:
         return self.instant.requested_time
 
     def start(self) -> None:
-        """Move to inflight, after which data files may exist."""
+        """Move to inflight, after which data files may exist.
+
+        Raises:
+            ConcurrentWriteError: The heartbeat has expired, or another writer rolled this back.
+        """
+        self._heartbeat.check()
         # An empty folder tells a rollback that this write uses markers and has created no file.
         self._meta.storage.make_dir(marker_folder(self.time))
         # Data files are created only while the instant is inflight, so the folder comes first.
-        self.instant = self._meta.transition_to_inflight(self.instant)
+        try:
+            self.instant = self._meta.transition_to_inflight(self.instant)
+        except IllegalTransitionError as error:
+            raise not_pending(error) from error
 
     def complete(
         self,
@@ -57,6 +127,7 @@ class Transaction:
         stats: Iterable[WriteStat],
         avro_schema: str,
         extra_metadata: Mapping[str, str] | None = None,
+        check_table: Callable[[], None] = lambda: None,
     ) -> CommitMetadata:
         """Complete the instant, which makes its files visible; return the commit's metadata.
 
@@ -65,20 +136,106 @@ class Transaction:
             stats: Statistics of each file.
             avro_schema: The table's schema without the meta columns.
             extra_metadata: Text to store next to the schema.
+            check_table: Called under the lock before anything is decided; raises if the table
+                can't be written any more.
+
+        Raises:
+            WriteConflictError: Another writer changed the same file groups or the schema; the
+                instant is inflight, and the caller rolls it back.
+            ConcurrentWriteError: The heartbeat has expired, or another writer rolled this back.
+            LockError: The lock can't be acquired, or was lost; nothing was completed.
+            CommitOutcomeUnknownError: Storage doesn't tell whether the instant has completed.
         """
         assert self.instant.state is State.INFLIGHT
-        by_partition: dict[str, list[WriteStat]] = {}
-        for stat in stats:
-            by_partition.setdefault(stat.partition_path or "", []).append(stat)
-        metadata = CommitMetadata(
-            partition_to_write_stats={path: tuple(found) for path, found in by_partition.items()},
-            # Hudi's readers take the table's schema from the newest commit that has one.
-            extra_metadata={**(extra_metadata or {}), "schema": avro_schema},
-            operation_type=operation,
-        )
-        # The commit point: one exclusive create, after all data files are durable.
-        self.instant = self._meta.complete(self.instant, metadata, self._times.next(self.time))
+        metadata = _metadata(operation, stats, avro_schema, extra_metadata)
+        with self._lock.held(f"commit {self.time}"):
+            now = self._meta.active_timeline()
+            check_table()
+            rollback = rollback_of(self._meta, self.instant, now, self.timeline)
+            if rollback is not None:
+                raise rolled_back_by(rollback, self.instant, self._meta)
+            self._compare(now, operation_of(self.instant, metadata))
+            time = self._times.next(newest_time(self._meta, now))
+            self._finish(metadata, time, now)
         return metadata
+
+    def end(self) -> None:
+        """Delete the heartbeat; the instant has completed or was rolled back."""
+        self._heartbeat.stop()
+
+    def fail(self) -> None:
+        """End the heartbeat of a write that failed; the next writer may roll it back.
+
+        If the completing call may still take effect, only after the heartbeat has expired.
+        """
+        if self._in_doubt:
+            self._heartbeat.leave()
+        else:
+            self._heartbeat.abandon()
+
+    def _compare(self, now: Timeline, ours: ConcurrentOperation) -> None:
+        """Compare what this commit changed with what others have changed since its start."""
+        version = self._meta.config.version
+        found = candidates(self.timeline, now, self.instant, self._strategy, version)
+        others = [other for other in map(self._operation, found) if other is not None]
+        self.compared = tuple(other.instant.requested_time for other in others)
+        self.conflicts = conflicts_with(ours, others, self._strategy)
+        where = f"commit {self.time} of {self._meta.storage.base_path}"
+        unresolved = [conflict for conflict in self.conflicts if not conflict.resolved]
+        if unresolved:
+            more = f"; {len(unresolved) - _SHOWN} more" if len(unresolved) > _SHOWN else ""
+            raise WriteConflictError(
+                f"{where} conflicts with {'; '.join(map(str, unresolved[:_SHOWN]))}{more}",
+                hint="the write is rolled back; repeat it",
+            )
+        for other in others:
+            if other.avro_schema and other.avro_schema != ours.avro_schema:
+                # Readers take the schema from the newest commit: ours would undo the change.
+                raise WriteConflictError(
+                    f"{where} has the table's schema as it was before"
+                    f" {other.instant.action} {other.instant.requested_time} changed it",
+                    hint="the write is rolled back; repeat it",
+                )
+
+    def _operation(self, instant: Instant) -> ConcurrentOperation | None:
+        """Read what another instant changes; ``None`` if its plan was withdrawn meanwhile."""
+        try:
+            if instant.is_completed:
+                return operation_of(instant, self._meta.read(instant))
+            plan = self._meta.read_plan(instant)
+            is_overwrite = (
+                isinstance(plan, RequestedReplaceMetadata) and plan.clustering_plan is None
+            )
+            if is_overwrite and instant.state is State.INFLIGHT:
+                return operation_of(instant, self._meta.read(instant))
+            return operation_of(instant, plan)
+        except InstantNotFoundError as exc:
+            if not instant.is_completed:
+                return None
+            # Archiving stops at pending instants such as ours, so it was rolled back.
+            raise ConcurrentWriteError(
+                f"{instant} was rolled back while commit {self.time} was compared with it"
+            ) from exc
+
+    def _finish(self, metadata: CommitMetadata, completion_time: str, now: Timeline) -> None:
+        """Pass the commit point."""
+        self._check_alive()
+        self._in_doubt = True
+        try:
+            self.instant = complete_surely(
+                self._meta, self.instant, metadata, completion_time, self._check_alive
+            )
+            withdraw_if_rolled_back(self._meta, self.instant, now)
+        except ConcurrentWriteError:
+            self._in_doubt = False
+            raise
+        # Stays set by all other errors, interrupts included: the create may still take effect.
+        self._in_doubt = False
+
+    def _check_alive(self) -> None:
+        """Check that no other writer may have taken over, by the lock or by a rollback."""
+        self._lock.check()
+        self._heartbeat.check()
 
 
 def newest_time(meta: TableMetaClient, timeline: Timeline) -> str:
@@ -88,3 +245,20 @@ def newest_time(meta: TableMetaClient, timeline: Timeline) -> str:
     if meta.config.layout_version > 1:
         times += [i.completion_time for i in timeline if i.is_completed and i.completion_time]
     return max(times, default="")
+
+
+def _metadata(
+    operation: str,
+    stats: Iterable[WriteStat],
+    avro_schema: str,
+    extra_metadata: Mapping[str, str] | None,
+) -> CommitMetadata:
+    by_partition: dict[str, list[WriteStat]] = {}
+    for stat in stats:
+        by_partition.setdefault(stat.partition_path or "", []).append(stat)
+    return CommitMetadata(
+        partition_to_write_stats={path: tuple(found) for path, found in by_partition.items()},
+        # Hudi's readers take the table's schema from the newest commit that has one.
+        extra_metadata={**(extra_metadata or {}), "schema": avro_schema},
+        operation_type=operation,
+    )

@@ -126,6 +126,15 @@ class Rollbacks:
         plan = self._plan_for(target, self._reported(target))
         return self._roll_back(target, plan, after=timeline)
 
+    def roll_back_own(self, instant: Instant) -> str:
+        """Roll back a pending write of the caller, whose tasks have ended.
+
+        Returns:
+            Requested time of the rollback.
+        """
+        plan = self._plan(instant)
+        return self._roll_back(instant, plan, after=self._meta.active_timeline())
+
     def _is_failed_write(self, instant: Instant) -> bool:
         """Whether a pending instant is a write that no writer will continue."""
         if instant.action == COMMIT:

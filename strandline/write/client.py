@@ -11,15 +11,20 @@ from functools import cache, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from strandline.commit.heartbeat import HeartbeatSettings
+from strandline.commit.lock.base import TableLock
 from strandline.commit.lock.open import open_lock
+from strandline.commit.settings import CLOCK_SKEW, conflict_strategy
 from strandline.records.commit_history import CommitHistory
 from strandline.services.clean.policy import CleanSettings
 from strandline.services.clean.run import Cleaner, CleanResult
 from strandline.services.rollback import Rollbacks
 from strandline.settings.read_limits import read_limits
+from strandline.settings.setting import Settings
+from strandline.write.context import WriteContext
 from strandline.write.embedded import EmbeddedService
 from strandline.write.engine import EngineContext
-from strandline.write.job import BULK_INSERT, DELETE, INSERT, UPSERT, WriteContext, WriteJob
+from strandline.write.job import BULK_INSERT, DELETE, INSERT, UPSERT, WriteJob
 from strandline.write.options import parse_options
 from strandline.write.result import WriteResult
 from strandline.write.settings import TABLE_NAME
@@ -33,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class WriteClient:
-    """Writes one table; used by one thread. A table may have one writer at a time.
+    """Writes one table; used by one thread.
 
     Args:
         spark_or_engine: A ``pyspark.sql.SparkSession``, or an ``EngineContext`` such as
@@ -80,10 +85,12 @@ class WriteClient:
             settings=settings,
             clean_settings=CleanSettings.of(settings),
             clock=clock,
-            times=cache(partial(TimeGenerator, clock)),
+            times=cache(partial(TimeGenerator, clock, skew_ms=_skew_ms(settings, lock))),
             history=CommitHistory(),
             embedded=embedded,
             lock=lock,
+            heartbeats=HeartbeatSettings.of(settings),
+            conflicts=conflict_strategy(settings),
         )
 
     def upsert(
@@ -100,6 +107,11 @@ class WriteClient:
             ConfigError: ``extra_metadata`` has the key ``schema``, which is reserved.
             TableError: The table can't be written, or a file of it can't be read.
             StorageError: The storage failed; the next write rolls this one back.
+            ConcurrentWriteError: Another writer changed the same file groups, or took this one for
+                dead; nothing was committed, and the write can be repeated.
+            LockError: The table's lock wasn't acquired, or was lost; nothing was committed.
+            CommitOutcomeUnknownError: Storage doesn't tell whether the write was committed; the
+                message says how to find out. Don't repeat an insert before.
         """
         return WriteJob(self._context, UPSERT, extra_metadata).run(data)
 
@@ -198,6 +210,11 @@ def _absolute(base_path: str) -> str:
     """Return a base path that doesn't depend on the process's working directory."""
     is_path = bool(base_path) and "://" not in base_path and not base_path.startswith("file:")
     return os.path.abspath(base_path) if is_path else base_path
+
+
+def _skew_ms(settings: Settings, lock: TableLock) -> int:
+    """Return how far writers' clocks may be apart; one machine's clock is one."""
+    return settings.get(CLOCK_SKEW) if lock.is_shared else 0
 
 
 def _engine_of(spark_or_engine: object) -> EngineContext[Any]:

@@ -4,7 +4,8 @@
     read the timeline → tag → assign buckets → inflight → write files → complete → delete markers →
     sync → clean
 
-A failure before the instant completes leaves it pending, and the next write rolls it back.
+A failure before the instant completes leaves it pending, and the next write rolls it back. A commit
+that conflicts with another writer's is rolled back at once.
 
 Source: Hudi 1.2.0 ``SparkRDDWriteClient``, ``BaseCommitActionExecutor``.
 """
@@ -13,29 +14,24 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
 
 from fsview.sync.plan_reader import pending_clustering
-from strandline.commit.lock.base import TableLock
+from strandline.commit.heartbeat import Heartbeat
 from strandline.commit.markers import delete_markers, delete_unreported
 from strandline.commit.transaction import Transaction
-from strandline.records.commit_history import CommitHistory
 from strandline.records.merge import MergeRules
 from strandline.records.meta_fields import PARTITION_PATH
-from strandline.services.clean.policy import CleanSettings
-from strandline.services.clean.run import Cleaner, CleanMemory, CleanResult
+from strandline.services.clean.run import Cleaner, CleanResult
 from strandline.services.rollback import Rollbacks
-from strandline.settings.setting import Settings
 from strandline.write import key_task, tag_task
 from strandline.write.bucket import Assignment, Sizing, UpdateGroup, assign
 from strandline.write.columns import BUCKET, assigned_schema, keyed_schema, tagged_schema
-from strandline.write.embedded import EmbeddedService
-from strandline.write.engine import EngineContext
+from strandline.write.context import WriteContext
 from strandline.write.key_task import KeyProfileTask, KeyTask
 from strandline.write.options import base_file_settings
 from strandline.write.result import WriteAccount, WriteResult
@@ -43,9 +39,14 @@ from strandline.write.settings import COMBINE_INSERT
 from strandline.write.tag_task import TagProfile, TagProfileTask, TagTask
 from strandline.write.target import Target, open_target
 from strandline.write.write_task import STATUS_SCHEMA, AssignTask, WriteReport, WriteTask
-from timeline.clock import Clock, TimeGenerator
-from timeline.errors import ConfigError, InputError, StrandlineError, UnsupportedTableError
-from timeline.storage.base import Storage
+from timeline.clock import TimeGenerator
+from timeline.errors import (
+    ConfigError,
+    InputError,
+    StrandlineError,
+    UnsupportedTableError,
+    WriteConflictError,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -53,26 +54,6 @@ INSERT: Final = "INSERT"
 UPSERT: Final = "UPSERT"
 BULK_INSERT: Final = "BULK_INSERT"
 DELETE: Final = "DELETE"
-
-
-@dataclass(frozen=True)
-class WriteContext:
-    """State and settings shared by all writes of a client.
-
-    Attributes:
-        times: Time zone → generator of instants' times, the same one each time.
-    """
-
-    engine: EngineContext[Any]
-    storage: Storage
-    settings: Settings
-    clean_settings: CleanSettings
-    clock: Clock
-    times: Callable[[str], TimeGenerator]
-    history: CommitHistory
-    embedded: EmbeddedService
-    lock: TableLock
-    clean_memory: CleanMemory = field(default_factory=CleanMemory)
 
 
 class WriteJob:
@@ -146,7 +127,29 @@ class WriteJob:
             # write.
             rolled_back = Rollbacks(target.meta, times, context.clock).repair(target.timeline)
         with self._account.timed("commit"):
-            transaction = Transaction(target.meta, times, target.timeline)
+            heartbeat = Heartbeat(context.storage, context.heartbeats, context.clock)
+            transaction = Transaction(
+                target.meta, times, context.lock, heartbeat, context.conflicts
+            )
+        with self._ended(target, transaction, times):
+            report = self._run(target, columns, rows, partitions, sizing, transaction)
+        # The write has happened: from here on failures are reported, not raised.
+        with self._account.survived("ending its heartbeat"):
+            transaction.end()
+        cleaned = self._sync_and_clean(target, times)
+        rolled = tuple(rolled_back)
+        return self._account.result(transaction, self._operation, report, cleaned, rolled)
+
+    def _run(
+        self,
+        target: Target,
+        columns: pa.Schema,
+        rows: Any,
+        partitions: Mapping[str, int],
+        sizing: Sizing,
+        transaction: Transaction,
+    ) -> WriteReport:
+        """Write the rows' files and complete the instant."""
         # Tagging precedes inflight: if it fails, there are no data files to delete.
         with self._tagged(target, columns, rows, partitions, sizing, transaction) as tagged:
             with self._account.timed("commit"):
@@ -156,10 +159,28 @@ class WriteJob:
         self._account.add(report.calls)
         with self._account.timed("commit"):
             self._complete(target, transaction, report)
-        # The write has happened: from here on failures are logged, not raised.
-        cleaned = self._sync_and_clean(target, times)
-        rolled = tuple(rolled_back)
-        return self._account.result(transaction.time, self._operation, report, cleaned, rolled)
+        return report
+
+    @contextmanager
+    def _ended(
+        self, target: Target, transaction: Transaction, times: TimeGenerator
+    ) -> Iterator[None]:
+        """End the heartbeat if the block fails, and roll back a commit that conflicts."""
+        try:
+            yield
+        except WriteConflictError:
+            try:
+                rollbacks = Rollbacks(target.meta, times, self._context.clock)
+                rollbacks.roll_back_own(transaction.instant)
+            except StrandlineError as error:
+                logger.warning("commit %s can't be rolled back: %s", transaction.time, error)
+                transaction.fail()
+            else:
+                transaction.end()
+            raise
+        except BaseException:
+            transaction.fail()
+            raise
 
     @contextmanager
     def _tagged(
@@ -259,11 +280,15 @@ class WriteJob:
             if deleted:
                 logger.info("deleted %d files of repeated task attempts", len(deleted))
         metadata = transaction.complete(
-            self._operation, report.stats, target.avro_schema or "", self._extra_metadata
+            self._operation,
+            report.stats,
+            target.avro_schema or "",
+            self._extra_metadata,
+            target.check_unchanged,
         )
         self._context.history.remember(transaction.instant, metadata)
         # Markers that a crash leaves here are swept by the next write.
-        with self._survived("deleting its markers"):
+        with self._account.survived("deleting its markers"):
             delete_markers(markers, transaction.time)
 
     def _sync_and_clean(self, target: Target, times: TimeGenerator) -> CleanResult | None:
@@ -273,7 +298,7 @@ class WriteJob:
         automatic = context.clean_settings.automatic
         if context.embedded.service is None and not automatic:
             return None
-        with self._survived("syncing and cleaning"):
+        with self._account.survived("syncing and cleaning"):
             with self._account.timed("sync"):
                 # First, because the cleaner asks this view for the files of partitions.
                 view = context.embedded.synced_view()
@@ -282,14 +307,6 @@ class WriteJob:
                     settings, memory = context.clean_settings, context.clean_memory
                     cleaned = Cleaner(target.meta, view, times, settings, memory).run()
         return cleaned
-
-    @contextmanager
-    def _survived(self, what: str) -> Iterator[None]:
-        """Log an error instead of raising it, because the commit is complete."""
-        try:
-            yield
-        except StrandlineError as error:
-            logger.warning("the commit completed, but %s failed: %s", what, error)
 
 
 def _refuse_clustered(group: UpdateGroup, clustered: Mapping[tuple[str, str], Any]) -> None:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from executor_proxy.report import Fallback, Lookup, LookupReport
+from strandline.commit.conflict import Conflict
+from strandline.commit.transaction import Transaction
 from strandline.services.clean.run import CleanResult
 from strandline.write.write_task import WriteReport
 from timeline.clock import Clock
@@ -41,6 +43,10 @@ class WriteResult:
             in its status.
         clean: Result of the clean after the commit; ``None`` if nothing was cleaned.
         rolled_back: Requested times of failed writes that were rolled back first.
+        concurrent: Requested times of other writers' instants that completed, or were planned,
+            while this write ran, and that it was compared with.
+        conflicts: Those that changed the same file groups but don't keep the write from counting.
+        warnings: What failed after the commit, such as the clean; the rows are committed.
     """
 
     instant: str
@@ -56,6 +62,9 @@ class WriteResult:
     storage_calls: Mapping[tuple[str, str], int] = field(default_factory=dict)
     clean: CleanResult | None = None
     rolled_back: tuple[str, ...] = ()
+    concurrent: tuple[str, ...] = ()
+    conflicts: tuple[Conflict, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 class WriteAccount:
@@ -85,6 +94,7 @@ class WriteAccount:
         self._seconds = dict.fromkeys(_STEPS, 0.0)
         self._report = LookupReport()
         self._task_calls: Counter[tuple[str, str]] = Counter()
+        self._warnings: list[str] = []
 
     @contextmanager
     def timed(self, step: str) -> Iterator[None]:
@@ -95,6 +105,15 @@ class WriteAccount:
         finally:
             self._seconds[step] += self._clock.monotonic() - started
 
+    @contextmanager
+    def survived(self, what: str) -> Iterator[None]:
+        """Log and report an error of the block instead of raising it: the commit is complete."""
+        try:
+            yield
+        except Exception as error:
+            logger.warning("the commit completed, but %s failed", what, exc_info=True)
+            self._warnings.append(f"{what} failed: {type(error).__name__}: {error}")
+
     def add(self, calls: Mapping[tuple[str, str], int], report: LookupReport | None = None) -> None:
         """Add the storage calls and look-ups of tasks."""
         if not self._in_process:  # else the driver's storage counted them
@@ -104,7 +123,7 @@ class WriteAccount:
 
     def result(
         self,
-        instant: str,
+        transaction: Transaction,
         operation: str,
         report: WriteReport,
         clean: CleanResult | None,
@@ -126,7 +145,7 @@ class WriteAccount:
         calls.update(self._report.storage_calls())
         calls.update(self._task_calls)
         return WriteResult(
-            instant=instant,
+            instant=transaction.time,
             operation=operation,
             rows_inserted=report.counts.inserts,
             rows_updated=report.counts.updates,
@@ -139,4 +158,7 @@ class WriteAccount:
             storage_calls={key: number for key, number in sorted(calls.items()) if number},
             clean=clean,
             rolled_back=rolled_back,
+            concurrent=transaction.compared,
+            conflicts=transaction.conflicts,
+            warnings=tuple(self._warnings),
         )

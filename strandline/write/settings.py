@@ -218,9 +218,9 @@ INDEX_TYPE: Final = Setting(
     "hoodie.index.type",
     "SIMPLE",
     "How stored keys are found: in those files of the row's partition whose key range may hold"
-    " them. Hudi's other indexes aren't built yet.",
+    " them.",
     "table",
-    allowed=("SIMPLE",),
+    allowed=("SIMPLE", "BLOOM"),
 )
 FAILED_WRITES: Final = Setting(
     "hoodie.clean.failed.writes.policy",

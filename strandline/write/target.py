@@ -22,6 +22,7 @@ from strandline.write import settings
 from strandline.write.bucket import Sizing, average_record_bytes
 from strandline.write.options import column_names
 from timeline.errors import (
+    ConcurrentWriteError,
     ConfigError,
     CorruptMetadataError,
     TableNotFoundError,
@@ -100,6 +101,26 @@ class Target:
             return self
         write_table_config(self.meta.storage.for_cause("table"), self.config, create=True)
         return replace(self, exists=True)
+
+    def check_unchanged(self) -> None:
+        """Check that the table can still be written, and with the same layout.
+
+        Raises:
+            UnsupportedTableError: It has got a feature that this writer would break, such as a
+                metadata table.
+            ConcurrentWriteError: Its version has changed.
+
+        Cost: one read.
+        """
+        storage = self.meta.storage.for_cause("table")
+        config = read_table_config(storage)
+        _refuse_unsupported(config, storage.base_path)
+        if config.version != self.config.version:
+            raise ConcurrentWriteError(
+                f"{storage.base_path} was changed from version {self.config.version} to"
+                f" {config.version} during this write",
+                hint="repeat the write",
+            )
 
     def sizing(self, values: Settings, history: CommitHistory) -> Sizing:
         """Return the target size of files, and the record size estimated from recent commits."""

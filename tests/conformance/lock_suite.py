@@ -23,7 +23,7 @@ from timeline.clock import Clock, SystemClock
 from timeline.errors import LockError
 
 PROCESSES = multiprocessing.get_context("spawn")
-ROUNDS = 10
+ROUNDS = 15
 CLIENTS = 3
 
 

@@ -17,6 +17,7 @@ import click
 from fsview.wire.routes import ROUTES
 from strandline.__main__ import main as command_line
 from strandline.commit.lock.settings import LOCK_SETTINGS
+from strandline.commit.settings import COMMIT_SETTINGS
 from strandline.serve import SettingOption
 from strandline.service.process.options import PartsOptions
 from strandline.service.process.parts import Parts
@@ -24,7 +25,6 @@ from strandline.services.clean.policy import CLEAN_SETTINGS
 from strandline.settings.command_line import SERVE_SETTINGS
 from strandline.settings.service import SERVICE_SETTINGS
 from strandline.settings.setting import Setting
-from strandline.write.hudi_options import HARMLESS, REFUSED, HudiOption
 from strandline.write.options import ALIASES
 from strandline.write.settings import WRITE_SETTINGS
 
@@ -46,16 +46,8 @@ These are options of `WriteClient(spark, base_path, options)`, given as text or 
   Strandline has begin with `strandline.`.
 - *Scope* is the part that reads a setting: the `service`, a `table`, the writing `client` in the
   driver, or its `executor`s.
-- A value that isn't allowed raises `ConfigError` before anything is written. So does an option of
-  Hudi that asks for something the writer doesn't do, and a name that differs from a known one by at
-  most two letters. Other unknown options that begin with `hoodie.` or `strandline.` are named in
-  one warning ([writing.md](writing.md#options)).
-"""
-HUDI_OPTIONS = """\
-### Options of Hudi without a setting
-
-Jobs that were written for Hudi bring these along. A name that ends with `*` stands for all names
-that begin with it; the longest entry decides.
+- Unknown options that begin with `hoodie.` are named in one warning. A value that isn't allowed
+  raises `ConfigError` before anything is written.
 """
 ROUTES_HEAD = """\
 ## Routes
@@ -107,7 +99,8 @@ OTHER_ROUTES = {
 
 def settings() -> tuple[Setting[Any], ...]:
     """Return every setting of the writer, the cleaner and the service."""
-    return (*WRITE_SETTINGS, *LOCK_SETTINGS, *CLEAN_SETTINGS, *SERVICE_SETTINGS, *SERVE_SETTINGS)
+    writers = (*WRITE_SETTINGS, *COMMIT_SETTINGS, *LOCK_SETTINGS, *CLEAN_SETTINGS)
+    return (*writers, *SERVICE_SETTINGS, *SERVE_SETTINGS)
 
 
 def served() -> set[str]:
@@ -127,8 +120,7 @@ def commands(group: click.Group = command_line) -> Iterator[tuple[str, click.Com
 
 def reference() -> str:
     """Return the document."""
-    parts = [HEAD, *_commands(), SETTINGS, *_settings(), *_hudi_options(), ROUTES_HEAD, *_routes()]
-    return "\n".join(parts) + "\n"
+    return "\n".join([HEAD, *_commands(), SETTINGS, *_settings(), ROUTES_HEAD, *_routes()]) + "\n"
 
 
 def _commands() -> Iterator[str]:
@@ -180,27 +172,6 @@ def _settings() -> Iterator[str]:
             )
         )
     yield _table(("setting", "default", "allowed", "scope", "what it does"), rows) + "\n"
-
-
-def _hudi_options() -> Iterator[str]:
-    yield HUDI_OPTIONS
-    refused = [
-        (
-            _names(entry),
-            ", ".join(f"`{value}`" for value in entry.asks_nothing if value),
-            entry.reason,
-        )
-        for entry in REFUSED
-    ]
-    yield _table(("refused", "unless it is", "because"), refused) + "\n"
-    harmless = [(_names(entry), entry.reason) for entry in HARMLESS]
-    yield _table(("ignored", "because"), harmless) + "\n"
-
-
-def _names(entry: HudiOption) -> str:
-    """Return an entry's names, the prefixes with a star."""
-    starred = (f"{name}*" if name.endswith(".") else name for name in entry.names)
-    return ", ".join(f"`{name}`" for name in starred)
 
 
 def _routes() -> Iterator[str]:

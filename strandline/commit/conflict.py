@@ -1,0 +1,246 @@
+"""Conflicts between a commit and the instants of other writers; pure functions of values.
+
+Concurrency is optimistic: writers work side by side, and whoever completes second compares the file
+groups that it changed with those of the instants that it hasn't seen. A copy-on-write file is made
+from its predecessor, so of two commits from one predecessor the later would undo the earlier.
+Inserts into new file groups never conflict, not even with equal keys.
+
+Source: Hudi 1.2.0 ``SimpleConcurrentFileWritesConflictResolutionStrategy``,
+``PreferWriterConflictResolutionStrategy``,
+``BucketIndexConcurrentFileWritesConflictResolutionStrategy``, ``ConcurrentOperation``,
+``TransactionUtils.resolveWriteConflictIfAny``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from timeline.instant import (
+    CLUSTERING,
+    COMPACTION,
+    REPLACE_COMMIT,
+    WRITE_ACTIONS,
+    Instant,
+    State,
+)
+from timeline.metadata.instant_metadata import (
+    CommitMetadata,
+    CompactionPlan,
+    InstantMetadata,
+    RequestedReplaceMetadata,
+)
+from timeline.timeline import Timeline
+
+FileGroup = tuple[str, str]
+"""Partition path and file id."""
+
+COMPACT: Final = "COMPACT"
+CLUSTER: Final = "CLUSTER"
+UNKNOWN: Final = "UNKNOWN"
+_PACKAGE: Final = "org.apache.hudi.client.transaction."
+
+
+@dataclass(frozen=True, slots=True)
+class ConflictStrategy:
+    """Decides which instants conflict with a commit.
+
+    Attributes:
+        class_name: Name of Hudi's class.
+        counts_pending: Whether planned clusterings, replacecommits and (version 6) compactions
+            count; if not, writers take precedence over table services.
+        unit_of: Returns what two instants must not both change, from a file group.
+    """
+
+    class_name: str
+    counts_pending: bool
+    unit_of: Callable[[FileGroup], tuple[str, str | int]]
+
+
+def _same_group(group: FileGroup) -> tuple[str, str | int]:
+    return group
+
+
+def _same_bucket(group: FileGroup) -> tuple[str, str | int]:
+    """Return partition and bucket: two writers may open a group each for one bucket."""
+    partition, file_id = group
+    return partition, int(file_id[:8])
+
+
+SIMPLE: Final = ConflictStrategy(
+    _PACKAGE + "SimpleConcurrentFileWritesConflictResolutionStrategy", True, _same_group
+)
+PREFER_WRITER: Final = ConflictStrategy(
+    _PACKAGE + "PreferWriterConflictResolutionStrategy", False, _same_group
+)
+BUCKET_INDEX: Final = ConflictStrategy(
+    _PACKAGE + "BucketIndexConcurrentFileWritesConflictResolutionStrategy", True, _same_bucket
+)
+STRATEGIES: Final = {each.class_name: each for each in (SIMPLE, PREFER_WRITER, BUCKET_INDEX)}
+"""Hudi's class name → strategy."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConcurrentOperation:
+    """What an instant changes or is going to change.
+
+    Attributes:
+        instant: The instant.
+        operation: Hudi's ``WriteOperationType``; ``UNKNOWN`` if nothing is known yet.
+        groups: The file groups that it writes or replaces.
+        avro_schema: The table's schema that it records; ``""`` if none.
+    """
+
+    instant: Instant
+    operation: str
+    groups: frozenset[FileGroup]
+    avro_schema: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Another instant that changed file groups of a commit.
+
+    Attributes:
+        instant: Requested time of the other instant.
+        action: Its action.
+        operation: Its ``WriteOperationType``.
+        groups: The file groups that both changed, as (partition, file id), sorted.
+        resolved: Whether the commit may complete all the same.
+    """
+
+    instant: str
+    action: str
+    operation: str
+    groups: tuple[FileGroup, ...]
+    resolved: bool = False
+
+    def __str__(self) -> str:
+        partition, file_id = self.groups[0]
+        more = f" and {len(self.groups) - 1} more" if len(self.groups) > 1 else ""
+        return (
+            f"{self.operation} of {self.action} {self.instant} changed file group {file_id} of"
+            f" partition {partition!r}{more}"
+        )
+
+
+def candidates(
+    seen: Timeline,
+    now: Timeline,
+    ours: Instant,
+    strategy: ConflictStrategy,
+    table_version: int,
+) -> tuple[Instant, ...]:
+    """Return the instants that a commit must be compared with, in timeline order.
+
+    They are the writes and table services that have completed since the timeline was read at the
+    commit's start. Hudi finds them as those later than the last one completed then, and those that
+    were pending then. Planned ones count, too, because they remove file groups once they complete:
+    clusterings whenever they were planned, others if that was after ours.
+
+    Args:
+        seen: The active timeline that the commit's look-ups were pinned to.
+        now: The active timeline under the lock.
+        ours: The commit.
+        strategy: Tells whether planned ones count.
+        table_version: The table's version.
+    """
+    done = {(i.requested_time, i.action) for i in seen if i.is_completed}
+    return tuple(
+        instant
+        for instant in now
+        if instant.action in WRITE_ACTIONS
+        and instant.requested_time != ours.requested_time
+        and (
+            (instant.requested_time, instant.action) not in done
+            if instant.is_completed
+            else strategy.counts_pending and _is_planned(instant, ours, table_version)
+        )
+    )
+
+
+def _is_planned(instant: Instant, ours: Instant, table_version: int) -> bool:
+    """Return whether a pending instant's plan may count."""
+    if instant.action == CLUSTERING:
+        return True
+    if instant.action == REPLACE_COMMIT:
+        # In version 6 a clustering has this action; an earlier one of another kind is dropped by
+        # ``planned_too_early`` once its plan has been read.
+        return True
+    later = instant.requested_time > ours.requested_time
+    return instant.action == COMPACTION and table_version < 8 and later
+
+
+def operation_of(instant: Instant, metadata: InstantMetadata | None) -> ConcurrentOperation:
+    """Return what an instant changes.
+
+    Args:
+        instant: The instant.
+        metadata: Of a completed instant its metadata; of a pending one its plan, or the profile in
+            the inflight file of a replacecommit without a plan; ``None`` if it has neither yet.
+    """
+    if isinstance(metadata, CommitMetadata):
+        groups = {
+            (partition, stat.file_id or "")
+            for partition, stats in metadata.partition_to_write_stats.items()
+            for stat in stats
+        }
+        for partition, file_ids in metadata.partition_to_replace_file_ids.items():
+            groups |= {(partition, file_id) for file_id in file_ids}
+        schema = metadata.extra_metadata.get("schema", "")
+        return ConcurrentOperation(instant, metadata.operation_type, frozenset(groups), schema)
+    if isinstance(metadata, CompactionPlan):
+        planned = {(each.partition_path, each.file_id) for each in metadata.operations}
+        return ConcurrentOperation(instant, COMPACT, frozenset(planned))
+    if isinstance(metadata, RequestedReplaceMetadata) and metadata.clustering_plan is not None:
+        inputs = {
+            (slice_.partition_path, slice_.file_id)
+            for group in metadata.clustering_plan.input_groups
+            for slice_ in group.slices
+        }
+        return ConcurrentOperation(instant, CLUSTER, frozenset(inputs))
+    return ConcurrentOperation(instant, UNKNOWN, frozenset())
+
+
+def conflicts_with(
+    ours: ConcurrentOperation,
+    others: Iterable[ConcurrentOperation],
+    strategy: ConflictStrategy,
+) -> tuple[Conflict, ...]:
+    """Return the operations that changed what ours changes, in the order given."""
+    units: dict[tuple[str, str | int], FileGroup] = {strategy.unit_of(g): g for g in ours.groups}
+    found = []
+    for other in others:
+        if planned_too_early(ours.instant, other):
+            continue
+        both = {strategy.unit_of(group) for group in other.groups} & units.keys()
+        if both:
+            found.append(
+                Conflict(
+                    other.instant.requested_time,
+                    other.instant.action,
+                    other.operation,
+                    tuple(sorted(units[unit] for unit in both)),
+                    resolved=_is_resolved(ours.instant, other),
+                )
+            )
+    return tuple(found)
+
+
+def planned_too_early(ours: Instant, other: ConcurrentOperation) -> bool:
+    """Return whether a pending replacecommit that isn't a clustering was requested before ours.
+
+    It completes after ours and finds the conflict itself.
+    """
+    return (
+        other.instant.state is not State.COMPLETED
+        and other.instant.action == REPLACE_COMMIT
+        and other.operation != CLUSTER
+        and other.instant.requested_time < ours.requested_time
+    )
+
+
+def _is_resolved(ours: Instant, other: ConcurrentOperation) -> bool:
+    """Return whether both instants hold: an earlier compaction only rewrites what ours saw."""
+    return other.operation == COMPACT and other.instant.requested_time < ours.requested_time

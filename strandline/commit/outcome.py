@@ -1,0 +1,196 @@
+"""Completing an instant so that its outcome is known: completed, not completed, or in doubt.
+
+The completed file is the commit point, and creating it may fail in three ways: it wasn't created;
+it was, and the answer was lost; or the request is still under way and may create it later. An
+object store's client repeats a request without an answer, so "exists already" may be the answer to
+its own success.
+
+Only the writer that requested an instant completes it, so any completed file of the instant is its
+own. From table version 8 on the file's name has the completion time, so exclusive creation doesn't
+exclude a second file under a new time. A create is therefore repeated under the same name only.
+
+Another writer may roll the instant back at the same time, if it takes this one for dead. It puts
+its rollback on the timeline and then looks whether the instant has completed, before it deletes a
+file; here the instant is completed first, and then the timeline is searched for such a rollback. At
+least one of the two sees the other. What remains: readers may see the commit for a moment before it
+is withdrawn, and a writer that dies in between leaves a completed instant without its files. A lock
+provider closes that window.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from timeline.errors import (
+    CommitOutcomeUnknownError,
+    ConcurrentWriteError,
+    IllegalTransitionError,
+    InstantNotFoundError,
+)
+from timeline.instant import ROLLBACK, Instant, completed_action
+from timeline.meta_client import TableMetaClient
+from timeline.metadata.instant_metadata import InstantMetadata, RollbackMetadata, RollbackPlan
+from timeline.timeline import Timeline
+
+logger = logging.getLogger(__name__)
+
+_ATTEMPTS: Final = 2
+"""Attempts of the completing create, and of each look at the timeline after it."""
+
+
+def complete_surely(
+    meta: TableMetaClient,
+    instant: Instant,
+    metadata: InstantMetadata,
+    completion_time: str,
+    check_alive: Callable[[], None],
+) -> Instant:
+    """Complete an inflight instant of this writer; return the completed instant.
+
+    Args:
+        meta: The table's meta client.
+        instant: The instant in state inflight, requested by the caller.
+        metadata: What it did.
+        completion_time: See ``TableMetaClient.complete``.
+        check_alive: Called before the create is repeated; raises if another writer may have taken
+            over meanwhile.
+
+    Raises:
+        ConcurrentWriteError: It was rolled back and isn't completed.
+        CommitOutcomeUnknownError: It may be completed, now or later.
+    """
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            if attempt > 1:
+                check_alive()
+            return meta.complete(instant, metadata, completion_time)
+        except IllegalTransitionError as error:
+            # Raised before the create, so this attempt did nothing, but an earlier one may have.
+            if attempt > 1:
+                raise _unknown(meta, instant, error) from error
+            raise not_pending(error) from error
+        except Exception as error:
+            found = _completed(meta, instant)
+            if found is not None:
+                logger.info("%s has completed, although its last call failed: %s", found, error)
+                return found
+            if attempt == _ATTEMPTS:
+                raise _unknown(meta, instant, error) from error
+    raise AssertionError("unreachable")
+
+
+def withdraw_if_rolled_back(meta: TableMetaClient, completed: Instant, seen: Timeline) -> None:
+    """Delete the completed file of a commit that another writer rolled back meanwhile.
+
+    Args:
+        meta: The table's meta client.
+        completed: The instant that this writer has just completed.
+        seen: The timeline read before that; its rollbacks are known not to name the instant.
+
+    Raises:
+        ConcurrentWriteError: There was such a rollback, and the completed file is deleted.
+        CommitOutcomeUnknownError: It isn't known whether there was one, or the file can't be
+            deleted.
+
+    Cost: a list call, and a read of each rollback that isn't in ``seen``.
+    """
+    rollback = _rollback_of_completed(meta, completed, seen)
+    if rollback is None:
+        return
+    try:
+        meta.delete_instant_file(completed)
+    except Exception as error:
+        raise _unknown(meta, completed, error) from error
+    raise rolled_back_by(rollback, completed, meta)
+
+
+def rollback_of(
+    meta: TableMetaClient, instant: Instant, now: Timeline, seen: Timeline
+) -> Instant | None:
+    """Return the rollback in ``now`` that names an instant, among those that aren't in ``seen``.
+
+    Raises:
+        CorruptMetadataError: The plan of a pending one can't be read.
+    """
+    for found in now:
+        if found.action != ROLLBACK or seen.contains(found):
+            continue
+        try:
+            content = meta.read(found) if found.is_completed else meta.read_plan(found)
+        except InstantNotFoundError:
+            continue  # withdrawn since the timeline was listed
+        if instant.requested_time in _rolled_back(content):
+            return found
+    return None
+
+
+def _rolled_back(content: InstantMetadata) -> tuple[str, ...]:
+    """Return the requested times of the instants that a rollback's plan or metadata names."""
+    if isinstance(content, RollbackMetadata):
+        return content.commits_rollback
+    if isinstance(content, RollbackPlan) and content.instant_to_rollback is not None:
+        return (content.instant_to_rollback.commit_time,)
+    return ()
+
+
+def rolled_back_by(
+    rollback: Instant, instant: Instant, meta: TableMetaClient
+) -> ConcurrentWriteError:
+    """Return the error for a commit that another writer rolled back."""
+    return ConcurrentWriteError(
+        f"{instant.action} {instant.requested_time} of {meta.storage.base_path} was rolled back by"
+        f" {rollback.requested_time} of another writer, and isn't committed",
+        hint="the other writer took this one for dead; repeat the write",
+    )
+
+
+def not_pending(error: IllegalTransitionError) -> ConcurrentWriteError:
+    """Return the error for an instant whose pending file another writer has deleted."""
+    return ConcurrentWriteError(
+        error.message, hint="another writer rolled the instant back; repeat the write"
+    )
+
+
+def _rollback_of_completed(
+    meta: TableMetaClient, completed: Instant, seen: Timeline
+) -> Instant | None:
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            return rollback_of(meta, completed, meta.active_timeline(), seen)
+        except Exception as error:
+            if attempt == _ATTEMPTS:
+                raise _unknown(meta, completed, error) from error
+    raise AssertionError("unreachable")
+
+
+def _completed(meta: TableMetaClient, instant: Instant) -> Instant | None:
+    """Return the completed instant, whatever its completion time; ``None`` if none is visible."""
+    for _ in range(_ATTEMPTS):
+        try:
+            timeline = meta.active_timeline()
+        except Exception as error:  # noqa: BLE001 - whatever it is, nothing was seen
+            logger.warning("can't look for the completed file of %s: %s", instant, error)
+            continue
+        found = timeline.find(instant.requested_time, instant.action)
+        if found is not None and found.is_completed:
+            return found
+        return None
+    return None
+
+
+def _unknown(
+    meta: TableMetaClient, instant: Instant, error: Exception
+) -> CommitOutcomeUnknownError:
+    time, base_path = instant.requested_time, meta.storage.base_path
+    action = completed_action(instant.action)
+    completed = f"{time}.{action}" if meta.config.layout_version == 1 else f"{time}_*.{action}"
+    unknown = CommitOutcomeUnknownError(
+        f"whether {action} {time} of {base_path} took effect isn't known: {error}",
+        hint=f"it did if {base_path}/{meta.layout.folder} has a file {completed}, which may still"
+        " appear until the heartbeat of the instant has expired; after that the next write rolls"
+        " it back if there is none. Repeat the write only then",
+    )
+    unknown.instant = time
+    return unknown

@@ -1,0 +1,57 @@
+"""Settings of commits: clock skew and conflict resolution.
+
+Names and defaults are Hudi's.
+
+Source: Hudi 1.2.0 ``HoodieTimeGeneratorConfig``, ``HoodieLockConfig``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from strandline.commit.conflict import PREFER_WRITER, SIMPLE, STRATEGIES, ConflictStrategy
+from strandline.settings.setting import Setting, Settings, declared
+from timeline.errors import ConfigError
+
+CLOCK_SKEW: Final = Setting(
+    "hoodie.time.generator.max_expected_clock_skew_ms",
+    200,
+    "How far the clocks of a table's writers may be apart. An instant's time is used only after"
+    " this time has passed, under the lock; without a lock that processes share, at once.",
+    "client",
+    unit="ms",
+    minimum=0,
+    maximum=60_000,
+)
+TIME_GENERATOR: Final = Setting(
+    "hoodie.time.generator.type",
+    "WAIT_TO_ADJUST_SKEW",
+    "How instants' times are made; Hudi has one way.",
+    "client",
+    allowed=("WAIT_TO_ADJUST_SKEW",),
+)
+CONFLICT_STRATEGY: Final = Setting(
+    "hoodie.write.lock.conflict.resolution.strategy",
+    SIMPLE.class_name,
+    "Which instants conflict with a commit: those that changed the same file group; with"
+    " `PreferWriterConflictResolutionStrategy` of the same package only completed ones.",
+    "client",
+)
+
+COMMIT_SETTINGS: Final = declared(globals())
+"""All settings of this module."""
+
+
+def conflict_strategy(values: Settings) -> ConflictStrategy:
+    """Return the conflict strategy that the settings name.
+
+    Raises:
+        ConfigError: It isn't one of Hudi's, or needs an index that this release lacks.
+    """
+    named = values.get(CONFLICT_STRATEGY)
+    allowed = {each.class_name: each for each in (SIMPLE, PREFER_WRITER)}
+    if named in allowed:
+        return allowed[named]
+    shorts = ", ".join(name.rpartition(".")[2] for name in allowed)
+    reason = " needs a bucket index, which this release lacks" if named in STRATEGIES else ""
+    raise ConfigError(f"{CONFLICT_STRATEGY.name}={named}{reason}; allowed: {shorts}")

@@ -1,0 +1,44 @@
+"""``WriteContext``: what all writes of a client share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from strandline.commit.conflict import ConflictStrategy
+from strandline.commit.heartbeat import HeartbeatSettings
+from strandline.commit.lock.base import TableLock
+from strandline.records.commit_history import CommitHistory
+from strandline.services.clean.policy import CleanSettings
+from strandline.services.clean.run import CleanMemory
+from strandline.settings.setting import Settings
+from strandline.write.embedded import EmbeddedService
+from strandline.write.engine import EngineContext
+from timeline.clock import Clock, TimeGenerator
+from timeline.storage.base import Storage
+
+
+@dataclass(frozen=True)
+class WriteContext:
+    """State and settings shared by all writes of a client.
+
+    Attributes:
+        times: Time zone → generator of instants' times, the same one each time.
+        lock: The table's lock.
+        heartbeats: How often writes beat.
+        conflicts: Decides which instants of other writers conflict.
+    """
+
+    engine: EngineContext[Any]
+    storage: Storage
+    settings: Settings
+    clean_settings: CleanSettings
+    clock: Clock
+    times: Callable[[str], TimeGenerator]
+    history: CommitHistory
+    embedded: EmbeddedService
+    lock: TableLock
+    heartbeats: HeartbeatSettings
+    conflicts: ConflictStrategy
+    clean_memory: CleanMemory = field(default_factory=CleanMemory)
