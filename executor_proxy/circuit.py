@@ -48,6 +48,7 @@ class Circuit:
     Attributes:
         is_open: Whether questions must not be sent; read without a lock.
         has_answered: Whether this process ever got an answer; read without a lock.
+        failure: Why it opened last, for the questions that it doesn't let through.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Circuit:
         self._failures = 0
         self.is_open = False
         self.has_answered = False
+        self.failure: StrandlineError | None = None
 
     def answered(self) -> None:
         """Record an answer to a question."""
@@ -86,6 +88,9 @@ class Circuit:
             if self.is_open:
                 return
             self._failures += 1
+            # A copy, whose traceback doesn't keep the frames of the task. Before ``is_open``, which
+            # others read without the lock.
+            self.failure = type(error)(str(error))
             self.is_open = True
             # Doubled each time: a service that answers probes may still be too slow for questions.
             bound = min(FIRST_PROBE_S * 2 ** (self._failures - 1), LONGEST_PROBE_S)

@@ -123,8 +123,8 @@ class ServiceClient:
             is_safe: Whether the request may be repeated after a lost connection.
 
         Raises:
-            ServiceUnreachableError: No address could be reached, or all circuits are open.
-            ServiceTimeoutError: The last address asked didn't answer in time.
+            ServiceUnreachableError: No address could be reached, now or when its circuit opened.
+            ServiceTimeoutError: The last address didn't answer in time, now or likewise.
             ServiceBusyError: The service was still loading at the deadline.
             StrandlineError: The error that the service answered.
         """
@@ -161,11 +161,15 @@ class ServiceClient:
         is_safe: bool,
     ) -> bytes:
         """Ask the addresses in order until one answers; add those that don't to ``failed``."""
+        kept_open: StrandlineError | None = None
         for session in self._sessions:
             left = self._left(started)
             # Asked for anew each time: a forked process has circuits of its own.
             address, of_table = self._circuits(session)
-            if left <= 0 or ((address.is_open or of_table.is_open) and not self._insists):
+            if left <= 0:
+                continue
+            if (address.is_open or of_table.is_open) and not self._insists:
+                kept_open = address.failure if address.is_open else of_table.failure
                 continue
             try:
                 answer = send(session, left)
@@ -190,9 +194,9 @@ class ServiceClient:
                 return answer
         if failed:
             raise failed[-1].error
-        raise ServiceUnreachableError(
-            f"{self!r} is not asked until it answers a probe: it was unreachable before"
-        )
+        # The same cause as that of the question that failed: a late service can be reached.
+        kind = type(kept_open) if isinstance(kept_open, ServiceError) else ServiceUnreachableError
+        raise kind(f"{self!r} is not asked until it answers a probe: {kept_open or 'no time left'}")
 
     def _circuits(self, session: HttpSession) -> tuple[Circuit, Circuit]:
         """Return the circuit of an address, and that of the table at it."""
