@@ -1,0 +1,86 @@
+"""Spark engines with a fault: tasks that look up elsewhere, or a process killed at some stage."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from strandline.write.engine import Task
+from strandline.write.spark import SparkEngine
+from strandline.write.tag_task import TagTask
+
+
+class Detour(SparkEngine):
+    """The tasks of a write look up at these addresses; the driver still asks its own service."""
+
+    def __init__(self, session: object, *urls: str) -> None:
+        super().__init__(session)
+        self._urls = urls
+
+    def transform(self, data, task: Task, schema: pa.Schema, *, by: str | None = None):
+        if isinstance(task, TagTask) and task.location is not None:
+            task = replace(task, location=replace(task.location, urls=self._urls))
+        return super().transform(data, task, schema, by=by)
+
+
+@dataclass(frozen=True)
+class First:
+    """A task of which the first that runs, in any process, kills a process before it begins."""
+
+    task: Task
+    pid: int
+    flag: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        # Spark calls this for each task; without rows a task makes no look-up.
+        first = next(batches, None)
+        if first is None:
+            return
+        if created(self.flag):
+            os.kill(self.pid, signal.SIGKILL)
+        yield from self.task(_chained(first, batches))
+
+
+class Interrupted(SparkEngine):
+    """Something happens when the driver plans one kind of task, or when the first of them runs.
+
+    Args:
+        kind: The class of the tasks.
+        in_driver: Called before the driver plans them; what precedes them has run by then.
+        wrap: Returns what runs in place of the task.
+    """
+
+    def __init__(
+        self,
+        session: object,
+        kind: type,
+        in_driver: Callable[[], object] = lambda: None,
+        wrap: Callable[[Task], Task] = lambda task: task,
+    ) -> None:
+        super().__init__(session)
+        self._kind, self._in_driver, self._wrap = kind, in_driver, wrap
+
+    def transform(self, data, task: Task, schema: pa.Schema, *, by: str | None = None):
+        if isinstance(task, self._kind):
+            self._in_driver()
+            task = self._wrap(task)
+        return super().transform(data, task, schema, by=by)
+
+
+def created(flag: str | Path) -> bool:
+    """Whether this call made the file: true once, over all processes."""
+    try:
+        os.close(os.open(flag, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
+
+
+def _chained(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield first
+    yield from rest

@@ -1,0 +1,121 @@
+"""Slow answers, garbage, half bodies and errors between a write's tasks and the service.
+
+The driver talks to the service itself, its tasks to a server in front of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from strandline.write.engine import LocalEngine
+from tests.executor_proxy.scripted_server import Reply
+from tests.spark.faults import job
+from tests.spark.faults.engines import Detour
+from tests.spark.faults.front import DRIP, GARBAGE, HALF, Front
+
+pytestmark = [pytest.mark.spark, pytest.mark.faults]
+
+CORES = 2
+WORKERS = 2 * CORES
+"""Python processes of the session at most: two cores, each with two functions in one stage."""
+
+
+def slow(front, _number, request):
+    front.delay(3)
+    return front.forward(request)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What a look-up is answered, and the cause under which the fallback is counted.
+
+    Attributes:
+        asks: Questions of one worker at most, if it doesn't ask again after the first fallback;
+            ``None``: each task asks once.
+    """
+
+    answer: object
+    cause: str
+    asks: int | None = None
+
+
+FAULTS = {
+    "3 s an answer": Fault(slow, "late", asks=1),
+    "headers that drip": Fault(DRIP, "late", asks=1),
+    # Two more rounds with jitter.
+    "half a body": Fault(HALF, "unreachable", asks=3),
+    "garbage": Fault(GARBAGE, "wrong-answer"),
+    "garbage in place of JSON": Fault(Reply(b'[{"path": '), "wrong-answer"),
+    "400 of a server without codes": Fault(Reply(b"behind", 400), "behind"),
+    "401": Fault(Reply(b"who is this", 401), "refused"),
+    "413": Fault(Reply(b"too long", 413), "refused"),
+    "500": Fault(Reply(b"null", 500), "refused"),
+    "503": Fault(Reply(b"away", 503), "refused"),
+}
+
+
+def write(spark, base, answer, options=None):
+    """Return the write's result and how often tasks asked."""
+    with job.client(LocalEngine(), base) as other:
+        script = answer if callable(answer) else lambda *_: answer
+        with Front(other.service, script) as front:
+            with job.client(Detour(spark, front.url), base, options) as c:
+                result = c.upsert(job.frame(spark, job.changes()))
+            return result, front.asked
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_tasks_list_storage(several_tasks, base, expected, name):
+    fault = FAULTS[name]
+    result, asked = write(several_tasks, base, fault.answer)
+    assert job.left_in(base) == expected
+    assert job.causes(result) == {fault.cause}
+    assert set(job.sources(result)) == {"local"}
+    # More than workers, so that one of them has a second task.
+    tasks = len(result.fallbacks)
+    assert tasks > WORKERS
+    if fault.asks is None:
+        assert asked == tasks
+    else:
+        assert 1 <= asked <= WORKERS * fault.asks
+
+
+def test_tasks_list_storage_at_the_deadline_of_a_service_that_loads_forever(
+    several_tasks, base, expected
+):
+    busy = Reply(b"loading", 503, {"Retry-After": "0"})
+    result, asked = write(several_tasks, base, busy, {"strandline.remote.deadline.secs": "1"})
+    assert job.left_in(base) == expected
+    assert job.causes(result) == {"late"}
+    assert set(job.sources(result)) == {"local"}
+    assert asked > len(result.fallbacks)
+
+
+def test_tasks_wait_for_a_service_that_is_loading(several_tasks, base, expected):
+    def loading(front, number, request):
+        if number < 3:
+            return Reply(b"loading", 503, {"Retry-After": "1"})
+        return front.forward(request)
+
+    result, asked = write(several_tasks, base, loading)
+    assert job.left_in(base) == expected
+    assert result.fallbacks == ()
+    assert set(job.sources(result)) == {"service"}
+    assert asked == len(result.lookups) + 3
+
+
+def test_tasks_wait_for_slow_answers_within_their_settings(several_tasks, base, expected):
+    """Longer than a worker waits by default for the first answer it ever gets."""
+
+    def slow_at_first(front, number, request):
+        front.delay(4 if number < CORES else 0)
+        return front.forward(request)
+
+    patient = {"strandline.remote.first.answer.secs": "300"}
+    result, asked = write(several_tasks, base, slow_at_first, patient)
+    assert job.left_in(base) == expected
+    assert result.fallbacks == ()
+    assert set(job.sources(result)) == {"service"}
+    assert asked == len(result.lookups)
