@@ -1,0 +1,81 @@
+"""Writes whose packets to the service are dropped, in a network namespace.
+
+    unshare --user --map-root-user --net python -m tests.spark.faults.black_hole_job FOLDER
+
+Packets to an address that is routed to the loopback device, but isn't an address of it, are
+dropped without an answer. So an address is a black hole before it is added, and again once it is
+deleted.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+from demo.spark import start_session
+from strandline.write.engine import LocalEngine
+from strandline.write.tag_task import TagTask
+from tests.spark.faults import job
+from tests.spark.faults.engines import Detour, Interrupted
+from tests.spark.faults.own_process import tell
+
+SERVICE, NOWHERE = "10.99.0.1", "10.99.0.2"
+
+
+def ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True)
+
+
+def figures(result, base: Path) -> dict:
+    """Return a write's fallbacks by (cause, whether its task waited), and whether it is right."""
+    waited = Counter(
+        (each.cause, "is not asked until" not in each.reason) for each in result.fallbacks
+    )
+    left = job.left_in(base)
+    return {
+        "fallbacks": sorted([cause, waits, n] for (cause, waits), n in waited.items()),
+        "sources": job.sources(result),
+        "left": [left.rows, left.groups, left.leftovers],
+    }
+
+
+def main(folder: Path) -> None:
+    """Write with the service well, unreachable, unreachable at one of two addresses, and lost."""
+    ip("link", "set", "lo", "up")
+    ip("route", "add", "10.99.0.0/24", "dev", "lo")
+    ip("address", "add", f"{SERVICE}/32", "dev", "lo")
+    session = start_session("black-hole", "local[2]")
+    session.conf.set("spark.sql.shuffle.partitions", job.TASKS)
+    session.conf.set("spark.sql.adaptive.enabled", "false")
+    job.prepare(folder / "prepared")
+    options = {
+        "strandline.embed.timeline.server.host": SERVICE,
+        "strandline.remote.read.timeout.secs": "2",
+    }
+
+    def write(name: str, engine) -> None:
+        base = folder / name
+        shutil.copytree(folder / "prepared", base)
+        with job.client(engine, base, options) as c:
+            found[name] = figures(c.upsert(job.frame(session, job.changes())), base)
+
+    found: dict[str, dict] = {}
+    write("well", session)
+    hole = f"http://{NOWHERE}:26754"
+    write("nowhere", Detour(session, hole))
+    with job.client(LocalEngine(), folder / "prepared", options) as other:
+        write("one of two", Detour(session, hole, other.service.url))
+        # Before the look-ups: the service runs, and its port is open, but no packet arrives.
+        lost = Interrupted(
+            session, TagTask, lambda: ip("address", "delete", f"{SERVICE}/32", "dev", "lo")
+        )
+        write("lost", lost)
+    session.stop()
+    tell(found)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
