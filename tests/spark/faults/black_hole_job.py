@@ -53,6 +53,7 @@ def main(folder: Path) -> None:
     job.prepare(folder / "prepared")
     options = {
         "strandline.embed.timeline.server.host": SERVICE,
+        "strandline.embed.timeline.server.bind.address": SERVICE,
         "strandline.remote.read.timeout.secs": "2",
     }
 

@@ -31,6 +31,8 @@ def run(module: str, *arguments: object, before: tuple[str, ...] = ()) -> Any:
     job = subprocess.Popen(
         command,
         cwd=ROOT,
+        # Executors of a cluster run in directories of their own.
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
