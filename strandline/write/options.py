@@ -1,14 +1,19 @@
 """Parses the options of a write client into ``Settings``.
 
-Hudi has several names for some settings. ``ALIASES`` maps them to the name used here; two that
-disagree are refused. Unknown options that begin with ``hoodie.`` are listed in one warning; other
-unknown options are meant for other libraries and ignored.
+Every option is in one of three lists: supported (the tables of settings), refused with a reason, or
+harmless (``strandline.write.hudi_options``). Hudi has several names for some settings. ``ALIASES``
+maps them to the name used here; two that disagree are refused.
+
+An option in none of the lists is refused if at most two letters make it a name of a list: a
+misspelt option would otherwise be ignored, and a table without partitions, say, is so for good.
+Other unknown options that begin with ``hoodie.`` or ``strandline.`` are listed in one warning; the
+rest is meant for other libraries.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from strandline.commit.lock.settings import LOCK_ALIASES, LOCK_SETTINGS
@@ -16,20 +21,25 @@ from strandline.commit.settings import COMMIT_SETTINGS
 from strandline.records.base_file import BaseFileSettings
 from strandline.services.clean.policy import CLEAN_SETTINGS
 from strandline.settings.service import SERVICE_SETTINGS
-from strandline.settings.setting import Setting, Settings, shortened
+from strandline.settings.setting import Setting, Settings, masked, refusal, shortened
 from strandline.write import settings
+from strandline.write.hudi_options import HARMLESS, REFUSED, find
 from timeline.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 
 ALIASES: Final[Mapping[str, str]] = {
+    "hoodie.datasource.write.table.name": settings.TABLE_NAME.name,
+    "hoodie.datasource.write.storage.type": settings.TABLE_TYPE.name,
     "hoodie.table.type": settings.TABLE_TYPE.name,
     "hoodie.table.version": settings.TABLE_VERSION.name,
     "hoodie.table.recordkey.fields": settings.RECORD_KEY.name,
     "hoodie.table.partition.fields": settings.PARTITION_PATH.name,
     "hoodie.datasource.write.precombine.field": settings.ORDERING.name,
     "hoodie.table.precombine.field": settings.ORDERING.name,
+    "hoodie.payload.ordering.field": settings.ORDERING.name,
     "hoodie.datasource.write.record.merge.mode": settings.MERGE_MODE.name,
+    "hoodie.write.record.merge.mode": settings.MERGE_MODE.name,
     "hoodie.compaction.payload.class": settings.PAYLOAD_CLASS.name,
     "hoodie.table.keygenerator.type": settings.KEY_GENERATOR_TYPE.name,
     "hoodie.table.keygenerator.class": settings.KEY_GENERATOR_CLASS.name,
@@ -38,6 +48,9 @@ ALIASES: Final[Mapping[str, str]] = {
 }
 """Hudi's other name of a setting → its name here."""
 
+_OURS: Final = ("hoodie.", "strandline.")
+_MISSPELT: Final = 2
+"""Number of letters by which a misspelt name may differ from the right one."""
 _SHOWN: Final = 40
 """Maximum length of each of two values shown in one message."""
 
@@ -47,15 +60,68 @@ def parse_options(options: Mapping[str, object]) -> Settings:
 
     Raises:
         ConfigError: A value isn't allowed, asks for something this writer lacks, or two names of
-            one setting disagree.
+            one setting disagree; or an option's name is a misspelt one.
     """
     ours = (*settings.WRITE_SETTINGS, *COMMIT_SETTINGS, *LOCK_SETTINGS, *CLEAN_SETTINGS)
     known = (*ours, *SERVICE_SETTINGS)
     parsed = Settings.parse(_without_aliases(options), known)
-    unknown = sorted(name for name in parsed.other if name.startswith("hoodie."))
+    names = [*(setting.name for setting in known), *ALIASES]
+    unknown = _unlisted(parsed.other, names)
     if unknown:
-        logger.warning("ignoring unknown options: %s", ", ".join(unknown))
+        logger.warning("ignoring unknown options: %s", ", ".join(sorted(unknown)))
     return parsed
+
+
+def _unlisted(options: Mapping[str, str], known: Iterable[str]) -> list[str]:
+    """Return the names of options that are in no list.
+
+    Raises:
+        ConfigError: An option is refused, or misspelt.
+    """
+    listed = [name for entry in (*REFUSED, *HARMLESS) for name in entry.names]
+    names = frozenset([*known, *(name for name in listed if not name.endswith("."))])
+    unlisted = []
+    for name, value in options.items():
+        if name not in names:
+            # Before the prefixes, which match whatever is misspelt behind them.
+            _refuse_misspelt(name, value, names)
+        refused, harmless = find(name, REFUSED), find(name, HARMLESS)
+        if refused and (harmless is None or refused[0] > harmless[0]):
+            option = refused[1]
+            if value.strip().lower() not in option.asks_nothing:
+                raise refusal(name, _shown(name, value), f"; refused: {option.reason}")
+        elif harmless is None and name.startswith(_OURS):
+            unlisted.append(name)
+    return unlisted
+
+
+def _refuse_misspelt(name: str, value: str, names: Iterable[str]) -> None:
+    right = sorted(each for each in names if _is_within(name, each, _MISSPELT))
+    if right:
+        why = f"; there is no such option; did you mean {right[0]}?"
+        raise refusal(name, _shown(name, value), why)
+
+
+def _is_within(left: str, right: str, edits: int) -> bool:
+    """Whether so many edits make two texts equal: letters added, left out, replaced or swapped."""
+    if abs(len(left) - len(right)) > edits:
+        return False
+    ends = min(len(left), len(right))
+    same = next((at for at in range(ends) if left[at] != right[at]), ends)
+    left, right = left[same:], right[same:]
+    if not edits or not left or not right:
+        return max(len(left), len(right)) <= edits
+    swapped = len(left) > 1 and left[:2] == right[1::-1]
+    return (
+        _is_within(left[1:], right[1:], edits - 1)
+        or _is_within(left[1:], right, edits - 1)
+        or _is_within(left, right[1:], edits - 1)
+        or (swapped and _is_within(left[2:], right[2:], edits - 1))
+    )
+
+
+def _shown(name: str, value: str) -> str:
+    return masked(name, repr(value))
 
 
 def column_names(values: Settings, setting: Setting[str]) -> tuple[str, ...]:

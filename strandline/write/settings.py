@@ -218,9 +218,9 @@ INDEX_TYPE: Final = Setting(
     "hoodie.index.type",
     "SIMPLE",
     "How stored keys are found: in those files of the row's partition whose key range may hold"
-    " them.",
+    " them. Hudi's other indexes aren't built yet.",
     "table",
-    allowed=("SIMPLE", "BLOOM"),
+    allowed=("SIMPLE",),
 )
 FAILED_WRITES: Final = Setting(
     "hoodie.clean.failed.writes.policy",

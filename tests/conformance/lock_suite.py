@@ -23,7 +23,7 @@ from timeline.clock import Clock, SystemClock
 from timeline.errors import LockError
 
 PROCESSES = multiprocessing.get_context("spawn")
-ROUNDS = 15
+ROUNDS = 10
 CLIENTS = 3
 
 

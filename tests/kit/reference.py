@@ -25,6 +25,7 @@ from strandline.services.clean.policy import CLEAN_SETTINGS
 from strandline.settings.command_line import SERVE_SETTINGS
 from strandline.settings.service import SERVICE_SETTINGS
 from strandline.settings.setting import Setting
+from strandline.write.hudi_options import HARMLESS, REFUSED, HudiOption
 from strandline.write.options import ALIASES
 from strandline.write.settings import WRITE_SETTINGS
 
@@ -46,8 +47,16 @@ These are options of `WriteClient(spark, base_path, options)`, given as text or 
   Strandline has begin with `strandline.`.
 - *Scope* is the part that reads a setting: the `service`, a `table`, the writing `client` in the
   driver, or its `executor`s.
-- Unknown options that begin with `hoodie.` are named in one warning. A value that isn't allowed
-  raises `ConfigError` before anything is written.
+- A value that isn't allowed raises `ConfigError` before anything is written. So does an option of
+  Hudi that asks for something the writer doesn't do, and a name that differs from a known one by at
+  most two letters. Other unknown options that begin with `hoodie.` or `strandline.` are named in
+  one warning ([writing.md](writing.md#options)).
+"""
+HUDI_OPTIONS = """\
+### Options of Hudi without a setting
+
+Jobs that were written for Hudi bring these along. A name that ends with `*` stands for all names
+that begin with it; the longest entry decides.
 """
 ROUTES_HEAD = """\
 ## Routes
@@ -120,7 +129,8 @@ def commands(group: click.Group = command_line) -> Iterator[tuple[str, click.Com
 
 def reference() -> str:
     """Return the document."""
-    return "\n".join([HEAD, *_commands(), SETTINGS, *_settings(), ROUTES_HEAD, *_routes()]) + "\n"
+    parts = [HEAD, *_commands(), SETTINGS, *_settings(), *_hudi_options(), ROUTES_HEAD, *_routes()]
+    return "\n".join(parts) + "\n"
 
 
 def _commands() -> Iterator[str]:
@@ -172,6 +182,27 @@ def _settings() -> Iterator[str]:
             )
         )
     yield _table(("setting", "default", "allowed", "scope", "what it does"), rows) + "\n"
+
+
+def _hudi_options() -> Iterator[str]:
+    yield HUDI_OPTIONS
+    refused = [
+        (
+            _names(entry),
+            ", ".join(f"`{value}`" for value in entry.asks_nothing if value),
+            entry.reason,
+        )
+        for entry in REFUSED
+    ]
+    yield _table(("refused", "unless it is", "because"), refused) + "\n"
+    harmless = [(_names(entry), entry.reason) for entry in HARMLESS]
+    yield _table(("ignored", "because"), harmless) + "\n"
+
+
+def _names(entry: HudiOption) -> str:
+    """Return an entry's names, the prefixes with a star."""
+    starred = (f"{name}*" if name.endswith(".") else name for name in entry.names)
+    return ", ".join(f"`{name}`" for name in starred)
 
 
 def _routes() -> Iterator[str]:

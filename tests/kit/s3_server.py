@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -43,8 +44,23 @@ def s3_server() -> Iterator[S3Server]:
     """Run a server within the block."""
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
+    listening = server._server
+    assert listening is not None
+    # moto looks whether a condition holds and then writes; S3 does both in one step.
+    listening.app = _one_at_a_time(listening.app)
     try:
         host, port = server.get_host_and_port()
         yield S3Server(f"http://{host}:{port}")
     finally:
         server.stop()
+
+
+def _one_at_a_time(app: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a WSGI application that works on one request at a time."""
+    turn = threading.Lock()
+
+    def answer(environ: Any, start_response: Any) -> Any:
+        with turn:
+            return list(app(environ, start_response))
+
+    return answer

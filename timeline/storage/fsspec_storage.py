@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from timeline.errors import CorruptMetadataError
 from timeline.storage.base import FileInfo, Storage, StorageCalls, checked_path, mapped_errors
+from timeline.storage.conditional_file import ConditionalFile, open_conditional_file
 from timeline.storage.read_limits import DEFAULT_LIMITS, FileKind, ReadLimits
 
 _MODIFIED: Final = ("mtime", "LastModified", "last_modified", "modified", "updated", "created")
@@ -163,6 +164,14 @@ class FsspecStorage(Storage):
                 return
             with _ONE_CREATOR:
                 self._fs.pipe_file(full, data, mode="create")
+
+    def conditional_file(self, path: str) -> ConditionalFile:
+        """Return a file that is replaced only if nobody else has written it since.
+
+        Raises:
+            ConfigError: The file system can't do that.
+        """
+        return open_conditional_file(self._fs, self._joined(path), f"{self.base_path}/{path}")
 
     def create_stream(self, path: str) -> AbstractContextManager[IO[bytes]]:
         """Open a new file for writing; durable when the block ends, removed when it fails.

@@ -13,10 +13,12 @@ from strandline.commit.lock import settings
 from strandline.commit.lock.base import LockProvider, LockRetries, TableLock, Wait
 from strandline.commit.lock.file_system import FileSystemLock
 from strandline.commit.lock.in_process import InProcessLock
+from strandline.commit.lock.storage_based import LOCK_PATH, StorageBasedLock
 from strandline.settings.setting import Settings, shortened
 from timeline.clock import Clock, SystemClock
 from timeline.errors import ConfigError
 from timeline.storage.base import Storage
+from timeline.storage.fsspec_storage import FsspecStorage
 from timeline.storage.table_id import TableId, local_path
 from timeline.table.config import META_FOLDER
 
@@ -105,9 +107,33 @@ class Opener:
             wait=self._wait,
         )
 
+    def storage_based(self) -> LockProvider:
+        """Open the lock by a lease."""
+        validity_s = self._values.get(settings.STORAGE_VALIDITY)
+        renew_s = self._values.get(settings.STORAGE_RENEW)
+        if validity_s < 10 * renew_s:
+            raise ConfigError(
+                f"{settings.STORAGE_VALIDITY.name} is {validity_s}; allowed: {10 * renew_s} or"
+                f" more, ten times {settings.STORAGE_RENEW.name}"
+            )
+        if not isinstance(self._storage, FsspecStorage):
+            raise ConfigError(
+                f"StorageBasedLockProvider can't lock {self._storage.base_path};"
+                " allowed: a table on s3",
+                hint="FileSystemBasedLockProvider locks tables on local paths",
+            )
+        return StorageBasedLock(
+            self._storage.conditional_file(LOCK_PATH),
+            validity_s=float(validity_s),
+            renew_s=float(renew_s),
+            clock=self._clock,
+            wait=self._wait,
+        )
+
 
 PROVIDERS: Final[dict[str, Callable[[Opener], LockProvider]]] = {
     _PACKAGE + "InProcessLockProvider": Opener.in_process,
     _PACKAGE + "FileSystemBasedLockProvider": Opener.file_system,
+    _PACKAGE + "StorageBasedLockProvider": Opener.storage_based,
 }
 """Class name in Hudi → what opens the provider."""

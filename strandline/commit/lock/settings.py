@@ -79,9 +79,28 @@ FILE_SYSTEM_EXPIRE: Final = Setting(
     "client",
     minimum=0,
 )
+STORAGE_VALIDITY: Final = Setting(
+    "hoodie.write.lock.storage.validity.timeout.secs",
+    300,
+    "Length of a lease of `StorageBasedLockProvider`, at least ten times the renew interval: so"
+    " long other writers wait for one that was killed.",
+    "client",
+    unit="s",
+    minimum=10,
+)
+STORAGE_RENEW: Final = Setting(
+    "hoodie.write.lock.storage.renew.interval.secs",
+    30,
+    "Time between two extensions of the lease.",
+    "client",
+    unit="s",
+    minimum=1,
+)
 
 LOCK_SETTINGS: Final = declared(globals())
 """All settings of this module."""
 
-LOCK_ALIASES: Final[dict[str, str]] = {}
+LOCK_ALIASES: Final[dict[str, str]] = {
+    "hoodie.write.lock.storage.heartbeat.poll.secs": STORAGE_RENEW.name,
+}
 """Hudi's other name of a setting → its name here."""

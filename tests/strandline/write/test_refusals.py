@@ -258,7 +258,7 @@ REFUSED = {
     "cleaner__policy__failed__writes": "LAZY",
     "write__concurrency__mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
     "write__lock__provider": "org.apache.hudi.aws.transaction.lock.DynamoDBBasedLockProvider",
-    "index__type": "BUCKET",
+    "index__type": "BLOOM",
     "write__markers__type": "TIMELINE_SERVER_BASED",
     "cleaner__policy": "KEEP_LATEST_FILE_VERSIONS",
     "write__table__version": "7",

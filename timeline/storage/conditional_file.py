@@ -1,0 +1,132 @@
+"""``ConditionalFile``: one small object that is written only if nobody else has written it since.
+
+S3 compares the object's ETag (``If-Match``, ``If-None-Match``).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from fsspec.asyn import sync
+
+from timeline.errors import AlreadyExistsError, ConfigError
+from timeline.storage.base import mapped_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_CONDITION_FAILED: Final = 412
+
+
+class ConditionalFile(ABC):
+    """An object whose versions are compared by the store; safe to use from several threads.
+
+    Attributes:
+        url: Where it is, for messages.
+    """
+
+    url: str
+
+    @abstractmethod
+    def read(self) -> tuple[bytes, str] | None:
+        """Return content and version; ``None`` if there is no such object.
+
+        Raises:
+            StorageUnavailableError: The store couldn't be reached, or refused the call.
+        """
+
+    @abstractmethod
+    def write(self, data: bytes, version: str | None) -> str:
+        """Write the object if it has this version; return its new one.
+
+        The store's client repeats a request whose answer was lost, and the second one then fails:
+        after any error, ``read`` tells whether the object was written.
+
+        Args:
+            data: The content.
+            version: The version that the object must have; ``None``: it must not exist.
+
+        Raises:
+            AlreadyExistsError: It has another version, or doesn't exist.
+            StorageUnavailableError: The store couldn't be reached, or refused the call.
+        """
+
+
+def open_conditional_file(fs: Any, full: str, url: str) -> ConditionalFile:
+    """Return an object of a file system of fsspec.
+
+    Args:
+        fs: The file system.
+        full: The object's path in it.
+        url: The object's URL, for messages.
+
+    Raises:
+        ConfigError: The file system doesn't compare versions.
+    """
+    protocols = (fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol)
+    for protocol, kind in _KINDS.items():
+        if protocol in protocols:
+            return kind(fs, full, url)
+    raise ConfigError(
+        f"{url} is on {protocols[0]}, where a file can't be replaced conditionally;"
+        f" allowed: {', '.join(_KINDS)}"
+    )
+
+
+class S3File(ConditionalFile):
+    """An object of an S3 bucket, by ``s3fs``; its version is the ETag."""
+
+    def __init__(self, fs: Any, full: str, url: str) -> None:
+        self.url = url
+        self._fs = fs
+        bucket, key, _ = fs.split_path(full)
+        self._place = {"Bucket": bucket, "Key": key}
+
+    def read(self) -> tuple[bytes, str] | None:
+        """Return content and ETag, of one answer."""
+        with mapped_errors(self.url):
+            try:
+                found: tuple[bytes, str] = sync(self._fs.loop, self._get)
+            except FileNotFoundError:
+                return None
+            return found
+
+    async def _get(self) -> tuple[bytes, str]:
+        answer = await self._fs._call_s3("get_object", **self._place)
+        async with answer["Body"] as body:
+            return await body.read(), answer["ETag"]
+
+    def write(self, data: bytes, version: str | None) -> str:
+        """Write the object if its ETag is ``version``."""
+        condition = {"IfNoneMatch": "*"} if version is None else {"IfMatch": version}
+        with mapped_errors(self.url), s3_conditions(self.url):
+            answer = self._fs.call_s3("put_object", **self._place, Body=data, **condition)
+        return str(answer["ETag"])
+
+
+@contextmanager
+def s3_conditions(url: str) -> Iterator[None]:
+    """Turn S3's answer that a condition failed into ``AlreadyExistsError``."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        # If-Match of an object that has been deleted.
+        raise AlreadyExistsError(f"{url} was deleted by another client") from error
+    except OSError as error:
+        if isinstance(error, FileExistsError) or http_status(error) == _CONDITION_FAILED:
+            raise AlreadyExistsError(f"{url} was written by another client") from error
+        raise
+
+
+def http_status(error: OSError) -> int | None:
+    """Return the HTTP status in botocore's error that an error of s3fs stands for."""
+    response = getattr(error.__cause__, "response", None) or {}
+    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    return status if isinstance(status, int) else None
+
+
+_KINDS: Final[Mapping[str, type[S3File]]] = {"s3": S3File}
+"""Protocol in fsspec → the kind of its objects."""
