@@ -46,7 +46,7 @@ def killed_section(report: Report) -> Iterator[str]:
     for told in report.account:
         yield f"<li>{escape(told)}</li>"
     yield '</ol><div class="pair"><div><h3>Look-ups per batch, by source</h3>'
-    yield key([(f"--{source}", source) for source in SOURCES])
+    yield key([(f"--{source}", source) for source in by_source(run)])
     yield svg.lookup_columns(run)
     yield "</div><div><h3>Slowest look-up of each batch</h3>"
     yield key([("--on", "service on"), ("--killed", "service killed")])
