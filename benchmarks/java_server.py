@@ -1,7 +1,7 @@
 """Hudi's Java timeline server, for comparison.
 
 It needs PySpark 3.5, whose jars include Hadoop and Ivy (which fetches Hudi's bundle from Maven
-Central), and a JDK to compile ``java/MeasuredServer.java``. That runs Hudi's own classes, counts
+Central), and a JDK to compile ``java/``. ``MeasuredServer.java`` runs Hudi's own classes, counts
 file-system calls, and keeps the process alive.
 """
 
@@ -28,7 +28,7 @@ MEMORY_BYTES: Final = 100 << 20
 """The default memory budget of Hudi's spillable view."""
 
 _BUNDLE: Final = ("org.apache.hudi", "hudi-spark3.5-bundle_2.12", HUDI)
-_SOURCE: Final = Path(__file__).parent / "java" / "MeasuredServer.java"
+_SOURCES: Final = Path(__file__).parent / "java"
 _OPENED: Final = ("java.lang", "java.lang.invoke", "java.nio", "java.util", "sun.nio.ch")
 """Packages that Spark opens to its drivers; otherwise Jackson can't generate its faster code."""
 
@@ -57,8 +57,15 @@ class JavaHudi:
         compiler = _compiler(home)
         bundle = _fetched(home / "bin" / "java", jars, folder)
         classes = f"{bundle}{os.pathsep}{jars}/*"
-        _run([compiler, "-nowarn", "-cp", classes, "-d", folder, _SOURCE], "compiler")
+        sources = sorted(_SOURCES.glob("*.java"))
+        _run([compiler, "-nowarn", "-cp", classes, "-d", folder, *sources], "compiler")
         return cls(home / "bin" / "java", f"{folder}{os.pathsep}{classes}", folder)
+
+    def command(self, main: str, *arguments: str) -> list[str]:
+        """Return the command that runs a class of ``java/``."""
+        opened = (f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED)
+        java = [str(self.java), f"-Xmx{MAX_HEAP}", *opened, "-cp", self.class_path]
+        return [*java, main, *arguments]
 
     def version(self) -> str:
         """Return the Java's version, in a line."""
@@ -78,6 +85,7 @@ class JavaServer(Server):
         incremental: bool = False,
         kind: str = IN_MEMORY,
         memory_bytes: int = MEMORY_BYTES,
+        request_s: float = 0.0,
     ) -> None:
         """Start the server.
 
@@ -87,14 +95,12 @@ class JavaServer(Server):
                 Hudi too.
             kind: ``hoodie.filesystem.view.type``.
             memory_bytes: ``hoodie.filesystem.view.spillable.mem``.
+            request_s: Added to each file-system call, in seconds.
         """
         self._folder = tempfile.TemporaryDirectory(dir=hudi.folder)
-        opened = (f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED)
-        command = [str(hudi.java), f"-Xmx{MAX_HEAP}", *opened, "-cp", hudi.class_path]
         arguments = (str(incremental).lower(), kind, self._folder.name, str(memory_bytes))
-        process = subprocess.Popen(
-            [*command, "MeasuredServer", *arguments], stdout=subprocess.PIPE, text=True
-        )
+        command = hudi.command("MeasuredServer", *arguments, str(round(request_s * 1000)))
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
         ready = next((line for line in process.stdout if line.startswith("ready ")), None)
         if ready is None:

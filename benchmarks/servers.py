@@ -154,9 +154,9 @@ class Server(ABC):
 class StrandlineServer(Server):
     """``strandline serve``, started as users do."""
 
-    def __init__(self, root: str, *options: str) -> None:
-        """Start it with additional command-line options."""
-        command = [sys.executable, "-m", "strandline", "serve", "--no-token", "--port", "0"]
+    def __init__(self, root: str, *options: str, module: str = "strandline") -> None:
+        """Start it with additional command-line options; ``module`` has the command line."""
+        command = [sys.executable, "-m", module, "serve", "--no-token", "--port", "0"]
         process = subprocess.Popen(
             [*command, "--root", root, "--log-level", "WARNING", *options],
             stderr=subprocess.PIPE,

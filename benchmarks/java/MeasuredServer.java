@@ -2,6 +2,7 @@ import com.sun.net.httpserver.HttpExchange;
 import com.sun.net.httpserver.HttpServer;
 import io.javalin.Javalin;
 import java.io.IOException;
+import java.io.InterruptedIOException;
 import java.lang.management.ManagementFactory;
 import java.lang.reflect.Field;
 import java.lang.reflect.Method;
@@ -31,8 +32,8 @@ import org.apache.hudi.timeline.service.TimelineService;
  * Hudi's timeline server as a process, with its file-system calls counted.
  *
  * <p>Arguments: whether the view follows the timeline incrementally, its storage type, a directory
- * for its files, and the bytes that a spillable one keeps in memory. When both ports listen, one
- * line goes to standard output: "ready PORT FIGURES_PORT". GET /figures on the second port collects
+ * for its files, the bytes that a spillable one keeps in memory, and the milliseconds that each
+ * file-system call takes longer, as on an object store. When both ports listen, one line goes to standard output: "ready PORT FIGURES_PORT". GET /figures on the second port collects
  * garbage and answers the live heap and the calls so far.
  *
  * <p>TimelineService.main is of no use here: its process ends as soon as the server is up, for all
@@ -42,6 +43,7 @@ public final class MeasuredServer {
   private MeasuredServer() {}
 
   public static void main(String[] arguments) throws Exception {
+    Counting.delayMs = Long.parseLong(arguments[4]);
     Configuration hadoop = new Configuration();
     hadoop.set("fs.file.impl", Counting.class.getName());
     StorageConfiguration<Configuration> storage = new HadoopStorageConfiguration(hadoop);
@@ -97,8 +99,17 @@ public final class MeasuredServer {
   public static final class Counting extends LocalFileSystem {
     static final Map<String, LongAdder> CALLS = new ConcurrentHashMap<>();
 
-    private static void count(String kind) {
+    static volatile long delayMs;
+
+    private static void count(String kind) throws IOException {
       CALLS.computeIfAbsent(kind, unused -> new LongAdder()).increment();
+      if (delayMs > 0) {
+        try {
+          Thread.sleep(delayMs);
+        } catch (InterruptedException error) {
+          throw new InterruptedIOException(kind);
+        }
+      }
     }
 
     @Override
