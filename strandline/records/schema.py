@@ -2,12 +2,14 @@
 
 Columns are matched by name, in any order. Their types are the table's or safely narrower (``int``
 for ``long``, ``float`` for ``double``, string types for each other). Anything that would change a
-value or the table's schema is refused before anything is written. ``_hoodie_is_deleted`` is
-optional in both the table and the write.
+value or the table's schema is refused before anything is written, and so is a null where the table
+allows none, inside a column, too. ``_hoodie_is_deleted`` is optional in both the table and the
+write.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, TypeVar
 
 import pyarrow as pa
@@ -80,10 +82,21 @@ def conform(rows: Rows, schema: pa.Schema) -> Rows:
 
     Cost: columns that already have the right type aren't copied.
     """
+    for field in filter(_requires_values, schema):
+        _refuse_forbidden_nulls(rows, field)
     if rows.schema.equals(schema):
         return rows
     columns = [_conformed(rows, field) for field in schema]
     return type(rows).from_arrays(columns, schema=schema)
+
+
+def nullable_inside(schema: pa.Schema) -> pa.Schema:
+    """Return the schema with all elements, values and fields inside its columns nullable.
+
+    A new table gets this schema. Spark infers ``array<string not null>`` from a frame that happens
+    to have no null there, and Hudi, which takes that over, fails on a later frame that has one.
+    """
+    return pa.schema([field.with_type(_nullable_inside(field.type)) for field in schema])
 
 
 def column_of(rows: Rows, name: str) -> pa.Array | pa.ChunkedArray:
@@ -152,19 +165,71 @@ def _is_list(kind: pa.DataType) -> bool:
 def _conformed(rows: pa.Table | pa.RecordBatch, field: pa.Field) -> pa.Array | pa.ChunkedArray:
     """Return one column, cast to its target field."""
     if field.name not in rows.schema.names:
-        if not field.nullable:
-            raise InputError(
-                f"column {field.name!r} is missing, but the table allows no nulls in it"
-            )
         return pa.nulls(rows.num_rows, field.type)
     column = rows.column(field.name)
-    if column.null_count and not field.nullable:
-        raise InputError(
-            f"column {field.name!r} has {column.null_count} nulls; the table allows none in it"
-        )
     if column.type == field.type:
         return column
+    if any(map(_requires_values, _inner_fields(field.type))):
+        # Arrow's cast would also look for nulls in other rows' part of the memory.
+        column = column.take(pa.array(range(len(column)), pa.int64()))
     try:
         return column.cast(field.type)
     except pa.ArrowInvalid as exc:
         raise InputError(f"column {field.name!r} doesn't fit {field.type}: {exc}") from exc
+
+
+def _refuse_forbidden_nulls(rows: pa.Table | pa.RecordBatch, field: pa.Field) -> None:
+    """Refuse rows with nulls where a column or a part of it allows none."""
+    if field.name in rows.schema.names:
+        column = rows.column(field.name)
+        for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+            for name, count in _forbidden_nulls(chunk, field, field.name):
+                raise InputError(f"column {name!r} has {count} nulls; the table allows none in it")
+    elif not field.nullable:
+        raise InputError(f"column {field.name!r} is missing, but the table allows no nulls in it")
+
+
+def _forbidden_nulls(values: pa.Array, field: pa.Field, column: str) -> Iterator[tuple[str, int]]:
+    """Yield the dotted name and number of nulls wherever ``field`` allows none."""
+    if not field.nullable and values.null_count:
+        yield column, values.null_count
+    inner = _inner_fields(field.type)
+    if not any(map(_requires_values, inner)):
+        return
+    # What lies below a null isn't a value.
+    values = values.drop_null()
+    if pa.types.is_struct(values.type):
+        parts = values.flatten()
+    elif pa.types.is_map(values.type):
+        first, end = values.offsets[0].as_py(), values.offsets[-1].as_py()
+        parts = [part.slice(first, end - first) for part in (values.keys, values.items)]
+    else:
+        parts = [values.flatten()]
+    for part, each in zip(parts, inner, strict=True):
+        yield from _forbidden_nulls(part, each, f"{column}.{each.name}")
+
+
+def _requires_values(field: pa.Field) -> bool:
+    """Whether nulls are forbidden in a column or inside it, apart from the keys of maps."""
+    return not field.nullable or any(map(_requires_values, _inner_fields(field.type)))
+
+
+def _inner_fields(kind: pa.DataType) -> list[pa.Field]:
+    """Return the fields of which values of a type consist."""
+    if _is_list(kind):
+        return [kind.value_field]
+    if pa.types.is_map(kind):
+        return [kind.key_field.with_nullable(True), kind.item_field]
+    return list(kind) if pa.types.is_struct(kind) else []
+
+
+def _nullable_inside(kind: pa.DataType) -> pa.DataType:
+    inner = [
+        field.with_type(_nullable_inside(field.type)).with_nullable(True)
+        for field in _inner_fields(kind)
+    ]
+    if _is_list(kind):
+        return pa.large_list(inner[0]) if pa.types.is_large_list(kind) else pa.list_(inner[0])
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, inner[1])
+    return pa.struct(inner) if pa.types.is_struct(kind) else kind

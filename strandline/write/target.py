@@ -16,7 +16,7 @@ from strandline.records.avro_schema import arrow_to_avro, avro_to_arrow
 from strandline.records.base_file import EXTENSION, MIN_KEY, read_footer
 from strandline.records.commit_history import CommitHistory
 from strandline.records.key_generator import COMPLEX, TYPES, KeyGenerator
-from strandline.records.schema import check_against_table
+from strandline.records.schema import check_against_table, nullable_inside
 from strandline.settings.setting import Setting, Settings
 from strandline.write import settings
 from strandline.write.bucket import Sizing, average_record_bytes
@@ -92,7 +92,8 @@ class Target:
         """
         known = self
         if self.avro_schema is None:
-            known = replace(self, avro_schema=arrow_to_avro(incoming, self.config.name))
+            first = arrow_to_avro(nullable_inside(incoming), self.config.name)
+            known = replace(self, avro_schema=first)
         return known, check_against_table(incoming, known.schema)
 
     def created(self) -> Target:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from strandline.records.avro_schema import arrow_to_avro, avro_to_arrow, avro_with_meta_fields
 from strandline.records.meta_fields import META_FIELDS, with_meta_fields, without_meta_fields
-from strandline.records.schema import check_against_table, column_of, conform
+from strandline.records.schema import check_against_table, column_of, conform, nullable_inside
 from timeline.errors import InputError, UnsupportedTableError
 
 TABLE = pa.schema(
@@ -279,3 +279,51 @@ def test_a_dotted_name_reaches_into_structs(make):
     for missing in ("s.c", "t.a", "s.a.b.c", "t"):
         with pytest.raises(InputError, match=f"no column '{missing}'"):
             column_of(rows, missing)
+
+
+def required(kind, name="element"):
+    return pa.field(name, kind, nullable=False)
+
+
+INSIDE = {
+    "list": (pa.list_(required(pa.string())), [["a"], None, ["b", None]], "x.element"),
+    "large list": (pa.large_list(required(pa.string())), [[None], None], "x.element"),
+    "map": (pa.map_(pa.string(), required(pa.int32(), "value")), [[("k", None)], None], "x.value"),
+    "struct": (pa.struct([required(pa.int32(), "a")]), [{"a": 1}, None, {"a": None}], "x.a"),
+    "struct in a list": (
+        pa.list_(pa.field("element", pa.struct([required(pa.int32(), "a")]))),
+        [[{"a": 1}, None], [{"a": None}]],
+        "x.element.a",
+    ),
+    "list in a struct": (
+        pa.struct([pa.field("a", pa.list_(required(pa.int32())))]),
+        [{"a": None}, {"a": [1, None]}],
+        "x.a.element",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", INSIDE)
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_null_inside_a_column_that_allows_none_is_refused_by_name(case, declared):
+    kind, values, column = INSIDE[case]
+    schema = pa.schema([("x", kind)])
+    given_type = kind if declared else nullable_inside(schema).field("x").type
+    rows = pa.table({"x": pa.array([None, *values], given_type)})
+    with pytest.raises(InputError, match=f"column '{re.escape(column)}' has 1 nulls"):
+        conform(rows, schema)
+    # The other rows' memory isn't looked at.
+    assert conform(rows.slice(0, 1), schema).schema == schema
+
+
+@pytest.mark.parametrize("case", INSIDE)
+def test_a_new_table_is_nullable_inside(case):
+    kind, values, _ = INSIDE[case]
+    schema = pa.schema([pa.field("id", pa.string(), nullable=False), pa.field("x", kind)])
+    table_schema = avro_to_arrow(arrow_to_avro(nullable_inside(schema), "t"))
+    assert table_schema.field("id").nullable is False
+    ids = pa.array(list("abc")[: len(values)])
+    rows = pa.table([ids, pa.array(values, kind)], schema=schema)
+    held = conform(rows, check_against_table(schema, table_schema))
+    held.validate(full=True)
+    assert held["x"].to_pylist() == values

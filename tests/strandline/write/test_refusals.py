@@ -126,6 +126,33 @@ def test_a_row_flagged_as_deleted_needs_no_ordering_value(base):
         assert c.upsert(table(gone, schema=schema)).rows_deleted == 1
 
 
+TAGS = SCHEMA.append(pa.field("tags", pa.list_(pa.field("element", pa.string(), nullable=False))))
+
+
+def test_a_first_frame_without_nulls_in_an_array_forbids_none(tmp_path):
+    """Spark infers array<string not null> from such a frame."""
+    nullable = TAGS.set(4, pa.field("tags", pa.list_(pa.field("element", pa.string()))))
+    with client(tmp_path) as c:
+        c.upsert(table({**row("a"), "tags": ["x"]}, schema=TAGS))
+        c.upsert(table({**row("b"), "tags": ["x", None]}, schema=nullable))
+        c.upsert(table({**row("c"), "tags": ["y"]}, schema=TAGS))
+    assert [each["tags"] for each in reader.rows(tmp_path)] == [["x"], ["x", None], ["y"]]
+
+
+def test_a_null_in_an_array_of_a_table_that_allows_none(tmp_path):
+    base = tmp_path / "t"
+    with client(base, write__table__version=6) as c:
+        c.upsert(table({**row("a"), "tags": ["x"]}, schema=TAGS))
+    (commit,) = base.rglob("*.commit")
+    text = commit.read_text()
+    # As Hudi writes the schema of such a frame.
+    changed = text.replace(r"\"items\":[\"null\",\"string\"]", r"\"items\":\"string\"")
+    assert changed != text
+    commit.write_text(changed)
+    rows = table({**row("a", ts=2), "tags": ["x", None]}, schema=TAGS)
+    refused(base, InputError, r"'tags\.element' has 1 nulls", rows)
+
+
 # Tables.
 
 
