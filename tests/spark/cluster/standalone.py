@@ -16,7 +16,11 @@ STARTS_WITHIN_S = 120
 
 @contextmanager
 def cluster(
-    folder: Path, environ: Mapping[str, str], address: str, inside: Sequence[str] = ()
+    folder: Path,
+    environ: Mapping[str, str],
+    address: str,
+    inside: Sequence[str] = (),
+    second_address: str | None = None,
 ) -> Iterator[str]:
     """Run a cluster, and return its master's URL once both workers are registered.
 
@@ -25,14 +29,18 @@ def cluster(
         environ: The environment of its processes.
         address: That they bind.
         inside: What runs the command that follows it, on the cluster's host.
+        second_address: That the second worker binds, if another: Spark runs no speculative copy
+            of a task on a host that runs the task.
     """
-    place = ("--host", address, "--port", "0", "--webui-port", "0")
+    ports = ("--port", "0", "--webui-port", "0")
+    place = ("--host", address, *ports)
+    other = ("--host", second_address or address, *ports)
     with _daemon(folder, environ, inside, "Master", *place) as master:
         url = master.wait_for(r"Starting Spark master at (spark://\S+)")
         size = ("--cores", "1", "--memory", "1g", "--work-dir", str(folder))
         with (
             _daemon(folder, environ, inside, "Worker", *place, *size, url) as one,
-            _daemon(folder, environ, inside, "Worker", *place, *size, url) as two,
+            _daemon(folder, environ, inside, "Worker", *other, *size, url) as two,
         ):
             for worker in (one, two):
                 worker.wait_for(r"(Successfully registered with master)")
