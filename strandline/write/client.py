@@ -71,6 +71,8 @@ class WriteClient:
         clock = clock or SystemClock()
         # Before the service starts: a lock that can't be opened refuses the client.
         lock = open_lock(settings, storage, table_name=settings.get(TABLE_NAME), clock=clock)
+        if lock.is_shared:
+            storage = storage.as_only_creator()
         embedded = EmbeddedService(
             settings,
             storage,

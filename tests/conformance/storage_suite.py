@@ -242,7 +242,8 @@ class StorageSuite:
         syncing.list("")
         storage.for_cause("clean").delete("file")
         storage.for_cause("clean").delete("file")
-        assert storage.calls.snapshot() == {
+        calls = storage.calls.snapshot()
+        assert {key: n for key, n in calls.items() if key[1] != "probe"} == {
             ("create", "sync"): 1,
             ("read", "sync"): 1,
             ("list", "sync"): 1,

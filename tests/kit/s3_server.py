@@ -40,14 +40,18 @@ class S3Server:
 
 
 @contextmanager
-def s3_server() -> Iterator[S3Server]:
-    """Run a server within the block."""
+def s3_server(*, ignores_conditions: bool = False) -> Iterator[S3Server]:
+    """Run a server within the block.
+
+    Args:
+        ignores_conditions: Whether it takes a conditional write for any other, as some servers do.
+    """
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     listening = server._server
     assert listening is not None
     # moto looks whether a condition holds and then writes; S3 does both in one step.
-    listening.app = _one_at_a_time(listening.app)
+    listening.app = _one_at_a_time(listening.app, ignores_conditions)
     try:
         host, port = server.get_host_and_port()
         yield S3Server(f"http://{host}:{port}")
@@ -55,11 +59,13 @@ def s3_server() -> Iterator[S3Server]:
         server.stop()
 
 
-def _one_at_a_time(app: Callable[..., Any]) -> Callable[..., Any]:
+def _one_at_a_time(app: Callable[..., Any], ignores_conditions: bool) -> Callable[..., Any]:
     """Return a WSGI application that works on one request at a time."""
     turn = threading.Lock()
 
     def answer(environ: Any, start_response: Any) -> Any:
+        if ignores_conditions:
+            environ.pop("HTTP_IF_NONE_MATCH", None)
         with turn:
             return list(app(environ, start_response))
 

@@ -7,7 +7,8 @@ a ``ValueError``.
 Guarantees, by method:
 
 * **atomic and exclusive**: ``create`` — the name appears with its whole, durable content or not at
-  all, and exactly one of several creators wins;
+  all, and exactly one of several creators wins; where a file system can't do so, ``create`` is
+  refused, except to ``as_only_creator``;
 * **atomic**: ``replace`` — a reader sees the old content or the new;
 * **durable on return**: ``create``, ``replace``, and the block of ``create_stream``;
 * **idempotent**: ``delete``, ``delete_all`` and ``delete_tree`` — a missing file or directory is no
@@ -147,6 +148,14 @@ class Storage(ABC):
         """
         return self
 
+    def as_only_creator(self) -> Storage:
+        """Return this storage for a caller that alone creates files here.
+
+        That is so while a lock excludes the other writers, or where names are the caller's own. A
+        file system that can't create exclusively then looks first; others are as before.
+        """
+        return self
+
     def check_base(self) -> None:
         """Check, by one small call, that the base path can be listed.
 
@@ -215,6 +224,7 @@ class Storage(ABC):
 
         Raises:
             AlreadyExistsError: The name is taken.
+            ConfigError: The file system can't create exclusively.
         """
 
     @abstractmethod

@@ -1,13 +1,13 @@
 """``FsspecStorage``: a table on anything that fsspec opens (object stores, HDFS, memory).
 
-An exclusive create is ``pipe_file(..., mode="create")``. Object stores have no directories, so
-``make_dir`` may do nothing.
+Only file systems that are known to create exclusively create files
+(``timeline.storage.exclusive_create``). Object stores have no directories, so ``make_dir`` may do
+nothing.
 """
 
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
@@ -21,6 +21,7 @@ import pyarrow as pa
 from timeline.errors import CorruptMetadataError
 from timeline.storage.base import FileInfo, Storage, StorageCalls, checked_path, mapped_errors
 from timeline.storage.conditional_file import ConditionalFile, open_conditional_file
+from timeline.storage.exclusive_create import exclusive_create, protocols
 from timeline.storage.read_limits import DEFAULT_LIMITS, FileKind, ReadLimits
 
 _MODIFIED: Final = ("mtime", "LastModified", "last_modified", "modified", "updated", "created")
@@ -31,9 +32,6 @@ _OBJECT_STORES: Final = frozenset({"s3", "s3a"})
 
 _KEYS_A_REQUEST: Final = 1000
 """Most keys that a page of a listing or a ``DeleteObjects`` request has."""
-
-_ONE_CREATOR: Final = threading.Lock()
-"""fsspec's memory file system checks first and writes then; this makes it one step in a process."""
 
 
 class FsspecStorage(Storage):
@@ -58,15 +56,23 @@ class FsspecStorage(Storage):
         self.limits = limits
         self._options = dict(storage_options or {})
         self._cause = cause
+        self._is_only_creator = False
         self._fs, root = fsspec.core.url_to_fs(base_path, **self._options)
         self._root = str(root).rstrip("/")
-        self._in_memory = "memory" in _protocols(self._fs)
-        self._is_object_store = not _OBJECT_STORES.isdisjoint(_protocols(self._fs))
+        self._in_memory = "memory" in protocols(self._fs)
+        self._is_object_store = not _OBJECT_STORES.isdisjoint(protocols(self._fs))
 
     def __reduce__(
         self,
-    ) -> tuple[type[FsspecStorage], tuple[str, dict[str, Any], str, ReadLimits]]:
-        return (FsspecStorage, (self.base_path, self._options, self._cause, self.limits))
+    ) -> tuple[type[FsspecStorage], tuple[str, dict[str, Any], str, ReadLimits], dict[str, bool]]:
+        arguments = (self.base_path, self._options, self._cause, self.limits)
+        return FsspecStorage, arguments, {"_is_only_creator": self._is_only_creator}
+
+    def as_only_creator(self) -> FsspecStorage:
+        """Return this storage for a caller that alone creates files here; see ``Storage``."""
+        other = self.for_cause(self._cause)
+        other._is_only_creator = True
+        return other
 
     def list(self, path: str) -> tuple[FileInfo, ...]:
         """Return the direct children of a directory, by name."""
@@ -156,14 +162,15 @@ class FsspecStorage(Storage):
         """Create a file with this content, making its directories; atomic, exclusive, durable."""
         full = self._full("create", path)
         with mapped_errors(full):
+            create = exclusive_create(
+                self._fs,
+                self._root,
+                self.base_path,
+                is_only_creator=self._is_only_creator,
+                count=lambda kind, n: self.calls.add(kind, "probe", n),
+            )
             self._make_parents(full)
-            # A conditional put on object stores, which is atomic. A file system that can't do so
-            # raises: no fallback would be exclusive.
-            if not self._in_memory:
-                self._fs.pipe_file(full, data, mode="create")
-                return
-            with _ONE_CREATOR:
-                self._fs.pipe_file(full, data, mode="create")
+            create(full, data)
 
     def conditional_file(self, path: str) -> ConditionalFile:
         """Return a file that is replaced only if nobody else has written it since.
@@ -256,7 +263,7 @@ class FsspecStorage(Storage):
         return False
 
     def _make_parents(self, full: str) -> None:
-        if self._in_memory or {"file", "hdfs", "sftp"} & set(_protocols(self._fs)):
+        if self._in_memory or {"file", "hdfs", "sftp"} & set(protocols(self._fs)):
             self._fs.makedirs(full.rpartition("/")[0], exist_ok=True)
 
     def _full(self, kind: str, path: str) -> str:
@@ -297,11 +304,6 @@ class _NewFile(AbstractContextManager[IO[bytes]]):
             self._file.close()
             if self._fs.exists(self._full):
                 self._fs.rm_file(self._full)
-
-
-def _protocols(fs: Any) -> tuple[str, ...]:
-    protocol = fs.protocol
-    return (protocol,) if isinstance(protocol, str) else tuple(protocol)
 
 
 def _info(entry: Mapping[str, Any]) -> FileInfo:

@@ -78,7 +78,8 @@ class MarkerFiles:
 
     def __init__(self, storage: Storage, instant: str) -> None:
         """Make an empty cache of the markers of an instant."""
-        self._storage = storage
+        # Only this service creates files here, so a file system without exclusive creates will do.
+        self._storage = storage.as_only_creator()
         self._path = directory_path(instant)
         self._forget()
 

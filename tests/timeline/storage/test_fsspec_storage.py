@@ -1,9 +1,14 @@
+import pickle
 import uuid
 from datetime import datetime, timezone
+from typing import ClassVar
 
+import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from tests.conformance.storage_suite import StorageSuite
+from timeline.errors import AlreadyExistsError, ConfigError
 from timeline.storage.fsspec_storage import FsspecStorage, _modified_ms
 
 
@@ -17,14 +22,45 @@ class TestFsspecStorage(StorageSuite):
 
 
 class TestFsspecStorageOnLocalFiles(StorageSuite):
-    """The same through fsspec's local file system, except for promises that it can't keep."""
+    """The same through fsspec's local file system."""
 
     @pytest.fixture
     def storage(self, tmp_path) -> FsspecStorage:
         return FsspecStorage(f"file://{tmp_path}/table")
 
-    # fsspec's local file system creates in two steps.
-    test_one_of_many_creators_wins = None
+
+class LooksFirst(MemoryFileSystem):
+    """A file system whose exclusive create looks first, as fsspec's own does."""
+
+    protocol = "looksfirst"
+    store: ClassVar[dict] = {}
+    pseudo_dirs: ClassVar[list] = [""]
+
+
+@pytest.fixture
+def looks_first():
+    fsspec.register_implementation("looksfirst", LooksFirst, clobber=True)
+    yield "looksfirst://t"
+    LooksFirst.store.clear()
+
+
+def test_file_system_that_looks_first_is_refused(looks_first):
+    with pytest.raises(ConfigError) as raised:
+        FsspecStorage(looks_first).create("file", b"x")
+    for part in (looks_first, "looksfirst", "s3, gs, abfs", "hoodie.write.lock.provider"):
+        assert part in str(raised.value)
+    assert LooksFirst.store == {}
+
+
+def test_only_creator_may_look_first(looks_first):
+    storage = FsspecStorage(looks_first).as_only_creator()
+    storage.create("file", b"x")
+    copied = pickle.loads(pickle.dumps(storage))
+    with pytest.raises(AlreadyExistsError):
+        copied.create("file", b"y")
+    assert storage.read("file") == b"x"
+    with pytest.raises(ConfigError):
+        FsspecStorage(looks_first).create("other")
 
 
 @pytest.mark.parametrize(

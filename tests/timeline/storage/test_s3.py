@@ -8,7 +8,7 @@ import pytest
 
 from tests.conformance.storage_suite import StorageSuite
 from tests.kit.s3_server import s3_server
-from timeline.errors import StorageUnavailableError
+from timeline.errors import AlreadyExistsError, ConfigError, StorageUnavailableError
 from timeline.storage.fsspec_storage import FsspecStorage
 
 
@@ -65,3 +65,29 @@ def test_a_file_created_by_another_process_is_deleted(storage, server):
     other.create("dir/second")
     assert storage.delete("dir/second")
     assert [info.name for info in other.list("dir")] == ["first"]
+
+
+def test_endpoint_is_probed_once():
+    with s3_server() as server:
+        one, two = server.storage(), server.storage()
+        one.create("file", b"1")
+        two.create("file", b"2")
+        assert one.calls.snapshot()["create", "probe"] == 2
+        assert ("create", "probe") not in two.calls.snapshot()
+        assert [info.name for info in one.list_tree("")] == ["file"]
+
+
+def test_endpoint_that_ignores_conditions_is_refused():
+    with s3_server(ignores_conditions=True) as server:
+        storage = server.storage()
+        for _ in range(2):
+            with pytest.raises(ConfigError) as raised:
+                storage.create("file", b"x")
+            for part in (storage.base_path, server.endpoint, "hoodie.write.lock.provider"):
+                assert part in str(raised.value)
+        assert storage.list_tree("") == ()
+        locked = storage.as_only_creator()
+        locked.create("file", b"x")
+        with pytest.raises(AlreadyExistsError):
+            locked.create("file", b"y")
+        assert storage.read("file") == b"x"
