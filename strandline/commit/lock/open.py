@@ -14,7 +14,13 @@ from strandline.commit.lock.base import LockProvider, LockRetries, TableLock, Wa
 from strandline.commit.lock.file_system import FileSystemLock
 from strandline.commit.lock.in_process import InProcessLock
 from strandline.commit.lock.storage_based import LOCK_PATH, StorageBasedLock
-from strandline.settings.setting import Settings, shortened
+from strandline.commit.lock.zookeeper import (
+    ImplicitZookeeperLock,
+    ZookeeperAddress,
+    ZookeeperLock,
+    implicit_path,
+)
+from strandline.settings.setting import Setting, Settings, shortened
 from timeline.clock import Clock, SystemClock
 from timeline.errors import ConfigError
 from timeline.storage.base import Storage
@@ -130,10 +136,58 @@ class Opener:
             wait=self._wait,
         )
 
+    def zookeeper(self) -> LockProvider:
+        """Open the lock by a node that the settings name."""
+        values = self._values
+        base = self._required(settings.ZOOKEEPER_BASE_PATH)
+        key = values.get(settings.ZOOKEEPER_LOCK_KEY) or self._table_name
+        if not key:
+            raise ConfigError(
+                f"{settings.ZOOKEEPER_LOCK_KEY.name} is ''; allowed: the name of a node",
+                hint="or set hoodie.table.name, which it defaults to",
+            )
+        return ZookeeperLock(self._address(f"{base}/{key}"), self._clock)
+
+    def implicit_zookeeper(self) -> LockProvider:
+        """Open the lock by a node that the base path names."""
+        address = self._address(implicit_path(self._storage.base_path))
+        return ImplicitZookeeperLock(address, self._clock)
+
+    def _address(self, path: str) -> ZookeeperAddress:
+        values = self._values
+        hosts = self._required(settings.ZOOKEEPER_URL)
+        port = values.get(settings.ZOOKEEPER_PORT)
+        ports = {
+            server.partition(":")[2] or "2181" for server in hosts.partition("/")[0].split(",")
+        }
+        if port and ports != {port}:
+            raise ConfigError(
+                f"{settings.ZOOKEEPER_PORT.name} is {port} and {settings.ZOOKEEPER_URL.name} is"
+                f" {shortened(hosts, 80)}; allowed: ports in the URL, the only ones Hudi uses"
+            )
+        return ZookeeperAddress(
+            hosts=hosts,
+            # Hudi creates the nodes between the slashes, and a node's path has no empty ones.
+            path="/" + "/".join(part for part in path.split("/") if part),
+            session_timeout_s=values.get(settings.ZOOKEEPER_SESSION_TIMEOUT) / 1000,
+            connection_timeout_s=values.get(settings.ZOOKEEPER_CONNECTION_TIMEOUT) / 1000,
+            retries=values.get(settings.RETRIES),
+            retry_wait_s=values.get(settings.RETRY_WAIT) / 1000,
+            retry_max_wait_s=values.get(settings.RETRY_MAX_WAIT) / 1000,
+        )
+
+    def _required(self, setting: Setting[str]) -> str:
+        value = self._values.get(setting)
+        if not value:
+            raise ConfigError(f"{setting.name} is ''; the lock provider needs it")
+        return value
+
 
 PROVIDERS: Final[dict[str, Callable[[Opener], LockProvider]]] = {
     _PACKAGE + "InProcessLockProvider": Opener.in_process,
     _PACKAGE + "FileSystemBasedLockProvider": Opener.file_system,
     _PACKAGE + "StorageBasedLockProvider": Opener.storage_based,
+    _PACKAGE + "ZookeeperBasedLockProvider": Opener.zookeeper,
+    _PACKAGE + "ZookeeperBasedImplicitBasePathLockProvider": Opener.implicit_zookeeper,
 }
 """Class name in Hudi → what opens the provider."""

@@ -96,6 +96,46 @@ STORAGE_RENEW: Final = Setting(
     unit="s",
     minimum=1,
 )
+ZOOKEEPER_URL: Final = Setting(
+    "hoodie.write.lock.zookeeper.url",
+    "",
+    "Servers as `host:port`, separated by commas; required with ZooKeeper.",
+    "client",
+)
+ZOOKEEPER_PORT: Final = Setting(
+    "hoodie.write.lock.zookeeper.port",
+    "",
+    "Hudi doesn't read it, so a port that isn't in the URL is refused.",
+    "client",
+)
+ZOOKEEPER_BASE_PATH: Final = Setting(
+    "hoodie.write.lock.zookeeper.base_path",
+    "",
+    "Node below which the lock's node is; required by `ZookeeperBasedLockProvider`.",
+    "client",
+)
+ZOOKEEPER_LOCK_KEY: Final = Setting(
+    "hoodie.write.lock.zookeeper.lock_key",
+    "",
+    "Name of the lock's node; empty: `hoodie.table.name`.",
+    "client",
+)
+ZOOKEEPER_SESSION_TIMEOUT: Final = Setting(
+    "hoodie.write.lock.zookeeper.session_timeout_ms",
+    60_000,
+    "Time after which the server takes a silent client, and its lock, for gone.",
+    "client",
+    unit="ms",
+    minimum=1,
+)
+ZOOKEEPER_CONNECTION_TIMEOUT: Final = Setting(
+    "hoodie.write.lock.zookeeper.connection_timeout_ms",
+    15_000,
+    "Time that connecting to ZooKeeper may take.",
+    "client",
+    unit="ms",
+    minimum=1,
+)
 
 LOCK_SETTINGS: Final = declared(globals())
 """All settings of this module."""
