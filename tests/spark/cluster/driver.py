@@ -67,8 +67,8 @@ def start(name: str, master: str | None, settings: Mapping[str, str]) -> SparkSe
     return session
 
 
-def told(result: Any) -> dict[str, Any]:
-    """Return what a write says of its look-ups and lists."""
+def summary(result: Any) -> dict[str, Any]:
+    """Return the sources of a write's look-ups, its fallbacks, and the causes of its list calls."""
     lists = {cause for kind, cause in result.storage_calls if kind == "list"}
     return {
         "sources": Counter(lookup.source for lookup in result.lookups),

@@ -32,7 +32,7 @@ def read(spark: SparkSession, view: FileSystemView) -> dict[str, dict[str, str]]
     }
 
 
-def found(spark: SparkSession) -> list[Any]:
+def importable(spark: SparkSession) -> list[Any]:
     """Return what the executors' Python can import, and from where."""
 
     def look(_: int) -> list[Any]:
@@ -41,9 +41,9 @@ def found(spark: SparkSession) -> list[Any]:
 
         return [names, executor_proxy.__file__, sys.prefix]
 
-    told = spark.sparkContext.parallelize(range(2), 2).map(look).collect()
-    assert told[0][0] == told[1][0]
-    return told[0]
+    seen = spark.sparkContext.parallelize(range(2), 2).map(look).collect()
+    assert seen[0][0] == seen[1][0]
+    return seen[0]
 
 
 def main() -> None:
@@ -53,7 +53,7 @@ def main() -> None:
         view = connect(service.url, base, token=service.token, fallback=False)
         lost = connect(spec["dead"], base, token=service.token)
         report: dict[str, Any] = {
-            "found": found(spark),
+            "importable": importable(spark),
             "expected": {region: str(view.latest_base_files(region)) for region in REGIONS},
             "asked": read(spark, view),
             "listed": read(spark, lost),
@@ -63,7 +63,7 @@ def main() -> None:
     rows = [(f"k{key}", REGIONS[key % 3], 2, f"k{key}@2") for key in range(6, 15)]
     frame = spark.createDataFrame(rows, "id string, region string, ts long, name string")
     with WriteClient(spark, base, driver.OPTIONS) as client:
-        report["write"] = driver.told(client.upsert(frame))
+        report["write"] = driver.summary(client.upsert(frame))
     spark.stop()
     driver.write_report(spec["report"], report)
 

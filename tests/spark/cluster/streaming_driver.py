@@ -21,11 +21,11 @@ COLUMNS = "id string, region string, ts long, name string"
 
 
 def stream(
-    spark: SparkSession, spec: dict[str, Any], name: str, write: Callable[..., None]
+    spark: SparkSession, feed: str, files: int, checkpoint: str, write: Callable[..., None]
 ) -> None:
-    """Give each file of the feed to ``write``, as a batch; return when all are written."""
-    feed = spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1).parquet(spec["feed"])
-    sink = feed.writeStream.foreachBatch(write).option("checkpointLocation", spec[name])
+    """Give ``write`` the files of the feed, ``files`` a batch; return when all are written."""
+    rows = spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", files).parquet(feed)
+    sink = rows.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
     query = sink.trigger(availableNow=True).start()
     query.awaitTermination()
 
@@ -55,7 +55,7 @@ def killing(frame: DataFrame, view: FileSystemView, pid: int, flag: str) -> Data
 
 def one_client_for_all(spark: SparkSession, spec: dict[str, Any]) -> list[dict[str, Any]]:
     """Write each batch to two tables; kill the service before batch 1 and in batch 2."""
-    told = []
+    batches = []
     with (
         WriteClient(spark, spec["one"], driver.OPTIONS) as one,
         WriteClient(spark, spec["two"], driver.OPTIONS) as two,
@@ -71,26 +71,26 @@ def one_client_for_all(spark: SparkSession, spec: dict[str, Any]) -> list[dict[s
             if number == 2:
                 view = connect(service.url, spec["one"], token=service.token, fallback=False)
                 frame = killing(frame, view, pid, spec["flag"])
-            writes = [driver.told(client.upsert(frame)) for client in (one, two)]
-            told.append({**figures(service), "writes": writes})
+            writes = [driver.summary(client.upsert(frame)) for client in (one, two)]
+            batches.append({**figures(service), "writes": writes})
 
-        stream(spark, spec, "first", write)
-    return told
+        stream(spark, spec["feed"], 1, spec["first"], write)
+    return batches
 
 
 def one_client_for_each(spark: SparkSession, spec: dict[str, Any]) -> list[dict[str, Any]]:
     """Write each batch with a client of its own, whose service lingers for the next."""
-    told = []
+    batches = []
     lingering = {"strandline.embed.timeline.server.linger.secs": "600"}
 
     def write(frame: DataFrame, number: int) -> None:
         with WriteClient(spark, spec["one"], {**driver.OPTIONS, **lingering}) as client:
-            writes = [driver.told(client.upsert(frame))]
+            writes = [driver.summary(client.upsert(frame))]
             assert client.service is not None
-            told.append({**figures(client.service), "writes": writes})
+            batches.append({**figures(client.service), "writes": writes})
 
-    stream(spark, spec, "second", write)
-    return told
+    stream(spark, spec["feed"], 2, spec["second"], write)
+    return batches
 
 
 def main() -> None:

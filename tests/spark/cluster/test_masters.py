@@ -43,7 +43,7 @@ def session(base: Path, master: str, reuse: bool, settings: dict, **options: str
 def reports(
     run_driver: Run, environ: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Any]:
-    """What the drivers say, by master and worker reuse."""
+    """The reports of the drivers, by master and worker reuse."""
     base, folder = tmp_path_factory.mktemp("tables"), tmp_path_factory.mktemp("cluster")
     masters = ("local[2]", "local-cluster[2,1,1024]")
     here = [session(base, each, reuse, HERE) for each in masters for reuse in (True, False)]

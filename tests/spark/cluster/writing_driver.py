@@ -57,8 +57,9 @@ def by_kind(spark: SparkSession, view: FileSystemView) -> dict[str, dict[str, in
 
     context = spark.sparkContext
     carried = context.broadcast(view)
-    frame = spark.createDataFrame([(region,) for region in REGIONS], "region string")
-    spread = context.parallelize(REGIONS, len(REGIONS))
+    # One task each: with worker reuse off, each starts a Python that imports Arrow and pandas.
+    frame = spark.createDataFrame([(region,) for region in REGIONS], "region string").coalesce(1)
+    spread = context.parallelize(REGIONS, 2)
     return {
         "arrow": dict(frame.mapInArrow(in_arrow, "region string, files int").collect()),
         "pandas": dict(frame.select("region", in_pandas("region")).collect()),
@@ -81,7 +82,7 @@ def workers(spark: SparkSession) -> list[tuple[int, int, str]]:
 
 def run(spark: SparkSession, base: str, options: dict[str, str]) -> dict[str, Any]:
     with WriteClient(spark, base, {**driver.OPTIONS, **options}) as client:
-        write = driver.told(client.upsert(rows(spark, 2, range(6, 15))))
+        write = driver.summary(client.upsert(rows(spark, 2, range(6, 15))))
         service = client.service
         assert service is not None
         view = connect(service.url, base, token=service.token, fallback=False)
