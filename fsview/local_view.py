@@ -143,6 +143,18 @@ class LocalView(FileSystemView):
         )
         return self._of_partition(QUERIES[name].scope, asked, partition)
 
+    def newest_in_columns(
+        self, name: str, *, partition: str, plain_only: bool = False, **arguments: Any
+    ) -> bytes | None:
+        """Return the answer of ``newest_as_json`` in columns; arguments and ``None`` as there."""
+        asked = partial(
+            latest_json.newest_in_columns,
+            newest=latest_json.NEWEST[name],
+            arguments=arguments,
+            plain_only=plain_only,
+        )
+        return self._of_partition(QUERIES[name].scope, asked, partition)
+
     # The view itself.
 
     @property

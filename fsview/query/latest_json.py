@@ -2,14 +2,16 @@
 
 In their inner loops writers ask for each group's newest base file or slice. Nearly all groups of
 most tables are *plain*: named by a UUID, with base files only, and with no compaction pending. One
-row of such a group holds everything that the answer contains, so the JSON is made from a template
-without making files and slices. Any other group is handed to the query itself. Either way the bytes
-are those of the query and ``fsview.wire.json_form``.
+row of such a group holds everything that the answer contains, so the JSON is made without making
+files and slices: in Hudi's form from a template, or in columns. Any other group is handed to the
+query itself. Either way the bytes are those of the query and ``fsview.wire.json_form`` or
+``fsview.wire.column_form``.
 """
 
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -23,6 +25,7 @@ from fsview.files.row import BASE_BYTES, HEAD_BYTES
 from fsview.model.file_group import BaseFile, FileSlice
 from fsview.query import queries as query
 from fsview.snapshot.snapshot import Snapshot
+from fsview.wire.column_form import Columns
 from fsview.wire.json_form import PathForms, base_file_dto, encoded, file_slice_dto
 from timeline.encoding.json_text import dumps
 
@@ -90,10 +93,27 @@ def newest_as_json(
     if template is None:
         return None
     here = template.of_partition(v.partition)
-    writer = _Writer(s, v.partition, newest, arguments, paths, here, plain_only)
-    if not all(map(writer.add, v.read())):
-        return None
-    return writer.text()
+    writer = _HudisForm(s, v.partition, newest, arguments, plain_only, paths, here)
+    return writer.text() if all(map(writer.add, v.read())) else None
+
+
+def newest_in_columns(
+    s: Snapshot,
+    v: PartitionVersion,
+    newest: Newest,
+    arguments: Mapping[str, Any],
+    plain_only: bool,
+) -> bytes | None:
+    """Return the same answer in columns (``fsview.wire.column_form``).
+
+    ``None`` if files may be ghosts, or if ``plain_only`` is set and a group isn't plain.
+
+    Raises:
+        StoreError: The files can't be read back.
+    """
+    columns = Columns(of_slices=newest.of_slices)
+    writer = _InColumns(s, v.partition, newest, arguments, plain_only, columns)
+    return columns.body() if not v.has_ghosts and all(map(writer.add, v.read())) else None
 
 
 _NAME, _SIZE, _MTIME, _INSTANT, _ID = "@name@", 2**53 - 3, 2**53 - 5, "@instant@", "@id@"
@@ -158,43 +178,46 @@ class _Head:
     Attributes:
         shown: Whether readers see their items; ``None`` if only the query can tell.
         name_end: End of the file names: instant and extension.
-        instant: The instant with the pieces of the template around it.
-        end: End of a slice's JSON, behind its file id.
+        instant: The instant; in Hudi's form with the pieces of the template around it.
+        end: End of a slice's JSON in Hudi's form, behind its file id.
     """
 
     shown: bool | None
     name_end: str
     instant: str
-    end: str
+    end: str = ""
 
 
-_HIDDEN: Final = _Head(False, "", "", "")
+_HIDDEN: Final = _Head(False, "", "")
 
 
 @dataclass(frozen=True, slots=True)
-class _Writer:
-    """One run of a query over packed groups; collects the JSON of its items."""
+class _Writer(ABC):
+    """One run of a query over packed groups, whose items a subclass collects."""
 
     snapshot: Snapshot
     partition: str
     newest: Newest
     arguments: Mapping[str, Any]
-    paths: PathForms
-    template: _Template
     plain_only: bool
-    heads: dict[bytes, _Head] = field(default_factory=dict)
-    texts: list[str] = field(default_factory=list)
+    heads: dict[bytes, _Head] = field(default_factory=dict, kw_only=True)
 
-    def text(self) -> bytes:
-        """Return the list of the items of all groups added."""
-        return f"[{''.join(self.texts)[1:]}]".encode()
+    @abstractmethod
+    def write(self, file_id: str, name: str, size: int, mtime: int, head: _Head) -> None:
+        """Collect the item of a plain group."""
+
+    @abstractmethod
+    def write_items(self, items: tuple[Any, ...]) -> None:
+        """Collect items of the query itself."""
+
+    @abstractmethod
+    def make_head(self, shown: bool | None, instant: str, extension: str) -> _Head:
+        """Return the head of rows of an instant and extension."""
 
     def add(self, groups: Groups) -> bool:
         """Add the items of some groups, in order; return false if it gave up."""
         data, bounds = groups
-        p0, p1, p2, p3, p4, _, _, p7, *_ = self.template.pieces
-        timeless, of_slices = self.template.timeless, self.newest.of_slices
-        heads, write = self.heads, self.texts.append
+        heads, write = self.heads, self.write
         partition, pending = self.partition, self.snapshot.pending_compaction
         replaced = self.snapshot.replaced.get(partition)
         for start, end in bounds:
@@ -214,27 +237,67 @@ class _Writer:
             if head is None or head.shown is None:
                 if self.plain_only:
                     return False
-                self._add_by_query(data[start:end])
+                version = PartitionVersion.of_group(partition, data[start:end])
+                self.write_items(self.newest.query(self.snapshot, version, **self.arguments))
             elif head.shown:
                 size, mtime, token = base_tail(data, at)
-                name = f"{file_id}_{token}_{head.name_end}"
-                time = f"{p2}{mtime}{p3}" if mtime else timeless
-                base = f",{p0}{name}{p1}{size}{time}{name}{p4}{size}{head.instant}{file_id}{p7}"
-                write(f"{base}{file_id}{head.end}" if of_slices else base)
+                write(file_id, f"{file_id}_{token}_{head.name_end}", size, mtime, head)
         return True
-
-    def _add_by_query(self, group: bytes) -> None:
-        version = PartitionVersion.of_group(self.partition, group)
-        items = self.newest.query(self.snapshot, version, **self.arguments)
-        if items:
-            self.texts.extend((",", self.newest.encode(items, self.paths)[1:-1].decode()))
 
     def _read_head(self, key: bytes) -> _Head:
         instant, extension = read_head(key)
         is_later = instant > self.arguments.get("max_instant", instant)
         shown = False if is_later else self.newest.shows(self.snapshot, instant)
+        head = self.heads[key] = self.make_head(shown, instant, extension)
+        return head
+
+
+@dataclass(frozen=True, slots=True)
+class _HudisForm(_Writer):
+    """Collects the JSON of items in Hudi's form."""
+
+    paths: PathForms
+    template: _Template
+    texts: list[str] = field(default_factory=list)
+
+    def text(self) -> bytes:
+        """Return the list of the items of all groups added."""
+        return f"[{''.join(self.texts)[1:]}]".encode()
+
+    def write(self, file_id: str, name: str, size: int, mtime: int, head: _Head) -> None:
+        p0, p1, p2, p3, p4, _, _, p7, *_ = self.template.pieces
+        time = f"{p2}{mtime}{p3}" if mtime else self.template.timeless
+        base = f",{p0}{name}{p1}{size}{time}{name}{p4}{size}{head.instant}{file_id}{p7}"
+        self.texts.append(f"{base}{file_id}{head.end}" if self.newest.of_slices else base)
+
+    def write_items(self, items: tuple[Any, ...]) -> None:
+        if items:
+            self.texts.extend((",", self.newest.encode(items, self.paths)[1:-1].decode()))
+
+    def make_head(self, shown: bool | None, instant: str, extension: str) -> _Head:
         p5, p6, _, *more = self.template.pieces[5:]
         end = f"{more[0]}{instant}{more[1]}" if more else ""
-        head = _Head(shown, f"{instant}{extension}", f"{p5}{instant}{p6}", end)
-        self.heads[key] = head
-        return head
+        return _Head(shown, f"{instant}{extension}", f"{p5}{instant}{p6}", end)
+
+
+@dataclass(frozen=True, slots=True)
+class _InColumns(_Writer):
+    """Collects items in columns."""
+
+    columns: Columns
+
+    def write(self, file_id: str, name: str, size: int, mtime: int, head: _Head) -> None:
+        columns = self.columns
+        columns.names.append(name)
+        columns.sizes.append(size)
+        columns.mtimes.append(mtime)
+        if columns.of_slices:
+            columns.ids.append(file_id)
+            columns.instants.append(head.instant)
+            columns.logs.append(0)
+
+    def write_items(self, items: tuple[Any, ...]) -> None:
+        self.columns.add(items)
+
+    def make_head(self, shown: bool | None, instant: str, extension: str) -> _Head:
+        return _Head(shown, f"{instant}{extension}", instant)

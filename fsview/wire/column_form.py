@@ -36,6 +36,46 @@ def is_in_columns(body: bytes) -> bool:
     return body.startswith(b"{")
 
 
+class Columns:
+    """Columns that are being filled.
+
+    Attributes:
+        of_slices: Whether the answer consists of slices; else of base files.
+        names: File names; likewise ``sizes`` and ``mtimes``.
+        ids: File ids of slices; likewise ``instants`` and ``logs``.
+    """
+
+    def __init__(self, *, of_slices: bool) -> None:
+        self.of_slices = of_slices
+        self.names: list[str | None] = []
+        self.sizes: list[int] = []
+        self.mtimes: list[int] = []
+        self.ids: list[str | None] = []
+        self.instants: list[str | None] = []
+        self.logs: list[int] = []
+
+    def add(self, found: _Found) -> None:
+        """Add base files or slices; ``None`` stands for one that doesn't exist."""
+        files = found
+        if self.of_slices:
+            self.ids += [None if each is None else each.file_id for each in found]
+            self.instants += [None if each is None else each.base_instant for each in found]
+            self.logs += [0 if each is None else len(each.log_files) for each in found]
+            files = [
+                file
+                for each in found
+                for file in ((None,) if each is None else (each.base_file, *each.log_files))
+            ]
+        self.names += [None if file is None else file.name for file in files]
+        self.sizes += [0 if file is None else file.size for file in files]
+        self.mtimes += [0 if file is None else file.mtime_ms for file in files]
+
+    def body(self) -> bytes:
+        """Return the answer."""
+        names = (*_SLICE_COLUMNS, *_FILE_COLUMNS) if self.of_slices else _FILE_COLUMNS
+        return dumps({name: getattr(self, name) for name in names})
+
+
 def write_columns(name: str, found: _Found) -> bytes:
     """Return base files or slices in columns.
 
@@ -43,32 +83,14 @@ def write_columns(name: str, found: _Found) -> bytes:
         name: The view's method.
         found: What it returned; ``None`` for groups that don't exist.
     """
-    if _is_of_files(name):
-        return dumps(_columns_of_files(found))
-    files: list[BaseFile | Any | None] = []
-    for each in found:
-        files += (None,) if each is None else (each.base_file, *each.log_files)
-    return dumps(
-        {
-            "ids": [None if each is None else each.file_id for each in found],
-            "instants": [None if each is None else each.base_instant for each in found],
-            "logs": [0 if each is None else len(each.log_files) for each in found],
-            **_columns_of_files(files),
-        }
-    )
+    columns = Columns(of_slices=not _is_of_files(name))
+    columns.add(found)
+    return columns.body()
 
 
 def _is_of_files(name: str) -> bool:
     """Whether a view's method returns base files; else it returns slices."""
     return "base_file" in name
-
-
-def _columns_of_files(files: _Found) -> dict[str, Any]:
-    return {
-        "names": [None if file is None else file.name for file in files],
-        "sizes": [0 if file is None else file.size for file in files],
-        "mtimes": [0 if file is None else file.mtime_ms for file in files],
-    }
 
 
 def pick_groups(name: str, file_ids: Sequence[str], part: bytes) -> bytes:

@@ -36,7 +36,7 @@ from fsview.wire.param import (
 )
 from fsview.wire.route import Route
 from fsview.wire.routes import BY_NAME
-from strandline.service.http.reply import Accepted, Reply, pretty, streamed, success
+from strandline.service.http.reply import TEXT, Accepted, Reply, pretty, streamed, success
 from strandline.service.lookup.answer_cache import AnswerCache, AnswerKey
 from timeline.errors import InputError
 
@@ -174,7 +174,9 @@ class Answers:
         """Return the answer in the best form that the client accepts."""
         zipped = accepted.zipped and self._gzip
         if accepted.columns and route.has_columns:
-            body = route.encode_columns(route.answer(view, params))
+            body = view.newest_in_columns(route.name, **route.arguments(params))
+            if body is None:
+                body = route.encode_columns(route.answer(view, params))
             return success(body, zipped=zipped, content_type=COLUMNS)
         return success(self._body(view, route, params), zipped=zipped)
 
@@ -242,11 +244,15 @@ class Answers:
             return self._made(view, route, params, accepted)
         if route.name not in NEWEST or version.size_bytes > _ON_LOOP_BYTES:
             return None
+        arguments, zipped = route.arguments(params), accepted.zipped and self._gzip
         if accepted.columns and route.has_columns:
-            return self._made(view, route, params, accepted)
-        paths, arguments = PathForms.of(params[BASE_PATH]), route.arguments(params)
-        body = view.newest_as_json(route.name, paths, plain_only=True, **arguments)
-        return None if body is None else success(body, zipped=accepted.zipped and self._gzip)
+            body = view.newest_in_columns(route.name, plain_only=True, **arguments)
+            kind = COLUMNS
+        else:
+            paths = PathForms.of(params[BASE_PATH])
+            body = view.newest_as_json(route.name, paths, plain_only=True, **arguments)
+            kind = TEXT
+        return None if body is None else success(body, zipped=zipped, content_type=kind)
 
 
 def while_wanted(parts: Iterable[T], has_left: Callable[[], bool]) -> Iterator[T]:

@@ -13,8 +13,9 @@ from fsview.files.partition import PartitionVersion
 from fsview.files.row import UNKNOWN_SIZE
 from fsview.model.file_group import BaseFile, CompactionOperation
 from fsview.model.file_name import parse_data_file
-from fsview.query.latest_json import NEWEST, newest_as_json
+from fsview.query.latest_json import NEWEST, newest_as_json, newest_in_columns
 from fsview.snapshot.snapshot import Snapshot
+from fsview.wire.column_form import write_columns
 from fsview.wire.json_form import PathForms
 from timeline.completion import CompletionTimes
 from timeline.instant import CLUSTERING, COMMIT, Instant, State
@@ -121,6 +122,11 @@ def test_the_bytes_are_those_of_the_query(
         assert said == newest.encode(newest.query(snapshot, version, **asked), paths)
         plain = newest_as_json(snapshot, version, newest, asked, paths, plain_only=True)
         assert plain in {None, said}
+        items = newest.query(snapshot, version, **asked)
+        columns = newest_in_columns(snapshot, version, newest, asked, plain_only=False)
+        assert columns == (None if said is None else write_columns(name, items))
+        plain = newest_in_columns(snapshot, version, newest, asked, plain_only=True)
+        assert plain in {None, columns}
 
 
 def one_group(*names: str, size: int = 5) -> tuple[Snapshot, PartitionVersion]:
