@@ -5,6 +5,7 @@
     StrandlineError
     ├─ ConfigError (also ValueError)        a setting, its value, what is allowed
     ├─ InputError (also ValueError)         the caller's rows can't be written as they are
+    ├─ RowsChangedError                     they were computed twice, with different results
     ├─ TableError
     │   ├─ TableNotFoundError
     │   ├─ UnsupportedTableError            version, type or feature that can't be handled
@@ -84,6 +85,14 @@ class InputError(StrandlineError, ValueError):
 
     code = "input"
     status = 400
+
+
+class RowsChangedError(StrandlineError):
+    """The caller's rows were computed twice with different results; nothing was committed."""
+
+    code = "rows_changed"
+    status = 409
+    retryable = True
 
 
 class TableError(StrandlineError):

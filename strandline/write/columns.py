@@ -1,6 +1,7 @@
 """Columns that tasks add to the caller's rows, and rows that carry notes to the driver.
 
-Rows pass through three forms, each with the table's columns, record key and partition path:
+Rows pass through three forms, each with the table's columns, record key, its hash, and partition
+path:
 
 * *keyed*: plus the row's problem, if it can't be written;
 * *tagged*: plus the stored file that holds the row's key;
@@ -21,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
+from strandline.write.row_count import KEY_HASH, ROWS
 from timeline.storage.base import Storage
 
 PROBLEM: Final = "_strandline_problem"
@@ -32,10 +34,12 @@ BASE_FILE: Final = "_strandline_base_file"
 NOTE: Final = "_strandline_note"
 """JSON for the driver; null in the caller's rows."""
 BUCKET: Final = "_strandline_bucket"
-ROWS: Final = "rows"
-"""Number of rows, in what tasks count."""
 
-_KEYS: Final = (pa.field(RECORD_KEY, pa.string()), pa.field(PARTITION_PATH, pa.string()))
+_KEYS: Final = (
+    pa.field(RECORD_KEY, pa.string()),
+    pa.field(KEY_HASH, pa.int64()),
+    pa.field(PARTITION_PATH, pa.string()),
+)
 
 
 def keyed_schema(columns: pa.Schema) -> pa.Schema:
@@ -93,11 +97,12 @@ def fill(schema: pa.Schema, rows: int, columns: Mapping[str, pa.Array]) -> pa.Re
 
 
 def count_rows(rows: pa.Table, by: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the distinct values of some columns in the form ``schema``, with their ``ROWS``."""
-    counts = rows.group_by(list(by)).aggregate([([], "count_all")])
+    """Yield the distinct values of some columns in the form ``schema``, with the rows' count."""
+    counts = rows.group_by(list(by)).aggregate([([], "count_all"), (KEY_HASH, "sum")])
     for batch in counts.combine_chunks().to_batches():
         columns = {name: batch.column(name) for name in by}
-        yield fill(schema, batch.num_rows, {**columns, ROWS: batch.column("count_all")})
+        columns |= {ROWS: batch.column("count_all"), KEY_HASH: batch.column(f"{KEY_HASH}_sum")}
+        yield fill(schema, batch.num_rows, columns)
 
 
 def calls_since(storage: Storage, before: Mapping[tuple[str, str], int]) -> list[list[Any]]:

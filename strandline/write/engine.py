@@ -194,7 +194,7 @@ def _split_evenly(data: pa.Table, parts: int) -> list[pa.Table]:
 
 def _split_by(data: pa.Table, column: str, parts: int) -> list[pa.Table]:
     """Split a table's rows into ``parts`` tables by the hash of a column's text."""
-    coded = data[column].combine_chunks().dictionary_encode()
+    coded = data[column].combine_chunks().dictionary_encode(null_encoding="encode")
     part_of = pa.array(
         [zlib.crc32(str(value).encode()) % parts for value in coded.dictionary.to_pylist()],
         pa.int32(),

@@ -35,6 +35,7 @@ from strandline.write.context import WriteContext
 from strandline.write.key_task import KeyProfileTask, KeyTask
 from strandline.write.options import base_file_settings
 from strandline.write.result import WriteAccount, WriteResult
+from strandline.write.row_count import RowCount, refuse_changed
 from strandline.write.settings import COMBINE_INSERT
 from strandline.write.tag_task import TagProfile, TagProfileTask, TagTask
 from strandline.write.target import Target, open_target
@@ -116,7 +117,7 @@ class WriteJob:
             return self._write(target.created(), columns, keyed_rows, partitions)
 
     def _write(
-        self, target: Target, columns: pa.Schema, rows: Any, partitions: Mapping[str, int]
+        self, target: Target, columns: pa.Schema, rows: Any, partitions: Mapping[str, RowCount]
     ) -> WriteResult:
         """Write rows that passed the checks."""
         context = self._context
@@ -145,7 +146,7 @@ class WriteJob:
         target: Target,
         columns: pa.Schema,
         rows: Any,
-        partitions: Mapping[str, int],
+        partitions: Mapping[str, RowCount],
         sizing: Sizing,
         transaction: Transaction,
     ) -> WriteReport:
@@ -155,7 +156,9 @@ class WriteJob:
             with self._account.timed("commit"):
                 transaction.start()
             with self._account.timed("write"):
-                report = self._write_files(target, columns, *tagged, transaction.time)
+                rows, assignment, counted = tagged
+                report = self._write_files(target, columns, rows, assignment, transaction.time)
+            refuse_changed(counted, report.given)
         self._account.add(report.calls)
         with self._account.timed("commit"):
             self._complete(target, transaction, report)
@@ -188,14 +191,15 @@ class WriteJob:
         target: Target,
         columns: pa.Schema,
         rows: Any,
-        partitions: Mapping[str, int],
+        partitions: Mapping[str, RowCount],
         sizing: Sizing,
         transaction: Transaction,
-    ) -> Iterator[tuple[Any, Assignment]]:
-        """Tag the rows, persist them while the block runs, and assign their buckets."""
+    ) -> Iterator[tuple[Any, Assignment, Mapping[str, RowCount]]]:
+        """Tag the rows, persist them while the block runs, assign their buckets and count them."""
         task = self._tag_task(target, columns, sizing, transaction)
         if task is None or not partitions:
-            yield rows, assign((), partitions, {}, sizing, _new_file_id)
+            inserts = {partition: count.rows for partition, count in partitions.items()}
+            yield rows, assign((), inserts, {}, sizing, _new_file_id), partitions
             return
         engine = self._engine
         with self._account.timed("tag"):
@@ -205,7 +209,8 @@ class WriteJob:
                 counts = engine.transform(tagged, TagProfileTask(), tag_task.PROFILE_SCHEMA)
                 profile = TagProfile.read(engine.collect(counts))
             self._account.add(profile.calls, profile.report)
-            yield tagged, self._assign(target, profile, sizing, transaction)
+            refuse_changed(partitions, profile.given)
+            yield tagged, self._assign(target, profile, sizing, transaction), profile.tagged
 
     def _tag_task(
         self, target: Target, columns: pa.Schema, sizing: Sizing, transaction: Transaction

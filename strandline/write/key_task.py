@@ -18,11 +18,17 @@ import pyarrow.compute as pc
 from strandline.records.key_generator import KeyGenerator
 from strandline.records.meta_fields import IS_DELETED, PARTITION_PATH, RECORD_KEY
 from strandline.records.schema import column_of, conform
-from strandline.write.columns import PROBLEM, ROWS, count_rows, fill, gather, keyed_schema
+from strandline.write.columns import PROBLEM, count_rows, fill, gather, keyed_schema
+from strandline.write.row_count import KEY_HASH, ROWS, RowCount, by_partition, key_hashes
 from timeline.errors import InputError
 
 PROFILE_SCHEMA = pa.schema(
-    [(PARTITION_PATH, pa.string()), (PROBLEM, pa.string()), (ROWS, pa.int64())]
+    [
+        (PARTITION_PATH, pa.string()),
+        (PROBLEM, pa.string()),
+        (ROWS, pa.int64()),
+        (KEY_HASH, pa.int64()),
+    ]
 )
 
 
@@ -58,6 +64,7 @@ class KeyTask:
         rows = conform(batch, self.schema)
         columns = dict(zip(rows.schema.names, rows.columns, strict=True))
         columns[RECORD_KEY] = self.generator.record_keys(batch)
+        columns[KEY_HASH] = key_hashes(columns[RECORD_KEY])
         columns[PARTITION_PATH] = self.generator.partition_paths(batch)
         return fill(form, batch.num_rows, columns)
 
@@ -84,30 +91,30 @@ class KeyProfileTask:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield a row of ``PROFILE_SCHEMA`` for each partition or problem of the task."""
         by = [PARTITION_PATH, PROBLEM]
-        rows = gather(batch.select(by) for batch in batches)
+        rows = gather(batch.select([*by, KEY_HASH]) for batch in batches)
         if rows is None:
             return
         yield from count_rows(rows, by, PROFILE_SCHEMA)
 
 
-def rows_by_partition(counts: pa.Table) -> dict[str, int]:
-    """Return partition path → number of rows, from all rows of ``KeyProfileTask``.
+def rows_by_partition(counts: pa.Table) -> dict[str, RowCount]:
+    """Return partition path → its rows, from all rows of ``KeyProfileTask``.
 
     Raises:
         InputError: There are rows that can't be written; the message names columns and counts.
     """
-    rows: Counter[str] = Counter()
+    rows: list[tuple[str, RowCount]] = []
     problems: Counter[str] = Counter()
     for row in counts.to_pylist():
         if row[PROBLEM] is None:
-            rows[row[PARTITION_PATH]] += row[ROWS]
+            rows.append((row[PARTITION_PATH], RowCount(row[ROWS], row[KEY_HASH])))
         else:
             problems[row[PROBLEM]] += row[ROWS]
     if problems:
-        total = rows.total() + problems.total()
+        total = sum(count.rows for _, count in rows) + problems.total()
         found = "; ".join(f"{text} in {count}" for text, count in sorted(problems.items()))
         raise InputError(f"{found} of {total} rows; nothing was written")
-    return dict(rows)
+    return by_partition(rows)
 
 
 def check_columns(

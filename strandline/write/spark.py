@@ -80,6 +80,9 @@ class SparkEngine(EngineContext[DataFrame]):
         try:
             rows = data.collect()
         except PySparkException as failure:
+            if missing := import_error(failure):
+                # Without the cause, which is forty lines of cloudpickle.
+                raise missing from None
             raise own_error(failure) or failure from failure
         return pa.Table.from_pylist(
             [row.asDict(recursive=True) for row in rows], schema=self.schema(data)
@@ -121,6 +124,23 @@ def own_error(failure: Exception) -> StrandlineError | None:
     if not (isinstance(kind, type) and issubclass(kind, StrandlineError)):
         return None
     return kind(found[-1][1])
+
+
+def import_error(failure: Exception) -> ConfigError | None:
+    """Return the error for a task that failed as it can't import a module; ``None`` otherwise.
+
+    Spark unpickles a task in the executor's Python, which imports the modules of its classes.
+    """
+    found = re.findall(
+        r"^(?:\w+\.)*(?:ModuleNotFoundError|\w*ImportError): (.*)$", str(failure), re.MULTILINE
+    )
+    if not found:
+        return None
+    return ConfigError(
+        f"a task can't import what it needs: {found[-1]}",
+        hint="install it in the Python that PYSPARK_PYTHON names on the executors, or ship it by"
+        " SparkContext.addPyFile",
+    )
 
 
 def driver_addresses(context: SparkContext) -> tuple[str, str | None]:

@@ -32,7 +32,7 @@ from strandline.write.columns import (
     BASE_FILE,
     FILE_ID,
     NOTE,
-    ROWS,
+    PROBLEM,
     calls_since,
     count_rows,
     fill,
@@ -42,6 +42,14 @@ from strandline.write.columns import (
     read_calls,
     tagged_schema,
 )
+from strandline.write.row_count import (
+    KEY_HASH,
+    ROWS,
+    RowCount,
+    by_partition,
+    count_of,
+    refuse_without_key,
+)
 from timeline.storage.base import Storage
 
 PROFILE_SCHEMA = pa.schema(
@@ -50,6 +58,7 @@ PROFILE_SCHEMA = pa.schema(
         (FILE_ID, pa.string()),
         (BASE_FILE, pa.string()),
         (ROWS, pa.int64()),
+        (KEY_HASH, pa.int64()),
         (NOTE, pa.string()),
     ]
 )
@@ -83,19 +92,21 @@ class TagTask:
         rows = gather(batches)
         if rows is None:
             return
+        refuse_without_key(rows.column(PROBLEM))
         form = tagged_schema(self.schema)
         report = LookupReport()
         calls_before = self.storage.calls.snapshot()
         notes: list[dict[str, Any]] = []
         if self.location is None:
-            for _, part in parts(rows, PARTITION_PATH):
+            for partition, part in parts(rows, PARTITION_PATH):
+                notes.append(_counted(partition, part))
                 yield from self._tagged(self._combined(part), (), form)
         else:
             with closing(self.location.open(report)) as view:
                 for partition, part in parts(rows, PARTITION_PATH):
                     files = view.latest_base_files(partition)
                     stored = [[file.file_id, file.name, file.size] for file in files]
-                    notes.append({"partition": partition, "files": stored})
+                    notes.append({**_counted(partition, part), "files": stored})
                     yield from self._tagged(self._combined(part), files, form)
         notes.append({"report": report.as_dict(), "calls": calls_since(self.storage, calls_before)})
         yield from note_rows(form, notes)
@@ -134,7 +145,7 @@ class TagProfileTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield a row of ``PROFILE_SCHEMA`` for each file and each note."""
-        columns = [*_GROUP, NOTE]
+        columns = [*_GROUP, NOTE, KEY_HASH]
         rows = gather(batch.select(columns) for batch in batches)
         if rows is None:
             return
@@ -152,6 +163,8 @@ class TagProfile:
         updates: Groups that hold keys of the write.
         inserts: Partition → number of rows whose key isn't stored.
         stored: Partition → its newest base files.
+        given: Partition → the rows that were tagged, before those with one key were combined.
+        tagged: Partition → the tagged rows.
         report: Look-ups of all tasks.
         calls: The tasks' storage calls by (kind, cause).
     """
@@ -159,6 +172,8 @@ class TagProfile:
     updates: tuple[UpdateGroup, ...]
     inserts: Mapping[str, int]
     stored: Mapping[str, tuple[StoredFile, ...]]
+    given: Mapping[str, RowCount]
+    tagged: Mapping[str, RowCount]
     report: LookupReport
     calls: Mapping[tuple[str, str], int]
 
@@ -169,20 +184,34 @@ class TagProfile:
         inserts: Counter[str] = Counter()
         calls: Counter[tuple[str, str]] = Counter()
         stored: dict[str, tuple[StoredFile, ...]] = {}
+        rows_read: list[tuple[str, RowCount]] = []
+        tagged: list[tuple[str, RowCount]] = []
         report = LookupReport()
         for row in counts.to_pylist():
             note = json.loads(row[NOTE] or "{}")
-            if "files" in note:
-                stored[note["partition"]] = tuple(StoredFile(*file) for file in note["files"])
-            elif note:
+            if "rows" in note:
+                rows_read.append((note["partition"], RowCount(*note["rows"])))
+                files = note.get("files", ())
+                stored[note["partition"]] = tuple(StoredFile(*file) for file in files)
+                continue
+            if note:
                 report.merge(note["report"])
                 calls.update(read_calls(note["calls"]))
-            elif row[FILE_ID] is None:
+                continue
+            tagged.append((row[PARTITION_PATH], RowCount(row[ROWS], row[KEY_HASH])))
+            if row[FILE_ID] is None:
                 inserts[row[PARTITION_PATH]] += row[ROWS]
             else:
                 updates[row[PARTITION_PATH], row[FILE_ID], row[BASE_FILE]] += row[ROWS]
         groups = tuple(UpdateGroup(*group, rows) for group, rows in sorted(updates.items()))
-        return cls(groups, inserts, stored, report, calls)
+        read, sums = by_partition(rows_read), by_partition(tagged)
+        return cls(groups, inserts, stored, read, sums, report, calls)
+
+
+def _counted(partition: str, rows: pa.Table) -> dict[str, Any]:
+    """Return a note of the rows of one partition."""
+    count = count_of(rows)
+    return {"partition": partition, "rows": [count.rows, count.keys]}
 
 
 def _with_file(rows: pa.Table, file: BaseFile | None, form: pa.Schema) -> Iterator[pa.RecordBatch]:

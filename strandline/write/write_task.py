@@ -37,6 +37,7 @@ from strandline.write.columns import (
     BUCKET,
     FILE_ID,
     NOTE,
+    PROBLEM,
     assigned_schema,
     calls_since,
     fill,
@@ -45,6 +46,13 @@ from strandline.write.columns import (
     read_calls,
 )
 from strandline.write.engine import TaskAttempt
+from strandline.write.row_count import (
+    RowCount,
+    by_partition,
+    changed,
+    count_of,
+    refuse_without_key,
+)
 from timeline.metadata.instant_metadata import NULL_COMMIT, WriteStat
 from timeline.storage.base import Storage
 from timeline.table.partition_metadata import FILE_NAME as PARTITION_FILE
@@ -67,12 +75,18 @@ class AssignTask:
     assignment: Assignment
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows with the number of their bucket, without notes."""
+        """Yield the rows with the number of their bucket, without notes.
+
+        Raises:
+            RowsChangedError: A row came that wasn't there when the rows were counted.
+        """
         form = assigned_schema(self.schema)
         for batch in batches:
             rows = batch
             if NOTE in rows.schema.names:
                 rows = rows.filter(pc.is_null(rows.column(NOTE)))
+            if PROBLEM in rows.schema.names:
+                refuse_without_key(rows.column(PROBLEM))
             if rows.num_rows:
                 columns = {name: rows.column(name) for name in form.names if name != BUCKET}
                 columns[BUCKET] = self._numbers(rows)
@@ -91,9 +105,14 @@ class AssignTask:
             same = pc.and_(pc.equal(paths, path), pc.fill_null(same_id, False))
             mask = same.to_numpy(zero_copy_only=False)
             if file_id is not None:
-                numbers[mask] = self.assignment.updates[path, file_id]
+                update = self.assignment.updates.get((path, file_id))
+                if update is None:
+                    raise changed(path, f"rows of file group {file_id} weren't counted")
+                numbers[mask] = update
                 continue
-            shares = self.assignment.inserts[path]
+            shares = self.assignment.inserts.get(path)
+            if shares is None:
+                raise changed(path, "new rows weren't counted")
             if len(shares.numbers) == 1:
                 numbers[mask] = shares.numbers[0]
             else:
@@ -139,7 +158,9 @@ class WriteTask:
                 self._make_partition(bucket.partition)
                 known.add(bucket.partition)
             stat, counts, seqno = self._write(bucket, part, attempt, seqno)
-            yield _status({"stat": asdict(stat), "counts": asdict(counts)})
+            read = count_of(part)
+            status = {"stat": asdict(stat), "counts": asdict(counts)}
+            yield _status({**status, "rows": [bucket.partition, read.rows, read.keys]})
         yield _status({"calls": calls_since(self.storage, calls_before)})
 
     def _make_partition(self, partition: str) -> None:
@@ -186,11 +207,13 @@ class WriteReport:
     Attributes:
         stats: Statistics of each file, in order of paths.
         counts: Numbers of rows by outcome, over all files.
+        given: Partition → the rows that the tasks were given.
         calls: The tasks' storage calls by (kind, cause).
     """
 
     stats: tuple[WriteStat, ...] = ()
     counts: MergeCounts = field(default_factory=MergeCounts)
+    given: Mapping[str, RowCount] = field(default_factory=dict)
     calls: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     @classmethod
@@ -199,14 +222,17 @@ class WriteReport:
         stats: list[WriteStat] = []
         totals: Counter[str] = Counter()
         calls: Counter[tuple[str, str]] = Counter()
+        read: list[tuple[str, RowCount]] = []
         for text in statuses.column(STATUS).to_pylist():
             status = json.loads(text)
             if "stat" in status:
                 stats.append(WriteStat(**status["stat"]))
+                partition, rows, keys = status["rows"]
+                read.append((partition, RowCount(rows, keys)))
             totals.update(status.get("counts", {}))
             calls.update(read_calls(status.get("calls", ())))
         ordered = sorted(stats, key=lambda stat: stat.path or "")
-        return cls(tuple(ordered), MergeCounts(**totals), calls)
+        return cls(tuple(ordered), MergeCounts(**totals), by_partition(read), calls)
 
 
 def _status(status: Mapping[str, Any]) -> pa.RecordBatch:
