@@ -59,6 +59,7 @@ class Transaction:
         lock: The table's lock.
         heartbeat: The write's heartbeat, not started.
         strategy: Decides which instants conflict.
+        action: Action of the instant.
 
     Attributes:
         instant: The instant in its current state.
@@ -78,6 +79,8 @@ class Transaction:
         lock: TableLock,
         heartbeat: Heartbeat,
         strategy: ConflictStrategy,
+        *,
+        action: str = COMMIT,
     ) -> None:
         self._meta = meta
         self._times = times
@@ -94,7 +97,7 @@ class Transaction:
             try:
                 lock.check()
                 # Requested first, so that no instant with an earlier time can begin unseen.
-                self.instant = meta.create_requested(COMMIT, time)
+                self.instant = meta.create_requested(action, time)
                 # Read only now; all look-ups of the write are pinned to it.
                 self.timeline = meta.active_timeline()
             except BaseException:

@@ -24,7 +24,8 @@ from strandline.settings.setting import Settings
 from strandline.write.context import WriteContext
 from strandline.write.embedded import EmbeddedService
 from strandline.write.engine import EngineContext
-from strandline.write.job import BULK_INSERT, DELETE, INSERT, UPSERT, WriteJob
+from strandline.write.job import WriteJob
+from strandline.write.operation import BULK_INSERT, DELETE, INSERT, UPSERT
 from strandline.write.options import parse_options
 from strandline.write.result import WriteResult
 from strandline.write.settings import TABLE_NAME

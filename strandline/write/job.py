@@ -16,7 +16,7 @@ import logging
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
@@ -33,6 +33,7 @@ from strandline.write.bucket import Assignment, Sizing, UpdateGroup, assign
 from strandline.write.columns import BUCKET, assigned_schema, keyed_schema, tagged_schema
 from strandline.write.context import WriteContext
 from strandline.write.key_task import KeyProfileTask, KeyTask
+from strandline.write.operation import Operation
 from strandline.write.options import base_file_settings
 from strandline.write.result import WriteAccount, WriteResult
 from strandline.write.row_count import RowCount, refuse_changed
@@ -51,18 +52,13 @@ from timeline.errors import (
 
 logger = logging.getLogger(__name__)
 
-INSERT: Final = "INSERT"
-UPSERT: Final = "UPSERT"
-BULK_INSERT: Final = "BULK_INSERT"
-DELETE: Final = "DELETE"
-
 
 class WriteJob:
     """One write; run once.
 
     Args:
         context: The client's context.
-        operation: ``INSERT``, ``UPSERT``, ``BULK_INSERT`` or ``DELETE``, Hudi's names.
+        operation: The kind of write.
         extra_metadata: Text to store in the commit next to the schema.
 
     Raises:
@@ -73,7 +69,7 @@ class WriteJob:
     def __init__(
         self,
         context: WriteContext,
-        operation: str,
+        operation: Operation,
         extra_metadata: Mapping[str, str] | None = None,
     ) -> None:
         self._context = context
@@ -98,7 +94,7 @@ class WriteJob:
         # Only between writes, because tasks know only the address that they were given.
         context.embedded.replace_ended()
         rows = engine.adopt(data)
-        create = self._operation != DELETE
+        create = not self._operation.hard_delete
         target = open_target(context.storage, context.settings, context.history, create=create)
         incoming = engine.schema(rows)
         ordering = self._ordering_fields(target)
@@ -130,7 +126,12 @@ class WriteJob:
         with self._account.timed("commit"):
             heartbeat = Heartbeat(context.storage, context.heartbeats, context.clock)
             transaction = Transaction(
-                target.meta, times, context.lock, heartbeat, context.conflicts
+                target.meta,
+                times,
+                context.lock,
+                heartbeat,
+                context.conflicts,
+                action=self._operation.action,
             )
         with self._ended(target, transaction, times):
             report = self._run(target, columns, rows, partitions, sizing, transaction)
@@ -139,7 +140,7 @@ class WriteJob:
             transaction.end()
         cleaned = self._sync_and_clean(target, times)
         rolled = tuple(rolled_back)
-        return self._account.result(transaction, self._operation, report, cleaned, rolled)
+        return self._account.result(transaction, self._operation.name, report, cleaned, rolled)
 
     def _run(
         self,
@@ -216,24 +217,25 @@ class WriteJob:
         self, target: Target, columns: pa.Schema, sizing: Sizing, transaction: Transaction
     ) -> TagTask | None:
         """Return the task that tags the rows; ``None`` if all rows open new file groups."""
-        inserting = self._operation in (INSERT, BULK_INSERT)
-        combine = not inserting or self._context.settings.get(COMBINE_INSERT)
-        needs_files = not inserting or (self._operation == INSERT and sizing.small_file_bytes > 0)
+        operation = self._operation
+        combine = operation.needs_match or self._context.settings.get(COMBINE_INSERT)
+        fills_small_files = operation.fills_small_files and sizing.small_file_bytes > 0
+        needs_files = operation.needs_match or fills_small_files
         if not combine and not needs_files:
             return None
         return TagTask(
             schema=columns,
             storage=self._context.storage,
             location=self._context.embedded.location(transaction.timeline) if needs_files else None,
-            match=not inserting,
+            match=operation.needs_match,
             combine=combine,
             ordering_fields=self._ordering_fields(target),
-            only_stored=self._operation == DELETE,
+            only_stored=operation.hard_delete,
         )
 
     def _ordering_fields(self, target: Target) -> tuple[str, ...]:
         """Return the columns that rows are ordered by; empty by commit time and for deletes."""
-        by_time = target.event_time and self._operation != DELETE
+        by_time = target.event_time and not self._operation.hard_delete
         return target.config.ordering_fields if by_time else ()
 
     def _assign(
@@ -265,8 +267,8 @@ class WriteJob:
                 ordering_fields=target.config.ordering_fields,
                 event_time=target.event_time,
                 instant=instant,
-                delete=self._operation == DELETE,
-                append=self._operation in (INSERT, BULK_INSERT),
+                delete=self._operation.hard_delete,
+                append=not self._operation.needs_match,
             ),
             avro_schema=target.avro_schema or "",
             settings=base_file_settings(self._context.settings),
@@ -285,7 +287,7 @@ class WriteJob:
             if deleted:
                 logger.info("deleted %d files of repeated task attempts", len(deleted))
         metadata = transaction.complete(
-            self._operation,
+            self._operation.name,
             report.stats,
             target.avro_schema or "",
             self._extra_metadata,

@@ -1,0 +1,41 @@
+"""``Operation``: what distinguishes one kind of write from another, as a value.
+
+The steps of a write are the same for all operations; ``strandline.write.job`` and the index read
+from the operation what a step does. A commit stores the operation's name.
+
+Source: Hudi 1.2.0 ``WriteOperationType``, and the ``BaseSparkCommitActionExecutor`` of each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from timeline.instant import COMMIT
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A kind of write.
+
+    Attributes:
+        name: Hudi's name for it.
+        action: Action of the instant.
+        needs_match: Whether the stored rows with the same keys are looked up; otherwise every row
+            of the write is an insert, even a duplicate.
+        fills_small_files: Whether inserts go to small stored files before new file groups.
+        hard_delete: Whether the matching rows are removed, for which keys suffice: other columns
+            are ignored, and there is nothing to write if there is no table.
+    """
+
+    name: str
+    action: str = COMMIT
+    needs_match: bool = False
+    fills_small_files: bool = False
+    hard_delete: bool = False
+
+
+UPSERT: Final = Operation("UPSERT", needs_match=True, fills_small_files=True)
+INSERT: Final = Operation("INSERT", fills_small_files=True)
+BULK_INSERT: Final = Operation("BULK_INSERT")
+DELETE: Final = Operation("DELETE", needs_match=True, hard_delete=True)
