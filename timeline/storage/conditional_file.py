@@ -6,7 +6,7 @@ S3 compares the object's ETag (``If-Match``, ``If-None-Match``).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -55,13 +55,16 @@ class ConditionalFile(ABC):
         """
 
 
-def open_conditional_file(fs: Any, full: str, url: str) -> ConditionalFile:
+def open_conditional_file(
+    fs: Any, full: str, url: str, count: Callable[[str], None]
+) -> ConditionalFile:
     """Return an object of a file system of fsspec.
 
     Args:
         fs: The file system.
         full: The object's path in it.
         url: The object's URL, for messages.
+        count: Counts a call of a kind, ``read`` or ``replace``.
 
     Raises:
         ConfigError: The file system doesn't compare versions.
@@ -69,7 +72,7 @@ def open_conditional_file(fs: Any, full: str, url: str) -> ConditionalFile:
     protocols = (fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol)
     for protocol, kind in _KINDS.items():
         if protocol in protocols:
-            return kind(fs, full, url)
+            return kind(fs, full, url, count)
     raise ConfigError(
         f"{url} is on {protocols[0]}, where a file can't be replaced conditionally;"
         f" allowed: {', '.join(_KINDS)}"
@@ -79,14 +82,16 @@ def open_conditional_file(fs: Any, full: str, url: str) -> ConditionalFile:
 class S3File(ConditionalFile):
     """An object of an S3 bucket, by ``s3fs``; its version is the ETag."""
 
-    def __init__(self, fs: Any, full: str, url: str) -> None:
+    def __init__(self, fs: Any, full: str, url: str, count: Callable[[str], None]) -> None:
         self.url = url
+        self._count = count
         self._fs = fs
         bucket, key, _ = fs.split_path(full)
         self._place = {"Bucket": bucket, "Key": key}
 
     def read(self) -> tuple[bytes, str] | None:
         """Return content and ETag, of one answer."""
+        self._count("read")
         with mapped_errors(self.url):
             try:
                 found: tuple[bytes, str] = sync(self._fs.loop, self._get)
@@ -101,6 +106,7 @@ class S3File(ConditionalFile):
 
     def write(self, data: bytes, version: str | None) -> str:
         """Write the object if its ETag is ``version``."""
+        self._count("replace")
         condition = {"IfNoneMatch": "*"} if version is None else {"IfMatch": version}
         with mapped_errors(self.url), s3_conditions(self.url):
             answer = self._fs.call_s3("put_object", **self._place, Body=data, **condition)

@@ -178,7 +178,10 @@ class FsspecStorage(Storage):
         Raises:
             ConfigError: The file system can't do that.
         """
-        return open_conditional_file(self._fs, self._joined(path), f"{self.base_path}/{path}")
+        full, url = self._joined(path), f"{self.base_path}/{path}"
+        return open_conditional_file(
+            self._fs, full, url, lambda kind: self.calls.add(kind, self._cause)
+        )
 
     def create_stream(self, path: str) -> AbstractContextManager[IO[bytes]]:
         """Open a new file for writing; durable when the block ends, removed when it fails.

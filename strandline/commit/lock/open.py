@@ -129,7 +129,7 @@ class Opener:
                 hint="FileSystemBasedLockProvider locks tables on local paths",
             )
         return StorageBasedLock(
-            self._storage.conditional_file(LOCK_PATH),
+            self._storage.for_cause("lock").conditional_file(LOCK_PATH),
             validity_s=float(validity_s),
             renew_s=float(renew_s),
             clock=self._clock,

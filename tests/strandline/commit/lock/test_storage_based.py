@@ -255,6 +255,14 @@ def opened(storage: FsspecStorage | LocalStorage, **options: str) -> TableLock:
     return open_lock(parse_options({"hoodie.write.lock.provider": provider, **named}), storage)
 
 
+def test_requests_are_counted(subject: Subject) -> None:
+    storage = subject.storage
+    lock = opened(storage)
+    with contextlib.closing(lock), lock.held("the test"):
+        lock.check()
+    assert storage.calls.snapshot() == {("read", "lock"): 1, ("replace", "lock"): 2}
+
+
 def test_options(subject: Subject) -> None:
     options = {"validity__timeout__secs": "40", "heartbeat__poll__secs": "4"}
     lock = opened(subject.storage, **options)

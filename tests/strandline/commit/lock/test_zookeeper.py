@@ -1,0 +1,69 @@
+"""What the lock by ZooKeeper derives from options; tests/oracle has it on a server."""
+
+from __future__ import annotations
+
+import pytest
+
+from strandline.commit.lock.open import open_lock
+from strandline.commit.lock.xxhash64 import xxhash64
+from strandline.commit.lock.zookeeper import implicit_path
+from strandline.write.options import parse_options
+from timeline.errors import ConfigError
+from timeline.storage.local import LocalStorage
+
+PACKAGE = "org.apache.hudi.client.transaction.lock."
+PREFIX = "hoodie.write.lock.zookeeper."
+
+
+@pytest.mark.parametrize(
+    ("data", "seed", "expected"),
+    [
+        (b"", 0, 0xEF46DB3751D8E999),
+        (b"abc", 0, 0x44BC2CF5AD770999),
+        (bytes(range(100)), 0, 0x6AC1E58032166597),
+        (bytes(range(32)), 2**64 - 1, 0x35220DFDB7D4D7C9),
+    ],
+)
+def test_xxhash64(data: bytes, seed: int, expected: int) -> None:
+    assert xxhash64(data, seed) == expected
+
+
+def test_implicit_path_is_the_same_for_both_schemes_of_s3() -> None:
+    assert (
+        implicit_path("S3A://b/t") == implicit_path("s3://b/t") == "/tmp/45205BCC2F82AB53/lock_key"
+    )
+    assert implicit_path("s3://b/t/") != implicit_path("s3://b/t")
+
+
+def described(table_name: str = "trips", **options: str) -> str:
+    named = {f"{PREFIX}{name}": value for name, value in options.items()}
+    named["hoodie.write.lock.provider"] = PACKAGE + "ZookeeperBasedLockProvider"
+    return open_lock(parse_options(named), LocalStorage("/t"), table_name=table_name).describe()
+
+
+@pytest.mark.parametrize(
+    ("options", "place"),
+    [
+        ({"url": "a:1,b:2", "base_path": "/locks"}, "a:1,b:2/locks/trips"),
+        ({"url": "a", "base_path": "locks//x/", "lock_key": "k"}, "a/locks/x/k"),
+        ({"url": "a:1,b:1", "base_path": "/l", "port": "1"}, "a:1,b:1/l/trips"),
+        ({"url": "a", "base_path": "/l", "port": "2181"}, "a/l/trips"),
+    ],
+)
+def test_place(options: dict[str, str], place: str) -> None:
+    assert described(**options) == f"ZookeeperBasedLockProvider at {place}"
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"base_path": "/l"}, f"{PREFIX}url is ''"),
+        ({"url": "a"}, f"{PREFIX}base_path is ''"),
+        ({"url": "a", "base_path": "/l", "table_name": ""}, f"{PREFIX}lock_key is ''"),
+        ({"url": "a", "base_path": "/l", "port": "1"}, f"{PREFIX}port is 1 and {PREFIX}url is a"),
+    ],
+)
+def test_refusals(options: dict[str, str], named: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        described(**options)
+    assert named in str(raised.value)
