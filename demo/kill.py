@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from demo.record import ServiceKill
 from strandline.write.engine import EngineContext, Task
-from strandline.write.tag_task import TagTask
+from strandline.write.index.simple import TagTask
 from timeline.errors import ServiceError
 
 if TYPE_CHECKING:

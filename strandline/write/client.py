@@ -24,6 +24,7 @@ from strandline.settings.setting import Settings
 from strandline.write.context import WriteContext
 from strandline.write.embedded import EmbeddedService
 from strandline.write.engine import EngineContext
+from strandline.write.index.simple import SimpleIndex
 from strandline.write.job import WriteJob
 from strandline.write.operation import BULK_INSERT, DELETE, INSERT, UPSERT
 from strandline.write.options import parse_options
@@ -94,6 +95,7 @@ class WriteClient:
             lock=lock,
             heartbeats=HeartbeatSettings.of(settings),
             conflicts=conflict_strategy(settings),
+            index=SimpleIndex(),  # the only type that the settings allow
         )
 
     def upsert(

@@ -15,6 +15,7 @@ from strandline.services.clean.run import CleanMemory
 from strandline.settings.setting import Settings
 from strandline.write.embedded import EmbeddedService
 from strandline.write.engine import EngineContext
+from strandline.write.index.base import Index
 from timeline.clock import Clock, TimeGenerator
 from timeline.storage.base import Storage
 
@@ -28,6 +29,7 @@ class WriteContext:
         lock: The table's lock.
         heartbeats: How often writes beat.
         conflicts: Decides which instants of other writers conflict.
+        index: Finds the stored file group of each key.
     """
 
     engine: EngineContext[Any]
@@ -41,4 +43,5 @@ class WriteContext:
     lock: TableLock
     heartbeats: HeartbeatSettings
     conflicts: ConflictStrategy
+    index: Index
     clean_memory: CleanMemory = field(default_factory=CleanMemory)

@@ -28,17 +28,19 @@ from strandline.records.merge import MergeRules
 from strandline.records.meta_fields import PARTITION_PATH
 from strandline.services.clean.run import Cleaner, CleanResult
 from strandline.services.rollback import Rollbacks
-from strandline.write import key_task, tag_task
-from strandline.write.bucket import Assignment, Sizing, UpdateGroup, assign
+from strandline.write import key_task
 from strandline.write.columns import BUCKET, assigned_schema, keyed_schema, tagged_schema
 from strandline.write.context import WriteContext
+from strandline.write.engine import Task
+from strandline.write.index.base import TagRequest
+from strandline.write.index.profile import TAG_PROFILE_SCHEMA, TagProfile, TagProfileTask
 from strandline.write.key_task import KeyProfileTask, KeyTask
 from strandline.write.operation import Operation
 from strandline.write.options import base_file_settings
+from strandline.write.placement import Assignment, Sizing, UpdateGroup, assign
 from strandline.write.result import WriteAccount, WriteResult
 from strandline.write.row_count import RowCount, refuse_changed
 from strandline.write.settings import COMBINE_INSERT
-from strandline.write.tag_task import TagProfile, TagProfileTask, TagTask
 from strandline.write.target import Target, open_target
 from strandline.write.write_task import STATUS_SCHEMA, AssignTask, WriteReport, WriteTask
 from timeline.clock import TimeGenerator
@@ -207,7 +209,7 @@ class WriteJob:
             tagged = engine.transform(rows, task, tagged_schema(columns), by=PARTITION_PATH)
         with engine.persist(tagged) as tagged:
             with self._account.timed("tag"):
-                counts = engine.transform(tagged, TagProfileTask(), tag_task.PROFILE_SCHEMA)
+                counts = engine.transform(tagged, TagProfileTask(), TAG_PROFILE_SCHEMA)
                 profile = TagProfile.read(engine.collect(counts))
             self._account.add(profile.calls, profile.report)
             refuse_changed(partitions, profile.given)
@@ -215,22 +217,19 @@ class WriteJob:
 
     def _tag_task(
         self, target: Target, columns: pa.Schema, sizing: Sizing, transaction: Transaction
-    ) -> TagTask | None:
+    ) -> Task | None:
         """Return the task that tags the rows; ``None`` if all rows open new file groups."""
-        operation = self._operation
-        combine = operation.needs_match or self._context.settings.get(COMBINE_INSERT)
-        fills_small_files = operation.fills_small_files and sizing.small_file_bytes > 0
-        needs_files = operation.needs_match or fills_small_files
-        if not combine and not needs_files:
-            return None
-        return TagTask(
-            schema=columns,
-            storage=self._context.storage,
-            location=self._context.embedded.location(transaction.timeline) if needs_files else None,
-            match=operation.needs_match,
-            combine=combine,
-            ordering_fields=self._ordering_fields(target),
-            only_stored=operation.hard_delete,
+        operation, context = self._operation, self._context
+        return context.index.tag_task(
+            TagRequest(
+                operation=operation,
+                schema=columns,
+                storage=context.storage,
+                location=context.embedded.location(transaction.timeline),
+                combine=operation.needs_match or context.settings.get(COMBINE_INSERT),
+                ordering_fields=self._ordering_fields(target),
+                fills_small_files=operation.fills_small_files and sizing.small_file_bytes > 0,
+            )
         )
 
     def _ordering_fields(self, target: Target) -> tuple[str, ...]:

@@ -19,8 +19,8 @@ from strandline.records.key_generator import COMPLEX, TYPES, KeyGenerator
 from strandline.records.schema import check_against_table, nullable_inside
 from strandline.settings.setting import Setting, Settings
 from strandline.write import settings
-from strandline.write.bucket import Sizing, average_record_bytes
 from strandline.write.options import column_names
+from strandline.write.placement import Sizing, average_record_bytes
 from timeline.errors import (
     ConcurrentWriteError,
     ConfigError,

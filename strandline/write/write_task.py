@@ -32,7 +32,6 @@ from strandline.records.base_file import (
 )
 from strandline.records.merge import MergeCounts, Merger, MergeRules
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
-from strandline.write.bucket import Assignment, Bucket
 from strandline.write.columns import (
     BUCKET,
     FILE_ID,
@@ -46,6 +45,7 @@ from strandline.write.columns import (
     read_calls,
 )
 from strandline.write.engine import TaskAttempt
+from strandline.write.placement import Assignment, Bucket
 from strandline.write.row_count import (
     RowCount,
     by_partition,

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from demo.spark import start_session
 from strandline.write.engine import LocalEngine
-from strandline.write.tag_task import TagTask
+from strandline.write.index.simple import TagTask
 from tests.spark.faults import job
 from tests.spark.faults.engines import Detour, Interrupted
 from tests.spark.faults.own_process import tell

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from demo.spark import start_session
 from strandline.write.engine import Task
-from strandline.write.tag_task import TagTask
+from strandline.write.index.simple import TagTask
 from strandline.write.write_task import WriteTask
 from tests.spark.faults import job
 from tests.spark.faults.engines import Interrupted, created

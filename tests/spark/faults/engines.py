@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from strandline.write.engine import Task
+from strandline.write.index.simple import TagTask
 from strandline.write.spark import SparkEngine
-from strandline.write.tag_task import TagTask
 
 
 class Detour(SparkEngine):

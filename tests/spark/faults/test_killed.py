@@ -14,7 +14,7 @@ import pytest
 
 from strandline.service.process.supervisor import RESTARTS
 from strandline.write.engine import LocalEngine
-from strandline.write.tag_task import TagTask
+from strandline.write.index.simple import TagTask
 from strandline.write.write_task import WriteTask
 from tests.spark.faults import job
 from tests.spark.faults.engines import First, Interrupted

@@ -14,10 +14,11 @@ from executor_proxy.view_location import ViewLocation
 from strandline.records.base_file import BaseFileSettings
 from strandline.records.key_generator import KeyGenerator
 from strandline.records.merge import MergeRules
-from strandline.write.bucket import Assignment, Bucket
 from strandline.write.engine import LocalEngine
+from strandline.write.index.profile import TagProfileTask
+from strandline.write.index.simple import TagTask
 from strandline.write.key_task import KeyProfileTask, KeyTask
-from strandline.write.tag_task import TagProfileTask, TagTask
+from strandline.write.placement import Assignment, Bucket
 from strandline.write.write_task import AssignTask, WriteTask
 from timeline.errors import ConfigError, InputError, StorageUnavailableError
 from timeline.storage.local import LocalStorage
@@ -131,7 +132,7 @@ def test_tasks_pickle(task):
 def test_executors_load_neither_the_server_nor_the_driver():
     modules = [
         "strandline.write.key_task",
-        "strandline.write.tag_task",
+        "strandline.write.index.simple",
         "strandline.write.write_task",
     ]
     script = (

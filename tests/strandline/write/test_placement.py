@@ -8,7 +8,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.write.bucket import (
+from strandline.write.placement import (
     Sizing,
     StoredFile,
     UpdateGroup,
