@@ -54,6 +54,7 @@ def main(folder: Path) -> None:
     options = {
         "strandline.embed.timeline.server.host": SERVICE,
         "strandline.embed.timeline.server.bind.address": SERVICE,
+        "strandline.remote.first.answer.secs": "3",
         "strandline.remote.read.timeout.secs": "2",
     }
 

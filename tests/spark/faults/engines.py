@@ -10,21 +10,28 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from executor_proxy.http import DEFAULT_TIMEOUTS
+from executor_proxy.service_client import DEFAULT_PATIENCE, Patience
 from strandline.write.engine import Task
 from strandline.write.index.simple import TagTask
 from strandline.write.spark import SparkEngine
 
 
 class Detour(SparkEngine):
-    """The tasks of a write look up at these addresses; the driver still asks its own service."""
+    """The tasks of a write look up elsewhere, and the driver still in its own service.
 
-    def __init__(self, session: object, *urls: str) -> None:
+    Args:
+        urls: The addresses for tasks.
+        patience: Theirs; their timeouts are the defaults.
+    """
+
+    def __init__(self, session: object, *urls: str, patience: Patience = DEFAULT_PATIENCE) -> None:
         super().__init__(session)
-        self._urls = urls
+        self._changes = {"urls": urls, "patience": patience, "timeouts": DEFAULT_TIMEOUTS}
 
     def transform(self, data, task: Task, schema: pa.Schema, *, by: str | None = None):
         if isinstance(task, TagTask) and task.location is not None:
-            task = replace(task, location=replace(task.location, urls=self._urls))
+            task = replace(task, location=replace(task.location, **self._changes))
         return super().transform(data, task, schema, by=by)
 
 

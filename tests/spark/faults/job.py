@@ -21,6 +21,10 @@ OPTIONS = {
     "hoodie.clean.automatic": "false",
     # Inserts open new file groups, so that which rows share a group doesn't depend on random ids.
     "hoodie.parquet.small.file.limit": "0",
+    # For a service that is started or replaced on a busy machine. Faults set what they are about.
+    "strandline.remote.first.answer.secs": "120",
+    "strandline.remote.read.timeout.secs": "120",
+    "hoodie.filesystem.view.remote.timeout.secs": "120",
 }
 COLUMNS = ("id", "part", "ts", "name")
 DDL = "id string, part string, ts long, name string"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from executor_proxy.service_client import DEFAULT_PATIENCE, Patience
 from strandline.write.engine import LocalEngine
 from tests.executor_proxy.scripted_server import Reply
 from tests.spark.faults import job
@@ -34,16 +35,18 @@ class Fault:
     Attributes:
         asks: Questions of one worker at most, if it doesn't ask again after the first fallback;
             ``None``: each task asks once.
+        patience: That of the tasks.
     """
 
     answer: object
     cause: str
     asks: int | None = None
+    patience: Patience = DEFAULT_PATIENCE
 
 
 FAULTS = {
-    "3 s an answer": Fault(slow, "late", asks=1),
-    "headers that drip": Fault(DRIP, "late", asks=1),
+    "3 s an answer": Fault(slow, "late", asks=1, patience=Patience(first_s=1)),
+    "headers that drip": Fault(DRIP, "late", asks=1, patience=Patience(first_s=1)),
     # Two more rounds with jitter.
     "half a body": Fault(HALF, "unreachable", asks=3),
     "garbage": Fault(GARBAGE, "wrong-answer"),
@@ -56,12 +59,12 @@ FAULTS = {
 }
 
 
-def write(spark, base, answer, options=None):
+def write(spark, base, answer, patience):
     """Return the write's result and how often tasks asked."""
     with job.client(LocalEngine(), base) as other:
         script = answer if callable(answer) else lambda *_: answer
         with Front(other.service, script) as front:
-            with job.client(Detour(spark, front.url), base, options) as c:
+            with job.client(Detour(spark, front.url, patience=patience), base) as c:
                 result = c.upsert(job.frame(spark, job.changes()))
             return result, front.asked
 
@@ -69,7 +72,7 @@ def write(spark, base, answer, options=None):
 @pytest.mark.parametrize("name", FAULTS)
 def test_tasks_list_storage(several_tasks, base, expected, name):
     fault = FAULTS[name]
-    result, asked = write(several_tasks, base, fault.answer)
+    result, asked = write(several_tasks, base, fault.answer, fault.patience)
     assert job.left_in(base) == expected
     assert job.causes(result) == {fault.cause}
     assert set(job.sources(result)) == {"local"}
@@ -86,7 +89,7 @@ def test_tasks_list_storage_at_the_deadline_of_a_service_that_loads_forever(
     several_tasks, base, expected
 ):
     busy = Reply(b"loading", 503, {"Retry-After": "0"})
-    result, asked = write(several_tasks, base, busy, {"strandline.remote.deadline.secs": "1"})
+    result, asked = write(several_tasks, base, busy, Patience(deadline_s=1))
     assert job.left_in(base) == expected
     assert job.causes(result) == {"late"}
     assert set(job.sources(result)) == {"local"}
@@ -99,7 +102,7 @@ def test_tasks_wait_for_a_service_that_is_loading(several_tasks, base, expected)
             return Reply(b"loading", 503, {"Retry-After": "1"})
         return front.forward(request)
 
-    result, asked = write(several_tasks, base, loading)
+    result, asked = write(several_tasks, base, loading, Patience(first_s=120))
     assert job.left_in(base) == expected
     assert result.fallbacks == ()
     assert set(job.sources(result)) == {"service"}
@@ -107,14 +110,13 @@ def test_tasks_wait_for_a_service_that_is_loading(several_tasks, base, expected)
 
 
 def test_tasks_wait_for_slow_answers_within_their_settings(several_tasks, base, expected):
-    """Longer than a worker waits by default for the first answer it ever gets."""
+    """The first answer that a worker gets takes longer than it waits by default."""
 
     def slow_at_first(front, number, request):
         front.delay(4 if number < CORES else 0)
         return front.forward(request)
 
-    patient = {"strandline.remote.first.answer.secs": "300"}
-    result, asked = write(several_tasks, base, slow_at_first, patient)
+    result, asked = write(several_tasks, base, slow_at_first, Patience(first_s=120))
     assert job.left_in(base) == expected
     assert result.fallbacks == ()
     assert set(job.sources(result)) == {"service"}
