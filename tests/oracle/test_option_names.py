@@ -22,7 +22,11 @@ def names(jar: Path) -> set[str]:
                 for at in re.finditer(rb"\x01(..)(hoodie\.[\w.\-]+)", archive.read(member), re.S):
                     text = at[2][: int.from_bytes(at[1], "big")].decode()
                     found.add(text)
-    return {name for name in found if not any(other.startswith(name + ".") for other in found)}
+    return {
+        name
+        for name in found
+        if not name.endswith(".") and not any(other.startswith(name + ".") for other in found)
+    }
 
 
 @pytest.mark.oracle
