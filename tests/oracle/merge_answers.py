@@ -1,6 +1,7 @@
 """Asks real Hudi which row is left in each case of the merge rule.
 
-python -m tests.oracle.merge_answers           record the answers in tests/kit/merge_answers.json
+python -m tests.oracle.merge_answers           record all answers in tests/kit/merge_answers.json
+python -m tests.oracle.merge_answers FILE      write those of Hudi 0.15.0 that differ to FILE
 
 A write that fails is repeated with each half of its cases, to find those that fail. Cases with
 nulls are asked about for few tables only: each failure takes seconds.
@@ -8,10 +9,12 @@ nulls are asked about for few tables only: each failure takes seconds.
 
 from __future__ import annotations
 
+import itertools
 import json
+import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -27,12 +30,13 @@ from tests.kit.merge_cases import (
     MODES,
     VERSIONS,
     Case,
+    answers,
     cases_of,
     stored_rows,
     tables,
     written_rows,
 )
-from tests.oracle.hudi import HUDI, Hudi, hudi_session
+from tests.oracle.hudi import HUDI, HUDI_0, Hudi, hudi_session
 
 _PAYLOADS: Final = {
     EVENT: "org.apache.hudi.common.model.DefaultHoodieRecordPayload",
@@ -40,8 +44,15 @@ _PAYLOADS: Final = {
 }
 
 
+OLD_KINDS: Final = ("int", "long", "string")
+"""Kinds about which Hudi 0.15.0 is asked."""
+
+
 def options(kind: str, version: int, mode: str, operation: str) -> dict[str, str]:
-    """Return the options of a table without partitions, written by one task."""
+    """Return the options of a table without partitions, written by one task.
+
+    Hudi 0.15.0 ignores those that it lacks, and takes the merge mode from the payload class.
+    """
     return {
         "hoodie.table.name": "t",
         "hoodie.write.table.version": str(version),
@@ -124,16 +135,46 @@ def record(hudi: Hudi, folder: Path) -> dict[str, object]:
     return {"hudi": HUDI, "versions": list(VERSIONS), **by_mode}
 
 
+def differences(hudi: Hudi, folder: Path) -> dict[str, dict[str, dict[str, str]]]:
+    """Return mode → case → kind → answer, where another release's answer differs, in version 6."""
+    found: dict[str, dict[str, dict[str, str]]] = {mode: {} for mode in MODES}
+    for mode, kind in itertools.product(MODES, OLD_KINDS):
+        usual = answers(kind, mode)
+        for case, answer in ask(
+            hudi, folder / f"{kind} {mode}", kind, 6, mode, nulls=False
+        ).items():
+            if answer != usual[case]:
+                found[mode].setdefault(case, {})[kind] = answer
+    return found
+
+
+def ask_old(path: Path) -> dict[str, dict[str, dict[str, str]]]:
+    """Return the differences of Hudi 0.15.0, asked in a process of its own."""
+    subprocess.run([sys.executable, "-m", "tests.oracle.merge_answers", str(path)], check=True)
+    return json.loads(path.read_text("utf-8"))
+
+
 def _shortened(given: dict[str, str]) -> str | dict[str, str]:
     return next(iter(given.values())) if len(set(given.values())) == 1 else given
 
 
-def main() -> None:
-    """Record the answers."""
-    with tempfile.TemporaryDirectory() as folder, hudi_session(folder + "/warehouse") as hudi:
-        found = record(hudi, Path(folder))
+def main(arguments: Sequence[str]) -> None:
+    """Record the answers, or write those of Hudi 0.15.0 to a file."""
+    release = HUDI_0 if arguments else HUDI
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with hudi_session(folder / "warehouse", release) as hudi:
+            found = differences(hudi, folder) if arguments else record(hudi, folder)
+        if arguments:
+            Path(arguments[0]).write_text(json.dumps(found), "utf-8")
+            return
+        _save(found)
+        _save({**found, HUDI_0: ask_old(folder / "old")})
+
+
+def _save(found: Mapping[str, object]) -> None:
     ANSWERS.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from tests.kit.merge_cases import answers, tables
-from tests.oracle.hudi import Hudi
-from tests.oracle.merge_answers import ask
+from tests.kit.merge_cases import ANSWERS, answers, tables
+from tests.oracle.hudi import HUDI_0, Hudi
+from tests.oracle.merge_answers import ask, ask_old
 
 
 @pytest.mark.oracle
@@ -20,3 +21,8 @@ def test_hudi_answers_as_recorded(
     # Cases with nulls take Hudi seconds each to fail; a new recording asks them.
     found = ask(hudi, tmp_path / "t", kind, version, mode, nulls=False)
     assert found == {case: recorded[case] for case in found}
+
+
+@pytest.mark.oracle
+def test_the_old_release_differs_as_recorded(tmp_path: Path) -> None:
+    assert ask_old(tmp_path / "old") == json.loads(ANSWERS.read_text("utf-8"))[HUDI_0]
