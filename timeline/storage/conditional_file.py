@@ -1,6 +1,7 @@
 """``ConditionalFile``: one small object that is written only if nobody else has written it since.
 
-S3 compares the object's ETag (``If-Match``, ``If-None-Match``).
+S3 compares the object's ETag (``If-Match``, ``If-None-Match``), Google Cloud Storage its
+generation (``ifGenerationMatch``, 0 for an object that must not exist).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fsspec.asyn import sync
 
-from timeline.errors import AlreadyExistsError, ConfigError
+from timeline.errors import AlreadyExistsError, ConfigError, StorageUnavailableError
 from timeline.storage.base import mapped_errors
 
 if TYPE_CHECKING:
@@ -113,6 +114,58 @@ class S3File(ConditionalFile):
         return str(answer["ETag"])
 
 
+class GcsFile(ConditionalFile):
+    """An object of a Google Cloud Storage bucket, by ``gcsfs``; its version is the generation."""
+
+    def __init__(self, fs: Any, full: str, url: str, count: Callable[[str], None]) -> None:
+        self.url = url
+        self._count = count
+        self._fs = fs
+        self._bucket, self._key, _ = fs.split_path(full)
+
+    def read(self) -> tuple[bytes, str] | None:
+        """Return content and generation, of one answer."""
+        self._count("read")
+        with self._mapped():
+            try:
+                place = (self._bucket, self._key)
+                headers, data = self._fs.call("GET", "b/{}/o/{}", *place, alt="media")
+            except FileNotFoundError:
+                return None
+            return bytes(data), str(headers["x-goog-generation"])
+
+    def write(self, data: bytes, version: str | None) -> str:
+        """Write the object if its generation is ``version``."""
+        self._count("replace")
+        with self._mapped():
+            answer = self._fs.call(
+                "POST",
+                # Uploads have an address of their own beside that of the other requests.
+                self._fs.base.replace("/storage/v1/", "/upload/storage/v1/") + "b/{}/o",
+                self._bucket,
+                uploadType="media",
+                name=self._key,
+                ifGenerationMatch="0" if version is None else version,
+                headers={"Content-Type": "application/json"},
+                data=data,
+                json_out=True,
+            )
+        return str(answer["generation"])
+
+    @contextmanager
+    def _mapped(self) -> Iterator[None]:
+        with mapped_errors(self.url):
+            try:
+                yield
+            except FileExistsError as error:
+                raise AlreadyExistsError(f"{self.url} was written by another client") from error
+            except (OSError, AlreadyExistsError):
+                raise
+            except Exception as error:
+                # Those of gcsfs, aiohttp and google.auth have no base class in common.
+                raise StorageUnavailableError(f"{self.url}: {error}") from error
+
+
 @contextmanager
 def s3_conditions(url: str) -> Iterator[None]:
     """Turn S3's answer that a condition failed into ``AlreadyExistsError``."""
@@ -134,5 +187,5 @@ def http_status(error: OSError) -> int | None:
     return status if isinstance(status, int) else None
 
 
-_KINDS: Final[Mapping[str, type[S3File]]] = {"s3": S3File}
+_KINDS: Final[Mapping[str, type[S3File] | type[GcsFile]]] = {"s3": S3File, "gs": GcsFile}
 """Protocol in fsspec → the kind of its objects."""

@@ -125,7 +125,7 @@ class Opener:
         if not isinstance(self._storage, FsspecStorage):
             raise ConfigError(
                 f"StorageBasedLockProvider can't lock {self._storage.base_path};"
-                " allowed: a table on s3",
+                " allowed: a table on s3 or gs",
                 hint="FileSystemBasedLockProvider locks tables on local paths",
             )
         return StorageBasedLock(

@@ -276,7 +276,7 @@ def test_options(subject: Subject) -> None:
 def test_options_that_are_refused(subject: Subject) -> None:
     with pytest.raises(ConfigError, match=r"validity\.timeout\.secs is 299; allowed: 300 or more"):
         opened(subject.storage, validity__timeout__secs="299")
-    with pytest.raises(ConfigError, match="can't lock /t; allowed: a table on s3"):
+    with pytest.raises(ConfigError, match="can't lock /t; allowed: a table on s3 or gs"):
         opened(LocalStorage("/t"))
-    with pytest.raises(ConfigError, match=r"is on memory.*allowed: s3"):
+    with pytest.raises(ConfigError, match=r"is on memory.*allowed: s3, gs"):
         opened(FsspecStorage("memory://t"))
