@@ -18,6 +18,8 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from timeline.errors import AlreadyExistsError
+from timeline.instant import Instant, State
+from timeline.meta_client import TableMetaClient
 from timeline.storage.base import Storage
 from timeline.storage.read_limits import FileKind
 
@@ -53,11 +55,10 @@ def marked_files(storage: Storage, instant: str) -> tuple[str, ...] | None:
 
     ``None`` means that there is no marker folder, so nothing is known.
 
-    Cost: a list call for each folder below the instant's, a read for each ``MARKERS`` file; one
-    stat if nothing is found.
+    Cost: one tree list, a read for each ``MARKERS`` file; one stat if nothing is found.
     """
     folder = marker_folder(instant)
-    found = set(_marked(storage, folder, ""))
+    found = set(_marked(storage, folder))
     # An empty folder tells that no file was created yet; a missing one tells nothing.
     if not found and storage.stat(folder) is None:
         return None
@@ -83,20 +84,44 @@ def delete_unreported(storage: Storage, instant: str, reported: Collection[str])
     """
     marked = marked_files(storage, instant) or ()
     unreported = tuple(path for path in marked if path not in reported)
-    for path in unreported:
-        storage.delete(path)
+    if unreported:
+        storage.delete_all(unreported)
     return unreported
 
 
-def _marked(storage: Storage, folder: str, below: str) -> Iterator[str]:
-    """Yield the data files of the markers in a folder and those below it."""
-    for info in storage.list(folder):
-        path = f"{below}/{info.name}" if below else info.name
-        if info.is_dir:
-            yield from _marked(storage, f"{folder}/{info.name}", path)
-        elif _SERVER_FILE.fullmatch(info.name):
+def finish_markers(storage: Storage, instant: str, reported: Collection[str]) -> tuple[str, ...]:
+    """Delete the files that an ended instant doesn't report, then its markers; return the files.
+
+    Call it when the instant has completed, or its pending files are gone. A task that looks for its
+    instant afterwards deletes its own files (``delete_if_ended``). One that looked before had
+    created its marker and file by then, so that they are found here.
+    """
+    deleted = delete_unreported(storage, instant, reported)
+    delete_markers(storage, instant)
+    return deleted
+
+
+def delete_if_ended(meta: TableMetaClient, instant: Instant, paths: Collection[str]) -> bool:
+    """Delete a task's files if its instant isn't inflight any more; return whether that is so.
+
+    Called after the task has written them: its instant may have completed with the files of another
+    attempt, or have been rolled back, and nobody else may know of these files.
+
+    Cost: one list call of the timeline.
+    """
+    current = meta.active_timeline().find(instant.requested_time, instant.action)
+    if current is not None and current.state is State.INFLIGHT:
+        return False
+    meta.storage.delete_all(paths)
+    return True
+
+
+def _marked(storage: Storage, folder: str) -> Iterator[str]:
+    """Yield the data files of the markers below a folder."""
+    for info in storage.list_tree(folder):
+        if _SERVER_FILE.fullmatch(info.name):
             text = storage.read(f"{folder}/{info.name}", FileKind.MARKERS, info.size).decode()
             matches = (_MARKER.fullmatch(line.strip()) for line in text.splitlines())
             yield from (match[1] for match in matches if match)
-        elif match := _MARKER.fullmatch(path):
+        elif match := _MARKER.fullmatch(info.name):
             yield match[1]

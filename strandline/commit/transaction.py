@@ -91,7 +91,10 @@ class Transaction:
         self.conflicts: tuple[Conflict, ...] = ()
         self.compared: tuple[str, ...] = ()
         with lock.held("requesting a commit"):
-            time = times.next(newest_time(meta, meta.active_timeline()))
+            # Its rollbacks can't name this instant, whereas those of the timeline read after the
+            # instant was requested may: another writer may take it for dead at once.
+            self._before = meta.active_timeline()
+            time = times.next(newest_time(meta, self._before))
             # Before the instant exists: without a heartbeat others take it for a failed write's.
             heartbeat.start(time)
             try:
@@ -154,7 +157,7 @@ class Transaction:
         with self._lock.held(f"commit {self.time}"):
             now = self._meta.active_timeline()
             check_table()
-            rollback = rollback_of(self._meta, self.instant, now, self.timeline)
+            rollback = rollback_of(self._meta, self.instant, now, self._before)
             if rollback is not None:
                 raise rolled_back_by(rollback, self.instant, self._meta)
             self._compare(now, operation_of(self.instant, metadata))

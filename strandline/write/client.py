@@ -18,7 +18,7 @@ from strandline.commit.settings import CLOCK_SKEW, conflict_strategy
 from strandline.records.commit_history import CommitHistory
 from strandline.services.clean.policy import CleanSettings
 from strandline.services.clean.run import Cleaner, CleanResult
-from strandline.services.rollback import Rollbacks
+from strandline.services.rollback.policy import RollbackPolicy
 from strandline.settings.read_limits import read_limits
 from strandline.settings.setting import Settings
 from strandline.write.context import WriteContext
@@ -96,6 +96,7 @@ class WriteClient:
             heartbeats=HeartbeatSettings.of(settings),
             conflicts=conflict_strategy(settings),
             index=SimpleIndex(),  # the only type that the settings allow
+            rollback_policy=RollbackPolicy.of(settings),
         )
 
     def upsert(
@@ -151,6 +152,7 @@ class WriteClient:
         context = self._context
         target = self._target()
         times = context.times(target.config.timezone)
+        context.rollbacks(target.meta).repair_lazily()
         view = context.embedded.synced_view()
         settings, memory = context.clean_settings, context.clean_memory
         return Cleaner(target.meta, view, times, settings, memory).run()
@@ -173,10 +175,10 @@ class WriteClient:
         """
         context = self._context
         target = self._target()
-        rollbacks = Rollbacks(target.meta, context.times(target.config.timezone), context.clock)
+        rollbacks = context.rollbacks(target.meta)
         rollback = rollbacks.repair(target.timeline).get(instant)
         if rollback is None:
-            rollback = rollbacks.roll_back_completed(instant, target.meta.active_timeline())
+            rollback = rollbacks.roll_back_completed(instant)
         if context.embedded.service is not None:
             context.embedded.synced_view()
         return rollback

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from strandline.commit.conflict import ConflictStrategy
 from strandline.commit.heartbeat import HeartbeatSettings
-from strandline.commit.lock.base import TableLock
+from strandline.commit.lock.base import TableLock, Wait
 from strandline.records.commit_history import CommitHistory
 from strandline.services.clean.policy import CleanSettings
 from strandline.services.clean.run import CleanMemory
+from strandline.services.rollback.policy import RollbackPolicy
+from strandline.services.rollback.resumption import Rollbacks
 from strandline.settings.setting import Settings
 from strandline.write.embedded import EmbeddedService
 from strandline.write.engine import EngineContext
 from strandline.write.index.base import Index
 from timeline.clock import Clock, TimeGenerator
+from timeline.meta_client import TableMetaClient
 from timeline.storage.base import Storage
 
 
@@ -30,6 +34,8 @@ class WriteContext:
         heartbeats: How often writes beat.
         conflicts: Decides which instants of other writers conflict.
         index: Finds the stored file group of each key.
+        rollback_policy: Who may be rolled back.
+        wait: Waits for a number of seconds while another writer may be alive.
     """
 
     engine: EngineContext[Any]
@@ -44,4 +50,12 @@ class WriteContext:
     heartbeats: HeartbeatSettings
     conflicts: ConflictStrategy
     index: Index
+    rollback_policy: RollbackPolicy
     clean_memory: CleanMemory = field(default_factory=CleanMemory)
+    wait: Wait = time.sleep
+
+    def rollbacks(self, meta: TableMetaClient) -> Rollbacks:
+        """Return what rolls back instants of the table."""
+        times = self.times(meta.config.timezone)
+        policy = self.rollback_policy
+        return Rollbacks(meta, times, self.clock, self.lock, policy, self.wait)

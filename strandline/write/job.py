@@ -22,12 +22,11 @@ import pyarrow as pa
 
 from fsview.sync.plan_reader import pending_clustering
 from strandline.commit.heartbeat import Heartbeat
-from strandline.commit.markers import delete_markers, delete_unreported
+from strandline.commit.markers import delete_unreported, finish_markers
 from strandline.commit.transaction import Transaction
 from strandline.records.merge import MergeRules
 from strandline.records.meta_fields import PARTITION_PATH
 from strandline.services.clean.run import Cleaner, CleanResult
-from strandline.services.rollback import Rollbacks
 from strandline.write import key_task
 from strandline.write.columns import BUCKET, assigned_schema, keyed_schema, tagged_schema
 from strandline.write.context import WriteContext
@@ -124,7 +123,7 @@ class WriteJob:
         with self._account.timed("rollback"):
             # Before the timeline is read for this write's look-ups, which then shows no failed
             # write.
-            rolled_back = Rollbacks(target.meta, times, context.clock).repair(target.timeline)
+            rolled_back = context.rollbacks(target.meta).repair(target.timeline)
         with self._account.timed("commit"):
             heartbeat = Heartbeat(context.storage, context.heartbeats, context.clock)
             transaction = Transaction(
@@ -176,8 +175,7 @@ class WriteJob:
             yield
         except WriteConflictError:
             try:
-                rollbacks = Rollbacks(target.meta, times, self._context.clock)
-                rollbacks.roll_back_own(transaction.instant)
+                self._context.rollbacks(target.meta).roll_back_own(transaction.instant)
             except StrandlineError as error:
                 logger.warning("commit %s can't be rolled back: %s", transaction.time, error)
                 transaction.fail()
@@ -260,6 +258,7 @@ class WriteJob:
         assigned = engine.transform(rows, AssignTask(columns, assignment), form)
         task = WriteTask(
             storage=self._context.storage,
+            config=target.config,
             buckets=assignment.buckets,
             rules=MergeRules(
                 schema=target.schema,
@@ -295,7 +294,9 @@ class WriteJob:
         self._context.history.remember(transaction.instant, metadata)
         # Markers that a crash leaves here are swept by the next write.
         with self._account.survived("deleting its markers"):
-            delete_markers(markers, transaction.time)
+            # An attempt may have ended after the first sweep, and looked for its instant before the
+            # completion; this sweep finds its file.
+            finish_markers(markers, transaction.time, reported)
 
     def _sync_and_clean(self, target: Target, times: TimeGenerator) -> CleanResult | None:
         """Sync the service with the commit, then clean if that is automatic."""
@@ -304,6 +305,9 @@ class WriteJob:
         automatic = context.clean_settings.automatic
         if context.embedded.service is None and not automatic:
             return None
+        if automatic:
+            with self._account.survived("rolling back failed writes"):
+                context.rollbacks(target.meta).repair_lazily()
         with self._account.survived("syncing and cleaning"):
             with self._account.timed("sync"):
                 # First, because the cleaner asks this view for the files of partitions.

@@ -20,6 +20,7 @@ from strandline.commit.lock.settings import LOCK_ALIASES, LOCK_SETTINGS
 from strandline.commit.settings import COMMIT_SETTINGS
 from strandline.records.base_file import BaseFileSettings
 from strandline.services.clean.policy import CLEAN_SETTINGS
+from strandline.services.rollback.policy import FAILED_WRITES, ROLLBACK_SETTINGS
 from strandline.settings.service import SERVICE_SETTINGS
 from strandline.settings.setting import Setting, Settings, masked, refusal, shortened
 from strandline.write import settings
@@ -43,7 +44,7 @@ ALIASES: Final[Mapping[str, str]] = {
     "hoodie.compaction.payload.class": settings.PAYLOAD_CLASS.name,
     "hoodie.table.keygenerator.type": settings.KEY_GENERATOR_TYPE.name,
     "hoodie.table.keygenerator.class": settings.KEY_GENERATOR_CLASS.name,
-    "hoodie.cleaner.policy.failed.writes": settings.FAILED_WRITES.name,
+    "hoodie.cleaner.policy.failed.writes": FAILED_WRITES.name,
     **LOCK_ALIASES,
 }
 """Hudi's other name of a setting → its name here."""
@@ -62,8 +63,8 @@ def parse_options(options: Mapping[str, object]) -> Settings:
         ConfigError: A value isn't allowed, asks for something this writer lacks, or two names of
             one setting disagree; or an option's name is a misspelt one.
     """
-    ours = (*settings.WRITE_SETTINGS, *COMMIT_SETTINGS, *LOCK_SETTINGS, *CLEAN_SETTINGS)
-    known = (*ours, *SERVICE_SETTINGS)
+    writers = (*settings.WRITE_SETTINGS, *COMMIT_SETTINGS, *LOCK_SETTINGS)
+    known = (*writers, *ROLLBACK_SETTINGS, *CLEAN_SETTINGS, *SERVICE_SETTINGS)
     parsed = Settings.parse(_without_aliases(options), known)
     names = [*(setting.name for setting in known), *ALIASES]
     unknown = _unlisted(parsed.other, names)

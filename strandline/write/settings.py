@@ -222,13 +222,6 @@ INDEX_TYPE: Final = Setting(
     "table",
     allowed=("SIMPLE",),
 )
-FAILED_WRITES: Final = Setting(
-    "hoodie.clean.failed.writes.policy",
-    "EAGER",
-    "When failed writes are rolled back; EAGER is by the next write.",
-    "client",
-    allowed=("EAGER",),
-)
 CONCURRENCY: Final = Setting(
     "hoodie.write.concurrency.mode",
     "SINGLE_WRITER",

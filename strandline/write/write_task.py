@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fsview.model.file_name import base_file_name, parse_base_name
-from strandline.commit.markers import CREATE, MERGE, create_marker
+from strandline.commit.markers import CREATE, MERGE, create_marker, delete_if_ended
 from strandline.records.base_file import (
     EXTENSION,
     BaseFileSettings,
@@ -53,8 +53,12 @@ from strandline.write.row_count import (
     count_of,
     refuse_without_key,
 )
+from timeline.errors import ConcurrentWriteError
+from timeline.instant import COMMIT, Instant, State
+from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import NULL_COMMIT, WriteStat
 from timeline.storage.base import Storage
+from timeline.table.config import TableConfig
 from timeline.table.partition_metadata import FILE_NAME as PARTITION_FILE
 from timeline.table.partition_metadata import write_partition_metadata
 
@@ -128,6 +132,7 @@ class WriteTask:
 
     Attributes:
         storage: The table's storage.
+        config: The table's properties.
         buckets: The write's buckets by number.
         rules: How rows are merged into stored ones.
         avro_schema: The table's schema, for the files' footers.
@@ -136,6 +141,7 @@ class WriteTask:
     """
 
     storage: Storage
+    config: TableConfig
     buckets: tuple[Bucket, ...]
     rules: MergeRules
     avro_schema: str
@@ -151,6 +157,7 @@ class WriteTask:
         attempt = self.attempt()
         seqno = 0
         known: set[str] = set()
+        stats: list[WriteStat] = []
         for number, part in parts(rows, BUCKET):
             bucket = self.buckets[number]
             if bucket.partition not in known:
@@ -158,10 +165,23 @@ class WriteTask:
                 self._make_partition(bucket.partition)
                 known.add(bucket.partition)
             stat, counts, seqno = self._write(bucket, part, attempt, seqno)
+            stats.append(stat)
             read = count_of(part)
             status = {"stat": asdict(stat), "counts": asdict(counts)}
             yield _status({**status, "rows": [bucket.partition, read.rows, read.keys]})
+        self._check_inflight([stat.path for stat in stats if stat.path])
         yield _status({"calls": calls_since(self.storage, calls_before)})
+
+    def _check_inflight(self, paths: Sequence[str]) -> None:
+        """Delete the task's files and fail if its instant has ended meanwhile."""
+        instant = Instant(self.rules.instant, COMMIT, State.INFLIGHT)
+        meta = TableMetaClient(self.storage.for_cause("write"), self.config, cause="write")
+        if delete_if_ended(meta, instant, paths):
+            raise ConcurrentWriteError(
+                f"{instant.action} {instant.requested_time} of {self.storage.base_path} ended while"
+                f" a task was writing: {len(paths)} files of this attempt were deleted",
+                hint="another attempt finished first, or another writer rolled the write back",
+            )
 
     def _make_partition(self, partition: str) -> None:
         """Write the partition's metadata file if there is none."""

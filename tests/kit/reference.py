@@ -22,6 +22,7 @@ from strandline.serve import SettingOption
 from strandline.service.process.options import PartsOptions
 from strandline.service.process.parts import Parts
 from strandline.services.clean.policy import CLEAN_SETTINGS
+from strandline.services.rollback.policy import ROLLBACK_SETTINGS
 from strandline.settings.command_line import SERVE_SETTINGS
 from strandline.settings.service import SERVICE_SETTINGS
 from strandline.settings.setting import Setting
@@ -108,8 +109,9 @@ OTHER_ROUTES = {
 
 def settings() -> tuple[Setting[Any], ...]:
     """Return every setting of the writer, the cleaner and the service."""
-    writers = (*WRITE_SETTINGS, *COMMIT_SETTINGS, *LOCK_SETTINGS, *CLEAN_SETTINGS)
-    return (*writers, *SERVICE_SETTINGS, *SERVE_SETTINGS)
+    writers = (*WRITE_SETTINGS, *COMMIT_SETTINGS, *LOCK_SETTINGS)
+    services = (*ROLLBACK_SETTINGS, *CLEAN_SETTINGS)
+    return (*writers, *services, *SERVICE_SETTINGS, *SERVE_SETTINGS)
 
 
 def served() -> set[str]:

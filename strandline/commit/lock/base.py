@@ -115,6 +115,11 @@ class TableLock:
         self._purpose: str | None = None
 
     @property
+    def has_provider(self) -> bool:
+        """Whether there is a lock at all."""
+        return self._provider is not None
+
+    @property
     def is_shared(self) -> bool:
         """Whether the lock excludes writers in other processes."""
         return self._provider is not None and self._provider.is_shared

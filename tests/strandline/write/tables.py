@@ -31,7 +31,11 @@ def table(*rows: dict, schema: pa.Schema = SCHEMA) -> pa.Table:
 
 
 def client(base, storage=None, engine=None, clock=None, **options) -> WriteClient:
-    """A client without service and clean; ``options`` with ``_`` for ``.`` are put on top."""
-    changed = {f"hoodie.{name.replace('__', '.')}": value for name, value in options.items()}
+    """A client without service and clean; ``options`` with ``__`` for ``.`` are put on top."""
+    names = {name: name.replace("__", ".") for name in options}
+    changed = {
+        name if name.startswith("strandline.") else f"hoodie.{name}": options[given]
+        for given, name in names.items()
+    }
     chosen = {k: v for k, v in {**OPTIONS, **changed}.items() if v is not None}
     return WriteClient(engine or LocalEngine(), str(base), chosen, storage=storage, clock=clock)

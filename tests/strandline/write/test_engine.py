@@ -22,6 +22,7 @@ from strandline.write.placement import Assignment, Bucket
 from strandline.write.write_task import AssignTask, WriteTask
 from timeline.errors import ConfigError, InputError, StorageUnavailableError
 from timeline.storage.local import LocalStorage
+from timeline.table.config import TableConfig
 
 ROWS = pa.table({"k": ["a", "b", "c", "a", "b", "a"], "n": range(6)})
 SEEN = pa.schema([("task", pa.int64()), ("attempt", pa.int64()), ("k", pa.string())])
@@ -107,6 +108,7 @@ def tasks():
         AssignTask(schema, Assignment()),
         WriteTask(
             storage=storage,
+            config=TableConfig({}),
             buckets=(Bucket(0, "", "id"),),
             rules=MergeRules(schema, (), False, "1"),
             avro_schema="{}",

@@ -19,6 +19,7 @@ import pytest
 from strandline.write.engine import LocalEngine
 from tests.kit import reader
 from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage, distinct_calls
+from tests.kit.manual_clock import LaterClock
 from tests.strandline.write.tables import client, row, table
 from timeline.errors import StrandlineError
 from timeline.storage.local import LocalStorage
@@ -123,7 +124,7 @@ def prepared(request, memory):
     if before.exists():
         shutil.copytree(before, whole)
     storage = FaultyStorage(LocalStorage(str(whole)))
-    with client(whole, storage, **scenario.options) as c:
+    with client(whole, storage, clock=LaterClock(), **scenario.options) as c:
         scenario.write(c, whole)
     rows_after = reader.rows(whole)
     assert rows_after != rows_before
@@ -142,7 +143,8 @@ def test_readers_see_before_or_after_and_the_next_write_repairs(prepared, effect
             shutil.copytree(before, base)
         where = f"{effect.value} call {at}, {' '.join(log[at - 1])}"
         storage = _faulty(base, at, effect)
-        failing = client(base, storage, **scenario.options)
+        # Heartbeats of a write that died before, or whose outcome is unknown, have expired.
+        failing = client(base, storage, clock=LaterClock(), **scenario.options)
         try:
             scenario.write(failing, base)
         except (Crash, StrandlineError):
@@ -151,8 +153,9 @@ def test_readers_see_before_or_after_and_the_next_write_repairs(prepared, effect
         else:
             # Only what comes after the commit may fail and yet the write succeed.
             assert reader.rows(base) == rows_after, where
-        if storage.crashed:
-            failing = client(base, **scenario.options)
+        failing.close()
+        usable = None if storage.crashed else storage
+        failing = client(base, usable, clock=LaterClock(), **scenario.options)
         scenario.write(failing, base)
         assert reader.rows(base) == rows_after, where
         assert reader.leftovers(base) == [], where

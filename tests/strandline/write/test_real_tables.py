@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from strandline.commit.lock.base import TableLock
 from strandline.records.meta_fields import META_FIELDS
-from strandline.services.rollback import Rollbacks
+from strandline.services.rollback.policy import RollbackPolicy
+from strandline.services.rollback.resumption import Rollbacks
 from strandline.table import Table
 from strandline.write.client import WriteClient
 from strandline.write.engine import LocalEngine
@@ -71,7 +73,13 @@ def test_what_hudi_left_unfinished_is_undone_as_hudi_does(name, step, tmp_path):
     timeline = meta.active_timeline()
     (pending,) = timeline.pending()
     clock = ManualClock(LATER_MS)
-    rollbacks = Rollbacks(meta, TimeGenerator(clock, meta.config.timezone), clock)
+    rollbacks = Rollbacks(
+        meta,
+        TimeGenerator(clock, meta.config.timezone),
+        clock,
+        TableLock(),
+        RollbackPolicy(foreign=True),
+    )
     undone = rollbacks.repair(timeline)
     assert list(undone) == [pending.requested_time]
     assert reader.leftovers(base) == []

@@ -281,8 +281,8 @@ def test_options_that_contradict_the_table(base, name):
 REFUSED = {
     "metadata__enable": "true",
     "datasource__write__table__type": "MERGE_ON_READ",
-    "clean__failed__writes__policy": "LAZY",
-    "cleaner__policy__failed__writes": "LAZY",
+    "clean__failed__writes__policy": "NEVER",
+    "cleaner__policy__failed__writes": "NEVER",
     "write__concurrency__mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
     "write__lock__provider": "org.apache.hudi.aws.transaction.lock.DynamoDBBasedLockProvider",
     "index__type": "BLOOM",

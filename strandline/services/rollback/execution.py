@@ -1,0 +1,189 @@
+"""``Execution`` carries out one rollback, from its plan on the timeline to the last marker.
+
+    requested (the plan) → look for the target → inflight → delete the files → look again → delete
+    the target's instant → complete → delete the target's heartbeat and markers
+
+A crash at any step leaves the target pending, or the rollback pending with its plan, and the next
+writer goes on. A missing file counts as deleted, so every step can be repeated.
+
+Source: Hudi 1.2.0 ``BaseRollbackActionExecutor``, ``RollbackHelper``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from strandline.commit.heartbeat import Heartbeat, HeartbeatSettings, delete_heartbeat
+from strandline.commit.lock.base import TableLock
+from strandline.commit.markers import finish_markers
+from strandline.commit.transaction import newest_time
+from strandline.services.rollback.plan import Step, next_step, planned_paths, result_of
+from timeline.clock import Clock, TimeGenerator
+from timeline.errors import IllegalTransitionError
+from timeline.instant import ROLLBACK, Instant, State
+from timeline.meta_client import TableMetaClient
+from timeline.metadata.instant_metadata import InstantInfo, RollbackPlan
+from timeline.timeline import Timeline
+
+logger = logging.getLogger(__name__)
+
+
+class Execution:
+    """Carries out rollbacks of one table; its methods are called under the table's lock.
+
+    Args:
+        meta: The table's meta client; calls are counted under its cause.
+        times: Generator of instants' times.
+        clock: Measures a rollback's duration.
+        lock: The table's lock, held by the caller.
+        heartbeats: How often a rollback beats, so that no other writer resumes it meanwhile.
+    """
+
+    def __init__(
+        self,
+        meta: TableMetaClient,
+        times: TimeGenerator,
+        clock: Clock,
+        lock: TableLock,
+        heartbeats: HeartbeatSettings,
+    ) -> None:
+        self._meta = meta
+        self._storage = meta.storage
+        self._times = times
+        self._clock = clock
+        self._lock = lock
+        self._heartbeats = heartbeats
+
+    def request(
+        self, plan: RollbackPlan, now: Timeline, *, of_completed: bool = False
+    ) -> str | None:
+        """Put a rollback on the timeline and carry it out.
+
+        Args:
+            plan: Its plan.
+            now: The active timeline, read under the lock.
+            of_completed: Whether the target is completed, and to be rolled back all the same.
+
+        Returns:
+            Its requested time; ``None`` if the target has completed meanwhile or is gone.
+
+        Raises:
+            LockError: The lock was lost.
+            ConcurrentWriteError: Another writer took the rollback over.
+        """
+        time = self._times.next(newest_time(self._meta, now))
+        with self._beating(time) as heartbeat:
+            self._lock.check()
+            # The plan is on the timeline before anything is deleted, so that a crash can be
+            # finished, and before the target is looked for, so that its writer sees the rollback.
+            rollback = self._meta.create_requested(ROLLBACK, time, plan)
+            return self._carry_out(rollback, plan, heartbeat, of_completed=of_completed)
+
+    def resume(self, rollback: Instant, plan: RollbackPlan) -> str | None:
+        """Carry out a pending rollback whose writer died; results as ``request``."""
+        with self._beating(rollback.requested_time) as heartbeat:
+            return self._carry_out(rollback, plan, heartbeat)
+
+    def withdraw(self, rollback: Instant) -> None:
+        """Take a rollback that has deleted nothing off the timeline."""
+        self._delete_pending(rollback)
+
+    @contextmanager
+    def _beating(self, time: str) -> Iterator[Heartbeat]:
+        heartbeat = Heartbeat(self._storage, self._heartbeats, self._clock)
+        heartbeat.start(time)
+        try:
+            yield heartbeat
+        except BaseException:
+            heartbeat.abandon()
+            raise
+        heartbeat.stop()
+
+    def _carry_out(
+        self,
+        rollback: Instant,
+        plan: RollbackPlan,
+        heartbeat: Heartbeat,
+        *,
+        of_completed: bool = False,
+    ) -> str | None:
+        info = plan.instant_to_rollback
+        assert info is not None
+        paths = planned_paths(plan, self._storage.base_path)
+        started_ms = self._clock.now_ms()
+        target = self._target(info)
+        wanted = of_completed and target is not None and target.is_completed
+        if not wanted and next_step(rollback, target) is Step.WITHDRAW:
+            logger.warning(
+                "rollback %s is withdrawn: %s %s %s",
+                rollback.requested_time,
+                info.action,
+                info.commit_time,
+                "has completed" if target else "is gone",
+            )
+            self.withdraw(rollback)
+            return None
+        self._lock.check()
+        heartbeat.check()
+        inflight = self._decided(rollback)
+        if inflight is None:
+            return None
+        self._undo(info, target, paths)
+        self._complete(inflight, plan, self._clock.now_ms() - started_ms)
+        # A crash before this leaves a heartbeat and markers; the next repair sweeps the markers.
+        delete_heartbeat(self._storage, info.commit_time)
+        finish_markers(self._storage, info.commit_time, ())
+        logger.info("rolled back %s %s: %d files", info.action, info.commit_time, len(paths))
+        return rollback.requested_time
+
+    def _decided(self, rollback: Instant) -> Instant | None:
+        """Move a rollback to inflight; ``None`` if another writer has withdrawn it.
+
+        From here on the target's files go. Its writer must see the rollback if it completes, so the
+        requested file must still exist after the inflight one does.
+        """
+        if rollback.state is State.INFLIGHT:
+            return rollback
+        try:
+            inflight = self._meta.transition_to_inflight(rollback)
+        except IllegalTransitionError:
+            return None
+        if self._storage.stat(self._meta.path_of(rollback)) is None:
+            self.withdraw(rollback)
+            return None
+        return inflight
+
+    def _undo(self, info: InstantInfo, target: Instant | None, paths: tuple[str, ...]) -> None:
+        """Delete a target's files and instant."""
+        if target is not None and target.is_completed:
+            # Must come first, so that no reader takes deleted files for committed.
+            self._meta.delete_instant_file(target)
+        self._storage.delete_all(paths)
+        late = self._target(info)
+        if late is not None and late.is_completed:
+            # Its writer was suspended, completes now, and dies before it sees this rollback.
+            self._meta.delete_instant_file(late)
+        # After its files: until then a crash leaves the target pending.
+        self._delete_pending(Instant(info.commit_time, info.action, State.INFLIGHT))
+
+    def _complete(self, rollback: Instant, plan: RollbackPlan, taken_ms: int) -> None:
+        now = self._meta.active_timeline()
+        current = now.find(rollback.requested_time, ROLLBACK)
+        # From version 8 on a second completed file would have another name.
+        if current is not None and current.is_completed:
+            return
+        completed = self._times.next(max(rollback.requested_time, newest_time(self._meta, now)))
+        self._meta.complete(rollback, result_of(rollback, plan, taken_ms), completed)
+
+    def _target(self, info: InstantInfo) -> Instant | None:
+        """Look for a rollback's target now."""
+        return self._meta.active_timeline().find(info.commit_time, info.action)
+
+    def _delete_pending(self, instant: Instant) -> None:
+        """Delete an instant's pending files."""
+        # Inflight first: a crash in between leaves a requested instant, never one without it.
+        for state in (State.INFLIGHT, State.REQUESTED):
+            self._meta.delete_instant_file(replace(instant, state=state, completion_time=None))

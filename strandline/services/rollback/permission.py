@@ -1,0 +1,117 @@
+"""``Permission``: reads heartbeats, waits for one that may expire, and refuses by name."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from strandline.commit.heartbeat import Beat, read_beat, writer_is_gone
+from strandline.commit.lock.base import TableLock, Wait
+from strandline.services.rollback.policy import FOREIGN, RollbackPolicy, Verdict
+from timeline.clock import Clock
+from timeline.errors import ConcurrentWriteError
+from timeline.instant import Instant
+from timeline.storage.base import Storage
+
+_POLL_S: Final = 1.0
+"""Time between two looks at a heartbeat that may expire."""
+
+
+class Permission:
+    """Decides whether pending instants may be rolled back.
+
+    Args:
+        storage: The table's storage.
+        policy: The rules.
+        lock: The table's lock.
+        clock: Tells whether a beat has expired.
+        wait: Waits for a number of seconds.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        policy: RollbackPolicy,
+        lock: TableLock,
+        clock: Clock,
+        wait: Wait = time.sleep,
+    ) -> None:
+        self._storage = storage
+        self._policy = policy
+        self._lock = lock
+        self._clock = clock
+        self._wait = wait
+
+    def is_dead(self, instant: Instant) -> bool:
+        """Return whether the writer of a pending instant is known to be dead. Cost: two calls."""
+        return self._judged(instant)[0] is Verdict.DEAD
+
+    def is_alive(self, instant: Instant) -> bool:
+        """Return whether the writer of a pending instant beats. Cost: two calls."""
+        return self._judged(instant)[0] is Verdict.ALIVE
+
+    def wait_for(self, instant: Instant, still_pending: Callable[[], bool]) -> bool:
+        """Return whether a pending instant may be rolled back; wait while that may change.
+
+        A table without a lock provider has one writer, so a live one is waited for, until it has
+        ended, has beaten again or has expired. With one, or if the clean rolls back, it is left
+        alone.
+
+        Args:
+            instant: The instant.
+            still_pending: Looks at the timeline again.
+
+        Returns:
+            False if the instant isn't pending any more, or is left to its writer.
+
+        Raises:
+            ConcurrentWriteError: Its writer is alive, or may be.
+
+        Cost: two calls for each look at the heartbeat, at most one second apart, for at most the
+            time in which a beat expires.
+        """
+        first: Beat | None = None
+        deadline = self._clock.monotonic() + self._policy.heartbeats.timeout_ms / 1000 + _POLL_S
+        while True:
+            verdict, beat = self._judged(instant)
+            if verdict is Verdict.DEAD:
+                return True
+            # The heartbeat of a write that has just completed is gone, too.
+            if self._lock.has_provider or self._policy.lazy or not still_pending():
+                return False
+            if verdict is Verdict.UNKNOWN:
+                raise self._refusal_without_heartbeat(instant)
+            assert beat is not None
+            first = first or beat
+            if beat.modified_ms != first.modified_ms or self._clock.monotonic() >= deadline:
+                raise self._refusal(instant, beat)
+            self._wait(_POLL_S)
+
+    def _judged(self, instant: Instant) -> tuple[Verdict, Beat | None]:
+        beat = read_beat(self._storage, instant.requested_time)
+        is_gone = beat is not None and writer_is_gone(beat)
+        verdict = self._policy.judge(
+            beat, self._clock.now_ms(), is_gone=is_gone, all_beat=self._lock.is_shared
+        )
+        return verdict, beat
+
+    def _refusal_without_heartbeat(self, instant: Instant) -> ConcurrentWriteError:
+        return ConcurrentWriteError(
+            f"{instant.action} {instant.requested_time} of {self._storage.base_path} is"
+            f" {instant.state.value} and has no heartbeat: a writer of Hudi without a lock provider"
+            " began it, which may be running",
+            hint=f"if no other writer is running, write with {FOREIGN.name}=true, which rolls it"
+            " back; if one is, all writers need a lock provider",
+        )
+
+    def _refusal(self, instant: Instant, beat: Beat) -> ConcurrentWriteError:
+        owner = beat.owner
+        writer = "a writer of Hudi" if owner is None else f"process {owner.pid} on {owner.host}"
+        age_s = (self._clock.now_ms() - beat.modified_ms) / 1000
+        return ConcurrentWriteError(
+            f"{instant.action} {instant.requested_time} of {self._storage.base_path} is being"
+            f" written by {writer}, whose last heartbeat is {age_s:.0f} s old",
+            hint="repeat the write when the other one has ended; for several writers at a time set"
+            " hoodie.write.lock.provider",
+        )

@@ -1,0 +1,145 @@
+"""Plans and results of rollbacks, as functions of values.
+
+A plan names every file to delete by its full path, in Hudi's form: ``s3a://bucket/table/p/f``, and
+without scheme on a local file system. Plans are read in both forms, with any alias of the scheme.
+
+Source: Hudi 1.2.0 ``BaseRollbackPlanActionExecutor``, ``MarkerBasedRollbackStrategy``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+
+from timeline.errors import CorruptMetadataError, IllegalTransitionError
+from timeline.instant import COMMIT, SAVEPOINT, Instant, State
+from timeline.metadata.instant_metadata import (
+    CommitMetadata,
+    InstantInfo,
+    RollbackMetadata,
+    RollbackPartitionMetadata,
+    RollbackPlan,
+    RollbackRequest,
+)
+from timeline.storage.table_id import TableId
+from timeline.timeline import Timeline
+
+
+class Step(Enum):
+    """What is to be done with a rollback on the timeline."""
+
+    WITHDRAW = "withdraw"
+    """Delete the rollback's own files; none of its target's was deleted."""
+    GO_ON = "go on"
+    """Delete what the plan names."""
+
+
+def next_step(rollback: Instant, target: Instant | None) -> Step:
+    """Return how a pending rollback of a write goes on.
+
+    A rollback is requested before it looks for its target, and inflight once it has seen it pending
+    (or was asked to undo a completed one). A commit completes before it looks for rollbacks. So if
+    a requested rollback finds a completed target, that commit may have been acknowledged; if an
+    inflight one does, the commit's writer has seen the rollback and fails.
+
+    Args:
+        rollback: The rollback, requested or inflight.
+        target: Its target as found after the rollback was; ``None`` if it isn't on the timeline.
+    """
+    if rollback.state is State.INFLIGHT:
+        return Step.GO_ON
+    # A target that is gone was rolled back by another writer, or is archived, hence committed.
+    return Step.WITHDRAW if target is None or target.is_completed else Step.GO_ON
+
+
+def plan_rollback(target: Instant, paths: Iterable[str], base_path: str) -> RollbackPlan:
+    """Return the plan that deletes files.
+
+    Args:
+        target: The instant to roll back.
+        paths: The files, relative to the base path.
+        base_path: The base path as the storage spells it.
+    """
+    table = TableId.of(base_path)
+    root = table.path.rstrip("/") if table.family == "file" else base_path.rstrip("/")
+    requests = tuple(
+        # Hudi's plans have one request for each file.
+        RollbackRequest(
+            partition_path=path.rpartition("/")[0], files_to_be_deleted=(f"{root}/{path}",)
+        )
+        for path in sorted(paths)
+    )
+    return RollbackPlan(InstantInfo(target.requested_time, target.action), requests)
+
+
+def planned_paths(plan: RollbackPlan, base_path: str) -> tuple[str, ...]:
+    """Return the files that a plan names, relative to the base path.
+
+    Raises:
+        CorruptMetadataError: The plan names a file outside the table.
+    """
+    table = TableId.of(base_path)
+    return tuple(
+        _relative(path, table)
+        for request in plan.rollback_requests
+        for path in request.files_to_be_deleted
+    )
+
+
+def _relative(path: str, table: TableId) -> str:
+    found = TableId.of(path)
+    root = table.path.rstrip("/") + "/"
+    # A path without scheme is one of the table's file system, as Hadoop reads it.
+    has_place = found.family != "file" or ":" in path.partition("/")[0]
+    is_elsewhere = has_place and (found.family, found.authority) != (table.family, table.authority)
+    if is_elsewhere or not found.path.startswith(root):
+        raise CorruptMetadataError(f"a rollback plan of {table} names {path}, outside the table")
+    return found.path[len(root) :]
+
+
+def result_of(rollback: Instant, plan: RollbackPlan, taken_ms: int) -> RollbackMetadata:
+    """Return the metadata of a rollback whose plan was carried out."""
+    assert plan.instant_to_rollback is not None
+    files: dict[str, list[str]] = {}
+    for request in plan.rollback_requests:
+        files.setdefault(request.partition_path, []).extend(request.files_to_be_deleted)
+    return RollbackMetadata(
+        start_rollback_time=rollback.requested_time,
+        time_taken_in_millis=taken_ms,
+        total_files_deleted=sum(map(len, files.values())),
+        commits_rollback=(plan.instant_to_rollback.commit_time,),
+        partition_metadata={
+            partition: RollbackPartitionMetadata(partition, success_delete_files=tuple(paths))
+            for partition, paths in files.items()
+        },
+        instants_rollback=(plan.instant_to_rollback,),
+    )
+
+
+def reported_paths(metadata: CommitMetadata) -> frozenset[str]:
+    """Return the paths of the files that a completed write reports."""
+    stats = [stat for stats in metadata.partition_to_write_stats.values() for stat in stats]
+    return frozenset(stat.path for stat in stats if stat.path)
+
+
+def refuse_unless_newest(target: Instant, timeline: Timeline) -> None:
+    """Check that a completed instant can be rolled back.
+
+    Raises:
+        IllegalTransitionError: It isn't the newest commit, or is protected.
+    """
+    name = f"{target.action} {target.requested_time}"
+    if target.action != COMMIT:
+        raise IllegalTransitionError(f"{name} can't be rolled back; only a commit can")
+    if not target.is_completed:
+        raise IllegalTransitionError(
+            f"{name} is {target.state.value}; the next write rolls it back"
+        )
+    if any(i.action == SAVEPOINT and i.requested_time == target.requested_time for i in timeline):
+        raise IllegalTransitionError(f"{name} has a savepoint; delete the savepoint first")
+    later = [i for i in timeline.write_timeline() if i.requested_time > target.requested_time]
+    if later:
+        raise IllegalTransitionError(
+            f"{name} isn't the newest write: {later[-1].action} {later[-1].requested_time} is",
+            hint="roll back newer writes first",
+        )

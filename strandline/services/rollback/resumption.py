@@ -1,0 +1,259 @@
+"""``Rollbacks``: finds rollbacks to resume and failed writes to undo, and has them executed.
+
+Each is looked for again under the table's lock, because its writer may have completed it since the
+timeline was read.
+
+Source: Hudi 1.2.0 ``BaseHoodieTableServiceClient.rollbackFailedWrites``.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from fsview.model.file_group import BaseFile
+from fsview.model.file_name import data_files
+from fsview.snapshot.plans import base_extensions
+from strandline.commit.lock.base import TableLock, Wait
+from strandline.commit.markers import marked_files
+from strandline.commit.outcome import rollback_of
+from strandline.services.rollback.execution import Execution
+from strandline.services.rollback.permission import Permission
+from strandline.services.rollback.plan import (
+    plan_rollback,
+    planned_paths,
+    refuse_unless_newest,
+    reported_paths,
+)
+from strandline.services.rollback.policy import RollbackPolicy
+from strandline.services.rollback.sweep import Sweep
+from timeline.clock import Clock, TimeGenerator
+from timeline.errors import InstantNotFoundError
+from timeline.instant import COMMIT, REPLACE_COMMIT, ROLLBACK, Instant, State
+from timeline.meta_client import TableMetaClient
+from timeline.metadata.instant_metadata import (
+    CommitMetadata,
+    RequestedReplaceMetadata,
+    RollbackPlan,
+)
+from timeline.storage.base import FileInfo
+from timeline.table.config import META_FOLDER
+from timeline.timeline import Timeline
+
+logger = logging.getLogger(__name__)
+
+
+class Rollbacks:
+    """Rolls back instants of one table; used by one thread.
+
+    Args:
+        meta: The table's meta client.
+        times: Generator of the rollbacks' times.
+        clock: Tells whether heartbeats have expired.
+        lock: The table's lock.
+        policy: Who may be rolled back.
+        wait: Waits for a number of seconds while another writer may be alive.
+    """
+
+    def __init__(
+        self,
+        meta: TableMetaClient,
+        times: TimeGenerator,
+        clock: Clock,
+        lock: TableLock,
+        policy: RollbackPolicy,
+        wait: Wait = time.sleep,
+    ) -> None:
+        self._meta = meta.for_cause("rollback")
+        # The meta client's own storage, whose calls are then counted under the same cause.
+        self._storage = meta.storage.for_cause("rollback")
+        self._lock = lock
+        self._policy = policy
+        self._permission = Permission(self._storage, policy, lock, clock, wait)
+        booked = TableMetaClient(self._storage, meta.config, cause="rollback")
+        self._execution = Execution(booked, times, clock, lock, policy.heartbeats)
+        self._sweep = Sweep(booked)
+
+    def repair(self, timeline: Timeline) -> dict[str, str]:
+        """Repair what failed writers left, before a write.
+
+        Finishes pending rollbacks, rolls back failed writes and sweeps leftover markers; if the
+        policy is lazy, only sweeps.
+
+        Args:
+            timeline: The active timeline, just read.
+
+        Returns:
+            Requested time of each write rolled back → requested time of its rollback, ascending.
+
+        Raises:
+            CorruptMetadataError: A plan can't be read; nothing was changed.
+            ConcurrentWriteError: A pending instant's writer is alive, or may be.
+            LockError: The lock can't be acquired, or was lost.
+        """
+        undone = {} if self._policy.lazy else self._roll_back_all(timeline)
+        # Last, because the rollbacks above are planned from markers.
+        self._sweep.run()
+        return undone
+
+    def repair_lazily(self) -> dict[str, str]:
+        """Repair what failed writers left, before a clean, if the policy is lazy.
+
+        Returns:
+            As ``repair``.
+        """
+        return self._roll_back_all(self._meta.active_timeline()) if self._policy.lazy else {}
+
+    def roll_back_own(self, instant: Instant) -> None:
+        """Roll back a pending write of the caller's, whose heartbeat is still beating."""
+        self._request(instant, lambda _: True)
+
+    def roll_back_completed(self, requested_time: str) -> str:
+        """Roll back the newest completed commit.
+
+        Args:
+            requested_time: Requested time of the commit.
+
+        Returns:
+            Requested time of the rollback.
+
+        Raises:
+            InstantNotFoundError: There is no such instant, or another writer rolled it back.
+            IllegalTransitionError: It can't be rolled back; the message says why.
+        """
+        with self._lock.held(f"rolling back commit {requested_time}"):
+            timeline = self._meta.active_timeline()
+            target = timeline.find(requested_time)
+            if target is None:
+                raise self._not_found(requested_time)
+            refuse_unless_newest(target, timeline)
+            # Planned from the commit's metadata: its markers were deleted when it completed.
+            metadata = self._meta.read(target)
+            assert isinstance(metadata, CommitMetadata)
+            plan = plan_rollback(target, reported_paths(metadata), self._storage.base_path)
+            rollback = self._execution.request(plan, timeline, of_completed=True)
+            if rollback is None:
+                raise self._not_found(requested_time)
+            return rollback
+
+    def _roll_back_all(self, timeline: Timeline) -> dict[str, str]:
+        pending = timeline.pending()
+        # All plans are read before anything changes, so an unreadable one leaves all as it was.
+        plans = [(i, self._plan_of(i)) for i in pending if i.action == ROLLBACK]
+        failed = [i for i in pending if self._is_write(i)]
+        undone: dict[str, str] = {}
+        # Pending rollbacks come first: their targets may be pending, too, and need no second one.
+        for rollback, plan in plans:
+            undone.update(self._resume(rollback, plan))
+        for instant in failed:
+            if instant.requested_time not in undone:
+                undone.update(self._roll_back(instant))
+        return dict(sorted(undone.items()))
+
+    def _resume(self, rollback: Instant, plan: RollbackPlan | None) -> dict[str, str]:
+        """Finish or withdraw a pending rollback."""
+        if not self._is_abandoned(rollback):
+            return {}
+        with self._lock.held(f"rollback {rollback.requested_time}"):
+            current = self._meta.active_timeline().find(rollback.requested_time, ROLLBACK)
+            if current is None or current.is_completed:
+                return {}
+            info = None if plan is None else plan.instant_to_rollback
+            if plan is None or info is None:
+                # Its writer died before the plan was written, or while it took the plan back.
+                self._execution.withdraw(current)
+                return {}
+            time = self._execution.resume(current, plan)
+            return {} if time is None else {info.commit_time: time}
+
+    def _roll_back(self, instant: Instant) -> dict[str, str]:
+        """Roll back a write if its writer is dead and it is still pending."""
+        if self._was_rolled_back(instant):
+            # Its writer was suspended before it created the inflight file, and sees the rollback.
+            return self._request(instant, lambda _: True)
+        if not self._permission.wait_for(instant, lambda: self._pending(instant) is not None):
+            return {}
+        # Its writer may have begun again to beat while this one waited for the lock.
+        return self._request(instant, self._permission.is_dead)
+
+    def _was_rolled_back(self, instant: Instant) -> bool:
+        """Return whether a completed rollback names a pending instant."""
+        timeline = self._meta.active_timeline().completed()
+        later = timeline.filter(lambda i: i.requested_time > instant.requested_time)
+        return rollback_of(self._meta, instant, later, Timeline()) is not None
+
+    def _request(self, instant: Instant, allowed: Callable[[Instant], bool]) -> dict[str, str]:
+        """Roll back a write if it is still pending."""
+        with self._lock.held(f"rolling back {instant.action} {instant.requested_time}"):
+            timeline = self._meta.active_timeline()
+            current = timeline.find(instant.requested_time, instant.action)
+            if current is None or current.is_completed or not allowed(current):
+                return {}
+            plan = plan_rollback(current, self._paths_of(current), self._storage.base_path)
+            time = self._execution.request(plan, timeline)
+            return {} if time is None else {instant.requested_time: time}
+
+    def _is_abandoned(self, rollback: Instant) -> bool:
+        """Return whether nobody is carrying out a rollback; Hudi's have no heartbeat."""
+        if not self._permission.is_alive(rollback):
+            return True
+        return self._permission.wait_for(rollback, lambda: self._pending(rollback) is not None)
+
+    def _pending(self, instant: Instant) -> Instant | None:
+        """Return an instant if it is still pending."""
+        found = self._meta.active_timeline().find(instant.requested_time, instant.action)
+        return None if found is None or found.is_completed else found
+
+    def _is_write(self, instant: Instant) -> bool:
+        """Return whether a pending instant is a write, which only its own writer continues."""
+        if instant.action == COMMIT:
+            return True
+        if instant.action != REPLACE_COMMIT:
+            return False
+        plan = self._meta.read_plan(instant)
+        assert isinstance(plan, RequestedReplaceMetadata)
+        # In version 6 a clustering has this action, too; its plan may still be executed.
+        return plan.operation_type != "CLUSTER" and plan.clustering_plan is None
+
+    def _plan_of(self, rollback: Instant) -> RollbackPlan | None:
+        """Return a pending rollback's plan, checked; ``None`` if it has no requested file."""
+        try:
+            plan = self._meta.read_plan(rollback)
+        except InstantNotFoundError:
+            return None
+        assert isinstance(plan, RollbackPlan)
+        planned_paths(plan, self._storage.base_path)
+        return plan
+
+    def _paths_of(self, instant: Instant) -> Iterable[str]:
+        """Return the files that a pending write may have created."""
+        # A requested instant has no data files yet.
+        if instant.state is not State.INFLIGHT:
+            return ()
+        marked = marked_files(self._storage, instant.requested_time)
+        # Without a marker folder the instant comes from an older writer, or its temporary folder
+        # was wiped; only a listing tells then.
+        return self._listed_files(instant.requested_time) if marked is None else marked
+
+    def _listed_files(self, instant: str) -> list[str]:
+        """Return the paths of an instant's base files, found by listing the table."""
+        folders: dict[str, list[FileInfo]] = {}
+        for info in self._storage.list_tree(""):
+            folder, _, name = info.name.rpartition("/")
+            folders.setdefault(folder, []).append(replace(info, name=name))
+        extensions = base_extensions(self._meta.config)
+        return [
+            file.path
+            for folder, listing in folders.items()
+            if folder.partition("/")[0] != META_FOLDER
+            for file in data_files(folder, listing, extensions)
+            if isinstance(file, BaseFile) and file.instant == instant
+        ]
+
+    def _not_found(self, requested_time: str) -> InstantNotFoundError:
+        return InstantNotFoundError(
+            f"there is no instant {requested_time} on the active timeline of"
+            f" {self._storage.base_path}"
+        )

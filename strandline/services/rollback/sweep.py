@@ -1,0 +1,106 @@
+"""The sweep of marker folders that outlived their instant, and of files that no commit reports.
+
+Folders remain after a crash between a commit's completion and the deletion of its markers, or when
+a task outlives its write; that one may leave a file, too. A file is deleted only if its instant's
+own metadata, active or archived, doesn't report it, or if a rollback names its instant: the age of
+an instant says nothing, because Hudi archives beyond savepoints and rollbacks stay longer.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from strandline.commit.markers import delete_markers, finish_markers, instants_with_markers
+from strandline.services.rollback.plan import reported_paths
+from timeline.archive.archived_timeline import ArchivedTimeline
+from timeline.errors import CorruptMetadataError, InstantNotFoundError
+from timeline.instant import ROLLBACK, WRITE_ACTIONS, Instant
+from timeline.meta_client import TableMetaClient
+from timeline.metadata.instant_metadata import (
+    CommitMetadata,
+    InstantMetadata,
+    RollbackMetadata,
+)
+from timeline.timeline import Timeline
+
+logger = logging.getLogger(__name__)
+
+
+class Sweep:
+    """Sweeps one table's marker folders; run once.
+
+    Args:
+        meta: The table's meta client; calls are counted under its cause.
+    """
+
+    def __init__(self, meta: TableMetaClient) -> None:
+        self._meta = meta
+        self._storage = meta.storage
+        self._archive: ArchivedTimeline | None = None
+
+    def run(self) -> None:
+        """Delete markers of instants that aren't pending, and files that these don't report.
+
+        Cost: one list call without marker folders; with some, one more, and for each a tree list
+            and what finds its instant: a read, or the archive.
+        """
+        # Folders first: an instant is requested before it has one, so the timeline read after this
+        # has every instant that may still be going on.
+        times = instants_with_markers(self._storage)
+        if not times:
+            return
+        timeline = self._meta.active_timeline()
+        for time in times:
+            instant = timeline.find(time)
+            if instant is not None and not instant.is_completed:
+                continue  # its writer, or a rollback, needs the markers
+            try:
+                reported = self._reported(time, instant, timeline)
+            except (CorruptMetadataError, InstantNotFoundError) as error:
+                logger.warning("the markers of %s stay, it can't be read: %s", time, error)
+                continue
+            if reported is None:
+                delete_markers(self._storage, time)
+            else:
+                finish_markers(self._storage, time, reported)
+
+    def _reported(
+        self, time: str, instant: Instant | None, timeline: Timeline
+    ) -> frozenset[str] | None:
+        """Return the files that an ended instant reports; none if it was rolled back.
+
+        ``None`` means that nothing is known, so that no file may be deleted.
+        """
+        if instant is not None:
+            return _files_in(self._meta.read(instant), instant)
+        rollbacks = [i for i in timeline.completed() if _may_name(i, time)]
+        if any(_names(self._meta.read(each), time) for each in rollbacks):
+            return frozenset()
+        archive = self._archived()
+        found = archive.timeline.find(time)
+        if found is not None and found.is_completed:
+            return _files_in(archive.read(found), found)
+        older = [i for i in archive.timeline.completed() if _may_name(i, time)]
+        return frozenset() if any(_names(archive.read(each), time) for each in older) else None
+
+    def _archived(self) -> ArchivedTimeline:
+        if self._archive is None:
+            self._archive = self._meta.archived_timeline()
+        return self._archive
+
+
+def _files_in(metadata: InstantMetadata, instant: Instant) -> frozenset[str] | None:
+    is_write = instant.action in WRITE_ACTIONS and isinstance(metadata, CommitMetadata)
+    # An archive may not have kept the content; then it says nothing about files.
+    if not is_write or metadata == CommitMetadata():
+        return None
+    assert isinstance(metadata, CommitMetadata)
+    return reported_paths(metadata)
+
+
+def _may_name(instant: Instant, time: str) -> bool:
+    return instant.action == ROLLBACK and instant.requested_time > time
+
+
+def _names(metadata: InstantMetadata, time: str) -> bool:
+    return isinstance(metadata, RollbackMetadata) and time in metadata.commits_rollback

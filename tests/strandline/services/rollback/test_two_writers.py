@@ -1,0 +1,125 @@
+"""Two writers at once, of which the second takes the first for dead: no committed row is lost.
+
+The first is alive, as if it had been suspended, or as if the clocks differed. The writers'
+storage calls are interleaved by every schedule of few turns; a third write repairs what is left. A
+write that was acknowledged must be in the table, one that failed must not.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from strandline.commit.lock.base import TableLock
+from tests.kit import reader
+from tests.kit.interleaving import Interleaving, TurnLock
+from tests.kit.manual_clock import LaterClock
+from tests.kit.memory_storage import MemoryStorage
+from tests.strandline.write.tables import client, row, table
+from timeline.clock import SystemClock
+from timeline.errors import CommitOutcomeUnknownError, ConcurrentWriteError, StrandlineError
+
+pytestmark = pytest.mark.property
+
+
+def real_ms() -> int:
+    return SystemClock().now_ms()
+
+
+@pytest.fixture(scope="module", params=[6, 9], ids=["v6", "v9"])
+def table_files(request):
+    """The files of a table with one row."""
+    storage = MemoryStorage(now_ms=real_ms)
+    with client("/memory/t", storage, write__table__version=request.param) as c:
+        c.upsert(table(row("old", "eu"), row("other", "us")))
+    return dict(storage.files)
+
+
+def rows_of(storage):
+    base = Path(tempfile.mkdtemp(dir="/dev/shm"))
+    try:
+        for path, (data, _) in storage.files.items():
+            target = base / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(data)
+        return {(each["id"], each["ts"]) for each in reader.rows(base)}, reader.leftovers(base)
+    finally:
+        shutil.rmtree(base)
+
+
+def writer(storage, clock, interleaving=None, holders=None):
+    """Return a client whose waits, for a lock and for another writer, pass the turn on."""
+    made = client("/memory/t", storage, clock=clock)
+    if interleaving is None:
+        return made
+    context = replace(made._context, wait=lambda seconds: interleaving.let_other_run())
+    if holders is not None:
+        context = replace(context, lock=TableLock(TurnLock(interleaving, holders)))
+    made._context = context
+    return made
+
+
+def run(table_files, schedule, *, locked):
+    """Run the two writers and the third; return how many calls each made."""
+    storage = MemoryStorage(now_ms=real_ms)
+    storage.files = dict(table_files)
+    interleaving = Interleaving(storage, schedule)
+    holders: list[object] | None = [] if locked else None
+    first = writer(storage, SystemClock(), interleaving, holders)
+    second = writer(storage, LaterClock(), interleaving, holders)
+    results = interleaving.run(
+        lambda: first.upsert(table(row("old", "eu", ts=2), row("first", "eu"))),
+        lambda: second.upsert(table(row("other", "us", ts=2), row("second", "us"))),
+    )
+    wanted, unwanted = [], []
+    written = [{("old", 2), ("first", 1)}, {("other", 2), ("second", 1)}]
+    for result, rows in zip(results, written, strict=True):
+        if isinstance(result, CommitOutcomeUnknownError):
+            continue
+        if isinstance(result, Exception) and not isinstance(result, StrandlineError):
+            raise result
+        (unwanted if isinstance(result, Exception) else wanted).append(rows)
+    found, _ = rows_of(storage)
+    for rows in wanted:
+        assert rows <= found, (schedule, results)
+    with writer(storage, LaterClock()) as third:
+        third.upsert(table(row("third", "asia")))
+    found, left = rows_of(storage)
+    for rows in wanted:
+        assert rows <= found, (schedule, results)
+    for rows in unwanted:
+        assert not rows & found, (schedule, results)
+    assert left == [], (schedule, results)
+    return interleaving.calls, results
+
+
+@pytest.mark.parametrize("locked", [False, True], ids=["no lock", "lock"])
+def test_every_schedule_of_two_turns(table_files, locked):
+    """The first stops at its calls from the request on, the second anywhere in its repair."""
+    (before, _), _ = run(table_files, (1000,), locked=locked)
+    rolled_back = 0
+    for at in range(6, before, 2):
+        for back in range(4, 32):
+            _, results = run(table_files, (at, back), locked=locked)
+            rolled_back += bool(getattr(results[1], "rolled_back", ()))
+    assert rolled_back > 100
+
+
+@settings(max_examples=60)
+@given(schedule=st.lists(st.integers(1, 12), min_size=2, max_size=12), locked=st.booleans())
+def test_schedules_of_many_turns(table_files, schedule, locked):
+    run(table_files, tuple(schedule), locked=locked)
+
+
+@pytest.mark.parametrize("back", [13, 16])
+def test_a_rollback_requested_before_the_first_look_is_seen(table_files, back):
+    """The commit's own timeline, read after it was requested, shows the rollback already."""
+    _, (first, second) = run(table_files, (7, back), locked=False)
+    assert isinstance(first, ConcurrentWriteError)
+    assert len(second.rolled_back) == 1
