@@ -145,7 +145,7 @@ class InstantInfo:
 
 @dataclass(frozen=True, slots=True)
 class RollbackRequest:
-    """Files to be deleted for one file group; absolute paths without scheme."""
+    """Files to be deleted for one file group; full paths, local ones without scheme."""
 
     partition_path: str
     file_id: str = ""

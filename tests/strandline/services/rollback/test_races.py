@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.commit.markers import delete_if_ended, finish_markers
+from strandline.commit.markers import CREATE, create_marker, delete_if_ended, finish_markers
 from strandline.services.rollback.plan import Step, next_step, plan_rollback
+from strandline.services.rollback.sweep import Sweep
+from tests.kit import golden, reader
 from tests.kit.memory_storage import MemoryStorage
 from tests.strandline.services.rollback.setting import Setting
 from timeline.clock import SystemClock
 from timeline.errors import CorruptMetadataError
 from timeline.instant import COMMIT, ROLLBACK, Instant, State
+from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import RollbackPlan
+from timeline.storage.local import LocalStorage
 
 
 @pytest.fixture(params=[6, 9], ids=["v6", "v9"])
@@ -183,3 +187,22 @@ def test_what_a_task_wrote_before_the_completion_is_swept_after_it(setting):
     )
     assert setting.exists("eu/a.parquet")
     assert setting.storage.list_tree(".hoodie/.temp") == ()
+
+
+@pytest.mark.parametrize("name", ["archival_cow_v6", "archival_cow_v9"])
+def test_an_archived_instants_own_metadata_decides(name, tmp_path):
+    """An archived commit's file stays, whatever is first on the timeline; its strays go."""
+    base = golden.build(name, golden.steps(name)[-1], tmp_path)
+    storage = LocalStorage(str(base))
+    meta = TableMetaClient.open(storage)
+    archived = {i.requested_time for i in meta.archived_timeline().timeline}
+    partition, kept, _, time = next(f for f in reader.base_files(base) if f[3] in archived)
+    stray = kept.replace(kept[:8], "00000000")
+    (base / partition / stray).write_bytes(b"half a file")
+    for file in (kept, stray):
+        create_marker(storage, time, f"{partition}/{file}", CREATE)
+    meta.create_requested(ROLLBACK, "20200101000000000", RollbackPlan())
+    Sweep(meta).run()
+    assert (base / partition / kept).exists()
+    assert not (base / partition / stray).exists()
+    assert storage.list(".hoodie/.temp") == ()
