@@ -12,6 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Protocol
 
@@ -47,28 +48,28 @@ def add_ones(subject: LockSubject, counter: Path, rounds: int = ROUNDS) -> None:
                 lock.check()
 
 
-def hold_forever(subject: LockSubject, held: Path) -> None:
-    """Acquire the lock, create the pipe's other end, and wait to be killed."""
+def hold_forever(subject: LockSubject, parent: Connection) -> None:
+    """Acquire the lock, tell the parent, and wait to be killed."""
     provider = subject.open()
     assert provider.try_lock(60)
-    with held.open("w"):
-        signal.pause()
+    parent.send("held")
+    signal.pause()
 
 
 @contextlib.contextmanager
-def holding_process(subject: LockSubject, folder: Path) -> Iterator[multiprocessing.Process]:
+def holding_process(subject: LockSubject) -> Iterator[multiprocessing.Process]:
     """Run a process that holds the lock until it is killed."""
-    held = folder / "held"
-    os.mkfifo(held)
-    process = PROCESSES.Process(target=hold_forever, args=(subject, held), daemon=True)
+    ours, theirs = PROCESSES.Pipe()
+    process = PROCESSES.Process(target=hold_forever, args=(subject, theirs), daemon=True)
     process.start()
+    theirs.close()
     try:
-        with held.open("rb"):  # opens once the process has the lock
+        with ours:
+            assert ours.recv() == "held"  # the end of a process that failed is an EOFError
             yield process
     finally:
         process.kill()
         process.join()
-        held.unlink()
 
 
 class LockSuite:
@@ -175,12 +176,10 @@ class SharedLockSuite(LockSuite):
         assert [process.exitcode for process in ended] == [0] * CLIENTS
         assert counter.read_text() == str(CLIENTS * ROUNDS)
 
-    def test_killed_holder_is_followed_once_its_lock_expired(
-        self, subject: LockSubject, tmp_path: Path
-    ) -> None:
+    def test_killed_holder_is_followed_once_its_lock_expired(self, subject: LockSubject) -> None:
         clock = ManualClock(SystemClock().now_ms())
         with contextlib.closing(subject.open(clock)) as provider:
-            with holding_process(subject, tmp_path) as process:
+            with holding_process(subject) as process:
                 assert not provider.try_lock(0)
                 process.kill()
                 process.join()
