@@ -17,10 +17,7 @@ import pyarrow.parquet as pq
 from demo.feed import KEY
 from demo.progress import Step, steps_done
 from demo.record import GroupProof
-from fsview.model.file_group import FileSlice
-from fsview.view_manager import open_view
 from strandline import Table
-from timeline.storage.open import open_storage
 
 _IDENTITY = (*KEY, "ts")
 """Columns that identify a version of a flight."""
@@ -52,18 +49,14 @@ def file_groups(base_path: Path) -> Groups:
     """
     uri = base_path.as_uri()
     steps = steps_done(uri)
-    view = open_view(open_storage(uri))
-    try:
-        partitions = sorted(set(Table(uri).files()["partition"].to_pylist()))
-        return {
-            partition: sorted(
-                tuple(_slice(base_path, found, steps) for found in group.slices)
-                for group in view.all_file_groups(partition)
-            )
-            for partition in partitions
-        }
-    finally:
-        view.close()
+    groups: dict[tuple[str, str], list[Slice]] = {}
+    for row in Table(uri).files(all_slices=True).to_pylist():
+        group = groups.setdefault((row["partition"], row["file_id"]), [])
+        group.append(_slice(base_path / row["path"], steps.get(row["base_instant"])))
+    partitions: dict[str, list[tuple[Slice, ...]]] = {}
+    for (partition, _), slices in sorted(groups.items()):
+        partitions.setdefault(partition, []).append(tuple(slices))
+    return {partition: sorted(found) for partition, found in partitions.items()}
 
 
 def compare(groups: Groups, wanted: Groups) -> GroupProof:
@@ -84,15 +77,13 @@ def _difference(groups: Groups, wanted: Groups) -> str | None:
     return None
 
 
-def _slice(base_path: Path, found: FileSlice, steps: Mapping[str, Step]) -> Slice:
-    assert found.base_file is not None, "a copy-on-write table has base files only"
-    rows = pq.read_table(
-        base_path / found.base_file.path, columns=list(_IDENTITY), partitioning=None
-    )
+def _slice(path: Path, step: Step | None) -> Slice:
+    """Return the slice of a base file, which is all there is in a copy-on-write table."""
+    rows = pq.read_table(path, columns=list(_IDENTITY), partitioning=None)
     versions = sorted(zip(*(rows[name].to_pylist() for name in _IDENTITY), strict=True))
     digest = hashlib.sha256(repr(versions).encode()).hexdigest()
     # A file of no commit differs from any slice of the other table.
-    return Slice(steps.get(found.base_instant, (0, "uncommitted")), len(versions), digest)
+    return Slice(step or (0, "uncommitted"), len(versions), digest)
 
 
 def _text(group: tuple[Slice, ...]) -> str:

@@ -33,7 +33,6 @@ from demo.record import BatchRecord, ServiceKill, line
 from demo.spark import start_session
 from strandline import WriteClient
 from strandline.write.result import WriteResult
-from timeline.instant import COMMIT
 from timeline.storage.local import LocalStorage
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ class FatalStorage(LocalStorage):
         self._doom = doom
 
     def create(self, path: str, data: bytes = b"") -> None:
-        if self._doom.near and path.endswith(f".{COMMIT}"):
+        if self._doom.near and path.endswith(".commit"):
             os.kill(os.getpid(), signal.SIGKILL)
         super().create(path, data)
 

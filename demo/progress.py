@@ -7,11 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from strandline import Table
 from timeline.errors import TableNotFoundError
-from timeline.instant import COMMIT
-from timeline.meta_client import TableMetaClient
-from timeline.metadata.instant_metadata import CommitMetadata
-from timeline.storage.open import open_storage
 
 STEPS: Final = ("upsert", "delete")
 """The steps of a batch, in order; each is a commit."""
@@ -34,17 +31,13 @@ def steps_done(base_path: str) -> dict[str, Step]:
     Cost: lists the timeline and reads each commit.
     """
     try:
-        table = TableMetaClient.open(open_storage(base_path))
+        table = Table(base_path)
     except TableNotFoundError:
         return {}
-    done: dict[str, Step] = {}
-    for instant in table.active_timeline().completed():
-        if instant.action == COMMIT:
-            metadata = table.read(instant)
-            assert isinstance(metadata, CommitMetadata)
-            extra = metadata.extra_metadata
-            done[instant.requested_time] = (int(extra[_BATCH]), extra[_STEP])
-    return done
+    return {
+        commit.requested_time: (int(commit.extra_metadata[_BATCH]), commit.extra_metadata[_STEP])
+        for commit in table.commits()
+    }
 
 
 def last_step(base_path: str) -> Step:

@@ -6,26 +6,22 @@ Each call reads the current state; only the table's properties are cached.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
 import pyarrow as pa
 
 from fsview.model.file_group import FileSlice
 from fsview.view_manager import open_view
+from strandline.history import CommitSummary, Entry, TableHistory
 from strandline.records.avro_schema import avro_to_arrow
 from strandline.records.base_file import read_base_file
 from strandline.records.commit_history import CommitHistory
 from strandline.records.meta_fields import with_meta_fields
 from strandline.records.schema import conform
 from timeline.errors import InputError, UnsupportedTableError
-from timeline.instant import WRITE_ACTIONS, Instant
 from timeline.meta_client import TableMetaClient
-from timeline.metadata.instant_metadata import (
-    CleanMetadata,
-    CommitMetadata,
-    InstantMetadata,
-    RollbackMetadata,
-)
+from timeline.metadata.instant_metadata import CleanMetadata, RollbackMetadata
 from timeline.storage.open import open_storage
 from timeline.table.config import TableConfig
 
@@ -92,25 +88,51 @@ class Table:
 
         Cost: a list, a read for each instant, and the archive.
         """
-        archive = self._meta.archived_timeline()
-        active = self._meta.active_timeline()
-        rows = [
-            _history_row(instant, archive.read(instant) if instant.is_completed else None, True)
-            for instant in archive.timeline
-        ]
-        rows += [
-            _history_row(instant, self._meta.read(instant) if instant.is_completed else None, False)
-            for instant in active
-        ]
+        rows = [_history_row(entry) for entry in TableHistory(self._meta).entries(archived=True)]
         return pa.Table.from_pylist(rows, schema=HISTORY_SCHEMA)
 
-    def files(self, partition: str | None = None) -> pa.Table:
-        """Return each file group's newest committed slice, with the columns of ``FILES_SCHEMA``.
+    def commits(self, *, archived: bool = False) -> Iterator[CommitSummary]:
+        """Yield what each completed commit recorded about itself, by requested time.
+
+        They are read one after the other, as the iterator advances.
+
+        Args:
+            archived: Whether to begin with the archived commits.
+
+        Raises:
+            CorruptMetadataError: A commit can't be read; the message names it.
+
+        Cost: a list, and a read for each commit; ``archived``: and the archive.
+        """
+        return TableHistory(self._meta).commits(archived=archived)
+
+    def commit_metadata(self, instant: str | None = None) -> CommitSummary:
+        """Return what a completed commit recorded about itself, archived or not.
+
+        Args:
+            instant: Its requested time, such as ``WriteResult.instant``; ``None`` for the newest
+                commit by requested time.
+
+        Raises:
+            InstantNotFoundError: There is no such instant, it is pending, or it isn't a commit; the
+                message says which.
+            CorruptMetadataError: It can't be read.
+
+        Cost: a list and a read; the archive, if the commit isn't on the active timeline.
+        """
+        return TableHistory(self._meta).commit(instant)
+
+    def files(self, partition: str | None = None, *, all_slices: bool = False) -> pa.Table:
+        """Return the file slices of the table, with the columns of ``FILES_SCHEMA``.
+
+        They are the newest committed slice of each file group that isn't replaced.
 
         ``path`` and ``log_paths`` are under the base path; ``path`` is null for a slice of logs.
 
         Args:
             partition: Path of one partition; ``None`` for all.
+            all_slices: Whether to return every slice of those groups, newest first in each group,
+                among them those of pending and failed writes.
 
         Cost: a list for each partition, and for each directory above them.
         """
@@ -123,7 +145,7 @@ class Table:
                 "size": found.base_file.size if found.base_file else None,
                 "log_paths": [log.path for log in reversed(found.log_files)],
             }
-            for found in self._slices(partition)
+            for found in self._slices(partition, every=all_slices)
         ]
         return pa.Table.from_pylist(rows, schema=FILES_SCHEMA)
 
@@ -159,16 +181,20 @@ class Table:
         ]
         return pa.concat_tables(parts) if parts else schema.empty_table()
 
-    def _slices(self, partition: str | None) -> Iterator[FileSlice]:
-        """Yield the newest slices, partition by partition."""
+    def _slices(self, partition: str | None, *, every: bool = False) -> Iterator[FileSlice]:
+        """Yield each group's newest committed slice, or every slice, partition by partition."""
         view = open_view(self._storage)
         try:
-            if partition is not None:
-                yield from view.latest_file_slices(partition)
-                return
-            found = view.all_latest_file_slices_before_or_on(_END_OF_TIME)
-            for path in sorted(found):
-                yield from found[path]
+            if partition is None:
+                newest = view.all_latest_file_slices_before_or_on(_END_OF_TIME)
+            else:
+                newest = {partition: () if every else view.latest_file_slices(partition)}
+            for path in sorted(newest):
+                if every:
+                    for group in view.all_file_groups(path):
+                        yield from group.slices
+                else:
+                    yield from newest[path]
         finally:
             view.close()
 
@@ -185,27 +211,19 @@ class Table:
         return schema
 
 
-def _history_row(
-    instant: Instant, metadata: InstantMetadata | None, archived: bool
-) -> dict[str, Any]:
+def _history_row(entry: Entry) -> dict[str, Any]:
+    instant, metadata = entry.instant, entry.metadata
     row: dict[str, Any] = {
         "requested_time": instant.requested_time,
         "completion_time": instant.completion_time if instant.is_completed else None,
         "action": instant.action,
         "state": instant.state.value,
-        "archived": archived,
+        "archived": entry.archived,
     }
-    if isinstance(metadata, CommitMetadata) and instant.action in WRITE_ACTIONS:
-        stats = [stat for found in metadata.partition_to_write_stats.values() for stat in found]
-        row |= {
-            "operation": metadata.operation_type,
-            "partitions": len(metadata.partition_to_write_stats),
-            "files_written": len(stats),
-            "bytes_written": sum(stat.total_write_bytes for stat in stats),
-            "rows_inserted": sum(stat.num_inserts for stat in stats),
-            "rows_updated": sum(stat.num_update_writes for stat in stats),
-            "rows_deleted": sum(stat.num_deletes for stat in stats),
-        }
+    commit = entry.commit
+    if commit is not None:
+        row |= {"operation": commit.operation, "partitions": len(commit.partitions)}
+        row |= asdict(commit.total)
     elif isinstance(metadata, (CleanMetadata, RollbackMetadata)):
         row |= {
             "partitions": len(metadata.partition_metadata),

@@ -69,6 +69,22 @@ def test_files_are_the_newest_slices(name, tmp_path):
     assert one == [row for row in rows if row["partition"] == partition]
 
 
+@pytest.mark.parametrize("name", ["cow_basic_v6", "cow_basic_v9"])
+def test_all_slices_are_in_the_order_of_their_instants(name, tmp_path):
+    table = Table(str(golden.build(name, golden.steps(name)[-1], tmp_path)))
+    groups = {}
+    for row in table.files(all_slices=True).to_pylist():
+        groups.setdefault((row["partition"], row["file_id"]), []).append(row)
+    assert [rows[0] for rows in groups.values()] == table.files().to_pylist()
+    assert max(len(rows) for rows in groups.values()) > 1
+    for rows in groups.values():
+        instants = [row["base_instant"] for row in rows]
+        assert instants == sorted(instants, reverse=True)
+    partition = next(iter(groups))[0]
+    of_one = table.files(partition, all_slices=True).to_pylist()
+    assert of_one == [row for key, rows in groups.items() if key[0] == partition for row in rows]
+
+
 def test_what_can_not_be_read(tmp_path):
     with pytest.raises(TableNotFoundError):
         Table(str(tmp_path / "none"))
