@@ -121,13 +121,13 @@ def test_implicit_base_path_is_that_of_hudi(
         assert implicit_path(path) == f"{named(path)}/lock_key"
     base = str(tmp_path_factory.mktemp("table"))
     options = {
-        "hoodie.base.path": base,
         "hoodie.write.lock.provider": PACKAGE + "ZookeeperBasedImplicitBasePathLockProvider",
         "hoodie.write.lock.zookeeper.url": server.hosts,
     }
     name = "ZookeeperBasedImplicitBasePathLockProvider"
     lock = open_lock(parse_options(options | FAST), LocalStorage(base))
-    with contextlib.closing(lock), hudi_lock(hudi, name, options) as theirs:
+    hudi_s = hudi_lock(hudi, name, {"hoodie.base.path": base, **options})
+    with contextlib.closing(lock), hudi_s as theirs:
         with lock.held("the test"):
             lock.check()
             assert not theirs.try_lock(10)
