@@ -5,7 +5,7 @@ import pytest
 
 from tests.conformance.storage_suite import StorageSuite
 from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage
-from timeline.errors import StorageUnavailableError
+from timeline.errors import AlreadyExistsError, StorageUnavailableError
 from timeline.storage.local import LocalStorage
 
 
@@ -26,7 +26,7 @@ class TestFaultyStorageWithoutFaults(StorageSuite):
 
 
 def run(storage: FaultyStorage, act: Callable[[FaultyStorage], object]) -> type[BaseException]:
-    with pytest.raises((StorageUnavailableError, Crash)) as caught:
+    with pytest.raises((StorageUnavailableError, AlreadyExistsError, Crash)) as caught:
         act(storage)
     return caught.type
 
@@ -36,6 +36,7 @@ def run(storage: FaultyStorage, act: Callable[[FaultyStorage], object]) -> type[
     [
         (Effect.ERROR_BEFORE, StorageUnavailableError, False),
         (Effect.ERROR_AFTER, StorageUnavailableError, True),
+        (Effect.EXISTS_AFTER, AlreadyExistsError, True),
         (Effect.CRASH_BEFORE, Crash, False),
         (Effect.CRASH_AFTER, Crash, True),
         (Effect.CRASH_TORN, Crash, False),

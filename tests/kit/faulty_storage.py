@@ -3,7 +3,9 @@
 Every call counts, including ``make_dir``, the opening of a stream, each of its writes and its end.
 A test can therefore learn from ``log`` how many calls an operation makes and fail each in turn.
 
-An error is a ``StorageUnavailableError`` raised before or after the call takes effect. A crash is
+An error is a ``StorageUnavailableError`` raised before or after the call takes effect, or after a
+create an ``AlreadyExistsError``: the answer to a request that an object store's client repeated
+after its own success. A crash is
 ``Crash``, which isn't an ``Exception``, so that no error handling runs. After a crash every call
 crashes, and an open stream stays torn.
 """
@@ -20,7 +22,7 @@ from enum import Enum
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, cast
 
-from timeline.errors import StorageUnavailableError
+from timeline.errors import AlreadyExistsError, StorageUnavailableError
 from timeline.storage.base import FileInfo, Storage, StorageCalls
 from timeline.storage.read_limits import FileKind, ReadLimits
 
@@ -41,6 +43,7 @@ class Effect(Enum):
 
     ERROR_BEFORE = "error before"
     ERROR_AFTER = "error after"
+    EXISTS_AFTER = "exists after"
     CRASH_BEFORE = "crash before"
     CRASH_AFTER = "crash after"
     CRASH_TORN = "crash torn"
@@ -81,6 +84,8 @@ class _State:
         """Raise the fault of a call that comes after its effect."""
         if effect in (Effect.CRASH_AFTER, Effect.CRASH_TORN):
             self.crash(kind, path)
+        if effect is Effect.EXISTS_AFTER:
+            raise AlreadyExistsError(f"injected: {kind} {path} found what it had created")
         if effect is Effect.ERROR_AFTER:
             raise StorageUnavailableError(f"injected: {kind} {path} failed after its effect")
 
@@ -314,6 +319,8 @@ def distinct_calls(log: Sequence[tuple[str, str]], effect: Effect) -> Iterator[i
         if kind == "write":
             numbers = sorted({numbers[len(numbers) // 2], numbers[-1]})
         if effect in (Effect.ERROR_AFTER, Effect.CRASH_BEFORE) and kind in READS:
+            continue
+        if effect is Effect.EXISTS_AFTER and kind != "create":
             continue
         if effect is Effect.CRASH_TORN and kind not in DIVISIBLE:
             continue

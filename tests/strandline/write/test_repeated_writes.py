@@ -1,0 +1,189 @@
+"""A client that repeats a write only if its error is ``retryable`` never loses or doubles rows.
+
+Each storage call of each operation fails before its effect, or after it, or is answered like a
+request that an object store's client repeated. Then the client does what its error says. Inserts
+tell most: repeating a committed one doubles its rows.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from strandline.commit.heartbeat import heartbeat_path
+from tests.kit import reader
+from tests.kit.faulty_storage import Effect, Fault, FaultyStorage, distinct_calls
+from tests.kit.s3_server import S3Server, s3_server
+from tests.strandline.write.tables import client, row, table
+from timeline.errors import CommitOutcomeUnknownError, StrandlineError
+from timeline.storage.base import Storage
+from timeline.storage.local import LocalStorage
+
+pytestmark = pytest.mark.property
+
+NEW = table(row("a", ts=3), row("new"), row("far", "asia"))
+OPERATIONS = {
+    "insert": table(row("new"), row("far", "asia")),
+    "bulk_insert": table(row("new"), row("far", "asia")),
+    "upsert": NEW,
+    "delete": table(row("a"), row("c", "us")),
+}
+ERRORS = (Effect.ERROR_BEFORE, Effect.ERROR_AFTER, Effect.EXISTS_AFTER)
+
+
+class Place:
+    """Tables that are copies of one, on one file system."""
+
+    def __init__(self, folder: Path, server: S3Server | None) -> None:
+        self.prepared = folder / "prepared"
+        self._folder = folder
+        self._server = server
+        with client(self.prepared) as c:
+            c.upsert(table(row("a"), row("b"), row("c", "us")))
+
+    def copy(self) -> Storage:
+        """Return the storage of a new copy."""
+        if self._server is None:
+            base = self._folder / "copy"
+            shutil.rmtree(base, ignore_errors=True)
+            shutil.copytree(self.prepared, base)
+            return LocalStorage(str(base))
+        storage = self._server.storage()
+        storage._fs.put(f"{self.prepared}/", f"{storage._root}/", recursive=True)
+        return storage
+
+    def local(self, storage: Storage) -> Path:
+        """Return a copy's files as a local folder, for the reader."""
+        if isinstance(storage, LocalStorage):
+            return Path(storage.base_path)
+        seen = self._folder / "seen"
+        shutil.rmtree(seen, ignore_errors=True)
+        storage._fs.invalidate_cache()
+        storage._fs.get(f"{storage._root}/", f"{seen}/", recursive=True)
+        return seen
+
+
+@pytest.fixture(scope="module", params=["local", "s3"])
+def place(request, tmp_path_factory, memory):
+    if request.param == "local":
+        folder = memory / "local"
+        folder.mkdir()
+        yield Place(folder, None)
+    else:
+        with s3_server() as server:
+            yield Place(tmp_path_factory.mktemp("s3"), server)
+
+
+def learned(place: Place, operation: str) -> tuple[list[tuple[str, str]], list[dict]]:
+    """Return the storage calls of an operation without faults, and the rows after it."""
+    storage = place.copy()
+    faulty = FaultyStorage(storage)
+    with client(storage.base_path, faulty) as c:
+        getattr(c, operation)(OPERATIONS[operation])
+    rows = reader.rows(place.local(storage))
+    assert rows != reader.rows(place.prepared)
+    return faulty.log, rows
+
+
+def completing_call(log: list[tuple[str, str]]) -> int:
+    return next(
+        n for n, (kind, at) in enumerate(log, 1) if kind == "create" and at[-7:] == ".commit"
+    )
+
+
+def write_until_done(place: Place, storage: Storage, faults, operation: str) -> list[str]:
+    """Repeat a write as long as its errors allow it; return the errors' codes."""
+    errors = []
+    with client(storage.base_path, FaultyStorage(storage, faults)) as c:
+        while len(errors) < 4:
+            try:
+                getattr(c, operation)(OPERATIONS[operation])
+            except CommitOutcomeUnknownError as error:
+                errors.append(error.code)
+                base = place.local(storage)
+                if error.instant in reader.committed(base):
+                    break
+                # What the error says: it can't become visible after its heartbeat has expired.
+                long_ago = time.time() - 3600
+                os.utime(base / heartbeat_path(error.instant), (long_ago, long_ago))
+            except StrandlineError as error:
+                if not error.retryable:
+                    raise
+                errors.append(error.code)
+            else:
+                break
+    return errors
+
+
+def leftovers(place: Place, storage: Storage) -> list[str]:
+    """Return what is left after one more write, which sweeps what a failed deletion left."""
+    if reader.leftovers(place.local(storage)):
+        with client(storage.base_path, storage) as c:
+            c.upsert(table())
+    return reader.leftovers(place.local(storage))
+
+
+@pytest.mark.parametrize("effect", ERRORS, ids=lambda effect: effect.value)
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_one_failed_call(place, operation, effect):
+    log, rows = learned(place, operation)
+    calls = list(distinct_calls(log, effect))
+    assert calls
+    for at in calls:
+        storage = place.copy()
+        where = f"{effect.value} call {at}, {' '.join(log[at - 1])}"
+        errors = write_until_done(place, storage, [Fault(at, effect)], operation)
+        assert errors in ([], ["storage_unavailable"], ["concurrent_write"]), where
+        assert reader.rows(place.local(storage)) == rows, where
+        assert leftovers(place, storage) == [], where
+
+
+@pytest.mark.parametrize("effect", ERRORS, ids=lambda effect: effect.value)
+@pytest.mark.parametrize("operation", ["insert", "upsert"])
+def test_the_completing_call_and_another_one_fail(memory, operation, effect):
+    """Here storage may not tell whether the write is committed."""
+    folder = memory / f"{operation} {effect.value}"
+    folder.mkdir()
+    place = Place(folder, None)
+    log, rows = learned(place, operation)
+    first = completing_call(log)
+    codes = set()
+    for second in range(first + 1, first + 12):
+        for other in (Effect.ERROR_BEFORE, Effect.ERROR_AFTER):
+            storage = place.copy()
+            faults = [Fault(first, effect), Fault(second, other)]
+            errors = write_until_done(place, storage, faults, operation)
+            codes |= set(errors)
+            assert reader.rows(place.local(storage)) == rows, (second, other, errors)
+            assert leftovers(place, storage) == [], (second, other, errors)
+    assert codes <= {"commit_outcome_unknown", "storage_unavailable"}
+    assert ("commit_outcome_unknown" in codes) == (effect is Effect.ERROR_BEFORE)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_storage_is_gone_from_the_completing_call_on(memory, operation):
+    """Nothing can be seen any more, so nothing is claimed."""
+    folder = memory / f"{operation} gone"
+    folder.mkdir()
+    place = Place(folder, None)
+    log, rows = learned(place, operation)
+    first = completing_call(log)
+    for effect in (Effect.ERROR_BEFORE, Effect.ERROR_AFTER):
+        storage = place.copy()
+        faults = [
+            Fault(first, effect),
+            *(Fault(n, Effect.ERROR_BEFORE) for n in range(first + 1, first + 40)),
+        ]
+        with (
+            pytest.raises(CommitOutcomeUnknownError) as info,
+            client(storage.base_path, FaultyStorage(storage, faults)) as c,
+        ):
+            getattr(c, operation)(OPERATIONS[operation])
+        base = place.local(storage)
+        committed = info.value.instant in reader.committed(base)
+        assert committed == (effect is Effect.ERROR_AFTER)
+        assert (reader.rows(base) == rows) == committed

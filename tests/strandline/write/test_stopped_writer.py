@@ -1,0 +1,100 @@
+"""A writer that is stopped while another one repairs it comes back and fails cleanly.
+
+The stopped writer is a process of its own. It stops itself at a storage call, so no test has to
+guess where it is, and the other writer waits for the expiry of its heartbeat.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from strandline.commit.heartbeat import instants_with_heartbeat
+from tests.kit import reader
+from tests.strandline.write.tables import client, row, table
+from timeline.storage.local import LocalStorage
+
+pytestmark = pytest.mark.property
+
+ROOT = Path(__file__).parents[3]
+BEATS = {"client__heartbeat__interval_in_ms": 1000, "client__heartbeat__tolerable__misses": 5}
+LOCK = "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider"
+POINTS = {
+    "requested": ("create", ".inflight"),
+    "a marker is made": ("create", ".marker.MERGE"),
+    "all is written": ("list", "timeline"),
+    "all is checked": ("create", ".commit"),
+}
+
+
+@contextmanager
+def stopped(base, operation, point, options):
+    """Run a writer until it has stopped itself; kill it at the end of the block."""
+    arguments = (str(base), operation, *point, json.dumps({**BEATS, **options}))
+    child = subprocess.Popen(
+        [sys.executable, "-m", "tests.strandline.write.stopping_writer", *arguments],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        _, status = os.waitpid(child.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        yield child
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def resumed(child):
+    """Let a stopped writer go on to its end; return what it printed."""
+    child.send_signal(signal.SIGCONT)
+    out, _ = child.communicate(timeout=60)
+    return json.loads(out)
+
+
+def ids(base):
+    return [(each["id"], each["ts"]) for each in reader.rows(base)]
+
+
+@pytest.fixture(params=[6, 9])
+def base(request, tmp_path):
+    with client(tmp_path / "t", write__table__version=request.param) as c:
+        c.upsert(table(row("a"), row("b", "us")))
+    return tmp_path / "t"
+
+
+def stop_point(name, base):
+    kind, ending = POINTS[name]
+    if name == "all is written" and not (base / ".hoodie" / "timeline").is_dir():
+        ending = ".hoodie"
+    return kind, ending
+
+
+@pytest.mark.parametrize("operation", ["insert", "upsert"])
+@pytest.mark.parametrize("point", ["requested", "a marker is made", "all is checked"])
+def test_it_fails_and_leaves_nothing_of_its_own(base, operation, point):
+    if operation == "insert" and point == "a marker is made":
+        where = ("create", ".marker.CREATE")
+    else:
+        where = stop_point(point, base)
+    with stopped(base, operation, where, {}) as child:
+        with client(base, **BEATS) as c:
+            repaired = c.upsert(table(row("b", "us", ts=7)))
+        assert len(repaired.rolled_back) == 1
+        answer = resumed(child)
+    assert answer["code"] == "concurrent_write", answer
+    assert answer["retryable"]
+    assert ids(base) == [("a", 1), ("b", 7)]
+    with client(base, **BEATS) as c:
+        c.upsert(table(row("b", "us", ts=8)))
+    assert ids(base) == [("a", 1), ("b", 8)]
+    assert reader.leftovers(base) == []
+    assert instants_with_heartbeat(LocalStorage(str(base))) == ()
