@@ -9,6 +9,7 @@ Source: Hudi 1.2.0 ``BaseHoodieWriteClient``, ``TransactionManager``, ``Transact
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
@@ -35,6 +36,7 @@ from timeline.errors import (
     ConcurrentWriteError,
     IllegalTransitionError,
     InstantNotFoundError,
+    StorageError,
     WriteConflictError,
 )
 from timeline.instant import COMMIT, Instant, State
@@ -45,6 +47,8 @@ from timeline.metadata.instant_metadata import (
     WriteStat,
 )
 from timeline.timeline import Timeline
+
+logger = logging.getLogger(__name__)
 
 _SHOWN: Final = 3
 """Maximum number of conflicts named in a message."""
@@ -176,8 +180,16 @@ class Transaction:
         """
         if self._in_doubt:
             self._heartbeat.leave()
-        else:
-            self._heartbeat.abandon()
+            return
+        self._heartbeat.abandon()
+        try:
+            is_gone = self._meta.active_timeline().find(self.time, COMMIT) is None
+            if is_gone:
+                # Another writer has rolled the instant back and deleted its heartbeat: nobody would
+                # delete the file that was written just now.
+                self._heartbeat.stop()
+        except StorageError as error:
+            logger.warning("the heartbeat of %s may stay: %s", self.time, error)
 
     def _compare(self, now: Timeline, ours: ConcurrentOperation) -> None:
         """Compare what this commit changed with what others have changed since its start."""

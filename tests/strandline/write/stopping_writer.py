@@ -35,7 +35,9 @@ def main(base: str, operation: str, kind: str, ending: str, options: str) -> Non
         try:
             result = getattr(c, operation)(ROWS)
         except StrandlineError as error:
-            print(json.dumps({"code": error.code, "retryable": error.retryable, "text": str(error)}))
+            print(
+                json.dumps({"code": error.code, "retryable": error.retryable, "text": str(error)})
+            )
         else:
             print(json.dumps({"instant": result.instant}))
 

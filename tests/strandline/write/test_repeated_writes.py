@@ -16,7 +16,7 @@ import pytest
 
 from strandline.commit.heartbeat import heartbeat_path
 from tests.kit import reader
-from tests.kit.faulty_storage import Effect, Fault, FaultyStorage, distinct_calls
+from tests.kit.faulty_storage import READS, Effect, Fault, FaultyStorage, distinct_calls
 from tests.kit.s3_server import S3Server, s3_server
 from tests.strandline.write.tables import client, row, table
 from timeline.errors import CommitOutcomeUnknownError, StrandlineError
@@ -44,6 +44,10 @@ class Place:
         self._server = server
         with client(self.prepared) as c:
             c.upsert(table(row("a"), row("b"), row("c", "us")))
+
+    @property
+    def is_remote(self) -> bool:
+        return self._server is not None
 
     def copy(self) -> Storage:
         """Return the storage of a new copy."""
@@ -132,6 +136,8 @@ def leftovers(place: Place, storage: Storage) -> list[str]:
 def test_one_failed_call(place, operation, effect):
     log, rows = learned(place, operation)
     calls = list(distinct_calls(log, effect))
+    if place.is_remote:  # a read that fails is the same on every storage
+        calls = [at for at in calls if log[at - 1][0] not in READS]
     assert calls
     for at in calls:
         storage = place.copy()
