@@ -1,4 +1,4 @@
-"""Settings of commits: clock skew and conflict resolution.
+"""Settings of commits: concurrency, clock skew and conflict resolution.
 
 Names and defaults are Hudi's.
 
@@ -10,9 +10,20 @@ from __future__ import annotations
 from typing import Final
 
 from strandline.commit.conflict import PREFER_WRITER, SIMPLE, STRATEGIES, ConflictStrategy
+from strandline.commit.lock.settings import PROVIDER
 from strandline.settings.setting import Setting, Settings, declared
 from timeline.errors import ConfigError
 
+OPTIMISTIC: Final = "OPTIMISTIC_CONCURRENCY_CONTROL"
+
+CONCURRENCY: Final = Setting(
+    "hoodie.write.concurrency.mode",
+    "SINGLE_WRITER",
+    "How many writers a table may have at a time; several need a lock provider. Commits are compared"
+    " with other writers' in both modes.",
+    "client",
+    allowed=("SINGLE_WRITER", OPTIMISTIC),
+)
 CLOCK_SKEW: Final = Setting(
     "hoodie.time.generator.max_expected_clock_skew_ms",
     200,
@@ -40,6 +51,19 @@ CONFLICT_STRATEGY: Final = Setting(
 
 COMMIT_SETTINGS: Final = declared(globals())
 """All settings of this module."""
+
+
+def check_concurrency(values: Settings) -> None:
+    """Check that several writers have a lock.
+
+    Raises:
+        ConfigError: They haven't.
+    """
+    if values.get(CONCURRENCY) == OPTIMISTIC and not values.get(PROVIDER):
+        raise ConfigError(
+            f"{CONCURRENCY.name} is {OPTIMISTIC}, and {PROVIDER.name} is empty; allowed: a lock"
+            " provider, the same for all writers of the table"
+        )
 
 
 def conflict_strategy(values: Settings) -> ConflictStrategy:

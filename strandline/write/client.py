@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from strandline.commit.heartbeat import HeartbeatSettings
 from strandline.commit.lock.base import TableLock
 from strandline.commit.lock.open import open_lock
-from strandline.commit.settings import CLOCK_SKEW, conflict_strategy
+from strandline.commit.settings import CLOCK_SKEW, check_concurrency, conflict_strategy
 from strandline.records.commit_history import CommitHistory
 from strandline.services.clean.policy import CleanSettings
 from strandline.services.clean.run import Cleaner, CleanResult
@@ -72,6 +72,7 @@ class WriteClient:
         storage = storage or open_storage(_absolute(base_path), storage_options, limits)
         clock = clock or SystemClock()
         # Before the service starts: a lock that can't be opened refuses the client.
+        check_concurrency(settings)
         lock = open_lock(settings, storage, table_name=settings.get(TABLE_NAME), clock=clock)
         if lock.is_shared:
             storage = storage.as_only_creator()

@@ -222,13 +222,6 @@ INDEX_TYPE: Final = Setting(
     "table",
     allowed=("SIMPLE",),
 )
-CONCURRENCY: Final = Setting(
-    "hoodie.write.concurrency.mode",
-    "SINGLE_WRITER",
-    "How many writers a table may have at a time; this release supports one.",
-    "client",
-    allowed=("SINGLE_WRITER",),
-)
 MARKERS_TYPE: Final = Setting(
     "hoodie.write.markers.type",
     "DIRECT",

@@ -190,3 +190,14 @@ def test_a_metadata_table_made_meanwhile_refuses_the_commit(base):
 def test_other_conflict_strategies_are_refused_by_name(tmp_path, name, message):
     with pytest.raises(ConfigError, match=message):
         client(tmp_path / "t", write__lock__conflict__resolution__strategy=name)
+
+
+def test_several_writers_need_a_lock_provider(tmp_path):
+    mode = {"write__concurrency__mode": "OPTIMISTIC_CONCURRENCY_CONTROL"}
+    message = "OPTIMISTIC_CONCURRENCY_CONTROL, and hoodie.write.lock.provider is empty; allowed"
+    with pytest.raises(ConfigError, match=message):
+        client(tmp_path / "t", **mode)
+    provider = "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider"
+    with client(tmp_path / "t", **mode, write__lock__provider=provider) as c:
+        c.upsert(table(row("a")))
+    assert ids(tmp_path / "t") == ["a"]

@@ -283,7 +283,7 @@ REFUSED = {
     "datasource__write__table__type": "MERGE_ON_READ",
     "clean__failed__writes__policy": "NEVER",
     "cleaner__policy__failed__writes": "NEVER",
-    "write__concurrency__mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
+    "write__concurrency__mode": "NON_BLOCKING_CONCURRENCY_CONTROL",
     "write__lock__provider": "org.apache.hudi.aws.transaction.lock.DynamoDBBasedLockProvider",
     "index__type": "BLOOM",
     "write__markers__type": "TIMELINE_SERVER_BASED",
