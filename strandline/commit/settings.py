@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from strandline.commit.conflict import PREFER_WRITER, SIMPLE, STRATEGIES, ConflictStrategy
-from strandline.commit.lock.settings import PROVIDER
+from strandline.commit.lock import settings as lock_settings
 from strandline.settings.setting import Setting, Settings, declared
 from timeline.errors import ConfigError
 
@@ -19,8 +19,8 @@ OPTIMISTIC: Final = "OPTIMISTIC_CONCURRENCY_CONTROL"
 CONCURRENCY: Final = Setting(
     "hoodie.write.concurrency.mode",
     "SINGLE_WRITER",
-    "How many writers a table may have at a time; several need a lock provider. Commits are compared"
-    " with other writers' in both modes.",
+    "How many writers a table may have at a time; several need a lock provider. Commits are"
+    " compared with other writers' in both modes.",
     "client",
     allowed=("SINGLE_WRITER", OPTIMISTIC),
 )
@@ -59,10 +59,10 @@ def check_concurrency(values: Settings) -> None:
     Raises:
         ConfigError: They haven't.
     """
-    if values.get(CONCURRENCY) == OPTIMISTIC and not values.get(PROVIDER):
+    if values.get(CONCURRENCY) == OPTIMISTIC and not values.get(lock_settings.PROVIDER):
         raise ConfigError(
-            f"{CONCURRENCY.name} is {OPTIMISTIC}, and {PROVIDER.name} is empty; allowed: a lock"
-            " provider, the same for all writers of the table"
+            f"{CONCURRENCY.name} is {OPTIMISTIC}, and {lock_settings.PROVIDER.name} is empty;"
+            " allowed: a lock provider, the same for all writers of the table"
         )
 
 

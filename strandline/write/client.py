@@ -17,7 +17,7 @@ from strandline.commit.lock.open import open_lock
 from strandline.commit.settings import CLOCK_SKEW, check_concurrency, conflict_strategy
 from strandline.records.commit_history import CommitHistory
 from strandline.services.clean.policy import CleanSettings
-from strandline.services.clean.run import Cleaner, CleanResult
+from strandline.services.clean.run import CleanResult
 from strandline.services.rollback.policy import RollbackPolicy
 from strandline.settings.read_limits import read_limits
 from strandline.settings.setting import Settings
@@ -152,11 +152,8 @@ class WriteClient:
         """Delete files that no reader of the retained commits needs; ``None`` if there are none."""
         context = self._context
         target = self._target()
-        times = context.times(target.config.timezone)
         context.rollbacks(target.meta).repair_lazily()
-        view = context.embedded.synced_view()
-        settings, memory = context.clean_settings, context.clean_memory
-        return Cleaner(target.meta, view, times, settings, memory).run()
+        return context.clean(target.meta, context.embedded.synced_view())
 
     def rollback(self, instant: str) -> str:
         """Roll back the newest completed commit.

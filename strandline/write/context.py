@@ -7,12 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from fsview.model.file_system_view import FileSystemView
 from strandline.commit.conflict import ConflictStrategy
 from strandline.commit.heartbeat import HeartbeatSettings
 from strandline.commit.lock.base import TableLock, Wait
 from strandline.records.commit_history import CommitHistory
 from strandline.services.clean.policy import CleanSettings
-from strandline.services.clean.run import CleanMemory
+from strandline.services.clean.run import Cleaner, CleanMemory, CleanResult
 from strandline.services.rollback.policy import RollbackPolicy
 from strandline.services.rollback.resumption import Rollbacks
 from strandline.settings.setting import Settings
@@ -59,3 +60,14 @@ class WriteContext:
         times = self.times(meta.config.timezone)
         policy = self.rollback_policy
         return Rollbacks(meta, times, self.clock, self.lock, policy, self.wait)
+
+    def clean(self, meta: TableMetaClient, view: FileSystemView) -> CleanResult | None:
+        """Run a clean under the table's lock; see ``Cleaner.run``.
+
+        Without the lock two writers would take each other's clean for a crashed one, finish it, and
+        complete it twice: from version 8 on completed files have different names.
+        """
+        times = self.times(meta.config.timezone)
+        cleaner = Cleaner(meta, view, times, self.clean_settings, self.clean_memory)
+        with self.lock.held("cleaning"):
+            return cleaner.run()

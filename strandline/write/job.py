@@ -26,7 +26,7 @@ from strandline.commit.markers import delete_unreported, finish_markers
 from strandline.commit.transaction import Transaction
 from strandline.records.merge import MergeRules
 from strandline.records.meta_fields import PARTITION_PATH
-from strandline.services.clean.run import Cleaner, CleanResult
+from strandline.services.clean.run import CleanResult
 from strandline.write import key_task
 from strandline.write.columns import BUCKET, assigned_schema, keyed_schema, tagged_schema
 from strandline.write.context import WriteContext
@@ -139,7 +139,7 @@ class WriteJob:
         # The write has happened: from here on failures are reported, not raised.
         with self._account.survived("ending its heartbeat"):
             transaction.end()
-        cleaned = self._sync_and_clean(target, times)
+        cleaned = self._sync_and_clean(target)
         rolled = tuple(rolled_back)
         return self._account.result(transaction, self._operation.name, report, cleaned, rolled)
 
@@ -298,7 +298,7 @@ class WriteJob:
             # completion; this sweep finds its file.
             finish_markers(markers, transaction.time, reported)
 
-    def _sync_and_clean(self, target: Target, times: TimeGenerator) -> CleanResult | None:
+    def _sync_and_clean(self, target: Target) -> CleanResult | None:
         """Sync the service with the commit, then clean if that is automatic."""
         context = self._context
         cleaned: CleanResult | None = None
@@ -314,8 +314,7 @@ class WriteJob:
                 view = context.embedded.synced_view()
             if automatic:
                 with self._account.timed("clean"):
-                    settings, memory = context.clean_settings, context.clean_memory
-                    cleaned = Cleaner(target.meta, view, times, settings, memory).run()
+                    cleaned = context.clean(target.meta, view)
         return cleaned
 
 

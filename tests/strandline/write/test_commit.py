@@ -90,7 +90,7 @@ def test_what_fails_after_the_commit_is_a_warning(base, monkeypatch, caplog):
     def broken(*args: object) -> None:
         raise RuntimeError("a fault in the cleaner")
 
-    monkeypatch.setattr("strandline.write.job.Cleaner.run", broken)
+    monkeypatch.setattr("strandline.write.context.Cleaner.run", broken)
     result = c.upsert(table(row("new")))
     assert result.warnings == ("syncing and cleaning failed: RuntimeError: a fault in the cleaner",)
     assert ids(base) == ["a", "b", "new"]

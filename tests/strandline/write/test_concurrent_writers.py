@@ -30,9 +30,9 @@ OPTIONS = {
 
 
 def started(base, name, options):
+    module = "tests.strandline.write.concurrent_writer"
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.strandline.write.concurrent_writer"]
-        + [str(base), name, str(ROUNDS), json.dumps(options)],
+        [sys.executable, "-m", module, str(base), name, str(ROUNDS), json.dumps(options)],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -73,6 +73,5 @@ def test_disjoint_inserts_and_a_shared_update(tmp_path, version, clean):
     assert rows["shared"]["name"] == f"{('one', 'two')[writer]}-{ROUNDS - 1}"
     errors = [code for answer in answers for code in answer["errors"]]
     assert set(errors) <= {"write_conflict", "concurrent_write"}
-    print(version, clean, "conflicts", len(errors), "compared", [a["compared"] for a in answers])
     assert reader.leftovers(base) == []
     assert instants_with_heartbeat(LocalStorage(str(base))) == ()
