@@ -13,7 +13,7 @@ from strandline.services.clean.run import Cleaner
 from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage, distinct_calls
 from tests.kit.memory_storage import MemoryStorage
 from tests.kit.small_table import SmallTable
-from timeline.errors import StorageUnavailableError
+from timeline.errors import StrandlineError
 from timeline.instant import CLEAN
 from timeline.meta_client import TableMetaClient
 
@@ -55,7 +55,7 @@ def test_the_calls_are_few():
 def test_what_went_wrong_is_made_good_by_the_next_clean(version, effect, at):
     table = prepared(version)
     earliest = table.model.writes[-2]
-    with contextlib.suppress(Crash, StorageUnavailableError):
+    with contextlib.suppress(Crash, StrandlineError):
         clean(table, [Fault(at, effect)])
     # Readers within the retained history see all their files, whatever happened.
     for kept in table.model.writes[-2:]:
