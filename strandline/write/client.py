@@ -118,7 +118,7 @@ class WriteClient:
                 dead; nothing was committed, and the write can be repeated.
             LockError: The table's lock wasn't acquired, or was lost; nothing was committed.
             CommitOutcomeUnknownError: Storage doesn't tell whether the write was committed; the
-                message says how to find out. Don't repeat an insert before.
+                message says how to find out. Don't repeat the write before.
         """
         return WriteJob(self._context, UPSERT, extra_metadata).run(data)
 
