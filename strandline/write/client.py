@@ -208,7 +208,8 @@ class WriteClient:
     def _target(self) -> Target:
         context = self._context
         context.embedded.replace_ended()
-        return open_target(context.storage, context.settings, context.history, create=False)
+        found = open_target(context.storage, context.settings, context.history, create=False)
+        return context.ready(found)
 
 
 def _absolute(base_path: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fsview.model.file_system_view import FileSystemView
@@ -14,12 +14,15 @@ from strandline.commit.lock.base import TableLock, Wait
 from strandline.records.commit_history import CommitHistory
 from strandline.services.clean.policy import CleanSettings
 from strandline.services.clean.run import Cleaner, CleanMemory, CleanResult
+from strandline.services.metadata_table import drop_metadata_table
 from strandline.services.rollback.policy import RollbackPolicy
 from strandline.services.rollback.resumption import Rollbacks
 from strandline.settings.setting import Settings
 from strandline.write.embedded import EmbeddedService
 from strandline.write.engine import EngineContext
 from strandline.write.index.base import Index
+from strandline.write.settings import METADATA_TABLE
+from strandline.write.target import Target
 from timeline.clock import Clock, TimeGenerator
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import Storage
@@ -71,3 +74,17 @@ class WriteContext:
         cleaner = Cleaner(meta, view, times, self.clean_settings, self.clean_memory)
         with self.lock.held("cleaning"):
             return cleaner.run()
+
+    def ready(self, target: Target) -> Target:
+        """Return a target that may be changed: it exists, and has no metadata table.
+
+        Raises:
+            UnsupportedTableError: Its metadata table can't be dropped now.
+            LockError: The lock can't be acquired, or was lost.
+        """
+        target = target.created()
+        # Without this option ``open_target`` has refused tables with a metadata table.
+        if not self.settings.is_set(METADATA_TABLE):
+            return target
+        meta = drop_metadata_table(target.meta, self.lock, self.rollback_policy, self.clock)
+        return replace(target, meta=meta)

@@ -1,8 +1,8 @@
 """``WriteJob``: the steps of one write, from the caller's rows to the synced service.
 
-    check table and rows → create the table if new → roll back failed writes → request the instant,
-    read the timeline → tag → assign buckets → inflight → write files → complete → delete markers →
-    sync → clean
+    check table and rows → create the table if new, drop its metadata table → roll back failed
+    writes → request the instant, read the timeline → tag → assign buckets → inflight → write files
+    → complete → delete markers → sync → clean
 
 A failure before the instant completes leaves it pending, and the next write rolls it back. A commit
 that conflicts with another writer's is rolled back at once.
@@ -111,7 +111,7 @@ class WriteJob:
                 profile = engine.transform(keyed_rows, KeyProfileTask(), key_task.PROFILE_SCHEMA)
                 partitions = key_task.rows_by_partition(engine.collect(profile))
             # Nothing is written before this line: all rows are checked by now.
-            return self._write(target.created(), columns, keyed_rows, partitions)
+            return self._write(context.ready(target), columns, keyed_rows, partitions)
 
     def _write(
         self, target: Target, columns: pa.Schema, rows: Any, partitions: Mapping[str, RowCount]

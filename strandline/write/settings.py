@@ -234,7 +234,7 @@ METADATA_TABLE: Final = Setting(
     "hoodie.metadata.enable",
     False,
     "Whether a metadata table is maintained; Hudi's default is true. Always false: the service"
-    " takes its place.",
+    " takes its place. A table that has one is written only if false is set: the write drops it.",
     "table",
     allowed=("false",),
 )

@@ -1,26 +1,27 @@
 """``Target``: the table that a write goes to, existing or described by the options.
 
-All checks of the table are here, before anything is written: its type and version, features that
-this writer would break, options that contradict its properties, unreadable metadata.
+All checks of the table are made here, before anything is written: its type and version, features
+that this writer would break, options that contradict its properties, unreadable metadata.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
 from strandline.records.avro_schema import arrow_to_avro, avro_to_arrow
-from strandline.records.base_file import EXTENSION, MIN_KEY, read_footer
+from strandline.records.base_file import MIN_KEY, read_footer
 from strandline.records.commit_history import CommitHistory
-from strandline.records.key_generator import COMPLEX, TYPES, KeyGenerator
+from strandline.records.key_generator import COMPLEX, KeyGenerator
 from strandline.records.schema import check_against_table, nullable_inside
 from strandline.settings.setting import Setting, Settings
 from strandline.write import settings
 from strandline.write.options import column_names
 from strandline.write.placement import Sizing, average_record_bytes
+from strandline.write.unsupported import refuse_metadata_table, refuse_unsupported
 from timeline.errors import (
     ConcurrentWriteError,
     ConfigError,
@@ -33,21 +34,8 @@ from timeline.meta_client import TableMetaClient
 from timeline.storage.base import Storage
 from timeline.table.config import CONFIG_PATH, TableConfig
 from timeline.table.config_file import read_table_config, write_table_config
-from timeline.table.property_name import (
-    COMMIT_TIME,
-    COPY_ON_WRITE,
-    CUSTOM,
-    EVENT_TIME,
-    METADATA_PARTITIONS,
-)
+from timeline.table.property_name import COMMIT_TIME, EVENT_TIME
 from timeline.timeline import Timeline
-
-_FALSE_PROPERTIES: Final = (
-    "hoodie.table.cdc.enabled",
-    "hoodie.datasource.write.drop.partition.columns",
-    "hoodie.table.multiple.base.file.formats.enable",
-)
-"""Properties that this writer requires to be false."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,15 +95,22 @@ class Target:
         """Check that the table can still be written, and with the same layout.
 
         Raises:
-            UnsupportedTableError: It has got a feature that this writer would break, such as a
-                metadata table.
-            ConcurrentWriteError: Its version has changed.
+            UnsupportedTableError: It has got a feature that this writer would break.
+            ConcurrentWriteError: Its version has changed, or it has got a metadata table.
 
         Cost: one read.
         """
         storage = self.meta.storage.for_cause("table")
         config = read_table_config(storage)
-        _refuse_unsupported(config, storage.base_path)
+        refuse_unsupported(config, storage.base_path)
+        partitions = config.named_metadata_partitions
+        if partitions:
+            raise ConcurrentWriteError(
+                f"another writer gave {storage.base_path} a metadata table during this write"
+                f" ({', '.join(partitions)}), which this commit would leave stale",
+                hint=f"set {settings.METADATA_TABLE.name}=false in every writer of the table, and"
+                " repeat the write",
+            )
         if config.version != self.config.version:
             raise ConcurrentWriteError(
                 f"{storage.base_path} was changed from version {self.config.version} to"
@@ -166,7 +161,9 @@ def open_target(
         config = _new_config(values)
         generator = _generator(config)
         return Target(TableMetaClient(storage, config), False, Timeline(), None, generator)
-    _refuse_unsupported(config, storage.base_path)
+    refuse_unsupported(config, storage.base_path)
+    if not values.is_set(settings.METADATA_TABLE):
+        refuse_metadata_table(config, storage.base_path)
     _refuse_disagreement(config, values)
     meta = TableMetaClient(storage, config)
     timeline = meta.active_timeline()
@@ -251,37 +248,6 @@ def _key_generator_type(values: Settings) -> str | None:
             f" is {name}, which means {by_class}"
         )
     return kind or by_class or None
-
-
-def _refuse_unsupported(config: TableConfig, base_path: str) -> None:
-    """Refuse a table that this writer can't write or would damage."""
-    if config.metadata_partitions:
-        raise UnsupportedTableError(
-            f"{base_path} has a metadata table ({METADATA_PARTITIONS}="
-            f"{','.join(config.metadata_partitions)}), which this write would leave stale",
-            hint="disable it in Hudi: hoodie.metadata.enable=false in its next write",
-        )
-    refusals = [
-        (config.table_type != COPY_ON_WRITE, f"is {config.table_type}; allowed: {COPY_ON_WRITE}"),
-        (
-            config.key_generator_type not in TYPES,
-            f"has key generator {config.key_generator_type}; allowed: {', '.join(TYPES)}",
-        ),
-        (not config.record_key_fields, "has no record key columns; its keys are generated"),
-        (not config.populate_meta_fields, "has no meta columns (hoodie.populate.meta.fields)"),
-        (config.record_merge_mode == CUSTOM, "merges records by a custom class"),
-        (
-            config.base_file_extension != EXTENSION,
-            f"has {config.base_file_extension} files; allowed: {EXTENSION}",
-        ),
-    ]
-    refusals += [
-        (config.properties.get(name, "false").lower() == "true", f"has {name}=true; allowed: false")
-        for name in _FALSE_PROPERTIES
-    ]
-    for refused, reason in refusals:
-        if refused:
-            raise UnsupportedTableError(f"{base_path} {reason}")
 
 
 def _refuse_disagreement(config: TableConfig, values: Settings) -> None:

@@ -109,6 +109,19 @@ class TableConfig:
         changed = {**self.properties, **changes}
         return TableConfig({key: value for key, value in changed.items() if value is not None})
 
+    def without_metadata_table(self) -> TableConfig:
+        """Return these properties without a metadata table and without index definitions.
+
+        As Hudi's ``clearMetadataPartitions`` does, the lists of partitions stay, empty.
+        """
+        return self.with_properties(
+            {
+                names.METADATA_PARTITIONS: "",
+                names.METADATA_PARTITIONS_INFLIGHT: "",
+                names.INDEX_DEFINITIONS: None,
+            }
+        )
+
     @property
     def name(self) -> str:
         """The table's name."""
@@ -202,6 +215,12 @@ class TableConfig:
     def metadata_partitions(self) -> tuple[str, ...]:
         """Usable partitions of the metadata table; empty if there is no metadata table."""
         return self._fields(names.METADATA_PARTITIONS)
+
+    @property
+    def named_metadata_partitions(self) -> tuple[str, ...]:
+        """All partitions of the metadata table, with those that an indexer is building."""
+        building = self._fields(names.METADATA_PARTITIONS_INFLIGHT)
+        return tuple(dict.fromkeys((*self.metadata_partitions, *building)))
 
     @property
     def populate_meta_fields(self) -> bool:

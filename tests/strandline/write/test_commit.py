@@ -18,7 +18,6 @@ from timeline.errors import (
     ConcurrentWriteError,
     ConfigError,
     StorageUnavailableError,
-    UnsupportedTableError,
     WriteConflictError,
 )
 from timeline.instant import COMMIT
@@ -175,7 +174,7 @@ def test_a_metadata_table_made_meanwhile_refuses_the_commit(base):
         properties.write_text(properties.read_text() + "hoodie.table.metadata.partitions=files\n")
 
     storage = HookedStorage(base, Meanwhile(enable))
-    with pytest.raises(UnsupportedTableError, match="has a metadata table"):
+    with pytest.raises(ConcurrentWriteError, match="a metadata table during this write"):
         client(base, storage).insert(table(row("new")))
     assert ids(base) == ["a", "b"]
 
