@@ -162,6 +162,7 @@ class SharedLockSuite(LockSuite):
         """Let the lock of a killed holder end, by the clock or by waiting for the server."""
         raise NotImplementedError
 
+    @pytest.mark.property
     def test_processes_exclude_each_other(self, subject: LockSubject, tmp_path: Path) -> None:
         counter = tmp_path / "counter"
         counter.write_text("0")

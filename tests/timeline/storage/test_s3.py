@@ -27,6 +27,7 @@ class TestS3(StorageSuite):
     """The suite on an S3 server."""
 
 
+@pytest.mark.property
 def test_a_tree_is_listed_and_deleted_by_the_thousand(storage):
     paths = [f"p={n % 300}/f{n}" for n in range(1500)]
     for path in paths:

@@ -70,6 +70,7 @@ def test_files_of_other_tables_are_refused(path, base_path):
         planned_paths(plan_naming(path), base_path)
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("has_markers", [True, False], ids=["markers", "listing"])
 def test_a_rollback_of_300_partitions_takes_few_requests(server, has_markers):
     setting = Setting(server.storage())
