@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from fsview.model.file_group import BaseFile, FileSlice, LogFile
 from fsview.model.file_name import parse_base_name, parse_log_file
+from fsview.model.lookup_query import OF_FILE_IDS
 from timeline.encoding.json_text import dumps, loads
 
 COLUMNS: Final = "application/vnd.strandline.columns+json"
@@ -27,6 +28,9 @@ COLUMNS: Final = "application/vnd.strandline.columns+json"
 _Found = Sequence[Any]
 _FILE_COLUMNS: Final = ("names", "sizes", "mtimes")
 _SLICE_COLUMNS: Final = ("ids", "instants", "logs")
+_NUMBERS: Final = frozenset({"sizes", "mtimes", "logs"})
+_COUNTS: Final = frozenset({"sizes", "logs"})
+"""Numbers that can't be negative; a modification time before 1970 is."""
 _NO_FILE: Final = (None, 0, 0)
 _NO_SLICE: Final = ((None, None, 0), [_NO_FILE])
 
@@ -131,11 +135,33 @@ def read_columns(name: str, partition: str, columns: dict[str, Any]) -> tuple[An
     Raises:
         KeyError: A column is missing.
         TypeError: A column isn't a list, or has values of another type.
-        ValueError: The columns don't match, or a name isn't a file's.
-        AttributeError: A name isn't text.
+        ValueError: The columns don't match, a size or a number of logs is negative, or a name
+            isn't a file's.
+        AttributeError: ``columns`` isn't an object.
     """
-    read = _read_files if _is_of_files(name) else _read_slices
-    return tuple(read(partition.removesuffix("/"), columns))
+    for field in _FILE_COLUMNS if _is_of_files(name) else (*_SLICE_COLUMNS, *_FILE_COLUMNS):
+        _check_column(field, columns[field], has_nulls=name in OF_FILE_IDS)
+    if not _is_of_files(name):
+        return tuple(_read_slices(partition.removesuffix("/"), columns))
+    if name not in OF_FILE_IDS and None in columns["names"]:
+        raise ValueError("a partition has a null among its files")
+    return tuple(_read_files(partition.removesuffix("/"), columns))
+
+
+def _check_column(name: str, values: Any, *, has_nulls: bool) -> None:
+    """Check a column's type and its values' types; names are checked when they are parsed."""
+    if type(values) is not list:
+        raise TypeError(f"the column {name} is a {type(values).__name__}; allowed: a list")
+    if name == "names":
+        return
+    kind = int if name in _NUMBERS else str
+    # By type, as to ``isinstance`` true and false are numbers; counted in C.
+    if list(map(type, values)).count(kind) != len(values):
+        others = {type(value) for value in values} - {kind}
+        if kind is int or not has_nulls or others != {type(None)}:
+            raise TypeError(f"the column {name} has other values than {kind.__name__}")
+    if name in _COUNTS and min(values, default=0) < 0:
+        raise ValueError(f"the column {name} has a negative number")
 
 
 def _read_files(partition: str, columns: dict[str, Any]) -> Sequence[BaseFile | None]:
@@ -150,18 +176,24 @@ def _read_files(partition: str, columns: dict[str, Any]) -> Sequence[BaseFile | 
 def _base_files(
     partition: str, names: Sequence[str], sizes: Sequence[int], mtimes: Sequence[int]
 ) -> tuple[BaseFile, ...]:
+    # Raises TypeError if one of them isn't text.
+    if "/" in "".join(names):
+        raise ValueError("a file's name has a slash")
     file_ids, instants = [], []
     # Files of one instant share their ends, and thus the text of the instant.
     instant_of_end: dict[str, str] = {}
     for name in names:
-        words = name.split("_")
-        if len(words) == 3:  # as in nearly all names; the general parser takes twice as long
-            file_id, _, end = words
-            instant = instant_of_end.get(end)
-            if instant is None:
-                instant = instant_of_end[end] = end.partition(".")[0]
+        try:
+            file_id, _, end = name.split("_")
+        except ValueError:  # few names; the general parser takes twice as long
+            parts = parse_base_name(name)
+            if parts is None:
+                raise ValueError(f"{name!r} isn't a base file's name") from None
+            file_id, instant = parts
         else:
-            file_id, instant = parse_base_name(name) or ("", "")
+            if end not in instant_of_end:
+                instant_of_end[end] = end.partition(".")[0]
+            instant = instant_of_end[end]
         file_ids.append(file_id)
         instants.append(instant)
     return BaseFile.of_columns(partition, names, sizes, mtimes, file_ids, instants)
@@ -169,10 +201,8 @@ def _base_files(
 
 def _read_slices(partition: str, columns: dict[str, Any]) -> Iterator[FileSlice | None]:
     ids, instants, logs = (columns[name] for name in _SLICE_COLUMNS)
-    if min(logs, default=0) < 0:
-        raise ValueError("a number of logs is negative")
     *starts, end = accumulate((1 + count for count in logs), initial=0)
-    if len(columns["names"]) != end:
+    if any(len(columns[name]) != end for name in _FILE_COLUMNS):
         raise ValueError("the columns of files and of slices don't match")
     bases = _read_files(
         partition, {name: [columns[name][at] for at in starts] for name in _FILE_COLUMNS}
@@ -180,13 +210,29 @@ def _read_slices(partition: str, columns: dict[str, Any]) -> Iterator[FileSlice 
     for file_id, instant, start, count, base in zip(
         ids, instants, starts, logs, bases, strict=True
     ):
+        if file_id is None:
+            if instant is not None or count or base is not None:
+                raise ValueError("a slice that doesn't exist has an instant or files")
+            yield None
+            continue
         rows = (columns[name][start + 1 : start + 1 + count] for name in _FILE_COLUMNS)
         log_files = tuple(_log_file(partition, *row) for row in zip(*rows, strict=True))
-        yield None if file_id is None else FileSlice(partition, file_id, instant, base, log_files)
+        found = FileSlice(partition, file_id, instant, base, log_files)
+        _check_group(found)
+        yield found
 
 
-def _log_file(partition: str, name: str, size: int, mtime_ms: int) -> LogFile:
-    log = parse_log_file(partition, name, size, mtime_ms)
-    if log is None:
+def _check_group(found: FileSlice) -> None:
+    """Check that a slice has an instant, and files of its own file group only."""
+    if found.base_instant is None:
+        raise ValueError(f"the slice of {found.file_id!r} has no instant")
+    for file in (found.base_file, *found.log_files):
+        if file is not None and file.file_id != found.file_id:
+            raise ValueError(f"the slice of {found.file_id!r} has the file {file.name!r}")
+
+
+def _log_file(partition: str, name: str | None, size: int, mtime_ms: int) -> LogFile:
+    log = None if name is None else parse_log_file(partition, name, size, mtime_ms)
+    if log is None or "/" in log.name:
         raise ValueError(f"{name!r} isn't a log's name")
     return log

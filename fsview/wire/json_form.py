@@ -68,7 +68,7 @@ class PathForms:
             BadAnswerError: The path isn't below the base path.
         """
         below = _plain(path)
-        if not below.startswith(f"{self.plain}/"):
+        if not below.startswith(f"{self.plain}/") or "/../" in f"{below}/":
             raise BadAnswerError(f"the answer names {path!r}, which is not below {self.text!r}")
         partition, _, name = below[len(self.plain) + 1 :].rpartition("/")
         return partition, name
@@ -211,19 +211,31 @@ def read_base_file(dto: Mapping[str, Any], paths: PathForms) -> BaseFile:
     return BaseFile(
         partition,
         name,
-        dto["fileLen"],
+        _size(dto["fileLen"]),
         _mtime(dto),
-        parts[0] if dto["fileId"] is None else dto["fileId"],
-        parts[1] if dto["commitTime"] is None else dto["commitTime"],
+        parts[0] if dto["fileId"] is None else _text(dto["fileId"]),
+        parts[1] if dto["commitTime"] is None else _text(dto["commitTime"]),
     )
 
 
 def _read_log_file(dto: Mapping[str, Any], paths: PathForms) -> LogFile:
     partition, name = paths.split(dto["path"])
-    log = parse_log_file(partition, name, dto["len"], _mtime(dto))
+    log = parse_log_file(partition, name, _size(dto["len"]), _mtime(dto))
     if log is None:
         raise BadAnswerError(f"the answer has a log file named {name!r}, which isn't a log's name")
     return log
+
+
+def _size(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{value!r} where a file's size belongs")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"a {type(value).__name__} where a text belongs")
+    return value
 
 
 def _mtime(dto: Mapping[str, Any]) -> int:
@@ -235,9 +247,9 @@ def read_file_slice(dto: Mapping[str, Any], paths: PathForms) -> FileSlice:
     """Read a ``FileSliceDTO``."""
     base = dto["baseFile"]
     return FileSlice(
-        dto["partition"],
-        dto["fileId"],
-        dto["baseInstant"],
+        _text(dto["partition"]),
+        _text(dto["fileId"]),
+        _text(dto["baseInstant"]),
         None if base is None else read_base_file(base, paths),
         tuple(_read_log_file(log, paths) for log in dto["logFiles"]),
     )

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from fsview.model.lookup_query import LookupQuery
 from fsview.wire.column_form import read_columns
-from timeline.encoding.json_text import dumps, loads
+from timeline.encoding.json_text import bounded_loads, dumps, loads
 from timeline.errors import BadAnswerError, InputError
 
 LOOKUP_PATH: Final = "/v1/strandline/lookup"
@@ -133,24 +133,33 @@ def read_answers(queries: Sequence[LookupQuery], body: bytes) -> tuple[tuple[Any
         BadAnswerError: The body isn't an answer to these queries.
     """
     try:
-        answers = loads(body)["answers"]
+        answers = _list_in(bounded_loads(body)["answers"])
         return tuple(
             _read_answer(query, parts) for query, parts in zip(queries, answers, strict=True)
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as exc:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as exc:
         start = body[:_SHOWN].decode("utf-8", "replace")
         raise BadAnswerError(
             f"{LOOKUP_PATH} answered {start!r} ({len(body)} bytes): {type(exc).__name__}: {exc}"
         ) from exc
 
 
-def _read_answer(query: LookupQuery, parts: Sequence[dict[str, Any]]) -> tuple[Any, ...]:
+def _list_in(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError(f"a {type(value).__name__} where a list belongs")
+    return value
+
+
+def _read_answer(query: LookupQuery, parts: Any) -> tuple[Any, ...]:
     found = tuple(
         read_columns(query.name, partition, part)
-        for partition, part in zip(query.partitions, parts, strict=True)
+        for partition, part in zip(query.partitions, _list_in(parts), strict=True)
     )
     if not query.is_of_groups:
         return found
     if len(found[0]) != len(query.file_ids):
         raise ValueError(f"{len(found[0])} answers for {len(query.file_ids)} file ids")
+    for file_id, each in zip(query.file_ids, found[0], strict=True):
+        if each is not None and each.file_id != file_id:
+            raise ValueError(f"the answer for {file_id!r} is of {each.file_id!r}")
     return found[0]

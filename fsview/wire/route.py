@@ -136,7 +136,7 @@ class Route:
             if self.has_columns and is_in_columns(body):
                 return read_columns(self.name, partition, bounded_loads(body))
             return self.form.from_dto(bounded_loads(body), paths)
-        except (KeyError, TypeError, ValueError, AttributeError) as exc:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as exc:
             start = body[:200].decode("utf-8", "replace")
             raise BadAnswerError(
                 f"{self.path} answered {start!r} ({len(body)} bytes): {type(exc).__name__}: {exc}"

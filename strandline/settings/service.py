@@ -13,6 +13,7 @@ from typing import Final
 
 from fsview.store.stores import BUDGET_BYTES
 from fsview.table_view import RETAINED_SNAPSHOTS as KEPT_SNAPSHOTS
+from strandline.settings.host import HostSetting
 from strandline.settings.read_limits import READ_SETTINGS
 from strandline.settings.setting import Setting, declared
 
@@ -26,19 +27,19 @@ EMBED: Final = Setting(
 EMBED_PORT: Final = Setting(
     "hoodie.embed.timeline.server.port",
     0,
-    "Port of the embedded service; 0 picks a free one. If another is taken, tasks list storage.",
+    "Port of the embedded service; 0: a free one. If a fixed port is taken, tasks list storage.",
     "service",
     minimum=0,
     maximum=65535,
 )
-EMBED_HOST: Final = Setting(
+EMBED_HOST: Final = HostSetting(
     "strandline.embed.timeline.server.host",
     "",
     "Host name or address at which executors reach the embedded service; if empty, the driver's"
     " (spark.driver.host).",
     "service",
 )
-EMBED_BIND: Final = Setting(
+EMBED_BIND: Final = HostSetting(
     "strandline.embed.timeline.server.bind.address",
     "",
     "Address that the embedded service binds; if empty, spark.driver.bindAddress, or where that"

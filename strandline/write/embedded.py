@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from executor_proxy.exchange import Timeouts
+from executor_proxy.http import HttpSession
 from executor_proxy.report import LookupReport
 from executor_proxy.service_client import Patience
 from executor_proxy.view_location import NEWEST, ViewLocation
@@ -81,13 +82,14 @@ class EmbeddedService:
             )
 
             try:
-                self._service = TimelineService.acquire(
+                service = TimelineService.acquire(
                     self._storage.base_path,
                     self._settings,
                     host=self._bind_address,
                     advertised=self._host,
                     storage_options=self._storage_options,
                 )
+                self._service = _usable(service)
             # The service only saves listings; no write depends on it.
             except (StrandlineError, OSError) as error:
                 self._has_failed = True
@@ -165,3 +167,18 @@ class EmbeddedService:
             shared=False,
             ca_file=None if service is None else service.ca_file,
         )
+
+
+def _usable(service: TimelineService) -> TimelineService:
+    """Return a service that tasks can ask; release one whose address or CA file they would refuse.
+
+    Raises:
+        ConfigError: It is such a service.
+    """
+    try:
+        # The host comes from spark.driver.host, unless a setting names it.
+        HttpSession(service.url, service.token, ca_file=service.ca_file)
+    except BaseException:
+        service.release()
+        raise
+    return service

@@ -19,6 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
+from strandline.settings.host import without_brackets
 from strandline.write.engine import EngineContext, Task, TaskAttempt, type_name
 from timeline import errors
 from timeline.errors import ConfigError, InputError, StrandlineError
@@ -153,9 +154,6 @@ def driver_addresses(context: SparkContext) -> tuple[str, str | None]:
         return _LOOPBACK, None
     settings = context.getConf()
     bound = settings.get("spark.driver.bindAddress", None)
-    return _plain(settings.get("spark.driver.host", _LOOPBACK)), bound and _plain(bound)
-
-
-def _plain(host: str) -> str:
-    """Return an address without brackets, in which Spark puts those of IPv6."""
-    return host.removeprefix("[").removesuffix("]")
+    # Spark puts addresses of IPv6 in brackets.
+    host = without_brackets(settings.get("spark.driver.host", _LOOPBACK))
+    return host, bound and without_brackets(bound)

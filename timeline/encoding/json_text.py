@@ -7,6 +7,7 @@ Spark's executors have no orjson, so no other module of ``timeline``, ``fsview``
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Final, NoReturn
@@ -21,16 +22,23 @@ def plain_loads(data: bytes) -> Any:
     """Return the value of a JSON text in UTF-8, by the standard library.
 
     Raises:
-        ValueError: It isn't JSON. As for orjson, NaN, infinities and UTF-16 aren't.
+        ValueError: It isn't JSON. As for orjson, NaN, infinities, 1e999 and UTF-16 aren't.
     """
     try:
-        return json.loads(data.decode(), parse_constant=_refuse)
+        return json.loads(data.decode(), parse_constant=_refuse, parse_float=_finite)
     except RecursionError as exc:
         raise ValueError("lists or objects are nested too deeply") from exc
 
 
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text} is too large")
+    return number
 
 
 def _functions() -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:

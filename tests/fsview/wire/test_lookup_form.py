@@ -11,6 +11,7 @@ from fsview.model.lookup_query import OF_FILE_IDS, OF_PARTITIONS, WITH_INSTANT, 
 from fsview.query.query_table import QUERIES
 from fsview.table_view import TableView
 from fsview.wire.column_form import pick_groups, write_columns
+from fsview.wire.json_form import PathForms
 from fsview.wire.lookup_form import (
     MOST_LOOKUPS,
     join_parts,
@@ -18,9 +19,10 @@ from fsview.wire.lookup_form import (
     read_queries,
     write_queries,
 )
-from fsview.wire.routes import FIXED_BY_TIMELINE
+from fsview.wire.routes import BY_NAME, FIXED_BY_TIMELINE
 from tests.kit import golden
 from tests.kit.troubled_storage import LATEST, partitions_of
+from timeline.encoding.json_text import UNCHECKED_BYTES
 from timeline.errors import BadAnswerError, InputError
 
 NOWHERE = "no-such-group"
@@ -167,3 +169,77 @@ def test_a_query_nested_deeply_is_refused_as_any_other() -> None:
     for body in (f'{{"queries":[{nested}]}}', f'{{"queries":[{{"query":{nested}}}]}}'):
         with pytest.raises(InputError):
             read_queries(body.encode())
+
+
+NAME = "a_1-0-1_20240101000000000.parquet"
+FILE = {"names": [NAME], "sizes": [1], "mtimes": [0]}
+SLICE = {"ids": ["a"], "instants": ["1"], "logs": [0], **FILE}
+NO_SLICE = {"ids": [None], "instants": [None], "logs": [0], "names": [None]}
+
+
+@pytest.mark.parametrize("value", [None, "1", -1, 1.5, [], {}, True])
+@pytest.mark.parametrize("column", ["sizes", "mtimes", "logs"])
+def test_a_column_of_numbers_with_something_else_is_a_bad_answer(
+    column: str, value: object
+) -> None:
+    name = "latest_file_slices" if column == "logs" else "latest_base_files"
+    if (column, value) != ("mtimes", -1):  # a time before 1970
+        refused(name, SLICE | {column: [value]})
+
+
+@pytest.mark.parametrize("value", [None, 1, "", "x.parquet", "../a_1_2.parquet", f"/{NAME}"])
+def test_a_name_that_is_no_base_file_s_is_a_bad_answer(value: object) -> None:
+    refused("latest_base_files", FILE | {"names": [value]})
+
+
+@pytest.mark.parametrize("values", ["x", {NAME: 1}, None, 1])
+@pytest.mark.parametrize("column", sorted(SLICE))
+def test_a_column_that_is_no_list_is_a_bad_answer(column: str, values: object) -> None:
+    refused("latest_file_slices", SLICE | {column: values})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"ids": ["b"]},
+        {"ids": [1]},
+        {"ids": [None]},
+        {"instants": [None]},
+        {"instants": [1]},
+        {"sizes": []},
+        {"logs": [1], "names": [NAME, ".b_1.log.1_0-0-0"], "sizes": [1, 1], "mtimes": [0, 0]},
+        {"logs": [1], "names": [NAME, None], "sizes": [1, 1], "mtimes": [0, 0]},
+        NO_SLICE,
+    ],
+)
+def test_a_slice_with_files_of_another_group_or_nulls_is_a_bad_answer(wrong: dict) -> None:
+    refused("latest_file_slices", SLICE | wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"ids": ["b"], "names": ["b_1_2.parquet"]}, {"ids": [None]}, NO_SLICE | {"logs": [1]}]
+)
+def test_a_group_s_answer_is_of_this_group_or_null(wrong: dict) -> None:
+    query = LookupQuery("latest_file_slice", ("p",), ("a",))
+    assert read_answers([query], answer(SLICE | NO_SLICE)) == ((None,),)
+    with pytest.raises(BadAnswerError):
+        read_answers([query], answer(SLICE | wrong))
+
+
+def test_an_answer_that_would_take_far_more_memory_than_its_bytes_is_refused() -> None:
+    body = b'{"answers":[' + b"[]," * UNCHECKED_BYTES + b"[]]}"
+    with pytest.raises(BadAnswerError, match="allowed: one for each"):
+        read_answers([LookupQuery("latest_base_files", ("p",))], body)
+
+
+def answer(part: dict) -> bytes:
+    """Return the body of an answer with one part."""
+    return json.dumps({"answers": [[part]]}).encode()
+
+
+def refused(name: str, part: dict) -> None:
+    """Assert that columns are no answer to a query, neither alone nor batched."""
+    with pytest.raises(BadAnswerError):
+        BY_NAME[name].decode(json.dumps(part).encode(), PathForms.of("/t"), partition="p")
+    with pytest.raises(BadAnswerError):
+        read_answers([LookupQuery(name, ("p",))], answer(part))

@@ -16,7 +16,7 @@ from strandline.write.client import WriteClient
 from strandline.write.engine import LocalEngine
 from tests.kit import reader
 from tests.strandline.write.tables import OPTIONS, client, row, table
-from timeline.errors import ServiceUnreachableError
+from timeline.errors import ConfigError, ServiceUnreachableError
 
 pytestmark = pytest.mark.property
 
@@ -201,6 +201,7 @@ def test_tasks_are_told_the_advertised_address_and_the_driver_uses_its_own(tmp_p
         ("localhost", "", "localhost", "127.0.0.1"),
         ("", "127.0.0.2", "driver.invalid", "127.0.0.2"),
         ("::1", "::", "[::1]", "[::1]"),
+        ("[::1]", "[::]", "[::1]", "[::1]"),
     ],
 )
 def test_settings_name_the_address_to_advertise_and_the_one_to_bind(
@@ -217,3 +218,41 @@ def test_settings_name_the_address_to_advertise_and_the_one_to_bind(
         assert c.service.url == f"http://{url}:{port}"
         assert c.service.local_url == f"http://{local}:{port}"
         assert c.service.status()["ready"]
+
+
+NO_HOSTS = (
+    "10.0.0.5:26754",
+    "http://10.0.0.5",
+    "driver host",
+    "a..b",
+    "x" * 64,
+    "-a",
+    "[1.2.3.4:5]",
+)
+
+
+@pytest.mark.parametrize("setting", ["host", "bind.address"])
+@pytest.mark.parametrize("host", NO_HOSTS)
+def test_a_malformed_host_refuses_the_client(tmp_path, setting, host):
+    name = f"strandline.embed.timeline.server.{setting}"
+    with pytest.raises(ConfigError) as caught:
+        WriteClient(LocalEngine(), str(tmp_path), {**OPTIONS, name: host})
+    assert str(caught.value).startswith(f"{name} is {host!r}; allowed: a host name, ")
+
+
+class WithBadHost(LocalEngine):
+    """A driver with a malformed ``spark.driver.host``."""
+
+    driver_host = "driver host"
+    bind_address = "127.0.0.1"
+
+
+def test_a_malformed_host_of_the_driver_costs_one_warning(tmp_path, without, caplog):
+    with client(tmp_path, engine=WithBadHost(), **ON) as c, caplog.at_level(logging.WARNING):
+        result = c.upsert(ROUNDS[0])
+        (record,) = caplog.records
+        assert c.service is None
+    assert "driver host can't be started, so tasks list storage: " in record.getMessage()
+    assert "allowed: http://HOST:PORT" in record.getMessage()
+    assert result.fallbacks == ()
+    assert reader.rows(tmp_path) == without[0][0]

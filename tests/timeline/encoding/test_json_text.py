@@ -30,7 +30,17 @@ def test_the_value_is_the_same(value):
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"{", b"NaN", b"[-Infinity]", b"\xff", b"\xef\xbb\xbf{}", "{}".encode("utf-16"), b"{}x"],
+    [
+        b"",
+        b"{",
+        b"NaN",
+        b"[-Infinity]",
+        b"\xff",
+        b"\xef\xbb\xbf{}",
+        "{}".encode("utf-16"),
+        b"{}x",
+        b"1e999",
+    ],
 )
 def test_what_is_no_json_is_refused_alike(data):
     for loads in (plain_loads, orjson.loads):
