@@ -149,7 +149,7 @@ class FsspecStorage(Storage):
             if self._in_memory:  # its open files share one position
                 opened = pa.BufferReader(self._fs.cat_file(full))
             else:
-                opened = pa.PythonFile(self._fs.open(full, "rb"), mode="r")
+                opened = pa.PythonFile(self._opened(full), mode="r")
         if kind is not None:
             try:
                 self.limits.check(kind, full, opened.size())
@@ -157,6 +157,15 @@ class FsspecStorage(Storage):
                 opened.close()
                 raise
         return opened
+
+    def _opened(self, full: str) -> Any:
+        try:
+            return self._fs.open(full, "rb")
+        except FileNotFoundError:
+            # A cached listing doesn't have a file that another process has made since. Without it
+            # each file would cost a request more.
+            self._fs.invalidate_cache(full.rpartition("/")[0])
+            return self._fs.open(full, "rb")
 
     def create(self, path: str, data: bytes = b"") -> None:
         """Create a file with this content, making its directories; atomic, exclusive, durable."""

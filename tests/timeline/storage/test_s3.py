@@ -68,6 +68,15 @@ def test_a_file_created_by_another_process_is_deleted(storage, server):
     assert [info.name for info in other.list("dir")] == ["first"]
 
 
+def test_a_file_created_by_another_process_is_opened(storage, server):
+    """fsspec looks for it in a listing that it keeps. (#15)"""
+    other = FsspecStorage(storage.base_path, {**server.options, "skip_instance_cache": True})
+    storage.create("p/known")
+    assert [info.name for info in storage.list("p")] == ["known"]
+    other.create("p/new", b"content")
+    assert storage.open_input("p/new").read() == b"content"
+
+
 def test_endpoint_is_probed_once():
     with s3_server() as server:
         one, two = server.storage(), server.storage()
