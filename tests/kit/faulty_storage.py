@@ -15,7 +15,7 @@ from __future__ import annotations
 import io
 import itertools
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
@@ -60,8 +60,9 @@ class Fault:
 class _State:
     """What a storage shares with those made of it; its lock guards the log and the streams."""
 
-    def __init__(self, plan: Iterable[Fault]) -> None:
+    def __init__(self, plan: Iterable[Fault], on_crash: Callable[[], None]) -> None:
         self.lock = threading.Lock()
+        self.on_crash = on_crash
         self.plan = {fault.at: fault.effect for fault in plan}
         self.log: list[tuple[str, str]] = []
         self.open: list[IO[bytes]] = []
@@ -96,6 +97,7 @@ class _State:
             abandoned, self.open = self.open, []
         for file in abandoned:
             file.close()
+        self.on_crash()
         raise Crash(f"injected: the process died at {kind} {path}")
 
 
@@ -105,15 +107,21 @@ class FaultyStorage(Storage):
     Args:
         inner: The storage that does the work.
         plan: The faults; if empty, calls are only logged.
+        on_crash: Called at a crash, before it is raised; may end the process.
 
     Attributes:
         log: (kind, path) of every call so far.
     """
 
-    def __init__(self, inner: Storage, plan: Iterable[Fault] = ()) -> None:
+    def __init__(
+        self,
+        inner: Storage,
+        plan: Iterable[Fault] = (),
+        on_crash: Callable[[], None] = lambda: None,
+    ) -> None:
         self.base_path = inner.base_path
         self._inner = inner
-        self._state = _State(plan)
+        self._state = _State(plan, on_crash)
 
     @property
     def calls(self) -> StorageCalls:  # type: ignore[override]  # the inner storage counts

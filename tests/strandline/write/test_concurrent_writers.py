@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,13 +11,14 @@ import pytest
 
 from strandline.commit.heartbeat import instants_with_heartbeat
 from tests.kit import reader
+from tests.strandline.write.rounds import TIMES
 from tests.strandline.write.tables import client, row, table
 from timeline.storage.local import LocalStorage
 
 pytestmark = pytest.mark.property
 
 ROOT = Path(__file__).parents[3]
-ROUNDS = int(os.environ.get("STRANDLINE_ROUNDS", "8"))
+ROUNDS = 8 * TIMES
 OPTIONS = {
     "write__concurrency__mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
     "write__lock__provider": (
