@@ -14,7 +14,7 @@ from strandline.commit.markers import delete_markers, finish_markers, instants_w
 from strandline.services.rollback.plan import reported_paths
 from timeline.archive.archived_timeline import ArchivedTimeline
 from timeline.errors import CorruptMetadataError, InstantNotFoundError
-from timeline.instant import ROLLBACK, WRITE_ACTIONS, Instant
+from timeline.instant import ROLLBACK, Instant
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import (
     CommitMetadata,
@@ -51,7 +51,7 @@ class Sweep:
             return
         timeline = self._meta.active_timeline()
         for time in times:
-            instant = timeline.find(time)
+            instant = _write_at(timeline, time)
             if instant is not None and not instant.is_completed:
                 continue  # its writer, or a rollback, needs the markers
             try:
@@ -72,14 +72,14 @@ class Sweep:
         ``None`` means that nothing is known, so that no file may be deleted.
         """
         if instant is not None:
-            return _files_in(self._meta.read(instant), instant)
+            return _files_in(self._meta.read(instant))
         rollbacks = [i for i in timeline.completed() if _may_name(i, time)]
         if any(_names(self._meta.read(each), time) for each in rollbacks):
             return frozenset()
         archive = self._archived()
-        found = archive.timeline.find(time)
+        found = _write_at(archive.timeline, time)
         if found is not None and found.is_completed:
-            return _files_in(archive.read(found), found)
+            return _files_in(archive.read(found))
         older = [i for i in archive.timeline.completed() if _may_name(i, time)]
         return frozenset() if any(_names(archive.read(each), time) for each in older) else None
 
@@ -89,12 +89,16 @@ class Sweep:
         return self._archive
 
 
-def _files_in(metadata: InstantMetadata, instant: Instant) -> frozenset[str] | None:
-    is_write = instant.action in WRITE_ACTIONS and isinstance(metadata, CommitMetadata)
+def _write_at(timeline: Timeline, time: str) -> Instant | None:
+    """Return the write requested at a time, whatever else was; a pending one if there are two."""
+    found = (instant for instant in timeline.write_timeline() if instant.requested_time == time)
+    return min(found, key=lambda instant: instant.is_completed, default=None)
+
+
+def _files_in(metadata: InstantMetadata) -> frozenset[str] | None:
     # An archive may not have kept the content; then it says nothing about files.
-    if not is_write or metadata == CommitMetadata():
+    if not isinstance(metadata, CommitMetadata) or metadata == CommitMetadata():
         return None
-    assert isinstance(metadata, CommitMetadata)
     return reported_paths(metadata)
 
 

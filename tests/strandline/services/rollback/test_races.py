@@ -12,7 +12,7 @@ from tests.kit.memory_storage import MemoryStorage
 from tests.strandline.services.rollback.setting import Setting
 from timeline.clock import SystemClock
 from timeline.errors import CorruptMetadataError
-from timeline.instant import COMMIT, ROLLBACK, Instant, State
+from timeline.instant import CLEAN, COMMIT, ROLLBACK, SAVEPOINT, Instant, State
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import RollbackPlan
 from timeline.storage.local import LocalStorage
@@ -158,6 +158,20 @@ def test_markers_of_an_instant_that_cannot_be_read_stay(setting):
     done = setting.complete(commit, "eu/a.parquet")
     setting.storage.files[setting.meta.path_of(done)] = (b"not a commit", 0)
     setting.repair()
+    assert setting.exists("eu/a.parquet")
+    assert len(setting.storage.list_tree(".hoodie/.temp")) == 1
+
+
+@pytest.mark.parametrize("action", [CLEAN, SAVEPOINT])
+def test_the_sweep_keeps_a_pending_commits_markers_beside_an_instant_of_the_same_time(
+    setting, action
+):
+    commit = setting.pending_commit("eu/a.parquet")
+    name = (
+        f"{commit.requested_time}{'' if setting.meta.config.version == 6 else '_2099' + '0' * 13}"
+    )
+    setting.storage.create(f"{setting.meta.layout.folder}/{name}.{action}")
+    Sweep(setting.meta).run()
     assert setting.exists("eu/a.parquet")
     assert len(setting.storage.list_tree(".hoodie/.temp")) == 1
 
