@@ -94,22 +94,27 @@ class Transaction:
         self._in_doubt = False
         self.conflicts: tuple[Conflict, ...] = ()
         self.compared: tuple[str, ...] = ()
-        with lock.held("requesting a commit"):
-            # Its rollbacks can't name this instant, whereas those of the timeline read after the
-            # instant was requested may: another writer may take it for dead at once.
-            self._before = meta.active_timeline()
-            time = times.next(newest_time(meta, self._before))
-            # Before the instant exists: without a heartbeat others take it for a failed write's.
-            heartbeat.start(time)
-            try:
+        has_begun = False
+        try:
+            with lock.held("requesting a commit"):
+                # Its rollbacks can't name this instant, whereas those of the timeline read after
+                # the instant was requested may: another writer may take it for dead at once.
+                self._before = meta.active_timeline()
+                time = times.next(newest_time(meta, self._before))
+                # Before the instant exists: without a heartbeat others take it for a failed
+                # write's.
+                heartbeat.start(time)
+                has_begun = True
                 lock.check()
                 # Requested first, so that no instant with an earlier time can begin unseen.
                 self.instant = meta.create_requested(action, time)
                 # Read only now; all look-ups of the write are pinned to it.
                 self.timeline = meta.active_timeline()
-            except BaseException:
+        except BaseException:
+            # Releasing the lock may be interrupted, too.
+            if has_begun:
                 heartbeat.abandon()
-                raise
+            raise
 
     @property
     def time(self) -> str:

@@ -179,6 +179,9 @@ class WriteJob:
             except StrandlineError as error:
                 logger.warning("commit %s can't be rolled back: %s", transaction.time, error)
                 transaction.fail()
+            except BaseException:
+                transaction.fail()
+                raise
             else:
                 transaction.end()
             raise

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from strandline.commit.lock.base import TableLock
 from strandline.commit.lock.file_system import FileSystemLock
 from strandline.commit.lock.in_process import InProcessLock
 from strandline.write.client import WriteClient
@@ -78,3 +81,49 @@ def test_write_whose_lock_is_lost_before_it_completes_is_not_committed(base: Pat
         assert [each["id"] for each in reader.rows(base)] == ["a"]
         c.insert(table(row("b")))
     assert [each["id"] for each in reader.rows(base)] == ["a", "b"]
+
+
+def heartbeats() -> list[str]:
+    """Return the names of the running heartbeats' threads."""
+    return [each.name for each in threading.enumerate() if each.name.startswith("heartbeat-")]
+
+
+class InterruptedRelease(InProcessLock):
+    """A lock whose first release is interrupted."""
+
+    interrupted = False
+
+    def unlock(self) -> None:
+        super().unlock()
+        if not self.interrupted:
+            self.interrupted = True
+            raise KeyboardInterrupt
+
+
+def test_heartbeat_ends_if_the_release_after_the_request_is_interrupted(base: Path) -> None:
+    with client(base) as c:
+        lock = TableLock(InterruptedRelease(str(base)))
+        c._context = replace(c._context, lock=lock)
+        with pytest.raises(KeyboardInterrupt):
+            c.upsert(table(row("b")))
+        assert heartbeats() == []
+        assert len(c.upsert(table(row("c"))).rolled_back) == 1
+    assert [each["id"] for each in reader.rows(base)] == ["a", "c"]
+
+
+def test_heartbeat_ends_if_the_rollback_of_a_conflict_is_interrupted(base: Path) -> None:
+    other = locked(base, "FileSystemBasedLockProvider")
+    done: list[str] = []
+
+    def conflict_then_interrupt(kind: str, path: str) -> None:
+        if kind == "create" and path.endswith(".inflight") and not done:
+            done.append(other.upsert(table(row("a", ts=2))).instant)
+        if kind == "create" and path.endswith(".rollback.requested"):
+            raise KeyboardInterrupt
+
+    with other, locked(base, "FileSystemBasedLockProvider", conflict_then_interrupt) as c:
+        with pytest.raises(KeyboardInterrupt):
+            c.upsert(table(row("a", ts=3)))
+        assert heartbeats() == []
+        assert len(other.upsert(table(row("b"))).rolled_back) == 1
+    assert [(each["id"], each["ts"]) for each in reader.rows(base)] == [("a", 2), ("b", 1)]
