@@ -128,11 +128,7 @@ class RemoteView(FileSystemView):
         # Read once, so that cached and new answers are of one timeline.
         pin = self._pin
         found: dict[Hashable, Any] = {}
-        missing = [
-            replace(query, partitions=partitions)
-            for query in queries
-            if (partitions := self._missing(pin, query, found)) and query.answers
-        ]
+        missing = self._missing(pin, queries, found)
         if missing:
             try:
                 self._look_up(pin, missing, found)
@@ -148,17 +144,23 @@ class RemoteView(FileSystemView):
         return tuple(_collected(query, found) for query in queries)
 
     def _missing(
-        self, pin: _Pin, query: LookupQuery, found: dict[Hashable, Any]
-    ) -> tuple[str, ...]:
-        """Return the partitions of a query that aren't cached; add the others' to ``found``."""
-        missing = []
-        for unit in _units(query):
-            cached = self._cached(pin, query.name, unit)
-            if cached is None:
-                missing.append(unit["partition"])
-            else:
-                found[_unit_key(query, unit)] = cached[0]
-        return tuple(missing)
+        self, pin: _Pin, queries: Sequence[LookupQuery], found: dict[Hashable, Any]
+    ) -> list[LookupQuery]:
+        """Return queries of what isn't cached, each once; add what is cached to ``found``."""
+        queries_to_send = []
+        asked: set[Hashable] = set()
+        for query in map(LookupQuery.without_repeats, queries):
+            partitions = []
+            for unit in _units(query):
+                key, cached = _unit_key(query, unit), self._cached(pin, query.name, unit)
+                if cached is not None:
+                    found[key] = cached[0]
+                elif key not in asked and query.answers:
+                    asked.add(key)
+                    partitions.append(unit["partition"])
+            if partitions:
+                queries_to_send.append(replace(query, partitions=tuple(partitions)))
+        return queries_to_send
 
     def _look_up(
         self, pin: _Pin, queries: Sequence[LookupQuery], found: dict[Hashable, Any]
@@ -247,10 +249,15 @@ def _unit_key(query: LookupQuery, unit: Mapping[str, Any]) -> Hashable:
 
 
 def _collected(query: LookupQuery, found: Mapping[Hashable, Any]) -> tuple[Any, ...]:
-    """Return the answers of a query."""
-    if query.is_of_groups:
-        return found[_unit_key(query, next(_units(query)))] if query.file_ids else ()
-    return tuple(found[_unit_key(query, unit)] for unit in _units(query))
+    """Return the answers of a query, whose units may be repeated."""
+    if not query.is_of_groups:
+        return tuple(found[_unit_key(query, unit)] for unit in _units(query))
+    if not query.file_ids:
+        return ()
+    unique = query.without_repeats()
+    answers = found[_unit_key(unique, next(_units(unique)))]
+    by_id = dict(zip(unique.file_ids, answers, strict=True))
+    return tuple(by_id[file_id] for file_id in query.file_ids)
 
 
 def _earlier(newest: Timeline) -> Iterator[Timeline]:

@@ -135,12 +135,14 @@ class ServiceClient:
             try:
                 return self._ask_each(send, started, failed, is_safe=is_safe)
             except ServiceBusyError as busy:
+                last: StrandlineError = busy
                 pause = max(busy.retry_after_s, self._patience.first_wait_s)
                 # With jitter, so that waiting workers don't return all at once.
                 pause *= 1 + self._jitter() / 4
                 if pause >= self._left(started):
                     raise
             except (ServiceUnreachableError, ServiceTimeoutError) as error:
+                last = error
                 pause = self._pause(rounds)
                 rounds += 1
                 is_lost = any(isinstance(each.error, ServiceUnreachableError) for each in failed)
@@ -151,6 +153,10 @@ class ServiceClient:
                     raise
                 logger.info("retrying in %.2f s: %s", pause, error)
             self._wait(pause)
+            # A busy machine wakes late; then this is the last error, not that no time is left.
+            if self._left(started) <= 0:
+                _open(failed)
+                raise last
 
     def _ask_each(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from timeline.errors import InputError
@@ -68,6 +68,14 @@ class LookupQuery:
                 yield {"partition": partition}
             else:
                 yield {"partition": partition, "max_instant": self.max_instant}
+
+    def without_repeats(self) -> LookupQuery:
+        """Return the query with each partition and file group once, in order."""
+        return replace(
+            self,
+            partitions=tuple(dict.fromkeys(self.partitions)),
+            file_ids=tuple(dict.fromkeys(self.file_ids)),
+        )
 
     @property
     def parts(self) -> int:

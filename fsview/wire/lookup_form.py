@@ -6,8 +6,8 @@ view route; its body has the queries::
     {"queries": [{"query": "latest_base_files", "partitions": ["2024-01-01", "2024-01-02"]},
                  {"query": "latest_file_slice", "partition": "2024-01-01", "file_ids": ["a", "b"]}]}
 
-The answer is ``{"answers": [...]}`` with a list for each query, which has an object of columns
-(``fsview.wire.column_form``) for each partition.
+No look-up may be repeated. The answer is ``{"answers": [...]}`` with a list for each query, which
+has an object of columns (``fsview.wire.column_form``) for each partition.
 """
 
 from __future__ import annotations
@@ -61,7 +61,19 @@ def read_queries(body: bytes) -> tuple[LookupQuery, ...]:
     count = len(queries) + sum(query.answers for query in queries)
     if count > MOST_LOOKUPS:
         raise InputError(f"queries has {count} look-ups; allowed: at most {MOST_LOOKUPS}")
+    _check_repeats(queries)
     return queries
+
+
+def _check_repeats(queries: Iterable[LookupQuery]) -> None:
+    """Refuse repeated look-ups: a short request for one large answer many times."""
+    seen = set()
+    for query in queries:
+        for arguments in query.arguments():
+            asked = (query.name, *arguments.values())
+            if asked in seen:
+                raise InputError(f"{query.name} of {_shown(arguments)} is asked twice")
+            seen.add(asked)
 
 
 def _read_query(dto: object) -> LookupQuery:

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from executor_proxy.lookup_cache import LookupCache
+import tracemalloc
+from functools import partial
+
+import pytest
+
+from executor_proxy.lookup_cache import LookupCache, memory_of
+from fsview.model.file_group import BaseFile, FileSlice
+from fsview.model.file_name import parse_log_file
+from fsview.wire.column_form import write_columns
+from fsview.wire.json_form import PathForms
 from fsview.wire.routes import BY_NAME, FIXED_BY_TIMELINE, ROUTES
 
 SIZE = 1000
@@ -55,3 +64,37 @@ def test_only_routes_that_a_hash_fixes_are_on_the_list():
             assert route.name not in FIXED_BY_TIMELINE, route.path
         if route.method != "GET" or "inflight" in route.name or "in_range" in route.name:
             assert route.name not in FIXED_BY_TIMELINE, route.path
+
+
+def memory_of_slices(logs: int, file_id: str) -> tuple[int, int]:
+    """Return the memory of 500 decoded slices, and the estimate."""
+    instant = "20240101000000000"
+    slices = [
+        FileSlice(
+            "p",
+            f"{n}{file_id}",
+            instant,
+            BaseFile("p", f"{n}{file_id}_1-0-1_{instant}.parquet", 1, 1, f"{n}{file_id}", instant),
+            tuple(
+                parse_log_file("p", f".{n}{file_id}_{instant}.log.{at}_1-0-1", 1000 + at, 10**12)
+                for at in range(1, logs + 1)
+            ),
+        )
+        for n in range(500)
+    ]
+    body = write_columns("latest_file_slices", slices)
+    decode = partial(BY_NAME["latest_file_slices"].decode, body, PathForms.of("/t"), partition="p")
+    decode()  # what is made once isn't the answer's
+    tracemalloc.start()
+    found = decode()
+    used = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert len(found) == 500
+    return used, memory_of(body)
+
+
+@pytest.mark.parametrize("logs", [0, 1, 5, 20])
+@pytest.mark.parametrize("file_id", ["g", "-0d4e7b4e-6b3c-4f6e-9d2e-1f1f1f1f1f1f-0"])
+def test_the_estimate_of_slices_is_about_their_memory(logs, file_id):
+    used, estimate = memory_of_slices(logs, file_id)
+    assert 0.85 * used <= estimate <= 1.2 * used

@@ -51,7 +51,7 @@ class Scene:
             for table in (None, TABLE)
         }
         self.now = 0.0
-        self.exchange_s = 0.0
+        self.exchange_s = self.overslept_s = 0.0
         self.asked: list[str] = []
         self.limits: list[float] = []
         self.waits: list[float] = []
@@ -72,7 +72,7 @@ class Scene:
 
     def _wait(self, seconds: float) -> None:
         self.waits.append(seconds)
-        self.now += seconds
+        self.now += seconds + self.overslept_s
 
     def _send(self, session: HttpSession, within_s: float) -> bytes:
         self.asked.append(session.url)
@@ -195,6 +195,18 @@ def test_a_service_at_work_is_given_up_at_the_deadline():
         scene.ask()
     assert scene.now <= 10
     assert not scene.open
+
+
+@pytest.mark.parametrize("error", [busy(1), LOST])
+def test_after_a_wait_beyond_the_deadline_the_last_error_is_raised(error):
+    """As on a busy machine; a service that is only loading isn't unreachable."""
+    scene = Scene(Patience(first_s=2, deadline_s=2), a=[error])
+    scene.overslept_s = 2
+    with pytest.raises(type(error)) as caught:
+        scene.ask()
+    assert caught.value is error
+    assert scene.asked == [A]
+    assert bool(scene.open) == (error is LOST)
 
 
 @pytest.mark.parametrize("name", ["first_s", "deadline_s", "first_wait_s", "longest_wait_s"])

@@ -85,7 +85,7 @@ OTHER_ROUTES = {
         " instant, answered in columns (`fsview/wire/column_form.py`). The other queries are"
         " `latest_file_slices`, `latest_file_slice`, and with `max_instant`"
         " `latest_base_files_before_or_on` and `latest_merged_file_slices_before_or_on`. At most"
-        " 100,000 look-ups"
+        " 100,000 look-ups, none of them twice, and 256 MB of answers"
     ),
     "POST /v1/hoodie/marker/create": (
         "`markerdirpath`, `markername`: create a marker durably; answers `true` if it is new. With"

@@ -9,6 +9,7 @@ which Strandline's client restores the error's class.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -158,10 +159,19 @@ class Accepted(NamedTuple):
 @lru_cache(maxsize=64)
 def accepted(accept_encoding: bytes, accept: bytes) -> Accepted:
     """Return what the headers ``Accept-Encoding`` and ``Accept`` admit."""
-    return Accepted(_admits_gzip(accept_encoding), _COLUMNS in accept)
+    return Accepted(_admits_gzip(accept_encoding), _admits_columns(accept))
 
 
-_COLUMNS: Final = COLUMNS.encode()
+def _admits_columns(accept: bytes) -> bool:
+    """Whether ``Accept`` names the media type itself, not by ``*``, with a weight above 0."""
+    for part in accept.decode("latin-1").lower().split(","):
+        media_type, *parameters = (word.strip() for word in part.split(";"))
+        if media_type == COLUMNS:
+            return not any(map(_NO_WEIGHT.fullmatch, parameters))
+    return False
+
+
+_NO_WEIGHT: Final = re.compile(r"q\s*=\s*0(\.0*)?")
 
 
 def _admits_gzip(accept_encoding: bytes) -> bool:

@@ -6,7 +6,7 @@ as single answers are (``strandline.service.lookup.answer``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -18,11 +18,15 @@ from fsview.wire.lookup_form import join_parts
 from fsview.wire.param import TIMELINE_HASH
 from strandline.service.http.reply import Reply, streamed
 from strandline.service.lookup.answer import Answers, as_of, check_wanted, while_wanted
+from timeline.errors import InputError
 
 LOOKUP: Final = "lookup"
 """Name of these requests in the metrics."""
 _WHOLE_BYTES: Final = 1000
 """A query of one group takes as long as reading so many bytes of files of the whole partition."""
+
+MOST_BYTES: Final = 256 << 20
+"""Longest answer; clients refuse longer ones (``executor_proxy.exchange.MAX_BODY_BYTES``)."""
 
 
 class BatchedAnswers:
@@ -58,7 +62,7 @@ class BatchedAnswers:
         if missing:
             view.load_partitions(missing, go_on=partial(check_wanted, has_left))
         parts = (part for query in queries for part in self._parts(view, query))
-        body = join_parts(queries, while_wanted(parts, has_left))
+        body = bounded(join_parts(queries, while_wanted(parts, has_left)))
         reply = streamed(body, self._answers.cache.largest, zipped=zipped and self._gzip)
         if TIMELINE_HASH in params:
             return reply
@@ -95,6 +99,22 @@ class BatchedAnswers:
         else:
             view.table.loaded.mark((name,))
         return part
+
+
+def bounded(body: Iterable[bytes], most_bytes: int = MOST_BYTES) -> Iterator[bytes]:
+    """Yield a body in parts, up to a length.
+
+    Raises:
+        InputError: It is longer. Once the answer's head is sent, this closes the connection.
+    """
+    size = 0
+    for part in body:
+        size += len(part)
+        if size > most_bytes:
+            raise InputError(
+                f"the answer to these queries is longer than {most_bytes} bytes; ask for less"
+            )
+        yield part
 
 
 def _is_whole_cheaper(view: LocalView, query: LookupQuery) -> bool:

@@ -7,7 +7,8 @@ main thread it answers in tens of milliseconds. ``in_process=True`` is for tests
 A child that dies or hangs is replaced on the same port (``strandline.service.process.supervisor``).
 
 Several tables of a driver share one service by reference counting: ``acquire`` starts or returns
-it, the last ``release`` stops it, after ``strandline.embed.timeline.server.linger.secs``.
+it, the last ``release`` stops it, after ``strandline.embed.timeline.server.linger.secs``. At most
+one service lingers: it ends when another one is to start or to linger.
 
 After a fork (``multiprocessing``, a daemon) the forked process's copy refuses to be used, and its
 descriptors are closed (``strandline.service.process.at_fork``).
@@ -29,17 +30,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from executor_proxy.http import HttpSession
 from fsview.store.stores import StoreOptions
 from strandline.service.http.authorization import new_token
-from strandline.service.http.server_options import ServerOptions
-from strandline.service.process.options import Birth, PartsOptions
+from strandline.service.process.linger_timer import LingerTimer
+from strandline.service.process.options import Birth
 from strandline.service.process.supervisor import Supervisor
-from strandline.settings.service import (
-    EMBED_LINGER,
-    EMBED_PING_TIMEOUT,
-    EMBED_PORT,
-    EMBED_REUSE,
-    SERVICE_SETTINGS,
-    TLS_CA,
-)
+from strandline.settings import service as config
 from strandline.settings.setting import Settings
 from strandline.settings.view_store import STORE_SETTINGS, own_directory, store_options
 from timeline.clock import Clock, SystemClock
@@ -102,37 +96,35 @@ class TimelineService:
             raise ConfigError(f"roots is {roots!r}; it must be one or more base paths or parents")
         settings = settings or Settings({}, {})
         self.token = (new_token() if token is None else token) or None
-        self._birth = Birth(
-            PartsOptions.of(
-                settings,
-                tuple(map(absolute, roots)),
-                self.token,
-                storage_options=storage_options,
-                store=store_options(
-                    settings, storage=storage, directory=store_dir, rocksdb_default=own_directory()
-                ),
-                shown=settings.shown(SERVICE_SETTINGS),
+        self._birth = Birth.of(
+            settings,
+            tuple(map(absolute, roots)),
+            self.token,
+            (host, port),
+            storage_options=storage_options,
+            store=store_options(
+                settings, storage=storage, directory=store_dir, rocksdb_default=own_directory()
             ),
-            ServerOptions.of(settings, host, port),
         )
         encrypted = self._birth.server.tls_certificate is not None
-        self.ca_file = (settings.get(TLS_CA) or None) if encrypted else None
+        self.ca_file = (settings.get(config.TLS_CA) or None) if encrypted else None
         self._advertised = advertised
         self._in_process = in_process
-        self._linger_s = settings.get(EMBED_LINGER)
-        self._ping_timeout_s = settings.get(EMBED_PING_TIMEOUT)
+        self._linger_s = settings.get(config.EMBED_LINGER)
+        self._ping_timeout_s = settings.get(config.EMBED_PING_TIMEOUT)
         self._clock = clock or SystemClock()
         self._runner: Supervisor | InProcess | None = None
         self._finalizer: weakref.finalize[..., TimelineService] | None = None
         self._starting = threading.Lock()
         self._pid = os.getpid()
         self._users = 0
-        self._timer: threading.Timer | None = None
+        self._timer = LingerTimer()
         self._key: Hashable = None
         self._warned = False
 
     def __repr__(self) -> str:
-        where = "stopped" if self._runner is None else self._runner.url
+        runner = self._runner
+        where = "stopped" if runner is None else runner.url
         return f"TimelineService({where}, roots={list(self._birth.parts.roots)})"
 
     def __enter__(self) -> TimelineService:
@@ -163,7 +155,7 @@ class TimelineService:
             ServiceUnreachableError: The service didn't start.
         """
         settings = settings or Settings({}, {})
-        port = settings.get(EMBED_PORT)
+        port = settings.get(config.EMBED_PORT)
         made = cls(
             [root],
             host,
@@ -173,7 +165,7 @@ class TimelineService:
             settings=settings,
         )
         key = (host, port, advertised, repr(sorted((storage_options or {}).items())))
-        shares = settings.get(EMBED_REUSE)
+        shares = settings.get(config.EMBED_REUSE)
         with cls._shared_lock:
             service = cls._shared.get(key) if shares else None
             # A service that gave up replacing its child stays here until it is looked up.
@@ -184,10 +176,12 @@ class TimelineService:
                     cls._shared[key] = service
             # Before it is started: the release of another user must not stop it meanwhile.
             service._users += 1
-            timer, service._timer = service._timer, None
-            if timer is not None:
-                timer.cancel()
+            service._timer.cancel()
+            unused = cls._unused() if service is made else []
         try:
+            # They may hold the fixed port that this one binds.
+            for other in unused:
+                other._stop_unused()
             # Outside ``_shared_lock``: users of other services don't wait for this start.
             with service._starting:
                 if service._runner is None:
@@ -216,30 +210,32 @@ class TimelineService:
             return
         with self._shared_lock:
             self._users -= 1
-            if self._users > 0 or self._linger():
+            if self._users > 0:
                 return
-        self._stop_unused()
+            stopped = self._unused(but=self) if self._linger() else [self]
+        for service in stopped:
+            service._stop_unused()
+
+    @classmethod
+    def _unused(cls, but: TimelineService | None = None) -> list[TimelineService]:
+        """Return the shared services without users, which linger no longer, except ``but``."""
+        unused = [each for each in cls._shared.values() if each._users == 0 and each is not but]
+        for each in unused:
+            each._timer.cancel()
+        return unused
 
     def _linger(self) -> bool:
         """Set the timer that stops the unused service; return whether it is set."""
         # A service that isn't shared, or has ended, can't be acquired again.
         if not self._linger_s or self._shared.get(self._key) is not self or not self.is_running:
             return False
-        self._timer = threading.Timer(self._linger_s, self._end_lingering)
-        # The interpreter would wait for another thread; at its exit the child ends at once.
-        self._timer.daemon = True
-        try:
-            self._timer.start()
-        except RuntimeError:  # the interpreter exits, or has no more threads
-            self._timer = None
-        return self._timer is not None
+        return self._timer.start(self._linger_s, self._end_lingering)
 
     def _end_lingering(self) -> None:
         with self._shared_lock:
             # It was acquired since, and maybe released again, before this thread got the lock.
-            if self._timer is not threading.current_thread():
+            if not self._timer.take():
                 return
-            self._timer = None
         self._stop_unused()
 
     def _stop_unused(self) -> None:
@@ -290,12 +286,15 @@ class TimelineService:
 
         A service whose child is being replaced is running: requests wait for the replacement.
         """
-        return self._runner is not None and self._pid == os.getpid() and self._runner.is_running
+        # Read once, as another thread's ``stop`` may clear it.
+        runner = self._runner
+        return runner is not None and self._pid == os.getpid() and runner.is_running
 
     @property
     def _has_ended(self) -> bool:
         """Whether it was started, and ended without ``stop``."""
-        return self._runner is not None and not self._runner.is_running
+        runner = self._runner
+        return runner is not None and not runner.is_running
 
     @property
     def url(self) -> str:
@@ -326,9 +325,10 @@ class TimelineService:
 
     def _started(self) -> Supervisor | InProcess:
         self._check_fork()
-        if self._runner is None:
+        runner = self._runner
+        if runner is None:
             raise ServiceUnreachableError("this timeline service isn't running")
-        return self._runner
+        return runner
 
     def _check_fork(self) -> None:
         if self._pid != os.getpid():

@@ -15,6 +15,7 @@ from fsview.model.lookup_query import LookupQuery
 from fsview.wire.lookup_form import LOOKUP_PATH, write_queries
 from strandline.service.http.limits import BODIES_BYTES, Limits
 from strandline.service.http.server import ServiceServer
+from strandline.service.lookup.batched_answers import bounded
 from tests.kit.live_service import TOKEN, known, serving
 from tests.kit.raw_http import Answer, RawConnection, request
 from tests.kit.small_table import SmallTable
@@ -73,6 +74,33 @@ def test_many_look_ups_take_one_request_and_are_cached(
         assert slices_by_id == (view.latest_file_slice("a", "a-01"), None)
         assert nothing == ()
     assert server.parts.status()["requests"]["lookup"] == 1
+
+
+def test_repeated_look_ups_are_asked_once(server: ServiceServer, table: SmallTable) -> None:
+    view = connect(server.url, table.storage.base_path, token=TOKEN, fallback=False)
+    files = view.latest_base_files("a"), view.latest_base_files("b")
+    slices = view.latest_file_slices("a")
+    by_id = LookupQuery("latest_base_file", ("a",), ("a-01", "a-00", "a-01"))
+    queries = [
+        LookupQuery("latest_file_slices", ("a", "a")),
+        LookupQuery("latest_base_files", ("b", "a", "b")),
+        LookupQuery("latest_file_slices", ("a",)),
+        by_id,
+        by_id,
+    ]
+    groups = tuple(view.latest_base_file("a", file_id) for file_id in by_id.file_ids)
+    expected = ((slices, slices), (files[1], files[0], files[1]), (slices,), groups, groups)
+    fresh = connect(server.url, table.storage.base_path, token=TOKEN, fallback=False)
+    table.write(("c", "c-00"))
+    fresh.sync()
+    assert fresh.look_up(queries) == expected
+    assert fresh.look_up(queries) == expected
+
+
+def test_an_answer_s_length_is_bounded() -> None:
+    assert list(bounded([b"ab", b"c"], 3)) == [b"ab", b"c"]
+    with pytest.raises(InputError, match="longer than 2 bytes"):
+        list(bounded([b"ab", b"c"], 2))
 
 
 def test_one_question_and_a_batch_share_the_cached_answer(

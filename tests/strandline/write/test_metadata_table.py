@@ -13,6 +13,7 @@ from fsview.load.metadata_table_state import FOLDER
 from tests.kit import reader
 from tests.kit.faulty_storage import READS, Crash, Effect, Fault, FaultyStorage
 from tests.kit.hooked_storage import HookedStorage
+from tests.kit.manual_clock import LaterClock
 from tests.strandline.write.tables import client, row, table
 from timeline.errors import (
     ConcurrentWriteError,
@@ -128,7 +129,7 @@ def test_no_fault_leaves_a_commit_beside_it(base, effect, tmp_path):
     whole = tmp_path / "whole"
     shutil.copytree(base, whole)
     learned = FaultyStorage(LocalStorage(str(whole)))
-    with client(whole, learned, **DROPPING) as c:
+    with client(whole, learned, clock=LaterClock(), **DROPPING) as c:
         c.upsert(table(row("a", ts=5)))
     changing = [at for at, (kind, _) in enumerate(learned.log, 1) if kind not in READS]
     for at in changing:
@@ -137,7 +138,10 @@ def test_no_fault_leaves_a_commit_beside_it(base, effect, tmp_path):
         commits = reader.committed(copy)
         where = f"{effect.value} call {at}, {' '.join(learned.log[at - 1])}"
         failing = client(
-            copy, FaultyStorage(LocalStorage(str(copy)), [Fault(at, effect)]), **DROPPING
+            copy,
+            FaultyStorage(LocalStorage(str(copy)), [Fault(at, effect)]),
+            clock=LaterClock(),
+            **DROPPING,
         )
         with suppress(Crash, StrandlineError):
             failing.upsert(table(row("a", ts=5)))
@@ -146,7 +150,7 @@ def test_no_fault_leaves_a_commit_beside_it(base, effect, tmp_path):
             assert names(copy) == ["a@5", "b@2"], where
         else:
             assert names(copy) == ["a@1", "b@2"], where
-        with client(copy, **DROPPING) as c:
+        with client(copy, clock=LaterClock(), **DROPPING) as c:
             c.upsert(table(row("a", ts=5)))
         assert names(copy) == ["a@5", "b@2"], where
         assert not is_named(copy), where

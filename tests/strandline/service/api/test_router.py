@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from fsview.wire.column_form import COLUMNS
 from fsview.wire.routes import ROUTES
 from strandline.service.api.marker_creation import CREATE_MARKER
 from strandline.service.api.pages import STATUS
@@ -169,6 +170,23 @@ def test_the_status_is_indented_as_asked(client: AppClient) -> None:
 )
 def test_what_an_accept_encoding_header_admits(header: str, zipped: bool) -> None:
     assert accepted(header.encode(), b"*/*") == (zipped, False)
+
+
+@pytest.mark.parametrize(
+    ("header", "columns"),
+    [
+        (COLUMNS, True),
+        (COLUMNS.upper(), True),
+        (f"application/json, {COLUMNS} ; q=0.5", True),
+        (f"{COLUMNS}; q=0", False),
+        (f"application/json, {COLUMNS};q=0.000", False),
+        (f"{COLUMNS}-v2", False),
+        (f"x{COLUMNS}", False),
+        ("*/*", False),
+    ],
+)
+def test_what_an_accept_header_admits(header: str, columns: bool) -> None:
+    assert accepted(b"", header.encode()) == (False, columns)
 
 
 def test_pretty_is_jacksons_form() -> None:

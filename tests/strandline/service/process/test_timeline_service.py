@@ -317,7 +317,7 @@ def test_a_service_lingers_only_so_long(lake: Path) -> None:
     service = TimelineService.acquire(str(lake / "one"), lingering(0.1))
     pid = service.status()["pid"]
     service.release()
-    timer = service._timer
+    timer = service._timer.thread
     wait_for_end(pid)
     if timer is not None:
         timer.join(20)
@@ -353,6 +353,52 @@ def test_users_that_come_while_it_stops_get_a_service_on_the_same_port(lake: Pat
 
     with ThreadPoolExecutor(3) as threads:
         assert len(list(threads.map(use, range(9)))) == 9
+
+
+@pytest.mark.parametrize("reuse", ["true", "false"])
+def test_a_service_that_lingers_gives_up_its_fixed_port(lake: Path, reuse: str) -> None:
+    """A renewed credential makes another key, of which no service lingers."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        options = {EMBED_PORT.name: str(free.getsockname()[1]), EMBED_LINGER.name: "3600"}
+    old = TimelineService.acquire(str(lake / "one"), Settings.parse(options, SERVICE_SETTINGS))
+    old.release()
+    settings = Settings.parse({**options, EMBED_REUSE.name: reuse}, SERVICE_SETTINGS)
+    new = TimelineService.acquire(str(lake / "one"), settings, storage_options={"token": "new"})
+    assert (old.is_running, new.is_running) == (False, True)
+    new._linger_s = 0
+    new.release()
+    assert not TimelineService._shared
+
+
+def test_at_most_one_service_lingers(lake: Path) -> None:
+    services = [
+        TimelineService.acquire(
+            str(lake / "one"), lingering(3600), storage_options={"token": str(number)}
+        )
+        for number in range(3)
+    ]
+    assert all(service.is_running for service in services)
+    for service in services:
+        service.release()
+    assert [service.is_running for service in services] == [False, False, True]
+    assert list(TimelineService._shared.values()) == services[2:]
+    TimelineService.acquire(str(lake / "one"), lingering(0)).release()
+    assert not TimelineService._shared
+
+
+class StoppedMeanwhile(TimelineService):
+    """A service that another thread stops after each look at its runner."""
+
+    _runner = property(lambda self: vars(self).pop("runner", None), lambda self, _: None)
+
+
+def test_a_service_may_be_stopped_while_it_is_asked_whether_it_runs(lake: Path) -> None:
+    service = StoppedMeanwhile([str(lake)])
+    with TimelineService([str(lake)], in_process=True) as other:
+        for expected in ({"is_running": True}, {"_has_ended": False}, {"url": other.url}):
+            ((name, value),) = expected.items()
+            vars(service)["runner"] = other._runner
+            assert getattr(service, name) == value
 
 
 def loads_of(service: TimelineService, base: Path) -> dict[str, int]:
