@@ -75,7 +75,7 @@ def test_20_rounds_with_zookeeper(tmp_path: Path, zookeeper: str, provider: str)
 @pytest.mark.parametrize("version", ["6", "9"])
 @pytest.mark.parametrize("locked", [True, False], ids=["lock", "no lock"])
 def test_one_is_killed_50_times(tmp_path: Path, version: str, locked: bool, report: Report) -> None:
-    """Together 200 times: half at a storage call of its own, half at one of the survivor's."""
+    """At a storage call of its own, or, with a lock, at one of the survivor's."""
     named = {"hoodie.write.table.version": version}
     options = with_lock("FileSystemBasedLockProvider", **named) if locked else named
     counts = play_killed(tmp_path / "t", options, 50 * TIMES, seed=int(version) + 100 * locked)

@@ -60,6 +60,8 @@ class KilledRounds:
         self.model = Model()
         self._orders = Orders(self.model, seed)
         self._random = self._orders.random
+        # Without a lock a table has one writer at a time: the survivor writes after the victim.
+        self._at_once = "hoodie.write.lock.provider" in options
         self._victim: ProcessWriter | None = None
         self._left = 0
         self.counts: Counter[str] = Counter()
@@ -83,7 +85,7 @@ class KilledRounds:
     def _round(self) -> None:
         random = self._random
         faults: tuple[tuple[int, str], ...] = ()
-        by_call = random.random() < 0.5
+        by_call = not self._at_once or random.random() < 0.5
         if by_call:
             at, effect = random.randint(1, 2 * CALLS), random.choice(EFFECTS)
             faults = ((at, effect.value),)
@@ -98,25 +100,27 @@ class KilledRounds:
                 pass
 
     def _both_write(self, victim: ProcessWriter) -> bool:
-        """Let both write at once and log what the victim was told; return whether it lives.
+        """Let both write and log what the victim was told; return whether it lives.
 
         If it died, the timeline tells whether it had committed.
         """
         kind = self._random.choice(Orders.KINDS)
         order = self._orders.one(victim.name, kind)
         victim.send(order.line)
-        self._survivor_writes(kind)
+        if self._at_once:
+            self._survivor_writes(kind)
         answer = victim.answer()
         if not answer:
             assert victim.child.wait() == -signal.SIGKILL
             self._delete_lock_of_victim()
             self._settle(order)
-            return False
-        if "instant" in answer:
+        elif "instant" in answer:
             self.model.log[answer["instant"]] = order
         else:
             assert answer["error"] in {*RETRYABLE, "lock"}, answer
-        return True
+        if not self._at_once:
+            self._survivor_writes(kind)
+        return bool(answer)
 
     def _settle(self, order: Order) -> None:
         """Log the write of a writer that died before it answered, if it was committed."""
