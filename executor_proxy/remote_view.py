@@ -17,6 +17,7 @@ from operator import ne
 from typing import Any, Final
 
 from executor_proxy.http import HttpSession
+from executor_proxy.lookup_batches import batches
 from executor_proxy.lookup_cache import LookupCache, memory_of
 from executor_proxy.service_client import ServiceClient
 from fsview.model.file_system_view import FileSystemView
@@ -117,7 +118,7 @@ class RemoteView(FileSystemView):
         return None if key is None else self._answers().get(key)
 
     def look_up(self, queries: Sequence[LookupQuery]) -> tuple[tuple[Any, ...], ...]:
-        """See ``FileSystemView``: one request for all that isn't cached.
+        """See ``FileSystemView``: one request for all that isn't cached, or as few as take it.
 
         Raises:
             ServiceError: No valid answer came.
@@ -166,9 +167,16 @@ class RemoteView(FileSystemView):
         self, pin: _Pin, queries: Sequence[LookupQuery], found: dict[Hashable, Any]
     ) -> None:
         """Ask the service; add the answers to ``found``, and cache them."""
-        body = self._send(pin, "POST", LOOKUP_PATH, {}, write_queries(queries))
-        size = memory_of(body) // sum(query.parts for query in queries)
-        for query, answers in zip(queries, read_answers(queries, body), strict=True):
+        collected: list[list[Any]] = [[] for _ in queries]
+        memory = 0
+        for batch in batches(queries):
+            asked = [part for _, part in batch]
+            body = self._send(pin, "POST", LOOKUP_PATH, {}, write_queries(asked))
+            memory += memory_of(body)
+            for (number, _), part in zip(batch, read_answers(asked, body), strict=True):
+                collected[number] += part
+        size = memory // sum(query.parts for query in queries)
+        for query, answers in zip(queries, map(tuple, collected), strict=True):
             parts = (answers,) if query.is_of_groups else answers
             for unit, answer in zip(_units(query), parts, strict=True):
                 found[_unit_key(query, unit)] = answer

@@ -12,7 +12,7 @@ import pytest
 
 from executor_proxy import connect
 from fsview.model.lookup_query import LookupQuery
-from fsview.wire.lookup_form import LOOKUP_PATH, write_queries
+from fsview.wire.lookup_form import LOOKUP_PATH, MOST_LOOKUPS, write_queries
 from strandline.service.http.limits import BODIES_BYTES, Limits
 from strandline.service.http.server import ServiceServer
 from strandline.service.lookup.batched_answers import bounded
@@ -95,6 +95,17 @@ def test_repeated_look_ups_are_asked_once(server: ServiceServer, table: SmallTab
     fresh.sync()
     assert fresh.look_up(queries) == expected
     assert fresh.look_up(queries) == expected
+
+
+def test_more_look_ups_than_a_request_takes_are_split(
+    server: ServiceServer, table: SmallTable
+) -> None:
+    view = connect(server.url, table.storage.base_path, token=TOKEN, fallback=False)
+    ids = ("a-00", *(f"none-{n}" for n in range(MOST_LOOKUPS)), "a-01")
+    ((first, *none, last),) = view.look_up([LookupQuery("latest_base_file", ("a",), ids)])
+    assert (first.file_id, last.file_id) == ("a-00", "a-01")
+    assert none == [None] * MOST_LOOKUPS
+    assert server.parts.status()["requests"]["lookup"] == 2
 
 
 def test_an_answer_s_length_is_bounded() -> None:
@@ -228,9 +239,6 @@ def test_what_is_too_long_for_one_request_is_asked_for_in_several(
         assert found == view.latest_base_files("a")
 
 
-def test_wrong_questions_are_raised(server: ServiceServer, table: SmallTable) -> None:
+def test_wrong_questions_are_raised() -> None:
     with pytest.raises(InputError, match="no look-up"):
         LookupQuery("timeline", ("a",))
-    view = connect(server.url, table.storage.base_path, token=TOKEN)
-    with pytest.raises(InputError, match="allowed: at most 100000"):
-        view.look_up([LookupQuery("latest_base_files", tuple(map(str, range(100_000))))])
