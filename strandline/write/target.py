@@ -28,6 +28,7 @@ from timeline.errors import (
     CorruptMetadataError,
     TableNotFoundError,
     UnsupportedTableError,
+    WriteConflictError,
 )
 from timeline.instant import RESTORE
 from timeline.meta_client import TableMetaClient
@@ -91,12 +92,43 @@ class Target:
         write_table_config(self.meta.storage.for_cause("table"), self.config, create=True)
         return replace(self, exists=True)
 
+    def check_pinned(self, timeline: Timeline, history: CommitHistory) -> None:
+        """Check that the rows fit the table as the write's look-ups are going to see it.
+
+        Commits between the two timelines aren't compared when this write completes.
+
+        Args:
+            timeline: The timeline that the write's look-ups are pinned to.
+            history: The client's facts of the table's commits.
+
+        Raises:
+            WriteConflictError: Another writer has changed the schema, or the form of keys.
+
+        Cost: none, or for commits since the table was opened what ``open_target`` reads of them.
+        """
+        before, now = (each.completed().write_timeline() for each in (self.timeline, timeline))
+        if before == now:
+            return
+        avro_schema = history.avro_schema(self.meta, now)
+        # The schema of a first commit is the incoming rows', which may be the other writer's, too.
+        if avro_schema not in (history.avro_schema(self.meta, before), self.avro_schema):
+            raise self._changed("schema")
+        if _as_stored(_generator(self.config), self.meta, now, history) != self.generator:
+            raise self._changed("form of record keys")
+
+    def _changed(self, what: str) -> WriteConflictError:
+        return WriteConflictError(
+            f"another writer changed the {what} of {self.meta.storage.base_path} during this write",
+            hint="the write is rolled back; repeat it",
+        )
+
     def check_unchanged(self) -> None:
         """Check that the table can still be written, and with the same layout.
 
         Raises:
             UnsupportedTableError: It has got a feature that this writer would break.
-            ConcurrentWriteError: Its version has changed, or it has got a metadata table.
+            ConcurrentWriteError: Its version or the rules for its rows have changed, or it has got
+                a metadata table.
 
         Cost: one read.
         """
@@ -117,6 +149,8 @@ class Target:
                 f" {config.version} during this write",
                 hint="repeat the write",
             )
+        if _row_rules(config) != _row_rules(self.config):
+            raise self._changed("properties")
 
     def sizing(self, values: Settings, history: CommitHistory) -> Sizing:
         """Return the target size of files, and the record size estimated from recent commits."""
@@ -290,6 +324,11 @@ def _generator(config: TableConfig) -> KeyGenerator:
         hive_style=config.hive_style_partitioning,
         url_encode=config.url_encode_partitioning,
     )
+
+
+def _row_rules(config: TableConfig) -> tuple[object, ...]:
+    """Return what decides the place of a row, and which of two rows wins."""
+    return _generator(config), config.ordering_fields, config.record_merge_mode
 
 
 def _as_stored(

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from strandline.commit.lock.base import TableLock
 from strandline.commit.lock.file_system import FileSystemLock
 from strandline.commit.lock.in_process import InProcessLock
+from strandline.records.commit_history import CommitHistory
 from strandline.write.client import WriteClient
+from strandline.write.engine import LocalEngine
+from strandline.write.options import parse_options
+from strandline.write.target import open_target
 from tests.kit import reader
-from tests.kit.hooked_storage import Hook, HookedStorage
-from tests.strandline.write.tables import client, row, table
-from timeline.errors import LockError
+from tests.kit.hooked_storage import Hook, HookedStorage, failing
+from tests.strandline.write.tables import SCHEMA, client, row, table
+from timeline.errors import InputError, LockError, StorageUnavailableError, WriteConflictError
+from timeline.storage.local import LocalStorage
 
 PACKAGE = "org.apache.hudi.client.transaction.lock."
 ONE_ATTEMPT = {"write__lock__client__num_retries": "0", "write__lock__wait_time_ms": "0"}
@@ -127,3 +134,70 @@ def test_heartbeat_ends_if_the_rollback_of_a_conflict_is_interrupted(base: Path)
         assert heartbeats() == []
         assert len(other.upsert(table(row("b"))).rolled_back) == 1
     assert [(each["id"], each["ts"]) for each in reader.rows(base)] == [("a", 2), ("b", 1)]
+
+
+class Interrupted(LocalEngine):
+    """An engine that runs another write after the table was opened, before the instant is made."""
+
+    def __init__(self, other: Callable[[], object]) -> None:
+        super().__init__()
+        self._others = [other]
+
+    def collect(self, data: pa.Table) -> pa.Table:
+        if self._others:
+            self._others.pop()()
+        return super().collect(data)
+
+
+def without_commits(base: Path, **options: object) -> dict[str, object]:
+    """Make a table whose first write fails; return the options of its writers."""
+    chosen = {"write__lock__provider": PACKAGE + "FileSystemBasedLockProvider", **options}
+    storage = HookedStorage(base, before=failing("create", ".requested"))
+    with client(base, storage, **chosen) as c, pytest.raises(StorageUnavailableError):
+        c.upsert(table(row("z")))
+    return chosen
+
+
+def test_columns_of_a_commit_before_the_request_are_kept(tmp_path: Path) -> None:
+    base = tmp_path / "t"
+    options = without_commits(base)
+    schema = SCHEMA.append(pa.field("extra", pa.string()))
+    with client(base, **options) as other:
+        engine = Interrupted(
+            lambda: other.upsert(table({**row("b"), "extra": "kept"}, schema=schema))
+        )
+        with client(base, engine=engine, **options) as c:
+            with pytest.raises(WriteConflictError, match="another writer changed the schema"):
+                c.upsert(table(row("a")))
+            assert reader.leftovers(base) == []
+            with pytest.raises(InputError, match="extra"):
+                c.upsert(table(row("a")))
+            c.upsert(table({**row("a"), "extra": "new"}, schema=schema))
+    assert [each["extra"] for each in reader.rows(base)] == ["new", "kept"]
+
+
+def test_a_form_of_keys_that_a_commit_before_the_request_has_is_not_mixed(tmp_path: Path) -> None:
+    base = tmp_path / "t"
+    options = without_commits(
+        base, write__table__version=8, datasource__write__keygenerator__type="COMPLEX"
+    )
+    target = open_target(LocalStorage(str(base)), parse_options({}), CommitHistory(), create=False)
+    with client(base, **options) as other:
+        other.upsert(table(row("a")))
+    # As if this writer's release wrote the keys of an empty table in the other form.
+    target, _ = replace(target, generator=target.generator.matching("a")).columns_of(SCHEMA)
+    with pytest.raises(WriteConflictError, match="another writer changed the form of record keys"):
+        target.check_pinned(target.meta.active_timeline(), CommitHistory())
+
+
+def test_properties_changed_before_the_commit_are_seen(base: Path) -> None:
+    def change(kind: str, path: str) -> None:
+        if kind == "create" and path.endswith(".inflight"):
+            properties = base / ".hoodie/hoodie.properties"
+            text = properties.read_text().replace("EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING")
+            properties.write_text(text)
+
+    writer = locked(base, "FileSystemBasedLockProvider", change)
+    with writer, pytest.raises(WriteConflictError, match="changed the properties"):
+        writer.upsert(table(row("a", ts=2)))
+    assert [each["ts"] for each in reader.rows(base)] == [1]
