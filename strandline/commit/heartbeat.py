@@ -237,7 +237,7 @@ class Heartbeat:
             started = self._now()
             try:
                 self._write()
-            except StorageError as error:
+            except Exception as error:  # noqa: BLE001 - the thread has to go on
                 logger.warning("the heartbeat of %s can't be written: %s", self._instant, error)
                 wait_ms = self._settings.interval_ms / _RETRIES
                 continue

@@ -29,7 +29,12 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING, Final, TypeVar
 
-from timeline.errors import AlreadyExistsError, PathNotFoundError, StorageUnavailableError
+from timeline.errors import (
+    AlreadyExistsError,
+    PathNotFoundError,
+    StorageUnavailableError,
+    StrandlineError,
+)
 from timeline.storage.read_limits import DEFAULT_LIMITS, FileKind, ReadLimits
 
 if TYPE_CHECKING:
@@ -69,6 +74,22 @@ def mapped_errors(full: str) -> Iterator[None]:
         if exc.errno in NOWHERE:
             raise PathNotFoundError(f"nothing can be at {full}: {exc.strerror}") from exc
         raise StorageUnavailableError(f"{full}: {exc.strerror or exc}") from exc
+
+
+@contextmanager
+def mapped_client_errors(full: str) -> Iterator[None]:
+    """Turn all errors of an object store's client at a path into Strandline's.
+
+    Those of botocore, aiohttp, gcsfs and google.auth have no base class in common, and s3fs raises
+    botocore's as they are if the store can't be reached.
+    """
+    with mapped_errors(full):
+        try:
+            yield
+        except (OSError, StrandlineError):
+            raise
+        except Exception as exc:
+            raise StorageUnavailableError(f"{full}: {str(exc) or type(exc).__name__}") from exc
 
 
 @dataclass(frozen=True, slots=True)

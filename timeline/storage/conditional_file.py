@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fsspec.asyn import sync
 
-from timeline.errors import AlreadyExistsError, ConfigError, StorageUnavailableError
-from timeline.storage.base import mapped_errors
+from timeline.errors import AlreadyExistsError, ConfigError
+from timeline.storage.base import mapped_client_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,7 +93,7 @@ class S3File(ConditionalFile):
     def read(self) -> tuple[bytes, str] | None:
         """Return content and ETag, of one answer."""
         self._count("read")
-        with mapped_errors(self.url):
+        with mapped_client_errors(self.url):
             try:
                 found: tuple[bytes, str] = sync(self._fs.loop, self._get)
             except FileNotFoundError:
@@ -109,7 +109,7 @@ class S3File(ConditionalFile):
         """Write the object if its ETag is ``version``."""
         self._count("replace")
         condition = {"IfNoneMatch": "*"} if version is None else {"IfMatch": version}
-        with mapped_errors(self.url), s3_conditions(self.url):
+        with mapped_client_errors(self.url), s3_conditions(self.url):
             answer = self._fs.call_s3("put_object", **self._place, Body=data, **condition)
         return str(answer["ETag"])
 
@@ -154,16 +154,11 @@ class GcsFile(ConditionalFile):
 
     @contextmanager
     def _mapped(self) -> Iterator[None]:
-        with mapped_errors(self.url):
+        with mapped_client_errors(self.url):
             try:
                 yield
             except FileExistsError as error:
                 raise AlreadyExistsError(f"{self.url} was written by another client") from error
-            except (OSError, AlreadyExistsError):
-                raise
-            except Exception as error:
-                # Those of gcsfs, aiohttp and google.auth have no base class in common.
-                raise StorageUnavailableError(f"{self.url}: {error}") from error
 
 
 @contextmanager

@@ -8,7 +8,7 @@ nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -19,7 +19,13 @@ import fsspec
 import pyarrow as pa
 
 from timeline.errors import CorruptMetadataError
-from timeline.storage.base import FileInfo, Storage, StorageCalls, checked_path, mapped_errors
+from timeline.storage.base import (
+    FileInfo,
+    Storage,
+    StorageCalls,
+    checked_path,
+    mapped_client_errors,
+)
 from timeline.storage.conditional_file import ConditionalFile, open_conditional_file
 from timeline.storage.exclusive_create import exclusive_create, protocols
 from timeline.storage.read_limits import DEFAULT_LIMITS, FileKind, ReadLimits
@@ -77,7 +83,7 @@ class FsspecStorage(Storage):
     def list(self, path: str) -> tuple[FileInfo, ...]:
         """Return the direct children of a directory, by name."""
         full = self._full("list", path)
-        with mapped_errors(full):
+        with mapped_client_errors(full):
             # fsspec caches listings, but other processes write here, too.
             self._fs.invalidate_cache(full)
             try:
@@ -95,7 +101,7 @@ class FsspecStorage(Storage):
         if not self._is_object_store:
             return super().list_tree(path)
         full = self._joined(path)
-        with mapped_errors(full):
+        with mapped_client_errors(full):
             self._fs.invalidate_cache(full)
             entries = self._fs.find(full, detail=True)
         self.calls.add("list", self._cause, max(1, math.ceil(len(entries) / _KEYS_A_REQUEST)))
@@ -110,7 +116,7 @@ class FsspecStorage(Storage):
     def stat(self, path: str) -> FileInfo | None:
         """Return the file or directory at ``path``, or ``None``."""
         full = self._full("stat", path)
-        with mapped_errors(full):
+        with mapped_client_errors(full):
             # Else a cached listing would answer for a file that another process has made since.
             self._fs.invalidate_cache(full.rpartition("/")[0])
             try:
@@ -124,7 +130,7 @@ class FsspecStorage(Storage):
         if size is not None:
             self.limits.check(kind, full, size)
         self.calls.add("read", self._cause)
-        with mapped_errors(full):
+        with mapped_client_errors(full):
             # One byte more than allowed shows that the file has grown past the limit since.
             data = self._head(full, self.limits.of(kind) + 1)
         self.limits.check(kind, full, len(data))
@@ -145,7 +151,7 @@ class FsspecStorage(Storage):
     def open_input(self, path: str, kind: FileKind | None = None) -> pa.NativeFile:
         """Open a file for random access."""
         full = self._full("read", path)
-        with mapped_errors(full):
+        with mapped_client_errors(full):
             if self._in_memory:  # its open files share one position
                 opened = pa.BufferReader(self._fs.cat_file(full))
             else:
@@ -170,7 +176,7 @@ class FsspecStorage(Storage):
     def create(self, path: str, data: bytes = b"") -> None:
         """Create a file with this content, making its directories; atomic, exclusive, durable."""
         full = self._full("create", path)
-        with mapped_errors(full):
+        with mapped_client_errors(full):
             create = exclusive_create(
                 self._fs,
                 self._root,
@@ -198,7 +204,7 @@ class FsspecStorage(Storage):
         On an object store the name appears when the block ends.
         """
         full = self._full("create", path)
-        with mapped_errors(full):
+        with mapped_client_errors(full):
             # Checked only beforehand: data files' names have their writer's token, so none compete.
             if self._fs.exists(full):
                 raise FileExistsError(full)
@@ -208,19 +214,19 @@ class FsspecStorage(Storage):
     def replace(self, path: str, data: bytes) -> None:
         """Write a file, replacing an older one; atomic and durable."""
         full = self._full("replace", path)
-        with mapped_errors(full):
+        with mapped_client_errors(full):
             self._make_parents(full)
             self._fs.pipe_file(full, data)
 
     def make_dir(self, path: str) -> None:
         """Make a directory and its parents if the file system has directories."""
         full = self._joined(path)
-        with mapped_errors(full):
+        with mapped_client_errors(full):
             self._fs.makedirs(full, exist_ok=True)
 
     def delete(self, path: str) -> bool:
         """Delete a file; return whether it existed."""
-        return self._delete(path, self._fs.isfile, self._fs.rm_file)
+        return self._delete(path, {"file"}, self._fs.rm_file)
 
     def delete_all(self, paths: Iterable[str]) -> None:
         """Delete files, on S3 by ``DeleteObjects``.
@@ -233,7 +239,7 @@ class FsspecStorage(Storage):
         fulls = [self._joined(path) for path in paths]
         for start in range(0, len(fulls), _KEYS_A_REQUEST):
             self.calls.add("delete", self._cause)
-            with mapped_errors(self._root):
+            with mapped_client_errors(self._root):
                 self._delete_keys(fulls[start : start + _KEYS_A_REQUEST])
 
     def _delete_keys(self, fulls: Sequence[str]) -> None:
@@ -258,18 +264,16 @@ class FsspecStorage(Storage):
             found = [f"{path}/{info.name}" if path else info.name for info in self.list_tree(path)]
             self.delete_all(found)
             return bool(found)
-        return self._delete(path, self._fs.exists, partial(self._fs.rm, recursive=True))
+        return self._delete(path, {"file", "directory"}, partial(self._fs.rm, recursive=True))
 
-    def _delete(
-        self, path: str, exists: Callable[[str], bool], remove: Callable[[str], None]
-    ) -> bool:
+    def _delete(self, path: str, kinds: Container[str], remove: Callable[[str], None]) -> bool:
         full = self._full("delete", path)
-        with mapped_errors(full), suppress(FileNotFoundError):
+        with mapped_client_errors(full), suppress(FileNotFoundError):
             # Else a cached listing would hide a file that another process has made since.
             self._fs.invalidate_cache(full.rpartition("/")[0])
-            # Another process may delete it between this check and the removal, hence the
-            # suppression.
-            if exists(full):
+            # Not isfile() or exists(), which take a store that can't be reached for a missing file.
+            # Another process may delete it between this look and the removal.
+            if self._fs.info(full)["type"] in kinds:
                 remove(full)
                 return True
         return False
@@ -301,7 +305,7 @@ class _NewFile(AbstractContextManager[IO[bytes]]):
         return opened
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        with mapped_errors(self._full):
+        with mapped_client_errors(self._full):
             if kind is None:
                 self._file.close()
                 return

@@ -198,7 +198,7 @@ class TableLock:
     def _release(self, provider: LockProvider, purpose: str) -> None:
         try:
             provider.unlock()
-        except (LockError, StorageError) as error:
+        except Exception as error:  # noqa: BLE001 - the block's outcome mustn't depend on it
             logger.warning("%s wasn't released after %s: %s", self.describe(), purpose, error)
 
 

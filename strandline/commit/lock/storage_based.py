@@ -25,7 +25,7 @@ from typing import ClassVar, Final
 
 from strandline.commit.lock.base import LockProvider, Wait, poll
 from timeline.clock import Clock, SystemClock
-from timeline.errors import AlreadyExistsError, LockError, StorageError
+from timeline.errors import AlreadyExistsError, LockError
 from timeline.storage.conditional_file import ConditionalFile
 
 logger = logging.getLogger(__name__)
@@ -205,7 +205,7 @@ class StorageBasedLock(LockProvider):
             return False
         try:
             renewed = self._written(lease.version) or self._renewed_before()
-        except (StorageError, LockError) as error:
+        except Exception as error:  # noqa: BLE001 - the thread has to go on
             logger.warning("%s wasn't extended, which is tried again: %s", self._called, error)
             return True
         self._lease = renewed

@@ -41,12 +41,13 @@ class Watched(LocalStorage):
         super().__init__(base_path)
         self.beats = threading.Semaphore(0)
         self.failing = threading.Event()
+        self.error: Exception = StorageUnavailableError("injected")
         self.attempts = threading.Semaphore(0)
 
     def replace(self, path, data):
         if self.failing.is_set():
             self.attempts.release()
-            raise StorageUnavailableError("injected")
+            raise self.error
         super().replace(path, data)
         self.beats.release()
 
@@ -72,7 +73,9 @@ def test_a_beat_names_its_process_and_goes_when_the_write_ends(storage):
     delete_heartbeat(storage, T)
 
 
-def test_it_goes_on_beating_and_repeats_a_beat_that_failed(storage):
+@pytest.mark.parametrize("error", [StorageUnavailableError("away"), RuntimeError("unmapped")])
+def test_it_goes_on_beating_and_repeats_a_beat_that_failed(storage, error):
+    storage.error = error
     heartbeat = Heartbeat(storage, FAST, SystemClock())
     heartbeat.start(T)
     for _ in range(3):

@@ -101,3 +101,40 @@ def test_endpoint_that_ignores_conditions_is_refused():
         with pytest.raises(AlreadyExistsError):
             locked.create("file", b"y")
         assert storage.read("file") == b"x"
+
+
+NO_RETRIES = {"config_kwargs": {"retries": {"max_attempts": 0}}}
+
+
+@pytest.fixture(scope="module")
+def unreachable() -> FsspecStorage:
+    """A storage whose server has refused connections since its first calls."""
+    with s3_server() as running:
+        known = running.storage()
+        storage = FsspecStorage(known.base_path, {**running.options, **NO_RETRIES})
+        storage.create("dir/file", b"x")
+    return storage
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda storage: storage.list("dir"),
+        lambda storage: storage.list_tree("dir"),
+        lambda storage: storage.stat("dir/file"),
+        lambda storage: storage.read("dir/file"),
+        lambda storage: storage.open_input("dir/file"),
+        lambda storage: storage.create("new", b"x"),
+        lambda storage: storage.create_stream("new"),
+        lambda storage: storage.replace("dir/file", b"y"),
+        lambda storage: storage.delete("dir/file"),
+        lambda storage: storage.delete_all(["dir/file"]),
+        lambda storage: storage.delete_tree("dir"),
+        lambda storage: storage.conditional_file("lease").read(),
+        lambda storage: storage.conditional_file("lease").write(b"x", None),
+    ],
+)
+def test_a_refused_connection_is_an_unavailable_storage(unreachable, call):
+    """s3fs raises botocore's error as it is, which isn't an ``OSError``."""
+    with pytest.raises(StorageUnavailableError, match="Could not connect"):
+        call(unreachable)

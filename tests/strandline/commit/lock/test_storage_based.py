@@ -144,8 +144,9 @@ def test_renewal_extends_the_lease(subject: Subject, clock: ManualClock) -> None
     provider.close()
 
 
-def test_thread_renews_until_the_release(subject: Subject) -> None:
-    file = Troubled(subject.file)
+@pytest.mark.parametrize("troubles", [(), ("", "not sent", "unmapped")])
+def test_thread_renews_until_the_release(subject: Subject, troubles: tuple[str, ...]) -> None:
+    file = Troubled(subject.file, *troubles)
     before = renewing()
     provider = StorageBasedLock(file, VALIDITY_S, renew_s=0.005)
     assert provider.try_lock(0)
@@ -177,6 +178,8 @@ class Troubled(ConditionalFile):
         trouble = self.troubles.pop(0) if self.troubles else ""
         if trouble == "not sent":
             raise StorageUnavailableError(trouble)
+        if trouble == "unmapped":
+            raise RuntimeError(trouble)
         written = self._file.write(data, version)
         self.written.set()
         if trouble == "no answer":
@@ -214,10 +217,11 @@ def test_lost_answers(subject: Subject, clock: ManualClock, trouble: str, at: st
 LOST_ATTEMPTS = {("acquire", "not sent"), ("acquire", "no answer")}
 
 
+@pytest.mark.parametrize("trouble", ["not sent", "unmapped"])
 def test_failed_release_is_logged_and_repeated_by_close(
-    subject: Subject, caplog: pytest.LogCaptureFixture
+    subject: Subject, caplog: pytest.LogCaptureFixture, trouble: str
 ) -> None:
-    provider = StorageBasedLock(Troubled(subject.file, "", "not sent"), VALIDITY_S)
+    provider = StorageBasedLock(Troubled(subject.file, "", trouble), VALIDITY_S)
     with TableLock(provider, LockRetries(1, 0)).held("commit 7"):
         pass
     assert "wasn't released after commit 7" in caplog.text
