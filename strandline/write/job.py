@@ -135,6 +135,7 @@ class WriteJob:
                 action=self._operation.action,
             )
         with self._ended(target, transaction, times):
+            context.rollbacks(target.meta).check_alone(transaction.instant, transaction.timeline)
             target.check_pinned(transaction.timeline, context.history)
             report = self._run(target, columns, rows, partitions, sizing, transaction)
         # The write has happened: from here on failures are reported, not raised.

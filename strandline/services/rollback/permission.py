@@ -8,6 +8,7 @@ from typing import Final
 
 from strandline.commit.heartbeat import Beat, read_beat, writer_is_gone
 from strandline.commit.lock.base import TableLock, Wait
+from strandline.commit.owner import this_process
 from strandline.services.rollback.policy import FOREIGN, RollbackPolicy, Verdict
 from timeline.clock import Clock
 from timeline.errors import ConcurrentWriteError
@@ -54,9 +55,8 @@ class Permission:
     def wait_for(self, instant: Instant, still_pending: Callable[[], bool]) -> bool:
         """Return whether a pending instant may be rolled back; wait while that may change.
 
-        A table without a lock provider has one writer, so a live one is waited for, until it has
-        ended, has beaten again or has expired. With one, or if the clean rolls back, it is left
-        alone.
+        A live writer that takes the same lock is left alone, and so are all if the clean rolls
+        back. Any other is waited for until it has ended, has beaten again or has expired.
 
         Args:
             instant: The instant.
@@ -78,15 +78,42 @@ class Permission:
             if verdict is Verdict.DEAD:
                 return True
             # The heartbeat of a write that has just completed is gone, too.
-            if self._lock.has_provider or self._policy.lazy or not still_pending():
+            if self._shares_lock(beat) or self._policy.lazy or not still_pending():
                 return False
-            if verdict is Verdict.UNKNOWN:
+            if beat is None:
                 raise self._refusal_without_heartbeat(instant)
-            assert beat is not None
             first = first or beat
             if beat.modified_ms != first.modified_ms or self._clock.monotonic() >= deadline:
                 raise self._refusal(instant, beat)
             self._wait(_POLL_S)
+
+    def check_excluded(self, instant: Instant, still_pending: Callable[[], bool]) -> None:
+        """Check that a lock keeps the writer of a pending instant from completing beside this one.
+
+        Args:
+            instant: The instant.
+            still_pending: Looks at the timeline again.
+
+        Raises:
+            ConcurrentWriteError: Its writer is alive, or may be, and doesn't take the same lock.
+
+        Cost: two calls.
+        """
+        verdict, beat = self._judged(instant)
+        # The heartbeat of a write that has just completed is gone, too.
+        if verdict is Verdict.DEAD or self._shares_lock(beat) or not still_pending():
+            return
+        if beat is None:
+            raise self._refusal_without_heartbeat(instant)
+        raise self._refusal(instant, beat)
+
+    def _shares_lock(self, beat: Beat | None) -> bool:
+        """Return whether the writer that beats takes the same lock as this one."""
+        if self._lock.is_shared:
+            return True
+        # A lock within the process excludes no writer of another one.
+        is_ours = beat is not None and beat.owner == this_process()
+        return self._lock.has_provider and is_ours
 
     def _judged(self, instant: Instant) -> tuple[Verdict, Beat | None]:
         beat = read_beat(self._storage, instant.requested_time)
@@ -113,5 +140,5 @@ class Permission:
             f"{instant.action} {instant.requested_time} of {self._storage.base_path} is being"
             f" written by {writer}, whose last heartbeat is {age_s:.0f} s old",
             hint="repeat the write when the other one has ended; for several writers at a time set"
-            " hoodie.write.lock.provider",
+            " hoodie.write.lock.provider to a lock that processes share",
         )

@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 
 from fsview.model.file_group import BaseFile
 from fsview.model.file_name import data_files
@@ -98,6 +99,27 @@ class Rollbacks:
         self._sweep.run()
         return undone
 
+    def check_alone(self, ours: Instant, timeline: Timeline) -> None:
+        """Check that no other writer works beside a write that takes no lock it shares with it.
+
+        Each writer requests its instant before it looks for others, so at least one of two sees the
+        other.
+
+        Args:
+            ours: The write's instant, just requested.
+            timeline: The active timeline, read after that.
+
+        Raises:
+            ConcurrentWriteError: There is one that is alive, or may be.
+
+        Cost: none under a lock that processes share; otherwise two calls for each pending write.
+        """
+        if self._lock.is_shared:
+            return
+        for other in timeline.pending():
+            if other.requested_time != ours.requested_time and self._is_write(other):
+                self._permission.check_excluded(other, partial(self._is_pending, other))
+
     def repair_lazily(self) -> dict[str, str]:
         """Repair what failed writers left, before a clean, if the policy is lazy.
 
@@ -173,7 +195,7 @@ class Rollbacks:
         if self._was_rolled_back(instant):
             # Its writer was suspended before it created the inflight file, and sees the rollback.
             return self._request(instant, lambda _: True)
-        if not self._permission.wait_for(instant, lambda: self._pending(instant) is not None):
+        if not self._permission.wait_for(instant, partial(self._is_pending, instant)):
             return {}
         # Its writer may have begun again to beat while this one waited for the lock.
         return self._request(instant, self._permission.is_dead)
@@ -199,12 +221,12 @@ class Rollbacks:
         """Return whether nobody is carrying out a rollback; Hudi's have no heartbeat."""
         if not self._permission.is_alive(rollback):
             return True
-        return self._permission.wait_for(rollback, lambda: self._pending(rollback) is not None)
+        return self._permission.wait_for(rollback, partial(self._is_pending, rollback))
 
-    def _pending(self, instant: Instant) -> Instant | None:
-        """Return an instant if it is still pending."""
+    def _is_pending(self, instant: Instant) -> bool:
+        """Look whether an instant is still pending."""
         found = self._meta.active_timeline().find(instant.requested_time, instant.action)
-        return None if found is None or found.is_completed else found
+        return found is not None and not found.is_completed
 
     def _is_write(self, instant: Instant) -> bool:
         """Return whether a pending instant is a write, which only its own writer continues."""

@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from strandline.commit.heartbeat import Heartbeat, HeartbeatSettings
 from strandline.commit.lock.base import TableLock
 from strandline.commit.lock.file_system import FileSystemLock
 from strandline.commit.lock.in_process import InProcessLock
@@ -22,7 +23,16 @@ from strandline.write.target import open_target
 from tests.kit import reader
 from tests.kit.hooked_storage import Hook, HookedStorage, failing
 from tests.strandline.write.tables import SCHEMA, client, row, table
-from timeline.errors import InputError, LockError, StorageUnavailableError, WriteConflictError
+from timeline.clock import SystemClock
+from timeline.errors import (
+    ConcurrentWriteError,
+    InputError,
+    LockError,
+    StorageUnavailableError,
+    WriteConflictError,
+)
+from timeline.instant import COMMIT
+from timeline.meta_client import TableMetaClient
 from timeline.storage.local import LocalStorage
 
 PACKAGE = "org.apache.hudi.client.transaction.lock."
@@ -201,3 +211,21 @@ def test_properties_changed_before_the_commit_are_seen(base: Path) -> None:
     with writer, pytest.raises(WriteConflictError, match="changed the properties"):
         writer.upsert(table(row("a", ts=2)))
     assert [each["ts"] for each in reader.rows(base)] == [1]
+
+
+def test_a_writer_that_began_before_the_request_is_refused_without_a_lock(base: Path) -> None:
+    """Both would compare before the other completes, and one of two updates would be lost."""
+    storage = LocalStorage(str(base))
+    heartbeat = Heartbeat(storage, HeartbeatSettings(), SystemClock())
+    other = "20260101000000000"
+
+    def begin() -> None:
+        heartbeat.start(other)
+        TableMetaClient.open(storage).create_requested(COMMIT, other)
+
+    with client(base, engine=Interrupted(begin)) as c:
+        with pytest.raises(ConcurrentWriteError, match=f"{other}.*is being written by process"):
+            c.upsert(table(row("a", ts=2)))
+        heartbeat.abandon()
+        assert len(c.upsert(table(row("a", ts=3))).rolled_back) == 2
+    assert [each["ts"] for each in reader.rows(base)] == [3]

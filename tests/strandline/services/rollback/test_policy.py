@@ -122,6 +122,46 @@ def test_with_a_lock_a_live_writer_goes_on(setting):
     assert setting.waited == 0
 
 
+def test_a_lock_within_the_process_excludes_writers_of_this_process_only(setting):
+    lock = TableLock(InProcessLock(setting.storage.base_path))
+    instant = setting.pending_commit("eu/a.parquet")
+    heartbeat = Heartbeat(setting.storage, HeartbeatSettings(), SystemClock())
+    heartbeat.start(instant.requested_time)
+    assert setting.repair(EAGER, lock) == {}
+    assert setting.waited == 0
+    heartbeat.stop()
+    with pytest.raises(ConcurrentWriteError, match="has no heartbeat"):
+        setting.repair(EAGER, lock)
+    alive(setting, instant)
+    assert list(setting.repair(EAGER, lock)) == [instant.requested_time]
+    assert setting.waited >= HEARTBEATS.timeout_ms / 1000
+
+
+@pytest.mark.parametrize("policy", [EAGER, LAZY])
+def test_a_writer_that_began_since_the_repair_is_refused_by_name(setting, policy):
+    """It is alive and doesn't take the same lock, so both might complete unseen by the other."""
+    other, ours = setting.pending_commit(), setting.pending_commit()
+    alive(setting, other)
+    timeline = setting.meta.active_timeline()
+    in_process = TableLock(InProcessLock(setting.storage.base_path))
+    for lock in (None, in_process):
+        with pytest.raises(ConcurrentWriteError, match=f"{other.requested_time}.*process 7 on h"):
+            setting.rollbacks(policy, lock).check_alone(ours, timeline)
+    shared = TableLock(SharedLock(setting.storage.base_path))
+    setting.rollbacks(policy, shared).check_alone(ours, timeline)
+    del setting.storage.files[heartbeat_path(other.requested_time)]
+    setting.complete(other)
+    setting.rollbacks(policy).check_alone(ours, timeline)
+
+
+def test_a_dead_writer_is_not_in_the_way_of_one_that_has_begun(setting):
+    dead, ours = setting.pending_commit(), setting.pending_commit()
+    heartbeat = Heartbeat(setting.storage, HeartbeatSettings(), SystemClock())
+    heartbeat.start(dead.requested_time)
+    heartbeat.abandon()
+    setting.rollbacks(EAGER).check_alone(ours, setting.meta.active_timeline())
+
+
 def test_lazily_only_the_clean_rolls_back(setting):
     dead, live = setting.pending_commit("eu/a.parquet"), setting.pending_commit("eu/b.parquet")
     alive(setting, live)
