@@ -109,8 +109,10 @@ class FileSystemLock(LockProvider):
         try:
             self._storage.create(LOCK_FILE, self._content)
         except AlreadyExistsError:
-            self._content = None
-            return False
+            # NFS's client repeats a request whose answer was lost, and then finds its own file.
+            if self._read() != self._content:
+                self._content = None
+                return False
         self._held = True
         # Java looks before it creates a local file, and would overwrite one created in between.
         self._held = self.is_held()
@@ -189,7 +191,10 @@ class FileSystemLock(LockProvider):
     def _turn(self) -> Iterator[bool]:
         """Yield whether this process has the advisory lock on the folder; never waits for it."""
         self._storage.make_dir("")
-        handle = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            handle = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:  # such as EMFILE, or ESTALE of NFS
+            raise LockError(f"{self._folder} can't be opened: {error.strerror}") from error
         try:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

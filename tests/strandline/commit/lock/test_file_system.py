@@ -191,6 +191,52 @@ def test_who_gives_up_after_a_lost_answer_leaves_no_file(subject: Subject) -> No
     assert not lock_file(subject).exists()
 
 
+class Repeating(LocalStorage):
+    """A storage whose client repeats a create after its own success, as NFS's does."""
+
+    def create(self, path: str, data: bytes = b"") -> None:
+        super().create(path, data)
+        super().create(path, data)
+
+
+@pytest.mark.parametrize("expire_s", [0.0, EXPIRE_S])
+def test_a_repeated_create_finds_its_own_file(subject: Subject, expire_s: float) -> None:
+    """Otherwise nobody would ever delete the file. (#15)"""
+    provider = FileSystemLock(subject.folder, expire_s, storage=Repeating(subject.folder))
+    assert provider.try_lock(0)
+    assert provider.is_held()
+    other = FileSystemLock(subject.folder, expire_s, storage=Repeating(subject.folder))
+    assert not other.try_lock(0)
+    other.close()
+    assert provider.is_held()
+    provider.close()
+    assert not lock_file(subject).exists()
+
+
+class GivenFolder(LocalStorage):
+    """A storage that doesn't make its folder again."""
+
+    def make_dir(self, path: str) -> None:
+        pass
+
+
+def test_a_folder_that_can_not_be_opened_is_an_error_of_the_lock(subject: Subject) -> None:
+    """It was an ``OSError``, which failed a write that had committed. (#15)"""
+    folder, away = Path(subject.folder), Path(f"{subject.folder}-away")
+    folder.mkdir(parents=True)
+    provider = FileSystemLock(subject.folder, EXPIRE_S, storage=GivenFolder(subject.folder))
+    assert provider.try_lock(0)
+    folder.rename(away)
+    with pytest.raises(LockError, match="can't be opened: No such file or directory"):
+        provider.unlock()
+    away.rename(folder)
+    provider.unlock()
+    assert not lock_file(subject).exists()
+    folder.rename(away)
+    with pytest.raises(LockError, match="can't be opened"):
+        provider.try_lock(0)
+
+
 def opened(base: str, **options: str) -> TableLock:
     named = {f"hoodie.write.lock.filesystem.{name}": value for name, value in options.items()}
     provider = "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider"
