@@ -243,7 +243,8 @@ class FsspecStorage(Storage):
                 self._delete_keys(fulls[start : start + _KEYS_A_REQUEST])
 
     def _delete_keys(self, fulls: Sequence[str]) -> None:
-        bucket = self._root.partition("/")[0]
+        # Not the first segment: the ARN of an access point has a slash.
+        bucket = self._fs.split_path(fulls[0])[0]
         keys = [{"Key": full[len(bucket) + 1 :]} for full in fulls]
         answer = self._fs.call_s3(
             "delete_objects", Bucket=bucket, Delete={"Objects": keys, "Quiet": True}

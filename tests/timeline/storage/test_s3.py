@@ -58,6 +58,22 @@ def test_keys_that_are_not_deleted_are_an_error(storage):
         storage.delete_all(["kept", "other"])
 
 
+def test_files_behind_an_access_point_are_deleted(server):
+    """The access point's ARN has a slash; the server takes its host name for that of a bucket."""
+    arn = "arn:aws:s3:us-east-1:123456789012:accesspoint/ap"
+    options = {
+        **server.options,
+        "endpoint_url": "http://s3.amazonaws.com",
+        "config_kwargs": {"proxies": {"http": server.endpoint}},
+    }
+    server.storage()._fs.mkdir("ap-123456789012")
+    storage = FsspecStorage(f"s3://{arn}/warehouse/t", options)
+    for path in ("dir/one", "dir/two", "kept"):
+        storage.replace(path, b"x")
+    storage.delete_all(["dir/one", "dir/two"])
+    assert [info.name for info in storage.list_tree("")] == ["kept"]
+
+
 def test_a_file_created_by_another_process_is_deleted(storage, server):
     """A cached listing doesn't hide it."""
     other = FsspecStorage(storage.base_path, {**server.options, "skip_instance_cache": True})
