@@ -20,7 +20,7 @@ provider closes that window.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from timeline.errors import (
@@ -107,9 +107,15 @@ def withdraw_if_rolled_back(meta: TableMetaClient, completed: Instant, seen: Tim
 
 
 def rollback_of(
-    meta: TableMetaClient, instant: Instant, now: Timeline, seen: Timeline
-) -> Instant | None:
-    """Return the rollback in ``now`` that names an instant, among those that aren't in ``seen``.
+    meta: TableMetaClient, times: Collection[str], now: Timeline, seen: Timeline
+) -> tuple[Instant, str] | None:
+    """Return a rollback in ``now`` that isn't in ``seen``, and which of some instants it names.
+
+    Args:
+        meta: The table's meta client.
+        times: The instants' requested times.
+        now: The timeline whose rollbacks are read.
+        seen: The timeline whose rollbacks don't count.
 
     Raises:
         CorruptMetadataError: The plan of a pending one can't be read.
@@ -121,8 +127,9 @@ def rollback_of(
             content = meta.read(found) if found.is_completed else meta.read_plan(found)
         except InstantNotFoundError:
             continue  # withdrawn since the timeline was listed
-        if instant.requested_time in _rolled_back(content):
-            return found
+        for time in _rolled_back(content):
+            if time in times:
+                return found, time
     return None
 
 
@@ -158,7 +165,9 @@ def _rollback_of_completed(
 ) -> Instant | None:
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            return rollback_of(meta, completed, meta.active_timeline(), seen)
+            now = meta.active_timeline()
+            found = rollback_of(meta, {completed.requested_time}, now, seen)
+            return None if found is None else found[0]
         except Exception as error:
             if attempt == _ATTEMPTS:
                 raise _unknown(meta, completed, error) from error

@@ -155,8 +155,9 @@ class Transaction:
                 can't be written any more.
 
         Raises:
-            WriteConflictError: Another writer changed the same file groups or the schema; the
-                instant is inflight, and the caller rolls it back.
+            WriteConflictError: Another writer changed the same file groups or the schema, or
+                rolled back a commit that this write saw; the instant is inflight, and the caller
+                rolls it back.
             ConcurrentWriteError: The heartbeat has expired, or another writer rolled this back.
             LockError: The lock can't be acquired, or was lost; nothing was completed.
             CommitOutcomeUnknownError: Storage doesn't tell whether the instant has completed.
@@ -166,9 +167,7 @@ class Transaction:
         with self._lock.held(f"commit {self.time}"):
             now = self._meta.active_timeline()
             check_table()
-            rollback = rollback_of(self._meta, self.instant, now, self._before)
-            if rollback is not None:
-                raise rolled_back_by(rollback, self.instant, self._meta)
+            self._check_rollbacks(now)
             self._compare(now, operation_of(self.instant, metadata))
             time = self._times.next(newest_time(self._meta, now))
             self._finish(metadata, time, now)
@@ -195,6 +194,21 @@ class Transaction:
                 self._heartbeat.stop()
         except StorageError as error:
             logger.warning("the heartbeat of %s may stay: %s", self.time, error)
+
+    def _check_rollbacks(self, now: Timeline) -> None:
+        """Check that no rollback requested since the start undoes this commit or what it saw."""
+        own = rollback_of(self._meta, {self.time}, now, self._before)
+        if own is not None:
+            raise rolled_back_by(own[0], self.instant, self._meta)
+        seen = {i.requested_time for i in self.timeline.completed().write_timeline()}
+        found = rollback_of(self._meta, seen, now, self._before)
+        if found is not None:
+            rollback, undone = found
+            raise WriteConflictError(
+                f"commit {self.time} of {self._meta.storage.base_path} builds on {undone}, which"
+                f" rollback {rollback.requested_time} of another writer undoes",
+                hint="the write is rolled back; repeat it",
+            )
 
     def _compare(self, now: Timeline, ours: ConcurrentOperation) -> None:
         """Compare what this commit changed with what others have changed since its start."""

@@ -20,7 +20,13 @@ from strandline.commit.heartbeat import Heartbeat, HeartbeatSettings, delete_hea
 from strandline.commit.lock.base import TableLock
 from strandline.commit.markers import finish_markers
 from strandline.commit.transaction import newest_time
-from strandline.services.rollback.plan import Step, next_step, planned_paths, result_of
+from strandline.services.rollback.plan import (
+    Step,
+    next_step,
+    planned_paths,
+    refuse_unless_newest,
+    result_of,
+)
 from timeline.clock import Clock, TimeGenerator
 from timeline.errors import IllegalTransitionError
 from timeline.instant import ROLLBACK, Instant, State
@@ -73,6 +79,7 @@ class Execution:
         Raises:
             LockError: The lock was lost.
             ConcurrentWriteError: Another writer took the rollback over.
+            IllegalTransitionError: A newer write than the completed target has begun meanwhile.
         """
         time = self._times.next(newest_time(self._meta, now))
         with self._beating(time) as heartbeat:
@@ -114,8 +121,12 @@ class Execution:
         assert info is not None
         paths = planned_paths(plan, self._storage.base_path)
         started_ms = self._clock.now_ms()
-        target = self._target(info)
+        now = self._meta.active_timeline()
+        target = now.find(info.commit_time, info.action)
         wanted = of_completed and target is not None and target.is_completed
+        if wanted:
+            assert target is not None
+            self._refuse_newer(rollback, target, now)
         if not wanted and next_step(rollback, target) is Step.WITHDRAW:
             logger.warning(
                 "rollback %s is withdrawn: %s %s %s",
@@ -138,6 +149,18 @@ class Execution:
         finish_markers(self._storage, info.commit_time, ())
         logger.info("rolled back %s %s: %d files", info.action, info.commit_time, len(paths))
         return rollback.requested_time
+
+    def _refuse_newer(self, rollback: Instant, target: Instant, now: Timeline) -> None:
+        """Withdraw the rollback of a completed instant if a newer write has begun, and raise.
+
+        Without a lock one may have begun since the first look. It looks for this rollback after its
+        own request, so at least one of the two sees the other.
+        """
+        try:
+            refuse_unless_newest(target, now)
+        except IllegalTransitionError:
+            self.withdraw(rollback)
+            raise
 
     def _decided(self, rollback: Instant) -> Instant | None:
         """Move a rollback to inflight; ``None`` if another writer has withdrawn it.

@@ -52,6 +52,10 @@ class Permission:
         """Return whether the writer of a pending instant beats. Cost: two calls."""
         return self._judged(instant)[0] is Verdict.ALIVE
 
+    def shares_lock(self, instant: Instant) -> bool:
+        """Return whether the writer of an instant takes this writer's lock. Cost: two calls."""
+        return self._shares_lock(read_beat(self._storage, instant.requested_time))
+
     def wait_for(self, instant: Instant, still_pending: Callable[[], bool]) -> bool:
         """Return whether a pending instant may be rolled back; wait while that may change.
 

@@ -31,7 +31,7 @@ from strandline.services.rollback.plan import (
 from strandline.services.rollback.policy import RollbackPolicy
 from strandline.services.rollback.sweep import Sweep
 from timeline.clock import Clock, TimeGenerator
-from timeline.errors import InstantNotFoundError
+from timeline.errors import ConcurrentWriteError, InstantNotFoundError
 from timeline.instant import COMMIT, REPLACE_COMMIT, ROLLBACK, Instant, State
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import (
@@ -81,7 +81,7 @@ class Rollbacks:
         """Repair what failed writers left, before a write.
 
         Finishes pending rollbacks, rolls back failed writes and sweeps leftover markers; if the
-        policy is lazy, only sweeps.
+        policy is lazy, only sweeps and finishes rollbacks of completed commits.
 
         Args:
             timeline: The active timeline, just read.
@@ -94,26 +94,38 @@ class Rollbacks:
             ConcurrentWriteError: A pending instant's writer is alive, or may be.
             LockError: The lock can't be acquired, or was lost.
         """
-        undone = {} if self._policy.lazy else self._roll_back_all(timeline)
+        repair = self._finish_undoing if self._policy.lazy else self._roll_back_all
+        undone = repair(timeline)
         # Last, because the rollbacks above are planned from markers.
         self._sweep.run()
         return undone
 
     def check_alone(self, ours: Instant, timeline: Timeline) -> None:
-        """Check that no other writer works beside a write that takes no lock it shares with it.
+        """Check that nobody undoes what a write sees, or completes beside it without its lock.
 
-        Each writer requests its instant before it looks for others, so at least one of two sees the
-        other.
+        Each writer requests its instant, or its rollback of a completed one, before it looks for
+        others, so at least one of two sees the other.
 
         Args:
             ours: The write's instant, just requested.
             timeline: The active timeline, read after that.
 
         Raises:
-            ConcurrentWriteError: There is one that is alive, or may be.
+            ConcurrentWriteError: There is such a rollback, or another writer who is or may be
+                alive.
 
-        Cost: none under a lock that processes share; otherwise two calls for each pending write.
+        Cost: a read of each pending rollback; two calls for each pending write, unless the lock is
+            one that processes share.
         """
+        for rollback, plan in self._rollbacks_in(timeline):
+            target = _target_of(plan, timeline)
+            if target is not None and target.is_completed:
+                raise ConcurrentWriteError(
+                    f"rollback {rollback.requested_time} of {self._storage.base_path} is undoing"
+                    f" {target.action} {target.requested_time}, which {ours.requested_time} would"
+                    " build on",
+                    hint="repeat the write, which finishes the rollback if its writer has failed",
+                )
         if self._lock.is_shared:
             return
         for other in timeline.pending():
@@ -161,22 +173,41 @@ class Rollbacks:
             return rollback
 
     def _roll_back_all(self, timeline: Timeline) -> dict[str, str]:
-        pending = timeline.pending()
-        # All plans are read before anything changes, so an unreadable one leaves all as it was.
-        plans = [(i, self._plan_of(i)) for i in pending if i.action == ROLLBACK]
-        failed = [i for i in pending if self._is_write(i)]
+        plans = self._rollbacks_in(timeline)
+        failed = [i for i in timeline.pending() if self._is_write(i)]
         undone: dict[str, str] = {}
         # Pending rollbacks come first: their targets may be pending, too, and need no second one.
         for rollback, plan in plans:
-            undone.update(self._resume(rollback, plan))
+            undone.update(self._resume(rollback, plan, timeline))
         for instant in failed:
             if instant.requested_time not in undone:
                 undone.update(self._roll_back(instant))
         return dict(sorted(undone.items()))
 
-    def _resume(self, rollback: Instant, plan: RollbackPlan | None) -> dict[str, str]:
+    def _finish_undoing(self, timeline: Timeline) -> dict[str, str]:
+        """Finish the rollbacks of completed commits, on which the next write would build.
+
+        Once it had, the rollback would delete files that the newer commit was made from.
+        """
+        undone: dict[str, str] = {}
+        for rollback, plan in self._rollbacks_in(timeline):
+            target = _target_of(plan, timeline)
+            if target is not None and target.is_completed:
+                undone.update(self._resume(rollback, plan, timeline))
+        return undone
+
+    def _rollbacks_in(self, timeline: Timeline) -> list[tuple[Instant, RollbackPlan | None]]:
+        """Return the pending rollbacks with their plans.
+
+        All are read before anything changes, so an unreadable one leaves all as it was.
+        """
+        return [(i, self._plan_of(i)) for i in timeline.pending() if i.action == ROLLBACK]
+
+    def _resume(
+        self, rollback: Instant, plan: RollbackPlan | None, timeline: Timeline
+    ) -> dict[str, str]:
         """Finish or withdraw a pending rollback."""
-        if not self._is_abandoned(rollback):
+        if not self._is_abandoned(rollback, _target_of(plan, timeline)):
             return {}
         with self._lock.held(f"rollback {rollback.requested_time}"):
             current = self._meta.active_timeline().find(rollback.requested_time, ROLLBACK)
@@ -204,7 +235,7 @@ class Rollbacks:
         """Return whether a completed rollback names a pending instant."""
         timeline = self._meta.active_timeline().completed()
         later = timeline.filter(lambda i: i.requested_time > instant.requested_time)
-        return rollback_of(self._meta, instant, later, Timeline()) is not None
+        return rollback_of(self._meta, {instant.requested_time}, later, Timeline()) is not None
 
     def _request(self, instant: Instant, allowed: Callable[[Instant], bool]) -> dict[str, str]:
         """Roll back a write if it is still pending."""
@@ -217,9 +248,14 @@ class Rollbacks:
             time = self._execution.request(plan, timeline)
             return {} if time is None else {instant.requested_time: time}
 
-    def _is_abandoned(self, rollback: Instant) -> bool:
+    def _is_abandoned(self, rollback: Instant, target: Instant | None) -> bool:
         """Return whether nobody is carrying out a rollback; Hudi's have no heartbeat."""
         if not self._permission.is_alive(rollback):
+            return True
+        undoes_completed = target is not None and target.is_completed
+        if undoes_completed and self._permission.shares_lock(rollback):
+            # It is carried out under the lock, so whoever gets the lock finds it ended or dead. Its
+            # last beat may be another machine's, whose expiry no write should go on without.
             return True
         return self._permission.wait_for(rollback, partial(self._is_pending, rollback))
 
@@ -279,3 +315,9 @@ class Rollbacks:
             f"there is no instant {requested_time} on the active timeline of"
             f" {self._storage.base_path}"
         )
+
+
+def _target_of(plan: RollbackPlan | None, timeline: Timeline) -> Instant | None:
+    """Return the instant that a rollback undoes, if it is on the timeline."""
+    info = None if plan is None else plan.instant_to_rollback
+    return None if info is None else timeline.find(info.commit_time, info.action)
