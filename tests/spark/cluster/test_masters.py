@@ -78,8 +78,8 @@ def test_all_look_ups_of_a_write_are_answered_by_the_service(report):
     write = report["write"]
     assert write["fallbacks"] == []
     assert write["sources"] == {"service": len(REGIONS)}
-    # Executors list nothing; what the driver lists are the timeline and the markers.
-    assert set(write["lists"]) <= {"timeline", "marker", "rollback"}
+    # No partition is listed. A write task lists the timeline once, after its files.
+    assert set(write["lists"]) <= {"timeline", "marker", "rollback", "write"}
     assert report["status"]["restarts"] == 0
 
 
