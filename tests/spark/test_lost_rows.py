@@ -16,7 +16,8 @@ from tests.kit.hooked_storage import HookedStorage
 from timeline.errors import ConfigError, RowsChangedError
 from timeline.storage.local import LocalStorage
 
-pytestmark = pytest.mark.spark
+# The blocks are dropped by calls of the JVM's SparkEnv, which py4j reaches in PySpark 3.5 only.
+pytestmark = [pytest.mark.spark, pytest.mark.faults]
 
 ROWS = 200
 OPTIONS = {
