@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Any, Final
 
+from fsview.model.file_group import FileSlice
 from fsview.wire.column_form import is_in_columns
 
 DEFAULT_BYTES: Final = 32 << 20
@@ -23,17 +24,24 @@ _VALUE_BYTES: Final = 55
 """Memory for each value in columns beyond that."""
 _LOG_BYTES: Final = 160
 """Memory for each log file beyond that of its values."""
-_LOG_START: Final = b'".'
-"""Start of a log's name in columns."""
+_FILE_VALUES: Final = 3
+"""Values of a file in columns; a slice has as many beside those of its files."""
 _LEAST_BYTES: Final = 512
 
 
-def memory_of(body: bytes) -> int:
-    """Return the estimated memory of the decoded answer in a body, in bytes."""
+def memory_of(body: bytes, found: Any) -> int:
+    """Return the estimated memory of a decoded answer in bytes.
+
+    Args:
+        body: The answer as it was sent.
+        found: The base files or slices in it; used only if the body is in columns.
+    """
     if not is_in_columns(body):
         return len(body) * _OBJECT_RATIO
-    of_values = body.count(b",") * _VALUE_BYTES + body.count(_LOG_START) * _LOG_BYTES
-    return len(body) * _COLUMN_RATIO + of_values
+    # Counted in the values: a search for separators would read the whole body once more.
+    logs = [len(each.log_files) for each in found if type(each) is FileSlice]
+    values = (len(found) + len(logs) + sum(logs)) * _FILE_VALUES
+    return len(body) * _COLUMN_RATIO + values * _VALUE_BYTES + sum(logs) * _LOG_BYTES
 
 
 class LookupCache:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from http import HTTPStatus
+from itertools import chain
 from operator import ne
 from typing import Any, Final
 
@@ -96,10 +97,10 @@ class RemoteView(FileSystemView):
             return self._timeline().last
         # Read once: another thread's ``sync`` must not put this answer under the new pin's key.
         pin = self._pin
-        answer, size = self._call(pin, BY_NAME[name], arguments)
+        answer, body = self._call(pin, BY_NAME[name], arguments)
         key = self._key(pin, name, arguments)
         if key is not None:
-            self._answers().put(key, answer, size)
+            self._answers().put(key, answer, memory_of(body, answer))
         if name == "sync":
             self.pin_to(self._call(pin, BY_NAME["timeline"], {})[0])
         return answer
@@ -172,8 +173,9 @@ class RemoteView(FileSystemView):
         for batch in batches(queries):
             asked = [part for _, part in batch]
             body = self._send(pin, "POST", LOOKUP_PATH, {}, write_queries(asked))
-            memory += memory_of(body)
-            for (number, _), part in zip(batch, read_answers(asked, body), strict=True):
+            batch_answers = read_answers(asked, body)
+            memory += memory_of(body, _files_in(asked, batch_answers))
+            for (number, _), part in zip(batch, batch_answers, strict=True):
                 collected[number] += part
         size = memory // sum(query.parts for query in queries)
         for query, answers in zip(queries, map(tuple, collected), strict=True):
@@ -191,12 +193,12 @@ class RemoteView(FileSystemView):
         at = (self._service.urls, self._base_path, pin.last_instant, pin.timeline_hash)
         return (*at, name, *sorted(arguments.items()))
 
-    def _call(self, pin: _Pin, route: Route, arguments: dict[str, Any]) -> tuple[Any, int]:
-        """Return the service's answer at a pin, and its estimated memory in bytes."""
+    def _call(self, pin: _Pin, route: Route, arguments: dict[str, Any]) -> tuple[Any, bytes]:
+        """Return the service's answer at a pin, decoded and as its body."""
         query = route.query(**arguments)
         body = self._send(pin, route.method, route.path, query, accept=route.accept)
         answer = route.decode(body, self._paths, partition=arguments.get("partition", ""))
-        return answer, memory_of(body)
+        return answer, body
 
     def _send(
         self,
@@ -250,6 +252,14 @@ def _units(query: LookupQuery) -> Iterator[dict[str, Any]]:
         yield {"partition": query.partitions[0], "file_ids": query.file_ids}
     else:
         yield from query.arguments()
+
+
+def _files_in(queries: Sequence[LookupQuery], answers: Sequence[tuple[Any, ...]]) -> list[Any]:
+    """Return the base files and slices in the answers to queries."""
+    files: list[Any] = []
+    for query, parts in zip(queries, answers, strict=True):
+        files.extend(parts if query.is_of_groups else chain.from_iterable(parts))
+    return files
 
 
 def _unit_key(query: LookupQuery, unit: Mapping[str, Any]) -> Hashable:

@@ -85,7 +85,8 @@ EMBED_THREADS: Final = Setting(
 EMBED_GZIP: Final = Setting(
     "hoodie.embed.timeline.server.gzip",
     True,
-    "Whether answers of 1500 bytes or more are compressed for clients that accept gzip.",
+    "Whether answers of 1500 bytes or more (in columns: of 256 KB or more) are compressed for"
+    " clients that accept gzip.",
     "service",
 )
 STORAGE_TYPE: Final = Setting(

@@ -90,7 +90,7 @@ def memory_of_slices(logs: int, file_id: str) -> tuple[int, int]:
     used = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert len(found) == 500
-    return used, memory_of(body)
+    return used, memory_of(body, found)
 
 
 @pytest.mark.parametrize("logs", [0, 1, 5, 20])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import pytest
@@ -10,7 +11,14 @@ from fsview.view_manager import open_view
 from fsview.wire.column_form import COLUMNS
 from fsview.wire.json_form import PathForms
 from fsview.wire.routes import ROUTES
-from strandline.service.http.reply import Accepted, pretty
+from strandline.service.http.reply import (
+    COLUMNS_GZIP_BYTES,
+    GZIP_BYTES,
+    TEXT,
+    Accepted,
+    pretty,
+    success,
+)
 from strandline.service.lookup.answer import Answers
 from tests.kit import golden
 from tests.kit.live_service import AppClient, GoldenTables, parts_of
@@ -52,6 +60,24 @@ def test_both_forms_hold_the_same_answer_on_either_way(scenario: str) -> None:
                 columns.body, paths, partition=partition
             )
     parts.close()
+
+
+@pytest.mark.parametrize(
+    ("content_type", "size", "is_zipped"),
+    [
+        (TEXT, GZIP_BYTES - 1, False),
+        (TEXT, GZIP_BYTES, True),
+        (COLUMNS, COLUMNS_GZIP_BYTES - 1, False),
+        (COLUMNS, COLUMNS_GZIP_BYTES, True),
+    ],
+)
+def test_columns_are_compressed_only_where_they_are_very_long(
+    content_type: str, size: int, is_zipped: bool
+) -> None:
+    body = b"x" * size
+    reply = success(body, zipped=True, content_type=content_type)
+    assert ("content-encoding" in reply.headers) is is_zipped
+    assert (gzip.decompress(reply.body) if is_zipped else reply.body) == body
 
 
 def test_an_indented_answer_is_never_in_columns() -> None:
