@@ -324,7 +324,7 @@ REMOTE_READ_TIMEOUT: Final = Setting(
 )
 REMOTE_FIRST_ANSWER: Final = Setting(
     "strandline.remote.first.answer.secs",
-    3.0,
+    2.8,
     "Time for all tries of a question as long as the service has never answered this worker;"
     " then the worker lists storage.",
     "executor",

@@ -132,6 +132,20 @@ def test_until_it_has_answered_all_tries_share_one_bound():
     assert scene.limits[0] == 3
 
 
+@pytest.mark.parametrize("failure", [LOST, LATE])
+def test_by_default_a_dead_service_costs_a_worker_less_than_three_seconds(failure):
+    scene = Scene(Patience(), a=[failure])
+    scene.exchange_s = 100
+    with pytest.raises(type(failure)):
+        scene.ask()
+    asked = len(scene.asked)
+    for _ in range(3):  # later tasks don't wait
+        with pytest.raises(type(failure), match="is not asked until it answers a probe"):
+            scene.ask()
+    assert scene.now == pytest.approx(2.8)
+    assert len(scene.asked) == asked
+
+
 def test_once_it_has_answered_an_exchange_may_take_longer():
     scene = Scene(Patience(first_s=3, deadline_s=100), a=[b"1"])
     scene.ask()
