@@ -39,3 +39,14 @@ def client(base, storage=None, engine=None, clock=None, **options) -> WriteClien
     }
     chosen = {k: v for k, v in {**OPTIONS, **changed}.items() if v is not None}
     return WriteClient(engine or LocalEngine(), str(base), chosen, storage=storage, clock=clock)
+
+
+def change_properties(base, **changes):
+    """Set properties (``__`` for a dot) from outside."""
+    path = base / ".hoodie" / "hoodie.properties"
+    text = path.read_text()
+    for name, value in changes.items():
+        key = f"hoodie.{name.replace('__', '.')}"
+        text = "\n".join(line for line in text.splitlines() if not line.startswith(key + "="))
+        text += f"\n{key}={value}\n"
+    path.write_text(text)

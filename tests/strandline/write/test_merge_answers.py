@@ -19,7 +19,7 @@ from tests.kit.merge_cases import (
     tables,
     written_rows,
 )
-from tests.strandline.write.test_refusals import change_properties
+from tests.strandline.write.tables import change_properties
 from timeline.errors import InputError
 
 

@@ -1,50 +1,16 @@
-"""The cleaner on small tables: its reads, writes and calls, and how it continues after a crash."""
+"""The cleaner on small tables: its reads, writes and calls."""
 
 from __future__ import annotations
 
 import pytest
 
-from fsview.local_view import LocalView
-from fsview.table_view import TableView
 from strandline.services.clean.policy import CleanSettings
-from strandline.services.clean.run import Cleaner
 from tests.kit.small_table import SmallTable
-from timeline.errors import CorruptMetadataError, StorageUnavailableError, UnsupportedTableError
+from tests.strandline.services.clean.subject import A, B, Subject, cleans
+from timeline.errors import StorageUnavailableError
 from timeline.instant import CLEAN, Instant, State
-from timeline.metadata.instant_metadata import (
-    CleanerPlan,
-    CleanFileInfo,
-)
 
-A, B = ("p=1", "a-0"), ("p=2", "b-0")
 VERSIONS = pytest.mark.parametrize("version", [6, 9])
-
-
-class Subject:
-    """A table, its view and a cleaner, as a driver has them."""
-
-    def __init__(self, table: SmallTable, retained: int = 2, parallelism: int = 1) -> None:
-        self.table = table
-        self.settings = CleanSettings(retained=retained, parallelism=parallelism)
-        self.tables = TableView(table.storage)
-        self.restart()
-
-    def restart(self) -> None:
-        self.view = LocalView.synced(self.tables)
-        self.cleaner = Cleaner(self.table.meta, self.view, self.table.times, self.settings)
-
-    def clean(self):
-        self.view.sync()
-        self.table.clock.advance(1000)
-        return self.cleaner.run()
-
-    def calls(self) -> dict[str, int]:
-        counted = self.table.storage.calls.snapshot()
-        return {kind: n for (kind, cause), n in counted.items() if cause == "clean"}
-
-
-def cleans(table: SmallTable, state: State = State.COMPLETED) -> list[Instant]:
-    return [i for i in table.meta.active_timeline() if i.action == CLEAN and i.state is state]
 
 
 @VERSIONS
@@ -234,123 +200,3 @@ def test_a_file_that_cannot_be_deleted_is_recorded_and_tried_again(parallelism):
     assert subject.clean().files_deleted == 1  # with no commit since
     assert table.data_files() == table.model.to_keep(table.model.writes[-2])
     assert subject.clean() is None
-
-
-@VERSIONS
-@pytest.mark.parametrize("reached", [State.REQUESTED, State.INFLIGHT])
-def test_a_pending_clean_is_finished_before_a_new_one_is_planned(version, reached):
-    subject = Subject(SmallTable(version=version))
-    table = subject.table
-    times = [table.write(A, B) for _ in range(4)]
-    plan = subject.cleaner.plan(table.meta.active_timeline())
-    time = table.tick()
-    instant = table.meta.create_requested(CLEAN, time, plan.plan)
-    if reached is State.INFLIGHT:
-        table.meta.transition_to_inflight(instant)
-        table.storage.delete(f"p=1/a-0_0-0-0_{times[0]}.parquet")
-    subject.restart()
-    result = subject.clean()
-    assert result.instant == time  # there was nothing else to do
-    assert result.files_deleted == 2
-    assert result.earliest_commit_to_retain == times[2]
-    table.write(A)
-    result = subject.clean()
-    assert [i.requested_time for i in cleans(table)] == [time, result.instant]
-    assert table.data_files() == table.model.to_keep(table.model.writes[-2])
-
-
-def test_finishing_and_a_new_clean_in_one_run():
-    subject = Subject(SmallTable())
-    table = subject.table
-    for _ in range(4):
-        table.write(A)
-    plan = subject.cleaner.plan(table.meta.active_timeline())
-    time = table.tick()
-    table.meta.create_requested(CLEAN, time, plan.plan)
-    table.write(A)
-    subject.restart()
-    result = subject.clean()
-    assert result.finished == (time,)
-    assert result.instant > time
-    assert table.data_files() == table.model.to_keep(table.model.writes[-2])
-
-
-def test_a_pending_clean_of_another_time_and_place_deletes_by_name_below_this_table():
-    """Plans hold whole paths of where the table was; version 1 has names in another field."""
-    subject = Subject(SmallTable())
-    table = subject.table
-    time = table.write(A, B)
-    plan = CleanerPlan(
-        file_paths_to_be_deleted_per_partition={
-            "p=1": (CleanFileInfo(f"hdfs://elsewhere/t/p=1/a-0_0-0-0_{time}.parquet"),)
-        },
-        files_to_be_deleted_per_partition={"p=2": (f"b-0_0-0-0_{time}.parquet",)},
-        partitions_to_be_deleted=("p=1", "p=2", ""),
-    )
-    table.storage.create("p=2/.b-0_20200101.log.1_0-0-0", b"")
-    table.meta.create_requested(CLEAN, table.tick(), plan)
-    result = subject.clean()
-    assert result.files_deleted == 2
-    assert result.earliest_commit_to_retain == ""
-    said = table.meta.read(cleans(table)[-1]).partition_metadata
-    # A directory goes only when nothing else is in it, so that no writer loses a file.
-    assert said["p=1"].is_partition_deleted
-    assert not said["p=2"].is_partition_deleted
-    left = {path for path in table.storage.files if not path.startswith(".hoodie")}
-    assert left == {"p=2/.b-0_20200101.log.1_0-0-0", "p=2/.hoodie_partition_metadata"}
-
-
-def test_a_pending_clean_without_a_plan_is_taken_off_the_timeline():
-    subject = Subject(SmallTable())
-    table = subject.table
-    table.write(A)
-    instant = table.meta.create_requested(CLEAN, table.tick())
-    table.meta.transition_to_inflight(instant)
-    assert subject.clean() is None
-    assert len(table.meta.active_timeline()) == 1
-
-
-def test_bootstrap_source_files_are_not_deleted():
-    subject = Subject(SmallTable())
-    plan = CleanerPlan(
-        file_paths_to_be_deleted_per_partition={"p": (CleanFileInfo("s3://source/x", True),)}
-    )
-    subject.table.meta.create_requested(CLEAN, subject.table.tick(), plan)
-    with pytest.raises(UnsupportedTableError, match="s3://source/x"):
-        subject.clean()
-
-
-@pytest.mark.parametrize("garbage", [b"Obj\x01garbage", b"{}", b"\x00"])
-def test_an_unreadable_last_clean_is_an_error_that_names_its_file(garbage):
-    subject = Subject(SmallTable())
-    table = subject.table
-    for _ in range(4):
-        table.write(A)
-    subject.clean()
-    path = table.meta.path_of(cleans(table)[0])
-    table.storage.replace(path, garbage)
-    table.write(A)
-    before = set(table.storage.files)
-    with pytest.raises(CorruptMetadataError, match=path):
-        subject.cleaner.run()
-    assert set(table.storage.files) == before
-
-
-def test_an_unreadable_pending_plan_is_an_error_that_names_its_file():
-    subject = Subject(SmallTable())
-    instant = subject.table.meta.create_requested(CLEAN, subject.table.tick())
-    path = subject.table.meta.path_of(instant)
-    subject.table.storage.replace(path, b"Obj\x01")
-    with pytest.raises(CorruptMetadataError, match=path):
-        subject.cleaner.run()
-
-
-def test_an_unreadable_commit_is_an_error_that_names_its_file():
-    subject = Subject(SmallTable())
-    table = subject.table
-    for _ in range(4):
-        table.write(A)
-    path = table.meta.path_of(table.meta.active_timeline()[0])
-    table.storage.replace(path, b"Obj\x01")
-    with pytest.raises(CorruptMetadataError, match=path):
-        subject.cleaner.run()

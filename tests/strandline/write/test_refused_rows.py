@@ -1,0 +1,126 @@
+"""Rows that a write refuses: by name, and before anything is written."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from tests.kit import reader
+from tests.strandline.write.refusals import files, refused
+from tests.strandline.write.tables import SCHEMA, client, row, table
+from timeline.errors import InputError
+
+BAD_ROWS = {
+    "null key": (table(row("a"), row(None)), "'id' is null or empty in 1 of 2 rows"),
+    "empty key": (table(row(""), row(""), row("a")), "'id' is null or empty in 2 of 3 rows"),
+    "null ordering": (table(row("a", ts=None)), "ordering column 'ts' is null in 1 of 1 rows"),
+    "both": (
+        table(row(None), row("a", ts=None), row("ok")),
+        "'id' is null or empty in 1; ordering column 'ts' is null in 1 of 3 rows",
+    ),
+    "partition that leaves the table": (table(row("a", "../x")), "'region' has the value '../x'"),
+    "missing key column": (table(row("a")).drop_columns(["id"]), "'id'"),
+    "missing ordering column": (table(row("a")).drop_columns(["ts"]), "'ts'"),
+    "missing partition column": (table(row("a")).drop_columns(["region"]), "'region'"),
+    "key column that comes twice": (
+        table(row("a")).append_column("id", pa.array(["b"])),
+        "duplicate columns.*'id'",
+    ),
+    "ordering column of another type": (
+        table(row("a")).set_column(2, "ts", pa.array(["late"])),
+        "'ts' is string",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_ROWS)
+def test_bad_rows(base, case):
+    rows, match = BAD_ROWS[case]
+    refused(base, InputError, match, rows)
+
+
+@pytest.mark.parametrize("operation", ["insert", "bulk_insert", "delete"])
+def test_bad_keys_of_other_operations(base, operation):
+    for case in ("null key", "partition that leaves the table"):
+        rows, match = BAD_ROWS[case]
+        refused(base, InputError, match, rows, operation)
+
+
+def test_deletes_name_the_partition(base):
+    refused(base, InputError, "'region'", table(row("a")).drop_columns(["region"]), "delete")
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in BAD_ROWS if case != "ordering column of another type"]
+)
+def test_bad_rows_make_no_table(tmp_path, case):
+    rows, match = BAD_ROWS[case]
+    with client(tmp_path / "new") as c, pytest.raises(InputError, match=match):
+        c.upsert(rows)
+    assert not (tmp_path / "new").exists()
+
+
+def test_rows_of_several_key_columns_that_are_all_null(tmp_path):
+    options = {"datasource__write__recordkey__field": "id,name"}
+    rows = table({**row("x"), "id": None, "name": None}, row("ok"))
+    match = "all null or empty in 1"
+    with client(tmp_path, **options) as c, pytest.raises(InputError, match=match):
+        c.upsert(rows)
+
+
+@pytest.mark.parametrize("extra", [{"feed": 5}, {"feed": None}, {5: "feed"}])
+def test_extra_metadata_that_is_no_text(base, extra):
+    before = files(base)
+    with client(base) as c, pytest.raises(InputError, match=r"extra_metadata holds .*(5|None)"):
+        c.upsert(table(row("a", ts=2)), extra_metadata=extra)
+    assert files(base) == before
+
+
+def test_a_column_that_the_table_lacks(base):
+    rows = table(row("a")).append_column("extra", pa.array([1]))
+    refused(base, InputError, r"no columns \['extra'\]", rows)
+
+
+def test_rows_of_a_kind_that_the_engine_does_not_know(base):
+    refused(base, InputError, "builtins.list", [row("a")])
+
+
+def test_a_row_flagged_as_deleted_needs_no_ordering_value(base):
+    schema = SCHEMA.append(pa.field("_hoodie_is_deleted", pa.bool_()))
+    gone = {**row("a", ts=None), "_hoodie_is_deleted": True}
+    with client(base) as c:
+        assert c.upsert(table(gone, schema=schema)).rows_deleted == 1
+
+
+TAGS = SCHEMA.append(pa.field("tags", pa.list_(pa.field("element", pa.string(), nullable=False))))
+
+
+def test_a_first_frame_without_nulls_in_an_array_forbids_none(tmp_path):
+    """Spark infers array<string not null> from such a frame."""
+    nullable = TAGS.set(4, pa.field("tags", pa.list_(pa.field("element", pa.string()))))
+    with client(tmp_path) as c:
+        c.upsert(table({**row("a"), "tags": ["x"]}, schema=TAGS))
+        c.upsert(table({**row("b"), "tags": ["x", None]}, schema=nullable))
+        c.upsert(table({**row("c"), "tags": ["y"]}, schema=TAGS))
+    assert [each["tags"] for each in reader.rows(tmp_path)] == [["x"], ["x", None], ["y"]]
+
+
+def test_a_null_in_an_array_of_a_table_that_allows_none(tmp_path):
+    base = tmp_path / "t"
+    with client(base, write__table__version=6) as c:
+        c.upsert(table({**row("a"), "tags": ["x"]}, schema=TAGS))
+    (commit,) = base.rglob("*.commit")
+    text = commit.read_text()
+    # As Hudi writes the schema of such a frame.
+    changed = text.replace(r"\"items\":[\"null\",\"string\"]", r"\"items\":\"string\"")
+    assert changed != text
+    commit.write_text(changed)
+    rows = table({**row("a", ts=2), "tags": ["x", None]}, schema=TAGS)
+    refused(base, InputError, r"'tags\.element' has 1 nulls", rows)
+
+
+def test_the_next_good_write_goes_on(base):
+    refused(base, InputError, "null", table(row(None)))
+    with client(base) as c:
+        c.upsert(table(row("a", ts=5)))
+    assert [each["name"] for each in reader.rows(base)] == ["a@5", "b@1"]
