@@ -46,6 +46,8 @@ def check_against_table(incoming: pa.Schema, table_schema: pa.Schema) -> pa.Sche
         names = without_meta_fields(incoming).names
         twice = sorted({name for name in names if names.count(name) > 1})
         raise InputError(f"duplicate columns {twice}")
+    if IS_DELETED in given and given[IS_DELETED].type != pa.bool_():
+        raise InputError(f"column {IS_DELETED!r} is {given[IS_DELETED].type}; allowed: bool")
     target = []
     for field in table_schema:
         incoming_field = given.pop(field.name, None)
@@ -58,11 +60,8 @@ def check_against_table(incoming: pa.Schema, table_schema: pa.Schema) -> pa.Sche
             )
         else:
             target.append(field)
-    flag = given.pop(IS_DELETED, None)
-    if flag is not None:
+    if given.pop(IS_DELETED, None) is not None:
         target.append(pa.field(IS_DELETED, pa.bool_()))
-    if flag is not None and flag.type != pa.bool_():
-        raise InputError(f"column {IS_DELETED!r} is {flag.type}; allowed: bool")
     if given:
         raise InputError(f"the table has no columns {sorted(given)}; it has {table_schema.names}")
     return pa.schema(target)
@@ -121,6 +120,12 @@ def column_of(rows: Rows, name: str) -> pa.Array | pa.ChunkedArray:
     return column
 
 
+def other_case(name: str, schema: pa.Schema) -> str | None:
+    """Return the hint that a schema has a column only in another case; ``None`` if it hasn't."""
+    close = [each for each in schema.names if each.lower() == name.lower()]
+    return f"names are case-sensitive; the rows have {close[0]!r}" if close else None
+
+
 def _struct_names(kind: pa.DataType) -> list[str]:
     return [field.name for field in kind] if pa.types.is_struct(kind) else []
 
@@ -129,10 +134,9 @@ def _absent(field: pa.Field, incoming: pa.Schema) -> pa.Field:
     """Return the target field for a column that the write lacks, or raise ``InputError``."""
     if field.name == IS_DELETED:
         return field.with_nullable(True)
-    close = [name for name in incoming.names if name.lower() == field.name.lower()]
     raise InputError(
         f"column {field.name!r} ({field.type}) of the table is missing from the rows",
-        hint=f"names are case-sensitive; the rows have {close[0]!r}" if close else None,
+        hint=other_case(field.name, incoming),
     )
 
 

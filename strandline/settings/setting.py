@@ -108,7 +108,7 @@ class Setting(Generic[T]):
     def describe_allowed(self) -> str:
         """Return the allowed values in words."""
         if self.allowed:
-            return ", ".join(self.allowed)
+            return ", ".join(spelling or "''" for spelling in self.allowed)
         if isinstance(self.default, bool):
             return "true, false"
         words = f"{self.type_name} in {self.unit}" if self.unit else self.type_name

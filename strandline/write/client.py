@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -23,17 +24,18 @@ from strandline.settings.read_limits import read_limits
 from strandline.settings.setting import Settings
 from strandline.write.context import WriteContext
 from strandline.write.embedded import EmbeddedService
-from strandline.write.engine import EngineContext
+from strandline.write.engine import EngineContext, no_engine
 from strandline.write.index.simple import SimpleIndex
 from strandline.write.job import WriteJob
-from strandline.write.operation import BULK_INSERT, DELETE, INSERT, UPSERT
-from strandline.write.options import parse_options
+from strandline.write.operation import BULK_INSERT, DELETE, INSERT, UPSERT, Operation
+from strandline.write.options import parse_options, unknown_options
 from strandline.write.result import WriteResult
 from strandline.write.settings import TABLE_NAME
 from strandline.write.target import Target, open_target
 from timeline.clock import Clock, SystemClock, TimeGenerator
+from timeline.errors import ConfigError, InstantNotFoundError
 from timeline.storage.base import Storage
-from timeline.storage.open import open_storage
+from timeline.storage.open import check_base_path, open_storage
 
 if TYPE_CHECKING:
     from strandline.service.process.timeline_service import TimelineService
@@ -52,7 +54,8 @@ class WriteClient:
         clock: Source of instants' times.
 
     Raises:
-        ConfigError: An option's value isn't allowed, or the session is a Spark Connect session.
+        ConfigError: An argument or an option's value isn't allowed, or the session is a Spark
+            Connect session.
     """
 
     def __init__(
@@ -67,6 +70,8 @@ class WriteClient:
     ) -> None:
         settings = parse_options(options)
         engine = _engine_of(spark_or_engine)
+        if not isinstance(storage_options or {}, Mapping):
+            raise ConfigError(f"storage_options is {storage_options!r}; allowed: a mapping")
         limits = read_limits(settings)
         is_custom = storage is not None
         storage = storage or open_storage(_absolute(base_path), storage_options, limits)
@@ -99,6 +104,8 @@ class WriteClient:
             index=SimpleIndex(),  # the only type that the settings allow
             rollback_policy=RollbackPolicy.of(settings),
         )
+        self._is_closed = False
+        self._unknown = unknown_options(settings)
 
     def upsert(
         self, data: object, *, extra_metadata: Mapping[str, str] | None = None
@@ -110,6 +117,7 @@ class WriteClient:
             extra_metadata: Text to store in the commit, such as an offset in a feed.
 
         Raises:
+            RuntimeError: The client is closed.
             InputError: Rows or columns can't be written; nothing was written.
             ConfigError: ``extra_metadata`` has the key ``schema``, which is reserved.
             TableError: The table can't be written, or a file of it can't be read.
@@ -120,19 +128,19 @@ class WriteClient:
             CommitOutcomeUnknownError: Storage doesn't tell whether the write was committed; the
                 message says how to find out. Don't repeat the write before.
         """
-        return WriteJob(self._context, UPSERT, extra_metadata).run(data)
+        return self._write(UPSERT, data, extra_metadata)
 
     def insert(
         self, data: object, *, extra_metadata: Mapping[str, str] | None = None
     ) -> WriteResult:
         """Add rows without comparing keys, to small files first; otherwise as ``upsert``."""
-        return WriteJob(self._context, INSERT, extra_metadata).run(data)
+        return self._write(INSERT, data, extra_metadata)
 
     def bulk_insert(
         self, data: object, *, extra_metadata: Mapping[str, str] | None = None
     ) -> WriteResult:
         """Add rows in new file groups, without comparing keys; otherwise as ``upsert``."""
-        return WriteJob(self._context, BULK_INSERT, extra_metadata).run(data)
+        return self._write(BULK_INSERT, data, extra_metadata)
 
     def delete(
         self, data: object, *, extra_metadata: Mapping[str, str] | None = None
@@ -146,11 +154,11 @@ class WriteClient:
         Raises:
             TableNotFoundError: There is no table; other errors as in ``upsert``.
         """
-        return WriteJob(self._context, DELETE, extra_metadata).run(data)
+        return self._write(DELETE, data, extra_metadata)
 
     def clean(self) -> CleanResult | None:
         """Delete files that no reader of the retained commits needs; ``None`` if there are none."""
-        context = self._context
+        context = self._open_context()
         target = self._target()
         context.rollbacks(target.meta).repair_lazily()
         return context.clean(target.meta, context.embedded.synced_view())
@@ -167,11 +175,17 @@ class WriteClient:
             Requested time of the rollback.
 
         Raises:
+            RuntimeError: The client is closed.
             InstantNotFoundError: There is no such instant.
             IllegalTransitionError: The instant isn't a commit, isn't the newest write, or is
                 protected by a savepoint.
         """
-        context = self._context
+        context = self._open_context()
+        if not isinstance(instant, str):
+            raise InstantNotFoundError(
+                f"there is no instant {instant!r}; allowed: a requested time, as in"
+                " WriteResult.instant"
+            )
         target = self._target()
         rollbacks = context.rollbacks(target.meta)
         rollback = rollbacks.repair(target.timeline).get(instant)
@@ -183,12 +197,21 @@ class WriteClient:
 
     @property
     def service(self) -> TimelineService | None:
-        """The timeline service; ``None`` if it is disabled or can't be started."""
-        self._context.embedded.replace_ended()
-        return self._context.embedded.service
+        """The timeline service; ``None`` if it is disabled or can't be started.
+
+        Raises:
+            RuntimeError: The client is closed.
+        """
+        embedded = self._open_context().embedded
+        embedded.replace_ended()
+        return embedded.service
 
     def close(self) -> None:
-        """Release the service, which stops when its last client releases it, and the lock."""
+        """Release the service, which stops when its last client releases it, and the lock.
+
+        A closed client can't be used again; closing it again releases what an error kept.
+        """
+        self._is_closed = True
         try:
             self._context.embedded.close()
         finally:
@@ -205,6 +228,26 @@ class WriteClient:
     ) -> None:
         self.close()
 
+    def _write(
+        self, operation: Operation, data: object, extra_metadata: Mapping[str, str] | None
+    ) -> WriteResult:
+        result = WriteJob(self._open_context(), operation, extra_metadata).run(data)
+        unknown, self._unknown = self._unknown, ()
+        if not unknown:
+            return result
+        # Of the first commit only, by which a table may have been created without them.
+        ignored = f"ignored unknown options: {', '.join(unknown)}"
+        return replace(result, warnings=(ignored, *result.warnings))
+
+    def _open_context(self) -> WriteContext:
+        """Return the context, which a closed client mustn't use: it has released its lock."""
+        if self._is_closed:
+            raise RuntimeError(
+                f"the client of {self._context.storage.base_path} is closed; make another"
+                " WriteClient"
+            )
+        return self._context
+
     def _target(self) -> Target:
         context = self._context
         context.embedded.replace_ended()
@@ -214,6 +257,7 @@ class WriteClient:
 
 def _absolute(base_path: str) -> str:
     """Return a base path that doesn't depend on the process's working directory."""
+    check_base_path(base_path)
     is_path = bool(base_path) and "://" not in base_path and not base_path.startswith("file:")
     return os.path.abspath(base_path) if is_path else base_path
 
@@ -227,6 +271,8 @@ def _engine_of(spark_or_engine: object) -> EngineContext[Any]:
     """Return the engine, or a ``SparkEngine`` on the Spark session."""
     if isinstance(spark_or_engine, EngineContext):
         return spark_or_engine
-    from strandline.write.spark import SparkEngine  # noqa: PLC0415 - needs pyspark
-
+    try:
+        from strandline.write.spark import SparkEngine  # noqa: PLC0415 - needs pyspark
+    except ImportError as exc:
+        raise no_engine(spark_or_engine, f"{exc}; pip install 'strandline[spark]'") from exc
     return SparkEngine(spark_or_engine)

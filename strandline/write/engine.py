@@ -23,8 +23,11 @@ from typing import Any, Final, Generic, TypeVar
 
 import pyarrow as pa
 
+from strandline.settings.setting import shortened
 from timeline.errors import ConfigError, InputError, StrandlineError
 
+_SHOWN: Final = 80
+"""Maximum length of a value shown in a message."""
 D = TypeVar("D")
 """Type in which an engine holds rows."""
 
@@ -134,7 +137,8 @@ class LocalEngine(EngineContext[pa.Table]):
             return pa.Table.from_pandas(data, preserve_index=False).replace_schema_metadata()
         raise InputError(
             f"rows are of type {name}; allowed on the local engine: pyarrow.Table,"
-            " pyarrow.RecordBatch, pandas.DataFrame"
+            " pyarrow.RecordBatch, pandas.DataFrame",
+            hint="pyarrow.Table.from_pylist(rows) takes dicts, frame.to_arrow() is for Polars",
         )
 
     def schema(self, data: pa.Table) -> pa.Schema:
@@ -179,6 +183,15 @@ class LocalEngine(EngineContext[pa.Table]):
                 retries -= 1
             finally:
                 _RUNNING.reset(token)
+
+
+def no_engine(value: object, hint: str | None = None) -> ConfigError:
+    """Return the error for what a client can't run its tasks on."""
+    return ConfigError(
+        f"spark_or_engine is {shortened(repr(value), _SHOWN)}; allowed: a pyspark.sql.SparkSession,"
+        " or an EngineContext such as LocalEngine()",
+        hint=hint,
+    )
 
 
 def type_name(value: object) -> str:

@@ -64,7 +64,7 @@ class WriteJob:
 
     Raises:
         ConfigError: ``extra_metadata`` has the key ``schema``, which is reserved.
-        InputError: ``extra_metadata`` has a key or value that isn't text.
+        InputError: ``extra_metadata`` isn't a mapping of text to text.
     """
 
     def __init__(
@@ -76,6 +76,8 @@ class WriteJob:
         self._context = context
         self._engine = context.engine
         self._operation = operation
+        if not isinstance(extra_metadata or {}, Mapping):
+            raise InputError(f"extra_metadata is {extra_metadata!r}; allowed: a mapping of text")
         self._extra_metadata = dict(extra_metadata or {})
         if "schema" in self._extra_metadata:
             raise ConfigError("extra_metadata holds 'schema'; allowed: any other name")

@@ -11,17 +11,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.records.key_generator import KeyGenerator
 from strandline.records.meta_fields import IS_DELETED, PARTITION_PATH, RECORD_KEY
-from strandline.records.schema import column_of, conform
+from strandline.records.schema import column_of, conform, other_case
+from strandline.settings.setting import Setting, shortened
+from strandline.write import settings
 from strandline.write.columns import PROBLEM, count_rows, fill, gather, keyed_schema
 from strandline.write.row_count import KEY_HASH, ROWS, RowCount, by_partition, key_hashes
 from timeline.errors import InputError
 
+_OURS: Final = "_strandline_"
+"""Names of the columns that tasks add begin with this (``strandline.write.columns``)."""
+_SHOWN: Final = 400
+"""Maximum length of a list of columns in a message."""
 PROFILE_SCHEMA = pa.schema(
     [
         (PARTITION_PATH, pa.string()),
@@ -123,13 +130,41 @@ def check_columns(
     """Check in the driver that the columns that a write depends on exist and have usable types.
 
     Raises:
-        InputError: A column is missing, or its type can't be a key; the message names it.
+        InputError: A column is missing, its type can't be a key or be compared, or its name is one
+            of the writer's own; the message names it.
     """
+    for name in schema.names:
+        if name.lower().startswith(_OURS):
+            raise InputError(
+                f"column {name!r} can't be written: the writer adds columns named {_OURS}… itself",
+                hint="rename it",
+            )
+    _require("key", generator.record_key_fields, settings.RECORD_KEY, schema)
+    _require("partition", generator.partition_fields, settings.PARTITION_PATH, schema)
+    _require("ordering", ordering_fields, settings.ORDERING, schema)
     no_rows = schema.empty_table()
     generator.record_keys(no_rows)
     generator.partition_paths(no_rows)
     for name in ordering_fields:
-        column_of(no_rows, name)
+        kind = column_of(no_rows, name).type
+        if pa.types.is_nested(kind):
+            raise InputError(
+                f"ordering column {name!r} has the type {kind}",
+                hint="allowed: strings, numbers, booleans, dates, timestamps, decimals",
+            )
+
+
+def _require(role: str, names: tuple[str, ...], setting: Setting[str], schema: pa.Schema) -> None:
+    """Check that the rows have the columns of one role; a dotted name addresses a field."""
+    for name in names:
+        column = name if name in schema.names else name.split(".")[0]
+        if column not in schema.names:
+            have = shortened(str(schema.names), _SHOWN)
+            raise InputError(
+                f"{role} column {name!r} ({setting.name}) is missing from the rows, which have"
+                f" {have}",
+                hint=other_case(column, schema),
+            )
 
 
 def _deletes(batch: pa.RecordBatch) -> pa.Array:

@@ -6,8 +6,8 @@ maps them to the name used here; two that disagree are refused.
 
 An option in none of the lists is refused if at most two letters make it a name of a list: a
 misspelt option would otherwise be ignored, and a table without partitions, say, is so for good.
-Other unknown options that begin with ``hoodie.`` or ``strandline.`` are listed in one warning; the
-rest is meant for other libraries.
+Other unknown options that begin with ``hoodie.`` or ``strandline.`` are named in one warning of the
+log and in the client's first result; the rest is meant for other libraries.
 """
 
 from __future__ import annotations
@@ -60,28 +60,47 @@ def parse_options(options: Mapping[str, object]) -> Settings:
     """Parse a write client's options.
 
     Raises:
-        ConfigError: A value isn't allowed, asks for something this writer lacks, or two names of
-            one setting disagree; or an option's name is a misspelt one.
+        ConfigError: The options aren't a mapping of text to single values; a value isn't allowed,
+            asks for something this writer lacks, or two names of one setting disagree; or an
+            option's name is a misspelt one.
     """
+    _check_form(options)
     writers = (*settings.WRITE_SETTINGS, *COMMIT_SETTINGS, *LOCK_SETTINGS)
     known = (*writers, *ROLLBACK_SETTINGS, *CLEAN_SETTINGS, *SERVICE_SETTINGS)
     parsed = Settings.parse(_without_aliases(options), known)
-    names = [*(setting.name for setting in known), *ALIASES]
-    unknown = _unlisted(parsed.other, names)
+    listed = [name for entry in (*REFUSED, *HARMLESS) for name in entry.names]
+    exact = [name for name in listed if not name.endswith(".")]
+    _refuse_unlisted(parsed.other, frozenset([*(each.name for each in known), *ALIASES, *exact]))
+    unknown = unknown_options(parsed)
     if unknown:
-        logger.warning("ignoring unknown options: %s", ", ".join(sorted(unknown)))
+        logger.warning("ignoring unknown options: %s", ", ".join(unknown))
     return parsed
 
 
-def _unlisted(options: Mapping[str, str], known: Iterable[str]) -> list[str]:
-    """Return the names of options that are in no list.
+def unknown_options(values: Settings) -> tuple[str, ...]:
+    """Return the names of Hudi's and Strandline's options that are in no list, sorted."""
+    listed = (*REFUSED, *HARMLESS)
+    return tuple(sorted(n for n in values.other if n.startswith(_OURS) and find(n, listed) is None))
+
+
+def _check_form(options: object) -> None:
+    """Refuse options whose text would be mistaken for a value, such as that of a list."""
+    if not isinstance(options, Mapping):
+        raise ConfigError(f"options are {options!r}; allowed: a mapping of names to values")
+    for name, value in options.items():
+        if not isinstance(name, str):
+            raise ConfigError(f"the name of an option is {name!r}; allowed: text")
+        if name.startswith(_OURS) and isinstance(value, Iterable) and not isinstance(value, str):
+            allowed = "; allowed: text, a number or a boolean; several names separated by commas"
+            raise refusal(name, _shown(name, value), allowed)
+
+
+def _refuse_unlisted(options: Mapping[str, str], names: frozenset[str]) -> None:
+    """Refuse options that the writer can't honour, and misspelt ones.
 
     Raises:
-        ConfigError: An option is refused, or misspelt.
+        ConfigError: The message names the reason, or the right name.
     """
-    listed = [name for entry in (*REFUSED, *HARMLESS) for name in entry.names]
-    names = frozenset([*known, *(name for name in listed if not name.endswith("."))])
-    unlisted = []
     for name, value in options.items():
         if name not in names:
             # Before the prefixes, which match whatever is misspelt behind them.
@@ -91,9 +110,6 @@ def _unlisted(options: Mapping[str, str], known: Iterable[str]) -> list[str]:
             option = refused[1]
             if value.strip().lower() not in option.asks_nothing:
                 raise refusal(name, _shown(name, value), f"; refused: {option.reason}")
-        elif harmless is None and name.startswith(_OURS):
-            unlisted.append(name)
-    return unlisted
 
 
 def _refuse_misspelt(name: str, value: str, names: Iterable[str]) -> None:
@@ -121,7 +137,7 @@ def _is_within(left: str, right: str, edits: int) -> bool:
     )
 
 
-def _shown(name: str, value: str) -> str:
+def _shown(name: str, value: object) -> str:
     return masked(name, repr(value))
 
 

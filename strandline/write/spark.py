@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from strandline.settings.host import without_brackets
-from strandline.write.engine import EngineContext, Task, TaskAttempt, type_name
+from strandline.write.engine import EngineContext, Task, TaskAttempt, no_engine, type_name
 from timeline import errors
 from timeline.errors import ConfigError, InputError, StrandlineError
 
@@ -40,10 +40,7 @@ class SparkEngine(EngineContext[DataFrame]):
     def __init__(self, session: object) -> None:
         refuse_connect(session)
         if not isinstance(session, SparkSession):
-            raise ConfigError(
-                f"the session is a {type_name(session)}; allowed: a pyspark.sql.SparkSession or an"
-                " EngineContext"
-            )
+            raise no_engine(session)
         self._session = session
         self.driver_host, self.bind_address = driver_addresses(session.sparkContext)
 
@@ -52,7 +49,8 @@ class SparkEngine(EngineContext[DataFrame]):
         refuse_connect(data)
         if not isinstance(data, DataFrame):
             raise InputError(
-                f"rows are of type {type_name(data)}; allowed on Spark: pyspark.sql.DataFrame"
+                f"rows are of type {type_name(data)}; allowed on Spark: pyspark.sql.DataFrame",
+                hint="spark.createDataFrame(rows) makes one of dicts or of a pandas frame",
             )
         return data
 

@@ -26,6 +26,7 @@ from timeline.errors import (
     ConcurrentWriteError,
     ConfigError,
     CorruptMetadataError,
+    PathNotFoundError,
     TableNotFoundError,
     UnsupportedTableError,
     WriteConflictError,
@@ -86,10 +87,20 @@ class Target:
         return known, check_against_table(incoming, known.schema)
 
     def created(self) -> Target:
-        """Return the target as an existing table, creating it if necessary."""
+        """Return the target as an existing table, creating it if necessary.
+
+        Raises:
+            ConfigError: No table can be at the base path, which is a file or below one.
+        """
         if self.exists:
             return self
-        write_table_config(self.meta.storage.for_cause("table"), self.config, create=True)
+        try:
+            write_table_config(self.meta.storage.for_cause("table"), self.config, create=True)
+        except PathNotFoundError as exc:
+            raise ConfigError(
+                f"base path {self.meta.storage.base_path} can't be created: {exc.message};"
+                " allowed: a folder, or a path where one can be made"
+            ) from exc
         return replace(self, exists=True)
 
     def check_pinned(self, timeline: Timeline, history: CommitHistory) -> None:

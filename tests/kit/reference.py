@@ -51,7 +51,7 @@ These are options of `WriteClient(spark, base_path, options)`, given as text or 
 - A value that isn't allowed raises `ConfigError` before anything is written. So does an option of
   Hudi that asks for something the writer doesn't do, and a name that differs from a known one by at
   most two letters. Other unknown options that begin with `hoodie.` or `strandline.` are named in
-  one warning ([writing.md](writing.md#options)).
+  one warning and in the first result ([writing.md](writing.md#options)).
 """
 HUDI_OPTIONS = """\
 ### Options of Hudi without a setting

@@ -231,7 +231,7 @@ def test_the_service_killed_in_the_middle_of_a_job(spark, table, tmp_path, caplo
 
 
 def test_what_is_no_session_is_refused_by_its_type(tmp_path):
-    with pytest.raises(ConfigError, match=r"the session is a builtins\.str"):
+    with pytest.raises(ConfigError, match="spark_or_engine is '"):
         WriteClient("spark", str(tmp_path), OPTIONS)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import fsspec
 
@@ -13,6 +13,14 @@ from timeline.storage.fsspec_storage import FsspecStorage
 from timeline.storage.local import LocalStorage
 from timeline.storage.read_limits import DEFAULT_LIMITS, ReadLimits
 from timeline.storage.table_id import TableId
+
+_ADVICE: Final[Mapping[tuple[str, ...], str]] = {
+    ("s3", "s3a"): "on driver and executors: pip install s3fs",
+    ("gs", "gcs"): "on driver and executors: pip install gcsfs",
+    ("abfs", "abfss", "az"): "on driver and executors: pip install adlfs",
+    ("hdfs", "viewfs"): "HDFS needs Java and Hadoop's libhdfs on driver and executors",
+}
+"""Schemes → what opening them needs."""
 
 
 def open_storage(
@@ -28,14 +36,41 @@ def open_storage(
         limits: How many bytes of a file are read at most.
 
     Raises:
-        ConfigError: The base path is empty, or no file system is installed for its scheme.
+        ConfigError: The base path is empty or no text, or no file system can be opened for its
+            scheme.
     """
+    check_base_path(base_path)
     try:
         if TableId.of(base_path).family == "file":
             return LocalStorage(base_path, limits=limits)
         return FsspecStorage(base_path, storage_options, limits=limits)
-    except (ValueError, ImportError) as exc:
-        raise ConfigError(f"base path {base_path!r} can't be opened: {exc}") from exc
+    # OSError: Hadoop's native client, which pyarrow loads when it connects.
+    except (ValueError, ImportError, OSError) as exc:
+        reason = (str(exc).splitlines() or [type(exc).__name__])[0]
+        raise ConfigError(
+            f"base path {base_path!r} can't be opened: {reason}", hint=_advice(base_path)
+        ) from exc
+
+
+def check_base_path(base_path: object) -> None:
+    """Refuse a base path that isn't text, such as a ``pathlib.Path``.
+
+    Raises:
+        ConfigError: It isn't text.
+    """
+    if not isinstance(base_path, str):
+        raise ConfigError(
+            f"base path is {base_path!r}; allowed: text, such as '/lake/t' or 's3://bucket/t'"
+        )
+
+
+def _advice(base_path: str) -> str:
+    """Return what makes a base path's scheme usable."""
+    scheme = base_path.partition(":")[0].lower()
+    for schemes, advice in _ADVICE.items():
+        if scheme in schemes:
+            return advice
+    return "allowed: a local path, s3, gs, abfs, or another scheme that fsspec opens"
 
 
 def require_driver(base_path: str, called: str) -> None:
