@@ -21,6 +21,7 @@ from strandline.commit.conflict import (
     conflicts_with,
     operation_of,
 )
+from strandline.commit.doubt import operations_in_doubt
 from strandline.commit.heartbeat import Heartbeat
 from strandline.commit.lock.base import TableLock
 from strandline.commit.markers import marker_folder
@@ -168,7 +169,9 @@ class Transaction:
             now = self._meta.active_timeline()
             check_table()
             self._check_rollbacks(now)
-            self._compare(now, operation_of(self.instant, metadata))
+            ours = operation_of(self.instant, metadata)
+            self._compare(now, ours)
+            self._compare_doubtful(now, ours)
             time = self._times.next(newest_time(self._meta, now))
             self._finish(metadata, time, now)
         return metadata
@@ -187,7 +190,7 @@ class Transaction:
             return
         self._heartbeat.abandon()
         try:
-            is_gone = self._meta.active_timeline().find(self.time, COMMIT) is None
+            is_gone = self._meta.active_timeline().find(self.time, self.instant.action) is None
             if is_gone:
                 # Another writer has rolled the instant back and deleted its heartbeat: nobody would
                 # delete the file that was written just now.
@@ -234,6 +237,21 @@ class Transaction:
                     hint="the write is rolled back; repeat it",
                 )
 
+    def _compare_doubtful(self, now: Timeline, ours: ConcurrentOperation) -> None:
+        """Compare this commit with those whose completion is in doubt, by their markers.
+
+        The lock excludes their writers, not their requests to storage, which may still take effect:
+        of two commits from one predecessor the later would undo the earlier.
+        """
+        doubtful = operations_in_doubt(self._meta, now, ours, self._heartbeat.is_live)
+        for conflict in conflicts_with(ours, doubtful, self._strategy):
+            raise WriteConflictError(
+                f"commit {self.time} of {self._meta.storage.base_path} may conflict with"
+                f" {conflict}, which its writer was completing when it failed",
+                hint="the write is rolled back; repeat it when the other commit has appeared or its"
+                f" heartbeat has expired, which takes {self._heartbeat.timeout_s:g} s at most",
+            )
+
     def _operation(self, instant: Instant) -> ConcurrentOperation | None:
         """Read what another instant changes; ``None`` if its plan was withdrawn meanwhile."""
         try:
@@ -256,6 +274,9 @@ class Transaction:
 
     def _finish(self, metadata: CommitMetadata, completion_time: str, now: Timeline) -> None:
         """Pass the commit point."""
+        # If this process ends before the answer comes, others mustn't roll the instant back at
+        # once. Before the check, because the beat may take long.
+        self._heartbeat.announce_completion()
         self._check_alive()
         self._in_doubt = True
         try:

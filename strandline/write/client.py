@@ -12,7 +12,7 @@ from functools import cache, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from strandline.commit.heartbeat import HeartbeatSettings
+from strandline.commit.beat import HeartbeatSettings
 from strandline.commit.lock.base import TableLock
 from strandline.commit.lock.open import open_lock
 from strandline.commit.settings import CLOCK_SKEW, check_concurrency, conflict_strategy

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fsview.model.file_system_view import FileSystemView
+from strandline.commit.beat import HeartbeatSettings
 from strandline.commit.conflict import ConflictStrategy
-from strandline.commit.heartbeat import HeartbeatSettings
 from strandline.commit.lock.base import TableLock, Wait
 from strandline.records.commit_history import CommitHistory
 from strandline.services.clean.policy import CleanSettings

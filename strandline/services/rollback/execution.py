@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from strandline.commit.heartbeat import Heartbeat, HeartbeatSettings, delete_heartbeat
+from strandline.commit.beat import HeartbeatSettings, delete_heartbeat
+from strandline.commit.heartbeat import Heartbeat
 from strandline.commit.lock.base import TableLock
 from strandline.commit.markers import finish_markers
 from strandline.commit.transaction import newest_time

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from strandline.commit.heartbeat import Beat, read_beat, writer_is_gone
+from strandline.commit.beat import Beat, is_in_doubt, read_beat, writer_is_gone
 from strandline.commit.lock.base import TableLock, Wait
 from strandline.commit.owner import this_process
 from strandline.services.rollback.policy import FOREIGN, RollbackPolicy, Verdict
@@ -60,7 +60,8 @@ class Permission:
         """Return whether a pending instant may be rolled back; wait while that may change.
 
         A live writer that takes the same lock is left alone, and so are all if the clean rolls
-        back. Any other is waited for until it has ended, has beaten again or has expired.
+        back. Any other is waited for until it has ended, has beaten again or has expired. So is one
+        that ended in doubt: no lock keeps its request from taking effect.
 
         Args:
             instant: The instant.
@@ -81,8 +82,10 @@ class Permission:
             verdict, beat = self._judged(instant)
             if verdict is Verdict.DEAD:
                 return True
+            in_doubt = beat is not None and is_in_doubt(beat)
+            is_excluded = self._shares_lock(beat) and not in_doubt
             # The heartbeat of a write that has just completed is gone, too.
-            if self._shares_lock(beat) or self._policy.lazy or not still_pending():
+            if is_excluded or self._policy.lazy or not still_pending():
                 return False
             if beat is None:
                 raise self._refusal_without_heartbeat(instant)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from strandline.commit.heartbeat import Beat, HeartbeatSettings, is_expired
+from strandline.commit.beat import Beat, HeartbeatSettings, is_expired
 from strandline.settings.setting import Setting, Settings, declared
 
 FAILED_WRITES: Final = Setting(

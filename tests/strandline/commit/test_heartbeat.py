@@ -12,17 +12,18 @@ from dataclasses import replace
 
 import pytest
 
-from strandline.commit.heartbeat import (
+from strandline.commit.beat import (
     Beat,
-    Heartbeat,
     HeartbeatSettings,
     delete_heartbeat,
     heartbeat_path,
     instants_with_heartbeat,
     is_expired,
+    is_in_doubt,
     read_beat,
     writer_is_gone,
 )
+from strandline.commit.heartbeat import Heartbeat
 from strandline.commit.owner import owner_is_gone, this_process
 from tests.kit.manual_clock import ManualClock
 from timeline.clock import SystemClock
@@ -43,8 +44,17 @@ class Watched(LocalStorage):
         self.failing = threading.Event()
         self.error: Exception = StorageUnavailableError("injected")
         self.attempts = threading.Semaphore(0)
+        self.on_replace: list = []
+        self.gates: list[threading.Event] = []
+        self.entered = threading.Semaphore(0)
 
     def replace(self, path, data):
+        for act in self.on_replace:
+            act()
+        if self.gates:
+            self.entered.release()
+            assert self.gates[0].wait(20)
+            self.gates.clear()
         if self.failing.is_set():
             self.attempts.release()
             raise self.error
@@ -150,6 +160,81 @@ def test_a_write_in_doubt_stays_alive_until_it_expires(storage):
     assert is_expired(beat, beat.modified_ms + HOUR.timeout_ms + 1, HOUR)
 
 
+def test_of_a_writer_that_announced_its_completion_only_the_expiry_tells(storage):
+    heartbeat = Heartbeat(storage, HOUR, SystemClock())
+    heartbeat.start(T)
+    ended = replace(this_process(), pid=2**22 + 1)
+    assert writer_is_gone(replace(read_beat(storage, T), owner=ended))
+    heartbeat.announce_completion()
+    beat = read_beat(storage, T)
+    assert (beat.completing, beat.ended) == (True, False)
+    assert not writer_is_gone(replace(beat, owner=ended))
+    assert is_in_doubt(replace(beat, owner=ended))
+    assert not is_in_doubt(beat)
+    heartbeat.leave()
+    assert is_in_doubt(beat)
+    assert not writer_is_gone(beat)
+
+
+def test_a_completion_that_surely_did_not_happen_is_taken_back(storage):
+    heartbeat = Heartbeat(storage, HOUR, SystemClock())
+    heartbeat.start(T)
+    heartbeat.announce_completion()
+    heartbeat.abandon()
+    beat = read_beat(storage, T)
+    assert (beat.completing, beat.ended) == (False, True)
+    assert not is_in_doubt(beat)
+    assert writer_is_gone(beat)
+
+
+def test_later_beats_repeat_the_announcement(storage):
+    heartbeat = Heartbeat(storage, FAST, SystemClock())
+    heartbeat.start(T)
+    heartbeat.announce_completion()
+    while storage.beats.acquire(blocking=False):
+        pass
+    for _ in range(3):
+        assert storage.beats.acquire(timeout=20)
+    assert read_beat(storage, T).completing
+    heartbeat.stop()
+
+
+def test_an_announcement_waits_for_the_beat_under_way(storage):
+    """That beat would otherwise replace the announcement."""
+    heartbeat = Heartbeat(storage, FAST, SystemClock())
+    heartbeat.start(T)
+    held = threading.Event()
+    storage.gates.append(held)
+    assert storage.entered.acquire(timeout=20)
+    announcing = threading.Thread(target=heartbeat.announce_completion)
+    announcing.start()
+    held.set()
+    announcing.join(20)
+    assert not announcing.is_alive()
+    assert read_beat(storage, T).completing
+    heartbeat.stop()
+
+
+@pytest.mark.parametrize("fault", ["expired", "slow", "unwritten"])
+def test_an_announcement_that_is_not_in_time_is_an_error(storage, fault):
+    clock = ManualClock(1_000_000_000_000)
+    heartbeat = Heartbeat(storage, HOUR, clock)
+    heartbeat.start(T)
+    if fault == "expired":
+        clock.advance(HOUR.timeout_ms + 1)
+        delete_heartbeat(storage, T)
+    elif fault == "slow":
+        storage.on_replace.append(lambda: clock.advance(HOUR.timeout_ms + 1))
+    else:
+        storage.failing.set()
+    error = StorageUnavailableError if fault == "unwritten" else ConcurrentWriteError
+    with pytest.raises(error):
+        heartbeat.announce_completion()
+    if fault == "expired":
+        assert read_beat(storage, T) is None  # the writer isn't revived
+    heartbeat.leave()
+
+
 def test_a_first_beat_that_fails_starts_nothing(storage):
     storage.failing.set()
     heartbeat = Heartbeat(storage, HOUR, SystemClock())
@@ -170,7 +255,8 @@ def test_of_heartbeats_without_a_process_only_the_age_tells(storage, content):
 
 def test_a_killed_process_is_gone_before_and_after_it_is_reaped(storage, tmp_path):
     script = (
-        "import sys; from strandline.commit.heartbeat import *;"
+        "import sys; from strandline.commit.beat import HeartbeatSettings;"
+        "from strandline.commit.heartbeat import Heartbeat;"
         "from timeline.clock import SystemClock; from timeline.storage.local import LocalStorage;"
         f"h = Heartbeat(LocalStorage({str(tmp_path)!r}), HeartbeatSettings(), SystemClock());"
         f"h.start({T!r}); print('beats', flush=True); sys.stdin.read()"
@@ -208,4 +294,12 @@ def test_the_file_is_json(storage):
     heartbeat.start(T)
     content = json.loads(storage.read(heartbeat_path(T)))
     heartbeat.stop()
-    assert sorted(content) == ["ended", "host", "namespace", "pid", "started", "token"]
+    assert sorted(content) == [
+        "completing",
+        "ended",
+        "host",
+        "namespace",
+        "pid",
+        "started",
+        "token",
+    ]

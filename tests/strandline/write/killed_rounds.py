@@ -57,6 +57,8 @@ class KilledRounds:
         self._base = base
         self._options = {**options, "hoodie.write.lock.client.num_retries": "0"}
         self._options["hoodie.write.lock.wait_time_ms"] = "500"
+        # The survivor waits for the expiry of a victim that was completing its commit.
+        self._options["hoodie.client.heartbeat.interval_in_ms"] = "1000"
         self.model = Model()
         self._orders = Orders(self.model, seed)
         self._random = self._orders.random

@@ -21,7 +21,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any
 
-from strandline.commit.heartbeat import instants_with_heartbeat
+from strandline.commit.beat import instants_with_heartbeat
 from strandline.write.client import WriteClient
 from strandline.write.engine import LocalEngine
 from tests.kit import reader

@@ -11,7 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from strandline.commit.heartbeat import Heartbeat, HeartbeatSettings
+from strandline.commit.beat import HeartbeatSettings
+from strandline.commit.heartbeat import Heartbeat
 from strandline.commit.lock.base import TableLock
 from strandline.commit.lock.file_system import FileSystemLock
 from strandline.commit.lock.in_process import InProcessLock

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from strandline.commit.heartbeat import heartbeat_path
+from strandline.commit.beat import heartbeat_path
 from tests.kit import reader
 from tests.kit.faulty_storage import READS, Effect, Fault, FaultyStorage, distinct_calls
 from tests.kit.s3_server import S3Server, s3_server

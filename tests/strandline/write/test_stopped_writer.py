@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from strandline.commit.heartbeat import instants_with_heartbeat
+from strandline.commit.beat import instants_with_heartbeat
 from tests.kit import reader
 from tests.strandline.write.tables import client, row, table
 from timeline.storage.local import LocalStorage

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from strandline.commit.heartbeat import Beat, HeartbeatSettings
+from strandline.commit.beat import Beat, HeartbeatSettings
 from strandline.commit.lock.base import TableLock
 from strandline.commit.markers import CREATE, create_marker
 from strandline.commit.owner import Owner

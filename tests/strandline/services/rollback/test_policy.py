@@ -6,7 +6,8 @@ import dataclasses
 
 import pytest
 
-from strandline.commit.heartbeat import Heartbeat, HeartbeatSettings, heartbeat_path
+from strandline.commit.beat import HeartbeatSettings, heartbeat_path
+from strandline.commit.heartbeat import Heartbeat
 from strandline.commit.lock.base import TableLock
 from strandline.commit.lock.in_process import InProcessLock
 from strandline.services.rollback.policy import RollbackPolicy, Verdict

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from strandline.commit.heartbeat import heartbeat_path
+from strandline.commit.beat import heartbeat_path
 from strandline.services.rollback.plan import plan_rollback, reported_paths
 from tests.kit import reader
 from tests.kit.hooked_storage import HookedStorage

@@ -1,0 +1,142 @@
+"""A writer is killed while it completes its commit, and its request takes effect later, or never.
+
+The killed writer is a process of its own, which leaves its completing request to the test: that one
+carries it out while another writer waits, as an object store does. Nothing of a commit that appears
+may be lost, and nothing of one that doesn't may stay.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from strandline.commit.beat import heartbeat_path, read_beat
+from tests.kit import reader
+from tests.kit.manual_clock import ManualClock
+from tests.strandline.write.tables import client, row, table
+from timeline.clock import SystemClock
+from timeline.errors import WriteConflictError
+from timeline.storage.local import LocalStorage
+
+pytestmark = pytest.mark.property
+
+ROOT = Path(__file__).parents[3]
+PACKAGE = "org.apache.hudi.client.transaction.lock."
+LOCKED = {"write__lock__provider": PACKAGE + "FileSystemBasedLockProvider"}
+TIMEOUT_S = 120
+
+
+@pytest.fixture(params=[6, 9], ids=["v6", "v9"])
+def base(request, tmp_path: Path) -> Path:
+    with client(tmp_path / "t", write__table__version=request.param) as c:
+        c.upsert(table(row("a"), row("b", "us")))
+    return tmp_path / "t"
+
+
+class Request:
+    """The completing request of a writer that was killed when it had sent it."""
+
+    def __init__(self, base: Path, options: dict[str, str]) -> None:
+        arguments = (str(base), json.dumps(options))
+        killed = subprocess.run(
+            [sys.executable, "-m", "tests.strandline.write.killed_in_doubt", *arguments],
+            cwd=ROOT,
+            capture_output=True,
+            check=False,
+            timeout=60,
+        )
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        path, _, self._data = killed.stdout.partition(b"\n")
+        self._path = path.decode()
+        self._storage = LocalStorage(str(base))
+        self.instant = Path(self._path).name[:17]
+        # As an operator does; a lease would have run out.
+        (base / ".hoodie/lock").unlink(missing_ok=True)
+
+    def take_effect(self) -> None:
+        self._storage.create(self._path, self._data)
+
+
+def waiting(base: Path, act: Callable[[], None], **options: str):
+    """Return a client whose first wait runs ``act``; each wait lets the time pass."""
+    clock = ManualClock(SystemClock().now_ms())
+    left = [act]
+    c = client(base, clock=clock, **options)
+
+    def wait(seconds: float) -> None:
+        while left:
+            left.pop()()
+        clock.advance(round(seconds * 1000))
+
+    c._context = replace(c._context, wait=wait)
+    return c, clock
+
+
+def rows(base: Path) -> list[tuple[str, int]]:
+    return [(each["id"], each["ts"]) for each in reader.rows(base)]
+
+
+@pytest.mark.parametrize("options", [{}, LOCKED], ids=["no lock", "lock"])
+def test_a_request_that_takes_effect_late_is_a_commit(base: Path, options: dict) -> None:
+    request = Request(base, options)
+    c, _ = waiting(base, request.take_effect, **options)
+    with c:
+        result = c.upsert(table(row("a", ts=7), row("new")))
+        assert result.rolled_back == ()
+        assert rows(base) == [("a", 7), ("b", 1), ("killed", 1), ("new", 1)]
+        c.upsert(table(row("killed", ts=2)))
+    assert rows(base) == [("a", 7), ("b", 1), ("killed", 2), ("new", 1)]
+    assert reader.leftovers(base) == []
+
+
+@pytest.mark.parametrize("options", [{}, LOCKED], ids=["no lock", "lock"])
+def test_a_request_that_takes_no_effect_is_rolled_back_after_the_expiry(
+    base: Path, options: dict
+) -> None:
+    request = Request(base, options)
+    c, clock = waiting(base, lambda: None, **options)
+    began = clock.monotonic()
+    with c:
+        assert c.upsert(table(row("a", ts=7))).rolled_back == (request.instant,)
+    assert TIMEOUT_S - 30 < clock.monotonic() - began <= TIMEOUT_S + 1
+    assert rows(base) == [("a", 7), ("b", 1)]
+    assert reader.leftovers(base) == []
+
+
+def test_under_a_lock_a_commit_that_another_machine_left_in_doubt_conflicts(base: Path) -> None:
+    """Whether its process has ended isn't known here, so nobody waits for it."""
+    request = Request(base, LOCKED)
+    storage = LocalStorage(str(base))
+    path = heartbeat_path(request.instant)
+    content = json.loads(storage.read(path))
+    assert content["completing"]
+    storage.replace(path, json.dumps({**content, "namespace": "another machine"}).encode())
+    with client(base, **LOCKED) as c:
+        message = f"may conflict with .*{request.instant} changed file group .*completing when"
+        with pytest.raises(WriteConflictError, match=message):
+            c.upsert(table(row("a", ts=7)))
+        c.upsert(table(row("b", "us", ts=7)))
+        request.take_effect()
+        assert rows(base) == [("a", 5), ("b", 7), ("killed", 1)]
+        c.upsert(table(row("a", ts=7)))
+    assert rows(base) == [("a", 7), ("b", 7), ("killed", 1)]
+    assert reader.leftovers(base) == []
+
+
+def test_a_commit_in_doubt_without_markers_conflicts_with_all(base: Path) -> None:
+    request = Request(base, LOCKED)
+    storage = LocalStorage(str(base))
+    path = heartbeat_path(request.instant)
+    content = json.loads(storage.read(path))
+    storage.replace(path, json.dumps({**content, "namespace": "another machine"}).encode())
+    storage.delete_tree(f".hoodie/.temp/{request.instant}")
+    with client(base, **LOCKED) as c, pytest.raises(WriteConflictError, match=request.instant):
+        c.upsert(table(row("b", "us", ts=7)))
+    assert read_beat(storage, request.instant) is not None
