@@ -15,14 +15,13 @@ Source: Hudi 1.2.0 ``HoodieTable.maybeDeleteMetadataTable``,
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from typing import Final
 
 from fsview.load.metadata_table_state import FILES, FOLDER
-from strandline.commit.heartbeat import read_beat, writer_is_gone
 from strandline.commit.lock.base import TableLock
 from strandline.commit.lock.settings import PROVIDER
-from strandline.services.rollback.policy import FOREIGN, RollbackPolicy, Verdict
+from strandline.services.rollback.permission import Permission
+from strandline.services.rollback.policy import FOREIGN, RollbackPolicy
 from timeline.clock import Clock
 from timeline.errors import UnsupportedTableError
 from timeline.instant import Instant
@@ -66,7 +65,8 @@ def drop_metadata_table(
     with lock.held("dropping the metadata table"):
         config = read_table_config(storage)
         if not lock.is_shared:
-            others = [*_others(meta, policy, clock.now_ms())]
+            permission = Permission(meta.storage.for_cause("heartbeat"), policy, lock, clock)
+            others = [i for i in meta.active_timeline().pending() if not permission.is_dead(i)]
             if others and config.named_metadata_partitions:
                 raise _refusal(config, storage.base_path, others)
             if others:
@@ -87,15 +87,6 @@ def _to_be_dropped(config: TableConfig, storage: Storage) -> bool:
     if config.named_metadata_partitions:
         return True
     return METADATA_PARTITIONS in config.properties and storage.stat(FOLDER) is not None
-
-
-def _others(meta: TableMetaClient, policy: RollbackPolicy, now_ms: int) -> Iterator[Instant]:
-    """Yield the pending instants, except those of writers that are known to be dead."""
-    for instant in meta.active_timeline().pending():
-        beat = read_beat(meta.storage.for_cause("heartbeat"), instant.requested_time)
-        is_gone = beat is not None and writer_is_gone(beat)
-        if policy.judge(beat, now_ms, is_gone=is_gone, all_beat=False) is not Verdict.DEAD:
-            yield instant
 
 
 def _refusal(config: TableConfig, base_path: str, others: list[Instant]) -> UnsupportedTableError:

@@ -100,6 +100,11 @@ class EmbeddedService:
                 )
         return self._service
 
+    @property
+    def is_started(self) -> bool:
+        """Whether this client uses a service by now."""
+        return self._service is not None
+
     def replace_ended(self) -> None:
         """Drop a service that has ended or failed to start, so that the next use starts another.
 

@@ -16,6 +16,7 @@ import logging
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -36,22 +37,59 @@ from strandline.write.index.profile import TAG_PROFILE_SCHEMA, TagProfile, TagPr
 from strandline.write.key_task import KeyProfileTask, KeyTask
 from strandline.write.operation import Operation
 from strandline.write.options import base_file_settings
-from strandline.write.placement import Assignment, Sizing, UpdateGroup, assign
+from strandline.write.placement import Assignment, Sizing, assign, refuse_clustered
 from strandline.write.result import WriteAccount, WriteResult
 from strandline.write.row_count import RowCount, refuse_changed
 from strandline.write.settings import COMBINE_INSERT
 from strandline.write.target import Target, open_target
 from strandline.write.write_task import STATUS_SCHEMA, AssignTask, WriteReport, WriteTask
-from timeline.clock import TimeGenerator
 from timeline.errors import (
     ConfigError,
     InputError,
     StrandlineError,
-    UnsupportedTableError,
     WriteConflictError,
 )
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Checked rows with their keys.
+
+    Attributes:
+        data: The rows in the engine's form, persisted.
+        columns: Their columns as the table stores them; none for deletes.
+        counts: What they count to, by partition path.
+    """
+
+    data: Any
+    columns: pa.Schema
+    counts: Mapping[str, RowCount]
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """A write whose instant has been requested."""
+
+    rows: _Rows
+    target: Target
+    transaction: Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class _Tagged:
+    """Rows with their stored file groups, and the buckets that they go to.
+
+    Attributes:
+        data: The rows in the engine's form.
+        assignment: The buckets.
+        counts: What the rows count to, by partition path; rows with one key may be combined.
+    """
+
+    data: Any
+    assignment: Assignment
+    counts: Mapping[str, RowCount]
 
 
 class WriteJob:
@@ -93,13 +131,30 @@ class WriteJob:
 
     def run(self, data: object) -> WriteResult:
         """Run the steps of the module's docstring."""
-        context, engine = self._context, self._engine
         # Only between writes, because tasks know only the address that they were given.
-        context.embedded.replace_ended()
-        rows = engine.adopt(data)
+        self._context.embedded.replace_ended()
+        with self._checked(data) as (rows, target):
+            # Nothing is written before this line: all rows are checked by now.
+            target = self._context.ready(target)
+            rolled_back = self._roll_back_failed(target)
+            transaction = self._request(target)
+            with self._ended(target, transaction):
+                report = self._write(_Write(rows, target, transaction))
+        # The write has happened: from here on failures are reported, not raised.
+        with self._account.survived("ending its heartbeat"):
+            transaction.end()
+        cleaned = self._sync_and_clean(target)
+        name = self._operation.name
+        return self._account.result(transaction, name, report, cleaned, rolled_back)
+
+    @contextmanager
+    def _checked(self, data: object) -> Iterator[tuple[_Rows, Target]]:
+        """Check table and rows; persist the rows while the block runs."""
+        context, engine = self._context, self._engine
+        given = engine.adopt(data)
         create = not self._operation.hard_delete
         target = open_target(context.storage, context.settings, context.history, create=create)
-        incoming = engine.schema(rows)
+        incoming = engine.schema(given)
         ordering = self._ordering_fields(target)
         key_task.check_columns(incoming, target.generator, ordering)
         columns = pa.schema([])
@@ -107,73 +162,33 @@ class WriteJob:
             target, columns = target.columns_of(incoming)
         task = KeyTask(columns, target.generator, ordering)
         with self._account.timed("tag"):
-            made = engine.transform(rows, task, keyed_schema(columns))
-        with engine.persist(made) as keyed_rows:
+            made = engine.transform(given, task, keyed_schema(columns))
+        with engine.persist(made) as keyed:
             with self._account.timed("tag"):
-                profile = engine.transform(keyed_rows, KeyProfileTask(), key_task.PROFILE_SCHEMA)
-                partitions = key_task.rows_by_partition(engine.collect(profile))
-            # Nothing is written before this line: all rows are checked by now.
-            return self._write(context.ready(target), columns, keyed_rows, partitions)
+                profile = engine.transform(keyed, KeyProfileTask(), key_task.PROFILE_SCHEMA)
+                counts = key_task.rows_by_partition(engine.collect(profile))
+            yield _Rows(keyed, columns, counts), target
 
-    def _write(
-        self, target: Target, columns: pa.Schema, rows: Any, partitions: Mapping[str, RowCount]
-    ) -> WriteResult:
-        """Write rows that passed the checks."""
-        context = self._context
-        times = context.times(target.config.timezone)
-        sizing = target.sizing(context.settings, context.history)
+    def _roll_back_failed(self, target: Target) -> tuple[str, ...]:
+        """Roll back failed writes, before the timeline for this write's look-ups is read."""
         with self._account.timed("rollback"):
-            # Before the timeline is read for this write's look-ups, which then shows no failed
-            # write.
-            rolled_back = context.rollbacks(target.meta).repair(target.timeline)
+            return tuple(self._context.rollbacks(target.meta).repair(target.timeline))
+
+    def _request(self, target: Target) -> Transaction:
+        """Request the instant and read the timeline."""
+        context = self._context
         with self._account.timed("commit"):
-            heartbeat = Heartbeat(context.storage, context.heartbeats, context.clock)
-            transaction = Transaction(
+            return Transaction(
                 target.meta,
-                times,
+                context.times(target.config.timezone),
                 context.lock,
-                heartbeat,
+                Heartbeat(context.storage, context.heartbeats, context.clock),
                 context.conflicts,
                 action=self._operation.action,
             )
-        with self._ended(target, transaction, times):
-            context.rollbacks(target.meta).check_alone(transaction.instant, transaction.timeline)
-            target.check_pinned(transaction.timeline, context.history)
-            report = self._run(target, columns, rows, partitions, sizing, transaction)
-        # The write has happened: from here on failures are reported, not raised.
-        with self._account.survived("ending its heartbeat"):
-            transaction.end()
-        cleaned = self._sync_and_clean(target)
-        rolled = tuple(rolled_back)
-        return self._account.result(transaction, self._operation.name, report, cleaned, rolled)
-
-    def _run(
-        self,
-        target: Target,
-        columns: pa.Schema,
-        rows: Any,
-        partitions: Mapping[str, RowCount],
-        sizing: Sizing,
-        transaction: Transaction,
-    ) -> WriteReport:
-        """Write the rows' files and complete the instant."""
-        # Tagging precedes inflight: if it fails, there are no data files to delete.
-        with self._tagged(target, columns, rows, partitions, sizing, transaction) as tagged:
-            with self._account.timed("commit"):
-                transaction.start()
-            with self._account.timed("write"):
-                rows, assignment, counted = tagged
-                report = self._write_files(target, columns, rows, assignment, transaction.time)
-            refuse_changed(counted, report.given)
-        self._account.add(report.calls)
-        with self._account.timed("commit"):
-            self._complete(target, transaction, report)
-        return report
 
     @contextmanager
-    def _ended(
-        self, target: Target, transaction: Transaction, times: TimeGenerator
-    ) -> Iterator[None]:
+    def _ended(self, target: Target, transaction: Transaction) -> Iterator[None]:
         """End the heartbeat if the block fails, and roll back a commit that conflicts."""
         try:
             yield
@@ -193,46 +208,55 @@ class WriteJob:
             transaction.fail()
             raise
 
+    def _write(self, write: _Write) -> WriteReport:
+        """Write the rows' files and complete the instant."""
+        context, target, transaction = self._context, write.target, write.transaction
+        context.rollbacks(target.meta).check_alone(transaction.instant, transaction.timeline)
+        target.check_pinned(transaction.timeline, context.history)
+        # Tagging precedes inflight: if it fails, there are no data files to delete.
+        with self._tagged(write) as tagged:
+            with self._account.timed("commit"):
+                transaction.start()
+            with self._account.timed("write"):
+                report = self._write_files(write, tagged)
+            refuse_changed(tagged.counts, report.given)
+        self._account.add(report.calls)
+        with self._account.timed("commit"):
+            self._complete(write, report)
+        return report
+
     @contextmanager
-    def _tagged(
-        self,
-        target: Target,
-        columns: pa.Schema,
-        rows: Any,
-        partitions: Mapping[str, RowCount],
-        sizing: Sizing,
-        transaction: Transaction,
-    ) -> Iterator[tuple[Any, Assignment, Mapping[str, RowCount]]]:
-        """Tag the rows, persist them while the block runs, assign their buckets and count them."""
-        task = self._tag_task(target, columns, sizing, transaction)
-        if task is None or not partitions:
-            inserts = {partition: count.rows for partition, count in partitions.items()}
-            yield rows, assign((), inserts, {}, sizing, _new_file_id), partitions
+    def _tagged(self, write: _Write) -> Iterator[_Tagged]:
+        """Tag the rows and assign their buckets; persist the tagged rows while the block runs."""
+        rows, engine = write.rows, self._engine
+        sizing = write.target.sizing(self._context.settings, self._context.history)
+        task = self._tag_task(write, sizing)
+        if task is None or not rows.counts:
+            inserts = {partition: count.rows for partition, count in rows.counts.items()}
+            yield _Tagged(rows.data, assign((), inserts, {}, sizing, _new_file_id), rows.counts)
             return
-        engine = self._engine
         with self._account.timed("tag"):
-            tagged = engine.transform(rows, task, tagged_schema(columns), by=PARTITION_PATH)
-        with engine.persist(tagged) as tagged:
+            made = engine.transform(rows.data, task, tagged_schema(rows.columns), by=PARTITION_PATH)
+        with engine.persist(made) as tagged:
             with self._account.timed("tag"):
                 counts = engine.transform(tagged, TagProfileTask(), TAG_PROFILE_SCHEMA)
                 profile = TagProfile.read(engine.collect(counts))
             self._account.add(profile.calls, profile.report)
-            refuse_changed(partitions, profile.given)
-            yield tagged, self._assign(target, profile, sizing, transaction), profile.tagged
+            refuse_changed(rows.counts, profile.given)
+            yield _Tagged(tagged, self._assign(write, profile, sizing), profile.tagged)
 
-    def _tag_task(
-        self, target: Target, columns: pa.Schema, sizing: Sizing, transaction: Transaction
-    ) -> Task | None:
+    def _tag_task(self, write: _Write, sizing: Sizing) -> Task | None:
         """Return the task that tags the rows; ``None`` if all rows open new file groups."""
         operation, context = self._operation, self._context
         return context.index.tag_task(
             TagRequest(
                 operation=operation,
-                schema=columns,
+                schema=write.rows.columns,
                 storage=context.storage,
-                location=context.embedded.location(transaction.timeline),
+                # Starts the service, so only where the index needs it.
+                locate=lambda: context.embedded.location(write.transaction.timeline),
                 combine=operation.needs_match or context.settings.get(COMBINE_INSERT),
-                ordering_fields=self._ordering_fields(target),
+                ordering_fields=self._ordering_fields(write.target),
                 fills_small_files=operation.fills_small_files and sizing.small_file_bytes > 0,
             )
         )
@@ -242,36 +266,32 @@ class WriteJob:
         by_time = target.event_time and not self._operation.hard_delete
         return target.config.ordering_fields if by_time else ()
 
-    def _assign(
-        self, target: Target, profile: TagProfile, sizing: Sizing, transaction: Transaction
-    ) -> Assignment:
+    def _assign(self, write: _Write, profile: TagProfile, sizing: Sizing) -> Assignment:
         """Assign buckets; groups of a pending clustering get no inserts, updates to them fail."""
-        clustered = pending_clustering(target.meta, transaction.timeline)
-        for group in profile.updates:
-            _refuse_clustered(group, clustered)
+        clustered = pending_clustering(write.target.meta, write.transaction.timeline)
+        refuse_clustered(profile.updates, clustered)
         stored = {
             partition: [file for file in files if (partition, file.file_id) not in clustered]
             for partition, files in profile.stored.items()
         }
         return assign(profile.updates, profile.inserts, stored, sizing, _new_file_id)
 
-    def _write_files(
-        self, target: Target, columns: pa.Schema, rows: Any, assignment: Assignment, instant: str
-    ) -> WriteReport:
-        if not assignment.buckets:
+    def _write_files(self, write: _Write, tagged: _Tagged) -> WriteReport:
+        buckets = tagged.assignment.buckets
+        if not buckets:
             return WriteReport()
-        engine = self._engine
+        engine, target, columns = self._engine, write.target, write.rows.columns
         form = assigned_schema(columns)
-        assigned = engine.transform(rows, AssignTask(columns, assignment), form)
+        assigned = engine.transform(tagged.data, AssignTask(columns, tagged.assignment), form)
         task = WriteTask(
             storage=self._context.storage,
             config=target.config,
-            buckets=assignment.buckets,
+            buckets=buckets,
             rules=MergeRules(
                 schema=target.schema,
                 ordering_fields=target.config.ordering_fields,
                 event_time=target.event_time,
-                instant=instant,
+                instant=write.transaction.time,
                 delete=self._operation.hard_delete,
                 append=not self._operation.needs_match,
             ),
@@ -282,8 +302,9 @@ class WriteJob:
         statuses = engine.transform(assigned, task, STATUS_SCHEMA, by=BUCKET)
         return WriteReport.read(engine.collect(statuses))
 
-    def _complete(self, target: Target, transaction: Transaction, report: WriteReport) -> None:
-        """Complete the instant, which makes the write visible to readers."""
+    def _complete(self, write: _Write, report: WriteReport) -> None:
+        """Complete the instant, which makes the write visible to readers; delete its markers."""
+        target, transaction = write.target, write.transaction
         markers = self._context.storage.for_cause("marker")
         reported = frozenset(stat.path for stat in report.stats if stat.path)
         if report.stats:
@@ -310,7 +331,7 @@ class WriteJob:
         context = self._context
         cleaned: CleanResult | None = None
         automatic = context.clean_settings.automatic
-        if context.embedded.service is None and not automatic:
+        if not context.embedded.is_started and not automatic:
             return None
         if automatic:
             with self._account.survived("rolling back failed writes"):
@@ -323,16 +344,6 @@ class WriteJob:
                 with self._account.timed("clean"):
                     cleaned = context.clean(target.meta, view)
         return cleaned
-
-
-def _refuse_clustered(group: UpdateGroup, clustered: Mapping[tuple[str, str], Any]) -> None:
-    instant = clustered.get((group.partition, group.file_id))
-    if instant is not None:
-        raise UnsupportedTableError(
-            f"{group.rows} rows of this write update file group {group.file_id} of partition"
-            f" {group.partition!r}, which is in the pending clustering {instant.requested_time}",
-            hint="let the clustering finish, or roll it back",
-        )
 
 
 def _new_file_id() -> str:

@@ -16,6 +16,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+from timeline.errors import UnsupportedTableError
+from timeline.instant import Instant
+
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
@@ -165,6 +168,29 @@ def _share(
         taken.append((build.new(partition), left // groups + (number < left % groups)))
     bounds = tuple(total / rows for total in accumulate(count for _, count in taken))
     return InsertShares(tuple(number for number, _ in taken), bounds)
+
+
+def refuse_clustered(
+    updates: Iterable[UpdateGroup], clustered: Mapping[tuple[str, str], Instant]
+) -> None:
+    """Check that no update goes to a file group that a pending clustering replaces.
+
+    Args:
+        updates: The groups with updates.
+        clustered: (partition, file id) → the pending clustering.
+
+    Raises:
+        UnsupportedTableError: One does.
+    """
+    for group in updates:
+        instant = clustered.get((group.partition, group.file_id))
+        if instant is not None:
+            raise UnsupportedTableError(
+                f"{group.rows} rows of this write update file group {group.file_id} of partition"
+                f" {group.partition!r}, which is in the pending clustering"
+                f" {instant.requested_time}",
+                hint="let the clustering finish, or roll it back",
+            )
 
 
 def average_record_bytes(

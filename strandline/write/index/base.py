@@ -6,6 +6,7 @@ Source: Hudi 1.2.0 ``HoodieIndex``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -24,7 +25,7 @@ class TagRequest:
         operation: The kind of write.
         schema: The columns of the rows.
         storage: The table's storage.
-        location: Where tasks find the view at the write's timeline.
+        locate: Returns where tasks find the view at the write's timeline; starts the service.
         combine: Whether only the newest of rows with one key is kept.
         ordering_fields: Ordering columns that decide which row is the newest.
         fills_small_files: Whether small files are to be reported, for inserts.
@@ -33,7 +34,7 @@ class TagRequest:
     operation: Operation
     schema: pa.Schema
     storage: Storage
-    location: ViewLocation
+    locate: Callable[[], ViewLocation]
     combine: bool
     ordering_fields: tuple[str, ...]
     fills_small_files: bool

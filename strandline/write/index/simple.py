@@ -54,7 +54,7 @@ class SimpleIndex(Index):
         return TagTask(
             schema=request.schema,
             storage=request.storage,
-            location=request.location if needs_files else None,
+            location=request.locate() if needs_files else None,
             match=operation.needs_match,
             combine=request.combine,
             ordering_fields=request.ordering_fields,

@@ -90,6 +90,15 @@ def test_with_the_service_tasks_list_nothing(tmp_path, without):
         os.kill(pid, 0)
 
 
+def test_a_write_that_looks_nothing_up_starts_no_service(tmp_path):
+    with client(tmp_path, **{**ON, "clean__automatic": False}) as c:
+        c.bulk_insert(ROUNDS[0])
+        assert not c._context.embedded.is_started
+        c.insert(table(row("c")))
+        assert c._context.embedded.is_started
+    assert len(reader.rows(tmp_path)) == 3
+
+
 def test_clients_of_one_driver_share_a_service(tmp_path):
     with client(tmp_path / "1", **ON) as one, client(tmp_path / "2", **ON) as two:
         assert one.service is two.service

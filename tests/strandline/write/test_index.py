@@ -16,7 +16,7 @@ def tag_task(operation, *, combine, small_files):
     storage = LocalStorage("/nowhere")
     location = ViewLocation("/nowhere", "http://h:1", "t", {}, "", "", storage=storage)
     schema = pa.schema([("k", pa.string())])
-    request = TagRequest(operation, schema, storage, location, combine, ("k",), small_files)
+    request = TagRequest(operation, schema, storage, lambda: location, combine, ("k",), small_files)
     return SimpleIndex().tag_task(request)
 
 
