@@ -15,6 +15,7 @@ from fsspec.asyn import sync
 
 from timeline.errors import AlreadyExistsError, ConfigError
 from timeline.storage.base import mapped_client_errors
+from timeline.storage.protocol import protocols
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,12 +71,12 @@ def open_conditional_file(
     Raises:
         ConfigError: The file system doesn't compare versions.
     """
-    protocols = (fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol)
+    known = protocols(fs)
     for protocol, kind in _KINDS.items():
-        if protocol in protocols:
+        if protocol in known:
             return kind(fs, full, url, count)
     raise ConfigError(
-        f"{url} is on {protocols[0]}, where a file can't be replaced conditionally;"
+        f"{url} is on {known[0]}, where a file can't be replaced conditionally;"
         f" allowed: {', '.join(_KINDS)}"
     )
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 from timeline.errors import AlreadyExistsError, ConfigError
 from timeline.storage import local_files
 from timeline.storage.conditional_file import s3_conditions
+from timeline.storage.protocol import protocols
 
 Create = Callable[[str, bytes], None]
 """Creates the file at a path with this content; a taken name is a ``FileExistsError``."""
@@ -66,11 +67,6 @@ def exclusive_create(
         hint="or set hoodie.write.lock.provider, by which all writers of the table exclude each"
         " other",
     )
-
-
-def protocols(fs: Any) -> tuple[str, ...]:
-    """Return the names of a file system of fsspec, its own first."""
-    return (fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol)
 
 
 def _one_at_a_time(fs: Any) -> Create:

@@ -27,7 +27,8 @@ from timeline.storage.base import (
     mapped_client_errors,
 )
 from timeline.storage.conditional_file import ConditionalFile, open_conditional_file
-from timeline.storage.exclusive_create import exclusive_create, protocols
+from timeline.storage.exclusive_create import exclusive_create
+from timeline.storage.protocol import protocols
 from timeline.storage.read_limits import DEFAULT_LIMITS, FileKind, ReadLimits
 
 _MODIFIED: Final = ("mtime", "LastModified", "last_modified", "modified", "updated", "created")
