@@ -1,6 +1,7 @@
 """Conformance suites of lock providers: inherit one and define the ``subject`` fixture.
 
-``LockSuite`` tests clients within one process, ``SharedLockSuite`` those of several processes, too.
+``LockSuite`` tests clients within one process, ``SharedLockSuite`` those of several processes, too,
+and ``ExpiringLockSuite`` locks that end by themselves while they are held.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 
@@ -187,6 +188,45 @@ class SharedLockSuite(LockSuite):
             self.expire(clock)
             assert provider.try_lock(60)
             assert provider.is_held()
+
+
+class ExpiringLockSuite(SharedLockSuite):
+    """What providers promise whose lock ends by itself; define ``losing_an_answer``.
+
+    Attributes:
+        life_ms: How long a lock that isn't extended lasts.
+    """
+
+    life_ms: int
+
+    def losing_an_answer(self, subject: Any) -> LockProvider:
+        """Return a client whose first request is carried out, but its answer lost."""
+        raise NotImplementedError
+
+    def expire(self, clock: ManualClock) -> None:
+        clock.advance(self.life_ms + 60_000)
+
+    def test_a_holder_past_the_end_has_lost_its_lock(self, subject: LockSubject) -> None:
+        clock = ManualClock(SystemClock().now_ms())
+        one, two = subject.open(clock), subject.open(clock)
+        lock = TableLock(one, LockRetries(1, 0))
+        with contextlib.closing(two):
+            with lock.held("the test"):
+                clock.advance(self.life_ms - 1_000)
+                lock.check()
+                clock.advance(1_000)
+                with pytest.raises(LockError, match="lost during the test"):
+                    lock.check()
+                clock.advance(60_000)
+                assert two.try_lock(0)
+            assert two.is_held()  # the release of the first didn't end the second's lock
+
+    def test_giving_up_after_a_lost_answer_leaves_no_lock(self, subject: LockSubject) -> None:
+        lock = TableLock(self.losing_an_answer(subject), LockRetries(1, 0))
+        with pytest.raises(LockError, match="no answer"), lock.held("the test"):
+            pass
+        with contextlib.closing(subject.open()) as other:
+            assert other.try_lock(0)
 
 
 def run_all(

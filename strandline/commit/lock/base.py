@@ -1,8 +1,8 @@
 """``LockProvider``, the contract of lock providers, and ``TableLock``, which retries one.
 
 A provider may lose its lock while it holds it: the lease ran out, the session ended, or somebody
-deleted the file. Who writes under the lock therefore calls ``TableLock.check`` right before the
-step that must not happen twice.
+deleted the file. A writer therefore calls ``TableLock.check`` right before the step that must not
+happen twice.
 
 Source: Hudi 1.2.0 ``LockProvider``, ``LockManager``.
 """
@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
-from timeline.clock import Clock
+from timeline.clock import Clock, SystemClock
 from timeline.errors import LockError, StorageError
 
 logger = logging.getLogger(__name__)
@@ -74,9 +74,36 @@ class LockProvider(ABC):
         """Return what is known about another holder, for messages; ``""`` if nothing is."""
         return ""
 
-    @abstractmethod
+    def advice(self) -> str | None:
+        """Return what to do about a holder that was killed, for messages."""
+        return None
+
     def close(self) -> None:
         """Release the lock, if it is held, and what the provider keeps open; idempotent."""
+        self.unlock()
+
+
+class PollingProvider(LockProvider):
+    """A provider that looks at the lock again and again until it is free.
+
+    Args:
+        interval_s: Seconds between two looks.
+        clock: Measures time-outs and ages.
+        wait: Waits between two looks.
+    """
+
+    def __init__(self, interval_s: float, clock: Clock | None, wait: Wait) -> None:
+        self._interval_s = interval_s
+        self._clock = clock or SystemClock()
+        self._wait = wait
+
+    @abstractmethod
+    def _attempt(self) -> bool:
+        """Try once to acquire the lock; return whether it is held."""
+
+    def try_lock(self, timeout_s: float) -> bool:
+        """Acquire the lock, waiting at most ``timeout_s`` seconds while another client holds it."""
+        return poll(self._attempt, timeout_s, self._interval_s, self._clock, self._wait)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +195,7 @@ class TableLock:
         if self._provider is not None and not self._provider.is_held():
             raise LockError(
                 f"the table's lock ({self.describe()}) was lost during {self._purpose}",
-                hint="another writer may hold it by now; write again",
+                hint="another writer may hold it by now; repeat the write",
             )
 
     def close(self) -> None:
@@ -192,7 +219,8 @@ class TableLock:
         reason = f"last error: {last}" if last else f"held by {holder or 'another writer'}"
         raise LockError(
             f"the table's lock ({self.describe()}) wasn't acquired for {purpose} in"
-            f" {self._retries.attempts} attempts; {reason}"
+            f" {self._retries.attempts} attempts of {self._retries.timeout_s:g} s; {reason}",
+            hint=None if last else provider.advice(),
         ) from last
 
     def _release(self, provider: LockProvider, purpose: str) -> None:

@@ -28,8 +28,8 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import ClassVar, Final
 
-from strandline.commit.lock.base import LockProvider, Wait, poll
-from timeline.clock import Clock, SystemClock
+from strandline.commit.lock.base import PollingProvider, Wait, poll
+from timeline.clock import Clock
 from timeline.errors import AlreadyExistsError, LockError, PathNotFoundError, StorageError
 from timeline.storage.base import Storage
 from timeline.storage.local import LocalStorage
@@ -42,7 +42,7 @@ _RELEASE_S: Final = 5.0
 _RELEASE_POLL_S: Final = 0.01
 
 
-class FileSystemLock(LockProvider):
+class FileSystemLock(PollingProvider):
     """A lock by one file.
 
     Args:
@@ -65,21 +65,15 @@ class FileSystemLock(LockProvider):
         wait: Wait = time.sleep,
         storage: Storage | None = None,
     ) -> None:
+        super().__init__(interval_s, clock, wait)
         self._folder = folder
         self._expire_s = expire_s
-        self._interval_s = interval_s
-        self._clock = clock or SystemClock()
-        self._wait = wait
         self._storage = (storage or LocalStorage(folder)).for_cause("lock")
         # Content of the file that this instance created, or may have created: an answer was lost.
         self._content: bytes | None = None
         self._held = False
         self._held_since = 0.0
         self._other = b""
-
-    def try_lock(self, timeout_s: float) -> bool:
-        """Create the lock file, waiting at most ``timeout_s`` seconds while another exists."""
-        return poll(self._attempt, timeout_s, self._interval_s, self._clock, self._wait)
 
     def _attempt(self) -> bool:
         if self._held:
@@ -166,16 +160,32 @@ class FileSystemLock(LockProvider):
         return f"{self._folder}/{LOCK_FILE}"
 
     def holder(self) -> str:
-        """Return thread and time that the last file of another holder names."""
+        """Return the thread that another holder's file names, and since when the file exists."""
         try:
             info = json.loads(self._other)
             return f"{info['lockThreadName']} since {info['lockCreateTime']}"
         except (ValueError, TypeError, KeyError):
-            return ""  # Hudi leaves the file empty
+            return self._unnamed_holder()
 
-    def close(self) -> None:
-        """Release the lock if it is held."""
-        self.unlock()
+    def _unnamed_holder(self) -> str:
+        """Return since when the file exists; Hudi leaves it empty."""
+        try:
+            info = self._storage.stat(LOCK_FILE)
+        except StorageError:
+            info = None
+        if info is None:
+            return ""
+        return f"a writer that the file doesn't name, since {_local_time(info.mtime_ms)}"
+
+    def advice(self) -> str:
+        """Return how to remove the file of a killed writer."""
+        setting = "hoodie.write.lock.filesystem.expire"
+        if self._expire_s:
+            return f"writers delete a file older than {setting}, {self._expire_s / 60:g} min"
+        return (
+            f"a killed writer leaves this file: delete it if no writer of the table is running, or"
+            f" set {setting} in all of them"
+        )
 
     def _read(self) -> bytes | None:
         try:
@@ -213,11 +223,15 @@ class FileSystemLock(LockProvider):
 
 def _lock_info(clock: Clock) -> bytes:
     """Return the content of a new lock file, in the form of Hudi's ``LockInfo``."""
-    created = datetime.fromtimestamp(clock.now_ms() / 1000)
     thread = threading.current_thread().name
     info = {
-        "lockCreateTime": created.isoformat(" ", "milliseconds"),
+        "lockCreateTime": _local_time(clock.now_ms()),
         "lockThreadName": f"{thread} of {socket.gethostname()}:{os.getpid()} ({uuid.uuid4()})",
         "lockStacksInfo": [],
     }
     return json.dumps(info, indent=2, separators=(",", " : ")).encode()
+
+
+def _local_time(epoch_ms: int) -> str:
+    """Return a time in the form and the time zone of Hudi's ``LockInfo``."""
+    return datetime.fromtimestamp(epoch_ms / 1000).isoformat(" ", "milliseconds")

@@ -50,7 +50,3 @@ class InProcessLock(LockProvider):
     def describe(self) -> str:
         """Return the table's base path."""
         return self._base_path
-
-    def close(self) -> None:
-        """Release the lock if it is held."""
-        self.unlock()

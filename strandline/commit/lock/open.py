@@ -6,7 +6,7 @@ Source: Hudi 1.2.0 ``LockManager``, ``HoodieLockConfig``.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from strandline.commit.lock import settings
@@ -20,7 +20,7 @@ from strandline.commit.lock.zookeeper import (
     ZookeeperLock,
     implicit_path,
 )
-from strandline.settings.setting import Setting, Settings, shortened
+from strandline.settings.setting import Settings, shortened
 from timeline.clock import Clock, SystemClock
 from timeline.errors import ConfigError
 from timeline.storage.base import Storage
@@ -58,8 +58,11 @@ def open_lock(
     opens = PROVIDERS.get(named)
     if opens is None:
         short = [name.removeprefix(_PACKAGE) for name in PROVIDERS]
+        # Not accepted by the short name: Hudi's jobs with the same options would fail.
+        full = f"{_PACKAGE}{named.rpartition('.')[2]}"
         raise ConfigError(
-            f"{settings.PROVIDER.name} is {named}; allowed: {', '.join(short)} of {_PACKAGE[:-1]}"
+            f"{settings.PROVIDER.name} is {named}; allowed: {', '.join(short)} of {_PACKAGE[:-1]}",
+            hint=f"did you mean {full}?" if full in PROVIDERS else None,
         )
     retries = LockRetries(
         attempts=1 + values.get(settings.CLIENT_RETRIES),
@@ -139,23 +142,26 @@ class Opener:
     def zookeeper(self) -> LockProvider:
         """Open the lock by a node that the settings name."""
         values = self._values
-        base = self._required(settings.ZOOKEEPER_BASE_PATH)
         key = values.get(settings.ZOOKEEPER_LOCK_KEY) or self._table_name
-        if not key:
-            raise ConfigError(
-                f"{settings.ZOOKEEPER_LOCK_KEY.name} is ''; allowed: the name of a node",
-                hint="or set hoodie.table.name, which it defaults to",
-            )
+        required = {
+            settings.ZOOKEEPER_URL.name: values.get(settings.ZOOKEEPER_URL),
+            settings.ZOOKEEPER_BASE_PATH.name: values.get(settings.ZOOKEEPER_BASE_PATH),
+            f"{settings.ZOOKEEPER_LOCK_KEY.name} (or hoodie.table.name)": key,
+        }
+        _require(ZookeeperLock.name, required)
+        base = values.get(settings.ZOOKEEPER_BASE_PATH)
         return ZookeeperLock(self._address(f"{base}/{key}"), self._clock)
 
     def implicit_zookeeper(self) -> LockProvider:
         """Open the lock by a node that the base path names."""
+        hosts = self._values.get(settings.ZOOKEEPER_URL)
+        _require(ImplicitZookeeperLock.name, {settings.ZOOKEEPER_URL.name: hosts})
         address = self._address(implicit_path(self._storage.base_path))
         return ImplicitZookeeperLock(address, self._clock)
 
     def _address(self, path: str) -> ZookeeperAddress:
         values = self._values
-        hosts = self._required(settings.ZOOKEEPER_URL)
+        hosts = values.get(settings.ZOOKEEPER_URL)
         port = values.get(settings.ZOOKEEPER_PORT)
         ports = {
             server.partition(":")[2] or "2181" for server in hosts.partition("/")[0].split(",")
@@ -176,11 +182,12 @@ class Opener:
             retry_max_wait_s=values.get(settings.RETRY_MAX_WAIT) / 1000,
         )
 
-    def _required(self, setting: Setting[str]) -> str:
-        value = self._values.get(setting)
-        if not value:
-            raise ConfigError(f"{setting.name} is ''; the lock provider needs it")
-        return value
+
+def _require(provider: str, values: Mapping[str, str]) -> None:
+    """Refuse empty values, all at once, by the names of their settings."""
+    missing = [name for name, value in values.items() if not value]
+    if missing:
+        raise ConfigError(f"{provider} needs {', '.join(missing)}; not set")
 
 
 PROVIDERS: Final[dict[str, Callable[[Opener], LockProvider]]] = {

@@ -1,9 +1,9 @@
 """``StorageBasedLock``: a lease in an object that is replaced conditionally.
 
 The object ``.hoodie/.locks/table_lock.json`` holds ``expired``, ``validUntil`` (ms since the epoch)
-and ``owner``. Whoever finds it absent, expired or past ``validUntil`` writes a lease of his own
-under the condition that nobody else has written it since; the holder extends the lease from a
-thread and marks it expired to release it. Hudi has this provider since 1.0.2.
+and ``owner``. A client that finds it absent, expired or past ``validUntil`` writes its own lease
+under the condition that nobody else has written the object since. The holder extends the lease from
+a thread and marks it expired to release it. Hudi has this provider since 1.0.2.
 
 A write whose answer was lost may have succeeded, and its repetition by the store's client then
 fails. The owner's name is unique to an instance, so reading the object tells who wrote it.
@@ -23,8 +23,8 @@ import uuid
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from strandline.commit.lock.base import LockProvider, Wait, poll
-from timeline.clock import Clock, SystemClock
+from strandline.commit.lock.base import PollingProvider, Wait
+from timeline.clock import Clock
 from timeline.errors import AlreadyExistsError, LockError
 from timeline.storage.conditional_file import ConditionalFile
 
@@ -96,11 +96,11 @@ class _Lease:
     until_s: float
 
 
-class StorageBasedLock(LockProvider):
+class StorageBasedLock(PollingProvider):
     """A lock by a lease.
 
-    While the renewing thread runs, only it replaces the lease; whoever ends the lease ends the
-    thread first. Looking at the lease needs no lock, as it is one immutable value.
+    While the renewing thread runs, only it replaces the lease; ``unlock`` ends the thread before it
+    ends the lease. Looking at the lease needs no lock, as it is one immutable value.
 
     Args:
         file: The object.
@@ -122,22 +122,16 @@ class StorageBasedLock(LockProvider):
         clock: Clock | None = None,
         wait: Wait = time.sleep,
     ) -> None:
+        super().__init__(interval_s, clock, wait)
         self._file = file
         self._validity_s = validity_s
         self._renew_s = renew_s
-        self._interval_s = interval_s
-        self._clock = clock or SystemClock()
-        self._wait = wait
         self._owner = f"strandline-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4()}"
         self._lease: _Lease | None = None
         self._in_doubt = False  # a write raised, and may have succeeded
         self._was_taken = False  # another client replaced the lease while it was held
         self._other: LockData | None = None
         self._renewal: tuple[threading.Thread, threading.Event] | None = None
-
-    def try_lock(self, timeout_s: float) -> bool:
-        """Acquire the lease, waiting at most ``timeout_s`` seconds while another one is valid."""
-        return poll(self._attempt, timeout_s, self._interval_s, self._clock, self._wait)
 
     def _attempt(self) -> bool:
         if self.is_held():
@@ -288,6 +282,9 @@ class StorageBasedLock(LockProvider):
         left_s = (self._other.valid_until_ms - self._clock.now_ms()) / 1000
         return f"{self._other.owner}, for another {left_s:.0f} s unless extended"
 
-    def close(self) -> None:
-        """Release the lease if it is held."""
-        self.unlock()
+    def advice(self) -> str:
+        """Return when the lease of a killed writer ends."""
+        return (
+            "a killed writer's lease ends by itself; wait longer for it by"
+            " hoodie.write.lock.client.num_retries"
+        )

@@ -1,7 +1,7 @@
 """``ZookeeperLock``: a queue of ephemeral nodes, with the node names of Curator's mutex.
 
-Whoever wants the lock creates the node ``_c_<uuid>-lock-NNNNNNNNNN`` below the lock's path; the
-server numbers it. The lowest number has the lock, and each of the others watches the next lower
+A client that wants the lock creates the node ``_c_<uuid>-lock-NNNNNNNNNN`` below the lock's path;
+the server numbers it. The lowest number has the lock, and each of the others watches the next lower
 one. Curator orders all nodes by what follows ``lock-``, so that name is part of the protocol:
 kazoo's own lock names its nodes differently, and Hudi's writers wouldn't be excluded by it.
 
@@ -74,7 +74,6 @@ class ZookeeperLock(LockProvider):
 
     Args:
         address: How to reach it.
-        name: Class name in Hudi.
         clock: Measures time-outs.
 
     Raises:
@@ -239,6 +238,13 @@ class ZookeeperLock(LockProvider):
     def holder(self) -> str:
         """Return what the node waited for says of its client: Hudi writes an application's id."""
         return self._other.decode(errors="replace")
+
+    def advice(self) -> str:
+        """Return when the node of a killed writer ends."""
+        return (
+            "a killed writer's node ends with its session, after"
+            f" {self._address.session_timeout_s:g} s by this client's settings"
+        )
 
     def close(self) -> None:
         """End the session, which releases the lock if it is held."""

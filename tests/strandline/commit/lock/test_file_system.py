@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,9 @@ from strandline.commit.lock.base import LockRetries, TableLock, Wait
 from strandline.commit.lock.file_system import FileSystemLock
 from strandline.commit.lock.open import open_lock
 from strandline.write.options import parse_options
-from tests.conformance.lock_suite import SharedLockSuite
+from tests.conformance.lock_suite import ExpiringLockSuite, SharedLockSuite
 from tests.kit.manual_clock import ManualClock
-from timeline.clock import Clock, SystemClock
+from timeline.clock import Clock
 from timeline.errors import ConfigError, LockError, StorageUnavailableError
 from timeline.storage.fsspec_storage import FsspecStorage
 from timeline.storage.local import LocalStorage
@@ -41,9 +42,33 @@ def subject(tmp_path: Path) -> Subject:
     return Subject(str(tmp_path / "t" / ".hoodie"))
 
 
-class TestExpiringFileSystemLock(SharedLockSuite):
-    def expire(self, clock: ManualClock) -> None:
-        clock.advance(round(EXPIRE_S * 1000) + 60_000)
+class LostAnswers(LocalStorage):
+    """A local storage whose answers are lost after the call, as the fields say."""
+
+    lost: set[str]
+
+    def create(self, path: str, data: bytes = b"") -> None:
+        super().create(path, data)
+        self._lose("create")
+
+    def delete(self, path: str) -> bool:
+        deleted = super().delete(path)
+        self._lose("delete")
+        return deleted
+
+    def _lose(self, kind: str) -> None:
+        if kind in self.lost:
+            self.lost.remove(kind)
+            raise StorageUnavailableError(f"{kind}: no answer")
+
+
+class TestExpiringFileSystemLock(ExpiringLockSuite):
+    life_ms = round(EXPIRE_S * 1000)
+
+    def losing_an_answer(self, subject: Subject) -> FileSystemLock:
+        storage = LostAnswers(subject.folder)
+        storage.lost = {"create"}
+        return FileSystemLock(subject.folder, subject.expire_s, storage=storage)
 
 
 class TestFileSystemLock(SharedLockSuite):
@@ -79,11 +104,29 @@ def test_content_is_that_of_hudi_s_lock_info(subject: Subject) -> None:
 def test_hudi_s_empty_file_is_a_lock(subject: Subject) -> None:
     lock_file(subject).parent.mkdir(parents=True)
     lock_file(subject).touch()
+    os.utime(lock_file(subject), (1_700_000_000, 1_700_000_000))
     provider = Subject(subject.folder, 0.0).open()
     assert not provider.try_lock(0)
-    assert provider.holder() == ""
+    since = datetime.fromtimestamp(1_700_000_000).isoformat(" ", "milliseconds")
+    assert provider.holder() == f"a writer that the file doesn't name, since {since}"
     provider.close()
     assert lock_file(subject).exists()
+    lock_file(subject).unlink()
+    assert provider.holder() == ""
+
+
+def test_giving_up_tells_how_to_remove_the_file_of_a_killed_writer(subject: Subject) -> None:
+    with contextlib.closing(subject.open()) as holder:
+        assert holder.try_lock(0)
+        for expire_s, advice in (
+            (0.0, "delete it if no writer of the table is running"),
+            (60.0, "older than hoodie.write.lock.filesystem.expire, 1 min"),
+        ):
+            other = TableLock(Subject(subject.folder, expire_s).open(), LockRetries(2, 0, 0))
+            with pytest.raises(LockError) as raised, other.held("the test"):
+                pass
+            for part in (str(lock_file(subject)), "held by MainThread of", "since 20", advice):
+                assert part in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -103,23 +146,6 @@ def test_deleted_or_overwritten_file_is_a_lost_lock(
     with pytest.raises(LockError, match="deleted or replaced while it was held"):
         provider.unlock()
     provider.unlock()
-
-
-def test_holder_past_the_expiry_has_lost_its_lock(subject: Subject) -> None:
-    clock = ManualClock(SystemClock().now_ms())
-    one, two = subject.open(clock), subject.open(clock)
-    lock = TableLock(one, LockRetries(1, 0))
-    with lock.held("the test"):
-        clock.advance(59_000)
-        lock.check()
-        clock.advance(1_000)
-        with pytest.raises(LockError, match="lost during the test"):
-            lock.check()
-        clock.advance(60_000)
-        assert two.try_lock(0)
-    assert two.is_held()  # the first one's release didn't delete the second one's file
-    two.close()
-    assert not lock_file(subject).exists()
 
 
 def test_one_of_many_takes_an_expired_lock_over(subject: Subject) -> None:
@@ -148,26 +174,6 @@ def test_one_of_many_takes_an_expired_lock_over(subject: Subject) -> None:
             provider.close()
 
 
-class LostAnswers(LocalStorage):
-    """A local storage whose answers are lost after the call, as the fields say."""
-
-    lost: set[str]
-
-    def create(self, path: str, data: bytes = b"") -> None:
-        super().create(path, data)
-        self._lose("create")
-
-    def delete(self, path: str) -> bool:
-        deleted = super().delete(path)
-        self._lose("delete")
-        return deleted
-
-    def _lose(self, kind: str) -> None:
-        if kind in self.lost:
-            self.lost.remove(kind)
-            raise StorageUnavailableError(f"{kind}: no answer")
-
-
 @pytest.mark.parametrize("expire_s", [0.0, EXPIRE_S])
 def test_created_file_whose_answer_was_lost_is_ours(subject: Subject, expire_s: float) -> None:
     storage = LostAnswers(subject.folder)
@@ -179,15 +185,6 @@ def test_created_file_whose_answer_was_lost_is_ours(subject: Subject, expire_s: 
         lock.check()
     assert waited == [5]
     assert storage.lost == set()
-    assert not lock_file(subject).exists()
-
-
-def test_who_gives_up_after_a_lost_answer_leaves_no_file(subject: Subject) -> None:
-    storage = LostAnswers(subject.folder)
-    storage.lost = {"create"}
-    lock = TableLock(FileSystemLock(subject.folder, storage=storage), LockRetries(1, 0))
-    with pytest.raises(LockError, match="create: no answer"), lock.held("the test"):
-        pass
     assert not lock_file(subject).exists()
 
 

@@ -53,6 +53,16 @@ def test_other_providers_are_refused_by_name(tmp_path: Path, name: str) -> None:
         assert part in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    "name", ["FileSystemBasedLockProvider", "org.apache.hudi.lock.FileSystemBasedLockProvider"]
+)
+def test_a_provider_by_another_name_is_refused_with_the_right_one(
+    tmp_path: Path, name: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"did you mean {PACKAGE}FileSystemBasedLockProvider\?"):
+        opened(tmp_path, provider=name)
+
+
 def test_retries_are_those_of_the_options(tmp_path: Path) -> None:
     waited: list[float] = []
     held = InProcessLock(str(tmp_path))

@@ -15,7 +15,7 @@ from strandline.commit.lock.base import LockRetries, TableLock, Wait
 from strandline.commit.lock.open import open_lock
 from strandline.commit.lock.storage_based import LOCK_PATH, LockData, StorageBasedLock
 from strandline.write.options import parse_options
-from tests.conformance.lock_suite import SharedLockSuite
+from tests.conformance.lock_suite import ExpiringLockSuite
 from tests.kit.manual_clock import ManualClock
 from tests.kit.s3_server import S3Server, s3_server
 from timeline.clock import Clock, SystemClock
@@ -60,9 +60,40 @@ def clock() -> ManualClock:
     return ManualClock(SystemClock().now_ms())
 
 
-class TestStorageBasedLock(SharedLockSuite):
-    def expire(self, clock: ManualClock) -> None:
-        clock.advance(round(VALIDITY_S * 1000) + 60_000)
+class Troubled(ConditionalFile):
+    """A file whose next writes fail: before they are carried out, after, or both by a retry."""
+
+    def __init__(self, file: ConditionalFile, *troubles: str) -> None:
+        self.url = file.url
+        self.troubles = list(troubles)
+        self.written = threading.Event()
+        self._file = file
+
+    def read(self) -> tuple[bytes, str] | None:
+        return self._file.read()
+
+    def write(self, data: bytes, version: str | None) -> str:
+        trouble = self.troubles.pop(0) if self.troubles else ""
+        if trouble == "not sent":
+            raise StorageUnavailableError(trouble)
+        if trouble == "unmapped":
+            raise RuntimeError(trouble)
+        written = self._file.write(data, version)
+        self.written.set()
+        if trouble == "no answer":
+            raise StorageUnavailableError(trouble)
+        if trouble == "repeated":  # as the client of S3 does after a lost answer
+            with pytest.raises(AlreadyExistsError):
+                self._file.write(data, version)
+            raise AlreadyExistsError(trouble)
+        return written
+
+
+class TestStorageBasedLock(ExpiringLockSuite):
+    life_ms = round(VALIDITY_S * 1000)
+
+    def losing_an_answer(self, subject: Subject) -> StorageBasedLock:
+        return StorageBasedLock(Troubled(subject.file, "no answer"), VALIDITY_S)
 
 
 def stored(subject: Subject) -> LockData:
@@ -105,20 +136,16 @@ def test_object_that_is_no_lock_is_left_alone(subject: Subject, content: bytes) 
     assert subject.storage.read(LOCK_PATH) == content
 
 
-def test_lease_that_was_not_extended_is_lost(subject: Subject, clock: ManualClock) -> None:
-    one, two = subject.open(clock), subject.open(clock)
-    lock = TableLock(one, LockRetries(1, 0))
-    with lock.held("the test"):
-        clock.advance(599_999)
-        lock.check()
-        clock.advance(1)
-        with pytest.raises(LockError, match="lost during the test"):
-            lock.check()
-        assert not one.renew()  # a lost lease isn't revived
+def test_a_lease_that_has_ended_is_not_extended(subject: Subject, clock: ManualClock) -> None:
+    with contextlib.closing(subject.open(clock)) as other:
+        provider = subject.open(clock)
+        assert provider.try_lock(0)
+        clock.advance(600_000)
+        assert not provider.renew()
         clock.advance(1_000)
-        assert two.try_lock(0)
-    assert two.is_held()
-    assert stored(subject).owner == two._owner
+        assert other.try_lock(0)
+        with pytest.raises(LockError, match="ended, or was taken by another client"):
+            provider.close()
 
 
 def test_wall_clock_set_back_does_not_lengthen_a_lease(
@@ -162,35 +189,6 @@ def renewing() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name == "table-lock-renewal"}
 
 
-class Troubled(ConditionalFile):
-    """A file whose next writes fail: before they are carried out, after, or both by a retry."""
-
-    def __init__(self, file: ConditionalFile, *troubles: str) -> None:
-        self.url = file.url
-        self.troubles = list(troubles)
-        self.written = threading.Event()
-        self._file = file
-
-    def read(self) -> tuple[bytes, str] | None:
-        return self._file.read()
-
-    def write(self, data: bytes, version: str | None) -> str:
-        trouble = self.troubles.pop(0) if self.troubles else ""
-        if trouble == "not sent":
-            raise StorageUnavailableError(trouble)
-        if trouble == "unmapped":
-            raise RuntimeError(trouble)
-        written = self._file.write(data, version)
-        self.written.set()
-        if trouble == "no answer":
-            raise StorageUnavailableError(trouble)
-        if trouble == "repeated":  # as the client of S3 does after a lost answer
-            with pytest.raises(AlreadyExistsError):
-                self._file.write(data, version)
-            raise AlreadyExistsError(trouble)
-        return written
-
-
 @pytest.mark.parametrize("trouble", ["not sent", "no answer", "repeated"])
 @pytest.mark.parametrize("at", ["acquire", "renew", "release"])
 def test_lost_answers(subject: Subject, clock: ManualClock, trouble: str, at: str) -> None:
@@ -227,14 +225,6 @@ def test_failed_release_is_logged_and_repeated_by_close(
     assert "wasn't released after commit 7" in caplog.text
     assert not stored(subject).expired
     provider.close()
-    assert stored(subject).expired
-
-
-def test_who_gives_up_after_a_lost_answer_leaves_no_lease(subject: Subject) -> None:
-    provider = StorageBasedLock(Troubled(subject.file, "no answer"), VALIDITY_S)
-    lock = TableLock(provider, LockRetries(1, 0))
-    with pytest.raises(LockError, match="no answer"), lock.held("the test"):
-        pass
     assert stored(subject).expired
 
 

@@ -57,9 +57,12 @@ def test_place(options: dict[str, str], place: str) -> None:
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"base_path": "/l"}, f"{PREFIX}url is ''"),
-        ({"url": "a"}, f"{PREFIX}base_path is ''"),
-        ({"url": "a", "base_path": "/l", "table_name": ""}, f"{PREFIX}lock_key is ''"),
+        ({"base_path": "/l"}, f"ZookeeperBasedLockProvider needs {PREFIX}url; not set"),
+        ({"url": "a"}, f"needs {PREFIX}base_path; not set"),
+        (
+            {"table_name": ""},
+            f"needs {PREFIX}url, {PREFIX}base_path, {PREFIX}lock_key (or hoodie.table.name)",
+        ),
         ({"url": "a", "base_path": "/l", "port": "1"}, f"{PREFIX}port is 1 and {PREFIX}url is a"),
     ],
 )
