@@ -41,6 +41,11 @@ CLUSTER: Final = "CLUSTER"
 UNKNOWN: Final = "UNKNOWN"
 _PACKAGE: Final = "org.apache.hudi.client.transaction."
 
+REPEAT: Final = (
+    "this write is rolled back; repeat it, with fresh data if it was made from the table's"
+)
+"""What the caller of a write that conflicts should do."""
+
 
 @dataclass(frozen=True, slots=True)
 class ConflictStrategy:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from strandline.commit.conflict import (
+    REPEAT,
     ConcurrentOperation,
     Conflict,
     ConflictStrategy,
@@ -210,7 +211,7 @@ class Transaction:
             raise WriteConflictError(
                 f"commit {self.time} of {self._meta.storage.base_path} builds on {undone}, which"
                 f" rollback {rollback.requested_time} of another writer undoes",
-                hint="the write is rolled back; repeat it",
+                hint=REPEAT,
             )
 
     def _compare(self, now: Timeline, ours: ConcurrentOperation) -> None:
@@ -226,7 +227,7 @@ class Transaction:
             more = f"; {len(unresolved) - _SHOWN} more" if len(unresolved) > _SHOWN else ""
             raise WriteConflictError(
                 f"{where} conflicts with {'; '.join(map(str, unresolved[:_SHOWN]))}{more}",
-                hint="the write is rolled back; repeat it",
+                hint=REPEAT,
             )
         for other in others:
             if other.avro_schema and other.avro_schema != ours.avro_schema:
@@ -234,7 +235,7 @@ class Transaction:
                 raise WriteConflictError(
                     f"{where} has the table's schema as it was before"
                     f" {other.instant.action} {other.instant.requested_time} changed it",
-                    hint="the write is rolled back; repeat it",
+                    hint=REPEAT,
                 )
 
     def _compare_doubtful(self, now: Timeline, ours: ConcurrentOperation) -> None:

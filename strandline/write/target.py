@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from strandline.commit.conflict import REPEAT
 from strandline.records.avro_schema import arrow_to_avro, avro_to_arrow
 from strandline.records.base_file import MIN_KEY, read_footer
 from strandline.records.commit_history import CommitHistory
@@ -130,7 +131,7 @@ class Target:
     def _changed(self, what: str) -> WriteConflictError:
         return WriteConflictError(
             f"another writer changed the {what} of {self.meta.storage.base_path} during this write",
-            hint="the write is rolled back; repeat it",
+            hint=REPEAT,
         )
 
     def check_unchanged(self) -> None:
