@@ -108,6 +108,8 @@ class Transaction:
                 heartbeat.start(time)
                 has_begun = True
                 lock.check()
+                # An expired heartbeat may have been swept; a later expiry is seen by ``start``.
+                heartbeat.check()
                 # Requested first, so that no instant with an earlier time can begin unseen.
                 self.instant = meta.create_requested(action, time)
                 # Read only now; all look-ups of the write are pinned to it.

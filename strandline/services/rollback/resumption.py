@@ -29,7 +29,7 @@ from strandline.services.rollback.plan import (
     reported_paths,
 )
 from strandline.services.rollback.policy import RollbackPolicy
-from strandline.services.rollback.sweep import Sweep
+from strandline.services.rollback.sweep import Sweep, sweep_heartbeats
 from timeline.clock import Clock, TimeGenerator
 from timeline.errors import ConcurrentWriteError, InstantNotFoundError
 from timeline.instant import COMMIT, REPLACE_COMMIT, ROLLBACK, Instant, State
@@ -73,15 +73,16 @@ class Rollbacks:
         self._lock = lock
         self._policy = policy
         self._permission = Permission(self._storage, policy, lock, clock, wait)
-        booked = TableMetaClient(self._storage, meta.config, cause="rollback")
-        self._execution = Execution(booked, times, clock, lock, policy.heartbeats)
-        self._sweep = Sweep(booked)
+        self._clock = clock
+        self._booked = TableMetaClient(self._storage, meta.config, cause="rollback")
+        self._execution = Execution(self._booked, times, clock, lock, policy.heartbeats)
+        self._sweep = Sweep(self._booked)
 
     def repair(self, timeline: Timeline) -> dict[str, str]:
         """Repair what failed writers left, before a write.
 
-        Finishes pending rollbacks, rolls back failed writes and sweeps leftover markers; if the
-        policy is lazy, only sweeps and finishes rollbacks of completed commits.
+        Finishes pending rollbacks, rolls back failed writes and sweeps leftover markers and
+        heartbeats; if the policy is lazy, only sweeps and finishes rollbacks of completed commits.
 
         Args:
             timeline: The active timeline, just read.
@@ -97,7 +98,10 @@ class Rollbacks:
         repair = self._finish_undoing if self._policy.lazy else self._roll_back_all
         undone = repair(timeline)
         # Last, because the rollbacks above are planned from markers.
-        self._sweep.run()
+        has_swept = self._sweep.run()
+        if undone or has_swept:
+            # A writer died, so others may have left their heartbeats.
+            sweep_heartbeats(self._booked, self._policy.heartbeats, self._clock.now_ms())
         return undone
 
     def check_alone(self, ours: Instant, timeline: Timeline) -> None:

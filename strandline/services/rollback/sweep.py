@@ -1,15 +1,25 @@
-"""The sweep of marker folders that outlived their instant, and of files that no commit reports.
+"""The sweeps of what outlived its instant: markers, files that no commit reports, heartbeats.
 
 Folders remain after a crash between a commit's completion and the deletion of its markers, or when
 a task outlives its write; that one may leave a file, too. A file is deleted only if its instant's
 own metadata, active or archived, doesn't report it, or if a rollback names its instant: the age of
 an instant says nothing, because Hudi archives beyond savepoints and rollbacks stay longer.
+
+Heartbeats remain of writers killed before they requested their instant, or after they completed it.
+Hudi leaves them.
 """
 
 from __future__ import annotations
 
 import logging
 
+from strandline.commit.beat import (
+    HeartbeatSettings,
+    delete_heartbeat,
+    instants_with_heartbeat,
+    is_expired,
+    read_beat,
+)
 from strandline.commit.markers import delete_markers, finish_markers, instants_with_markers
 from strandline.services.rollback.plan import reported_paths
 from timeline.archive.archived_timeline import ArchivedTimeline
@@ -38,8 +48,11 @@ class Sweep:
         self._storage = meta.storage
         self._archive: ArchivedTimeline | None = None
 
-    def run(self) -> None:
+    def run(self) -> bool:
         """Delete markers of instants that aren't pending, and files that these don't report.
+
+        Returns:
+            Whether there were any.
 
         Cost: one list call without marker folders; with some, one more, and for each a tree list
             and what finds its instant: a read, or the archive.
@@ -48,12 +61,14 @@ class Sweep:
         # has every instant that may still be going on.
         times = instants_with_markers(self._storage)
         if not times:
-            return
+            return False
         timeline = self._meta.active_timeline()
+        found = False
         for time in times:
             instant = _write_at(timeline, time)
             if instant is not None and not instant.is_completed:
                 continue  # its writer, or a rollback, needs the markers
+            found = True
             try:
                 reported = self._reported(time, instant, timeline)
             except (CorruptMetadataError, InstantNotFoundError) as error:
@@ -63,6 +78,7 @@ class Sweep:
                 delete_markers(self._storage, time)
             else:
                 finish_markers(self._storage, time, reported)
+        return found
 
     def _reported(
         self, time: str, instant: Instant | None, timeline: Timeline
@@ -87,6 +103,33 @@ class Sweep:
         if self._archive is None:
             self._archive = self._meta.archived_timeline()
         return self._archive
+
+
+def sweep_heartbeats(meta: TableMetaClient, settings: HeartbeatSettings, now_ms: int) -> None:
+    """Delete heartbeats that have expired and whose instant isn't pending.
+
+    That a writer's process has ended doesn't suffice: a request for its instant may be under way,
+    and would leave a pending instant without a heartbeat.
+
+    Args:
+        meta: The table's meta client.
+        settings: When a beat has expired.
+        now_ms: The time.
+
+    Cost: a list call; if there are heartbeats, a list of the timeline, and for each two calls and a
+        delete.
+    """
+    storage = meta.storage
+    # Heartbeats first: a writer beats before it requests its instant, and doesn't request it once
+    # it has expired, so the timeline read after this has each instant that a beat may belong to.
+    times = instants_with_heartbeat(storage)
+    if not times:
+        return
+    pending = {instant.requested_time for instant in meta.active_timeline().pending()}
+    for time in times:
+        beat = None if time in pending else read_beat(storage, time)
+        if beat is not None and is_expired(beat, now_ms, settings):
+            delete_heartbeat(storage, time)
 
 
 def _write_at(timeline: Timeline, time: str) -> Instant | None:
