@@ -13,6 +13,7 @@ from strandline.settings.command_line import FLAGS, SERVE_SETTINGS
 from strandline.settings.setting import Scope
 from strandline.settings.sources import variable
 from tests.kit import reference
+from timeline import errors
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("timeline", "fsview", "executor_proxy", "strandline")
@@ -146,3 +147,28 @@ def test_example_of_the_readme_runs(tmp_path: Path) -> None:
     )
     assert told.returncode == 0, told.stderr
     assert told.stdout
+
+
+def test_examples_of_the_writing_guide_run(tmp_path: Path) -> None:
+    """All Python blocks, one after the other, in a process of their own."""
+    blocks = re.findall(r"```python\n(.*?)```", text("docs/writing.md"), re.S)
+    assert len(blocks) >= 5
+    code = "\n".join(blocks).replace("/lake/flights", str(tmp_path / "flights"))
+    code += "\nassert offset == '1042'\n"
+    told = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr
+
+
+def test_the_writing_guide_says_which_errors_are_retryable() -> None:
+    """Its table names classes of the tree, with their own attribute."""
+    section = text("docs/writing.md").split("\n## Errors, and whether")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (`\w+Error`[^|]*) \| \**(yes|no)\** \|", section, re.M)
+    told = {name: answer for names, answer in rows for name in re.findall(r"\w+Error", names)}
+    assert len(told) >= 14
+    assert told == {name: "yes" if getattr(errors, name).retryable else "no" for name in told}
