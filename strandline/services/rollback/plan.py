@@ -8,12 +8,14 @@ Source: Hudi 1.2.0 ``BaseRollbackPlanActionExecutor``, ``MarkerBasedRollbackStra
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import Enum
 
+from fsview.model.file_name import parse_base_name
 from timeline.errors import CorruptMetadataError, IllegalTransitionError
 from timeline.instant import COMMIT, SAVEPOINT, Instant, State
 from timeline.metadata.instant_metadata import (
+    CleanerPlan,
     CommitMetadata,
     InstantInfo,
     RollbackMetadata,
@@ -143,3 +145,41 @@ def refuse_unless_newest(target: Instant, timeline: Timeline) -> None:
             f"{name} isn't the newest write: {later[-1].action} {later[-1].requested_time} is",
             hint="roll back newer writes first",
         )
+
+
+def refuse_if_cleaned(
+    target: Instant, metadata: CommitMetadata, cleans: Iterable[tuple[Instant, CleanerPlan]]
+) -> None:
+    """Check that the files which a commit replaced still exist.
+
+    Otherwise its rollback would leave their file groups without a file, and the rows be lost.
+
+    Args:
+        target: The commit.
+        metadata: Its metadata.
+        cleans: Cleans requested after it with their plans, pending ones too, which may have deleted
+            files. Earlier ones kept the newest file of each group, which the commit replaced.
+
+    Raises:
+        IllegalTransitionError: A clean deletes such a file.
+    """
+    stats = [stat for stats in metadata.partition_to_write_stats.values() for stat in stats]
+    replaced = {(stat.partition_path or "", stat.file_id, stat.prev_commit) for stat in stats}
+    for clean, plan in cleans:
+        for partition, name in _deleted_by(plan):
+            parsed = parse_base_name(name)
+            if parsed is not None and (partition, *parsed) in replaced:
+                raise IllegalTransitionError(
+                    f"{target.action} {target.requested_time} can't be rolled back: clean"
+                    f" {clean.requested_time} deleted files that it replaced, such as {name} of"
+                    f" partition {partition!r}",
+                    hint="hoodie.clean.commits.retained is how many commits stay readable",
+                )
+
+
+def _deleted_by(plan: CleanerPlan) -> Iterator[tuple[str, str]]:
+    """Yield partition and name of the files that a clean deletes; plans have one of two forms."""
+    for partition, names in plan.files_to_be_deleted_per_partition.items():
+        yield from ((partition, name.rpartition("/")[2]) for name in names)
+    for partition, infos in plan.file_paths_to_be_deleted_per_partition.items():
+        yield from ((partition, info.file_path.rpartition("/")[2]) for info in infos)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -25,6 +25,7 @@ from strandline.services.rollback.permission import Permission
 from strandline.services.rollback.plan import (
     plan_rollback,
     planned_paths,
+    refuse_if_cleaned,
     refuse_unless_newest,
     reported_paths,
 )
@@ -32,9 +33,10 @@ from strandline.services.rollback.policy import RollbackPolicy
 from strandline.services.rollback.sweep import Sweep, sweep_heartbeats
 from timeline.clock import Clock, TimeGenerator
 from timeline.errors import ConcurrentWriteError, InstantNotFoundError
-from timeline.instant import COMMIT, REPLACE_COMMIT, ROLLBACK, Instant, State
+from timeline.instant import CLEAN, COMMIT, REPLACE_COMMIT, ROLLBACK, Instant, State
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import (
+    CleanerPlan,
     CommitMetadata,
     RequestedReplaceMetadata,
     RollbackPlan,
@@ -170,6 +172,7 @@ class Rollbacks:
             # Planned from the commit's metadata: its markers were deleted when it completed.
             metadata = self._meta.read(target)
             assert isinstance(metadata, CommitMetadata)
+            refuse_if_cleaned(target, metadata, self._cleans_after(requested_time, timeline))
             plan = plan_rollback(target, reported_paths(metadata), self._storage.base_path)
             rollback = self._execution.request(plan, timeline, of_completed=True)
             if rollback is None:
@@ -278,6 +281,16 @@ class Rollbacks:
         assert isinstance(plan, RequestedReplaceMetadata)
         # In version 6 a clustering has this action, too; its plan may still be executed.
         return plan.operation_type != "CLUSTER" and plan.clustering_plan is None
+
+    def _cleans_after(
+        self, requested_time: str, timeline: Timeline
+    ) -> Iterator[tuple[Instant, CleanerPlan]]:
+        """Yield the cleans requested after a time, pending ones too, with their plans."""
+        for instant in timeline:
+            if instant.action == CLEAN and instant.requested_time > requested_time:
+                plan = self._meta.read_plan(instant)
+                assert isinstance(plan, CleanerPlan)
+                yield instant, plan
 
     def _plan_of(self, rollback: Instant) -> RollbackPlan | None:
         """Return a pending rollback's plan, checked; ``None`` if it has no requested file."""
