@@ -1,4 +1,4 @@
-"""Settings of the service and its clients.
+"""Settings of the service, embedded in a driver or on its own.
 
 Settings that Hudi has keep Hudi's name (``hoodie.*``) and default; where the default differs,
 ``doc`` says why. Settings that only Strandline has begin with ``strandline.``.
@@ -14,6 +14,7 @@ from typing import Final
 from fsview.store.stores import BUDGET_BYTES
 from fsview.table_view import RETAINED_SNAPSHOTS as KEPT_SNAPSHOTS
 from strandline.settings.host import HostSetting
+from strandline.settings.lookup import LOOKUP_SETTINGS
 from strandline.settings.read_limits import READ_SETTINGS
 from strandline.settings.setting import Setting, declared
 
@@ -297,54 +298,5 @@ HEARTBEAT_MISSES: Final = Setting(
     "service",
     minimum=1,
 )
-REMOTE_TIMEOUT: Final = Setting(
-    "hoodie.filesystem.view.remote.timeout.secs",
-    30,
-    "Time for one exchange of an executor with the service, from the start of the connection to"
-    " the last byte of the answer.",
-    "executor",
-    unit="s",
-    minimum=1,
-)
-REMOTE_CONNECT_TIMEOUT: Final = Setting(
-    "strandline.remote.connect.timeout.secs",
-    2.0,
-    "Time for an executor to connect to the service, TLS included.",
-    "executor",
-    unit="s",
-    minimum=0.01,
-)
-REMOTE_READ_TIMEOUT: Final = Setting(
-    "strandline.remote.read.timeout.secs",
-    10.0,
-    "Longest wait of an executor for the next packet of an answer.",
-    "executor",
-    unit="s",
-    minimum=0.01,
-)
-REMOTE_FIRST_ANSWER: Final = Setting(
-    "strandline.remote.first.answer.secs",
-    2.8,
-    "Time for all tries of a question as long as the service has never answered this worker;"
-    " then the worker lists storage.",
-    "executor",
-    unit="s",
-    minimum=0.01,
-)
-REMOTE_DEADLINE: Final = Setting(
-    "strandline.remote.deadline.secs",
-    300.0,
-    "Time for all tries of a question to a service that answers that it is still loading.",
-    "executor",
-    unit="s",
-    minimum=1,
-)
-BACKUP_VIEW: Final = Setting(
-    "hoodie.filesystem.remote.backup.view.enable",
-    True,
-    "Whether executors list partitions themselves when the service can't be reached.",
-    "executor",
-)
-
-SERVICE_SETTINGS: Final = (*declared(globals()), *READ_SETTINGS)
-"""All settings of this module, and the limits on what is read of a table."""
+SERVICE_SETTINGS: Final = (*declared(globals()), *LOOKUP_SETTINGS, *READ_SETTINGS)
+"""All settings of this module, those of look-ups, and the limits on what is read of a table."""

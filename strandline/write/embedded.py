@@ -19,6 +19,7 @@ from executor_proxy.report import LookupReport
 from executor_proxy.service_client import Patience
 from executor_proxy.view_location import NEWEST, ViewLocation
 from fsview.model.file_system_view import FileSystemView
+from strandline.settings import lookup
 from strandline.settings import service as config
 from strandline.settings.setting import Settings
 from timeline.errors import StrandlineError
@@ -158,15 +159,15 @@ class EmbeddedService:
             storage_options=self._storage_options,
             last_instant=last_instant,
             timeline_hash=timeline_hash,
-            fallback=self._settings.get(config.BACKUP_VIEW),
+            fallback=self._settings.get(lookup.BACKUP_VIEW),
             timeouts=Timeouts(
-                self._settings.get(config.REMOTE_CONNECT_TIMEOUT),
-                self._settings.get(config.REMOTE_READ_TIMEOUT),
-                float(self._settings.get(config.REMOTE_TIMEOUT)),
+                self._settings.get(lookup.REMOTE_CONNECT_TIMEOUT),
+                self._settings.get(lookup.REMOTE_READ_TIMEOUT),
+                float(self._settings.get(lookup.REMOTE_TIMEOUT)),
             ),
             patience=Patience(
-                self._settings.get(config.REMOTE_FIRST_ANSWER),
-                self._settings.get(config.REMOTE_DEADLINE),
+                self._settings.get(lookup.REMOTE_FIRST_ANSWER),
+                self._settings.get(lookup.REMOTE_DEADLINE),
             ),
             storage=self._storage,
             shared=False,

@@ -1,6 +1,6 @@
 """``Target``: the table that a write goes to, existing or described by the options.
 
-All checks of the table are made here, before anything is written: its type and version, features
+All checks of the table are called here, before anything is written: its type and version, features
 that this writer would break, options that contradict its properties, unreadable metadata.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
 
 import pyarrow as pa
 
@@ -18,10 +17,10 @@ from strandline.records.base_file import MIN_KEY, read_footer
 from strandline.records.commit_history import CommitHistory
 from strandline.records.key_generator import COMPLEX, KeyGenerator
 from strandline.records.schema import check_against_table, nullable_inside
-from strandline.settings.setting import Setting, Settings
+from strandline.settings.setting import Settings
 from strandline.write import settings
-from strandline.write.options import column_names
 from strandline.write.placement import Sizing, average_record_bytes
+from strandline.write.table_options import new_config, refuse_disagreement
 from strandline.write.unsupported import refuse_metadata_table, refuse_unsupported
 from timeline.errors import (
     ConcurrentWriteError,
@@ -37,7 +36,7 @@ from timeline.meta_client import TableMetaClient
 from timeline.storage.base import Storage
 from timeline.table.config import CONFIG_PATH, TableConfig
 from timeline.table.config_file import read_table_config, write_table_config
-from timeline.table.property_name import COMMIT_TIME, EVENT_TIME
+from timeline.table.property_name import EVENT_TIME
 from timeline.timeline import Timeline
 
 
@@ -204,13 +203,13 @@ def open_target(
         if not create:
             raise
         _refuse_remains(storage)
-        config = _new_config(values)
+        config = new_config(values)
         generator = _generator(config)
         return Target(TableMetaClient(storage, config), False, Timeline(), None, generator)
     refuse_unsupported(config, storage.base_path)
     if not values.is_set(settings.METADATA_TABLE):
         refuse_metadata_table(config, storage.base_path)
-    _refuse_disagreement(config, values)
+    refuse_disagreement(config, values)
     meta = TableMetaClient(storage, config)
     timeline = meta.active_timeline()
     for instant in timeline.pending():
@@ -236,96 +235,6 @@ def _refuse_remains(storage: Storage) -> None:
                 f" {CONFIG_PATH} is missing",
                 hint="restore that file; a new table needs another base path",
             )
-
-
-def _new_config(values: Settings) -> TableConfig:
-    """Return the properties of the table that the options describe."""
-    if not values.get(settings.TABLE_NAME):
-        raise ConfigError(f"{settings.TABLE_NAME.name} is missing; a new table needs a name")
-    keys = column_names(values, settings.RECORD_KEY)
-    if not keys:
-        raise ConfigError(f"{settings.RECORD_KEY.name} is missing; a new table needs key columns")
-    ordering = column_names(values, settings.ORDERING)
-    mode = _merge_mode(values)
-    if mode == EVENT_TIME and not ordering:
-        raise ConfigError(
-            f"{settings.MERGE_MODE.name} is {EVENT_TIME} and {settings.ORDERING.name} is empty;"
-            " allowed: at least one column"
-        )
-    return TableConfig.create(
-        name=values.get(settings.TABLE_NAME),
-        version=values.get(settings.TABLE_VERSION),
-        record_key_fields=keys,
-        partition_fields=column_names(values, settings.PARTITION_PATH),
-        ordering_fields=ordering,
-        hive_style=values.get(settings.HIVE_STYLE),
-        url_encode=values.get(settings.URL_ENCODE),
-        database=values.get(settings.DATABASE),
-        merge_mode=mode,
-        key_generator_type=_key_generator_type(values),
-        timezone=values.get(settings.TIMEZONE),
-    )
-
-
-def _merge_mode(values: Settings) -> str | None:
-    """Return the merge mode that the options set directly or by the payload; ``None`` if unset."""
-    payload = values.get(settings.PAYLOAD_CLASS)
-    by_payload = (
-        (COMMIT_TIME if "OverwriteWithLatest" in payload else EVENT_TIME) if payload else ""
-    )
-    named = values.get(settings.MERGE_MODE)
-    if named and by_payload and named != by_payload:
-        raise ConfigError(
-            f"{settings.MERGE_MODE.name} is {named} and {settings.PAYLOAD_CLASS.name} is {payload},"
-            f" which means {by_payload}"
-        )
-    return named or by_payload or None
-
-
-def _key_generator_type(values: Settings) -> str | None:
-    """Return the key generator type that the options set directly or by class, if any."""
-    name = values.get(settings.KEY_GENERATOR_CLASS)
-    named = name.rpartition(".")[2].removesuffix("KeyGenerator")
-    by_class = {"Nonpartitioned": "NON_PARTITION"}.get(named, named.upper())
-    kind = values.get(settings.KEY_GENERATOR_TYPE)
-    if kind and by_class and kind != by_class:
-        raise ConfigError(
-            f"{settings.KEY_GENERATOR_TYPE.name} is {kind} and {settings.KEY_GENERATOR_CLASS.name}"
-            f" is {name}, which means {by_class}"
-        )
-    return kind or by_class or None
-
-
-def _refuse_disagreement(config: TableConfig, values: Settings) -> None:
-    """Refuse options that contradict the table's properties."""
-    lists: tuple[tuple[Setting[str], tuple[str, ...]], ...] = (
-        (settings.RECORD_KEY, config.record_key_fields),
-        (settings.PARTITION_PATH, config.partition_fields),
-        (settings.ORDERING, config.ordering_fields),
-    )
-    for listed, stored in lists:
-        if values.is_set(listed):
-            _expect(listed.name, ",".join(column_names(values, listed)), ",".join(stored))
-    scalars: tuple[tuple[Setting[Any], object], ...] = (
-        (settings.TABLE_NAME, config.name),
-        (settings.DATABASE, config.database),
-        (settings.TABLE_VERSION, config.version),
-        (settings.HIVE_STYLE, config.hive_style_partitioning),
-        (settings.URL_ENCODE, config.url_encode_partitioning),
-        (settings.TIMEZONE, config.timezone),
-    )
-    for setting, value in scalars:
-        if values.is_set(setting):
-            _expect(setting.name, values.get(setting), value)
-    _expect(settings.MERGE_MODE.name, _merge_mode(values), config.record_merge_mode)
-    _expect(
-        settings.KEY_GENERATOR_TYPE.name, _key_generator_type(values), config.key_generator_type
-    )
-
-
-def _expect(name: str, asked: object, stored: object) -> None:
-    if asked is not None and asked != stored:
-        raise ConfigError(f"{name} is {asked!r}, but the table has {stored!r}")
 
 
 def _generator(config: TableConfig) -> KeyGenerator:

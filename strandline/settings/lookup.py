@@ -1,0 +1,62 @@
+"""Settings of look-ups by executors: how long they wait for the service, and what they do without.
+
+Source: Hudi 1.2.0 ``FileSystemViewStorageConfig``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from strandline.settings.setting import Setting, declared
+
+REMOTE_TIMEOUT: Final = Setting(
+    "hoodie.filesystem.view.remote.timeout.secs",
+    30,
+    "Time for one exchange of an executor with the service, from the start of the connection to"
+    " the last byte of the answer.",
+    "executor",
+    unit="s",
+    minimum=1,
+)
+REMOTE_CONNECT_TIMEOUT: Final = Setting(
+    "strandline.remote.connect.timeout.secs",
+    2.0,
+    "Time for an executor to connect to the service, TLS included.",
+    "executor",
+    unit="s",
+    minimum=0.01,
+)
+REMOTE_READ_TIMEOUT: Final = Setting(
+    "strandline.remote.read.timeout.secs",
+    10.0,
+    "Longest wait of an executor for the next packet of an answer.",
+    "executor",
+    unit="s",
+    minimum=0.01,
+)
+REMOTE_FIRST_ANSWER: Final = Setting(
+    "strandline.remote.first.answer.secs",
+    2.8,
+    "Time for all tries of a question as long as the service has never answered this worker;"
+    " then the worker lists storage.",
+    "executor",
+    unit="s",
+    minimum=0.01,
+)
+REMOTE_DEADLINE: Final = Setting(
+    "strandline.remote.deadline.secs",
+    300.0,
+    "Time for all tries of a question to a service that answers that it is still loading.",
+    "executor",
+    unit="s",
+    minimum=1,
+)
+BACKUP_VIEW: Final = Setting(
+    "hoodie.filesystem.remote.backup.view.enable",
+    True,
+    "Whether executors list partitions themselves when the service can't be reached.",
+    "executor",
+)
+
+LOOKUP_SETTINGS: Final = declared(globals())
+"""All settings of this module."""

@@ -1,0 +1,116 @@
+"""What options say about a table: the properties of a new one, or the same as an existing one's.
+
+Hudi has two names each for the merge mode and the key generator, by type and by class.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from strandline.settings.setting import Setting, Settings
+from strandline.write import settings
+from strandline.write.options import column_names
+from timeline.errors import ConfigError
+from timeline.table.config import TableConfig
+from timeline.table.property_name import COMMIT_TIME, EVENT_TIME
+
+
+def new_config(values: Settings) -> TableConfig:
+    """Return the properties of the table that the options describe.
+
+    Raises:
+        ConfigError: Options are missing, or contradict each other.
+    """
+    if not values.get(settings.TABLE_NAME):
+        raise ConfigError(f"{settings.TABLE_NAME.name} is missing; a new table needs a name")
+    keys = column_names(values, settings.RECORD_KEY)
+    if not keys:
+        raise ConfigError(f"{settings.RECORD_KEY.name} is missing; a new table needs key columns")
+    ordering = column_names(values, settings.ORDERING)
+    mode = _merge_mode(values)
+    if mode == EVENT_TIME and not ordering:
+        raise ConfigError(
+            f"{settings.MERGE_MODE.name} is {EVENT_TIME} and {settings.ORDERING.name} is empty;"
+            " allowed: at least one column"
+        )
+    return TableConfig.create(
+        name=values.get(settings.TABLE_NAME),
+        version=values.get(settings.TABLE_VERSION),
+        record_key_fields=keys,
+        partition_fields=column_names(values, settings.PARTITION_PATH),
+        ordering_fields=ordering,
+        hive_style=values.get(settings.HIVE_STYLE),
+        url_encode=values.get(settings.URL_ENCODE),
+        database=values.get(settings.DATABASE),
+        merge_mode=mode,
+        key_generator_type=_key_generator_type(values),
+        timezone=values.get(settings.TIMEZONE),
+    )
+
+
+def _merge_mode(values: Settings) -> str | None:
+    """Return the merge mode that the options set directly or by the payload; ``None`` if unset."""
+    payload = values.get(settings.PAYLOAD_CLASS)
+    by_payload = (
+        (COMMIT_TIME if "OverwriteWithLatest" in payload else EVENT_TIME) if payload else ""
+    )
+    named = values.get(settings.MERGE_MODE)
+    if named and by_payload and named != by_payload:
+        raise ConfigError(
+            f"{settings.MERGE_MODE.name} is {named} and {settings.PAYLOAD_CLASS.name} is {payload},"
+            f" which means {by_payload}"
+        )
+    return named or by_payload or None
+
+
+def _key_generator_type(values: Settings) -> str | None:
+    """Return the key generator type that the options set directly or by class, if any."""
+    name = values.get(settings.KEY_GENERATOR_CLASS)
+    named = name.rpartition(".")[2].removesuffix("KeyGenerator")
+    by_class = {"Nonpartitioned": "NON_PARTITION"}.get(named, named.upper())
+    kind = values.get(settings.KEY_GENERATOR_TYPE)
+    if kind and by_class and kind != by_class:
+        raise ConfigError(
+            f"{settings.KEY_GENERATOR_TYPE.name} is {kind} and {settings.KEY_GENERATOR_CLASS.name}"
+            f" is {name}, which means {by_class}"
+        )
+    return kind or by_class or None
+
+
+def refuse_disagreement(config: TableConfig, values: Settings) -> None:
+    """Refuse options that contradict the table's properties; those that aren't set don't.
+
+    Raises:
+        ConfigError: The message names the option and both values.
+    """
+    lists: tuple[tuple[Setting[str], tuple[str, ...]], ...] = (
+        (settings.RECORD_KEY, config.record_key_fields),
+        (settings.PARTITION_PATH, config.partition_fields),
+        (settings.ORDERING, config.ordering_fields),
+    )
+    for listed, stored in lists:
+        if values.is_set(listed):
+            _expect(listed.name, ",".join(column_names(values, listed)), ",".join(stored))
+    scalars: tuple[tuple[Setting[Any], object], ...] = (
+        (settings.TABLE_NAME, config.name),
+        (settings.DATABASE, config.database),
+        (settings.TABLE_VERSION, config.version),
+        (settings.HIVE_STYLE, config.hive_style_partitioning),
+        (settings.URL_ENCODE, config.url_encode_partitioning),
+        (settings.TIMEZONE, config.timezone),
+    )
+    for setting, value in scalars:
+        if values.is_set(setting):
+            _expect(setting.name, values.get(setting), value)
+    _expect(settings.MERGE_MODE.name, _merge_mode(values), config.record_merge_mode)
+    _expect(
+        settings.KEY_GENERATOR_TYPE.name, _key_generator_type(values), config.key_generator_type
+    )
+
+
+def _expect(name: str, asked: object, stored: object) -> None:
+    if asked is not None and asked != stored:
+        raise ConfigError(
+            f"{name} is {asked!r}, but the table has {stored!r}",
+            hint="leave the option out, or write to another base path",
+        )
