@@ -29,7 +29,7 @@ from fsview.model.lookup_query import LookupQuery
 from fsview.table_view import TableView
 from timeline.errors import ConfigError
 from timeline.storage.base import Storage
-from timeline.storage.open import open_storage
+from timeline.storage.open import open_storage, path_text
 from timeline.storage.table_id import absolute
 
 NEWEST: Final = ""
@@ -285,7 +285,7 @@ def connect(
     if not base_path:
         raise ConfigError(f"base_path is {base_path!r}; allowed: a path or URL")
     location = ViewLocation(
-        absolute(os.fspath(base_path)),
+        absolute(path_text(base_path)),
         urls,
         token,
         dict(storage_options or {}),

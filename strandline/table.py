@@ -5,6 +5,7 @@ Each call reads the current state; only the table's properties are cached.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
@@ -68,7 +69,11 @@ class Table:
         UnsupportedTableError: The table's version isn't supported.
     """
 
-    def __init__(self, base_path: str, storage_options: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        base_path: str | os.PathLike[str],
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
         self._storage = open_storage(base_path, storage_options)
         self._meta = TableMetaClient.open(self._storage)
 

@@ -167,7 +167,8 @@ def _decimal_bytes(precision: int) -> int:
     return (largest.bit_length() + 8) // 8
 
 
-def _type_hint(kind: pa.DataType) -> str | None:
+def _type_hint(kind: pa.DataType) -> str:
+    """Return what to do about a column of a type that can't be stored."""
     if pa.types.is_timestamp(kind):
         return "cast it to microseconds"
     if pa.types.is_dictionary(kind):
@@ -176,7 +177,12 @@ def _type_hint(kind: pa.DataType) -> str | None:
         return "cast it to a signed integer"
     if pa.types.is_null(kind):
         return "give the column a type"
-    return None
+    if pa.types.is_map(kind):
+        return "the keys of maps must be strings"
+    return (
+        "allowed: booleans, signed integers, floats, strings, binary, dates, decimals, timestamps"
+        " in us, and lists, maps and structs of them"
+    )
 
 
 _ARROW_PLAIN: Final = {

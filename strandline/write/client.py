@@ -35,7 +35,8 @@ from strandline.write.target import Target, open_target
 from timeline.clock import Clock, SystemClock, TimeGenerator
 from timeline.errors import ConfigError, InstantNotFoundError
 from timeline.storage.base import Storage
-from timeline.storage.open import check_base_path, open_storage
+from timeline.storage.open import open_storage, path_text
+from timeline.storage.table_id import absolute
 
 if TYPE_CHECKING:
     from strandline.service.process.timeline_service import TimelineService
@@ -61,7 +62,7 @@ class WriteClient:
     def __init__(
         self,
         spark_or_engine: object,
-        base_path: str,
+        base_path: str | os.PathLike[str],
         options: Mapping[str, object],
         *,
         storage: Storage | None = None,
@@ -74,7 +75,7 @@ class WriteClient:
             raise ConfigError(f"storage_options is {storage_options!r}; allowed: a mapping")
         limits = read_limits(settings)
         is_custom = storage is not None
-        storage = storage or open_storage(_absolute(base_path), storage_options, limits)
+        storage = storage or open_storage(absolute(path_text(base_path)), storage_options, limits)
         clock = clock or SystemClock()
         # Before the service starts: a lock that can't be opened refuses the client.
         check_concurrency(settings)
@@ -253,13 +254,6 @@ class WriteClient:
         context.embedded.replace_ended()
         found = open_target(context.storage, context.settings, context.history, create=False)
         return context.ready(found)
-
-
-def _absolute(base_path: str) -> str:
-    """Return a base path that doesn't depend on the process's working directory."""
-    check_base_path(base_path)
-    is_path = bool(base_path) and "://" not in base_path and not base_path.startswith("file:")
-    return os.path.abspath(base_path) if is_path else base_path
 
 
 def _skew_ms(settings: Settings, lock: TableLock) -> int:

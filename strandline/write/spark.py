@@ -45,18 +45,30 @@ class SparkEngine(EngineContext[DataFrame]):
         self.driver_host, self.bind_address = driver_addresses(session.sparkContext)
 
     def adopt(self, data: object) -> DataFrame:
-        """Return the DataFrame; it must be one of a classic session."""
+        """Return the DataFrame; it must be a batch one of a classic session."""
         refuse_connect(data)
         if not isinstance(data, DataFrame):
             raise InputError(
                 f"rows are of type {type_name(data)}; allowed on Spark: pyspark.sql.DataFrame",
                 hint="spark.createDataFrame(rows) makes one of dicts or of a pandas frame",
             )
+        if data.isStreaming:
+            raise InputError(
+                "rows are a streaming DataFrame; allowed: a batch one",
+                hint="write each micro-batch in a function passed to writeStream.foreachBatch",
+            )
         return data
 
     def schema(self, data: DataFrame) -> pa.Schema:
-        """Return the Arrow schema; timestamps are in UTC."""
-        return to_arrow_schema(data.schema, **_ZONED)
+        """Return the Arrow schema; timestamps are in UTC.
+
+        Raises:
+            InputError: A column has a type that Arrow has no counterpart of, such as an interval.
+        """
+        try:
+            return to_arrow_schema(data.schema, **_ZONED)
+        except PySparkException as error:
+            raise InputError(f"a column of the frame can't be stored: {error}") from error
 
     def transform(
         self, data: DataFrame, task: Task, schema: pa.Schema, *, by: str | None = None

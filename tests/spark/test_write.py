@@ -235,6 +235,24 @@ def test_what_is_no_session_is_refused_by_its_type(tmp_path):
         WriteClient("spark", str(tmp_path), OPTIONS)
 
 
+@pytest.mark.parametrize(
+    ("frame", "match"),
+    [
+        (lambda spark: spark.readStream.format("rate").load(), "streaming DataFrame.*foreachBatch"),
+        (
+            lambda spark: spark.sql("select 'a' id, make_interval(1) late"),
+            "can't be stored: .*interval",
+        ),
+    ],
+)
+def test_frames_that_can_not_be_written_are_refused(spark, tmp_path, frame, match):
+    options = {**OPTIONS, "hoodie.embed.timeline.server": "false"}
+    client = WriteClient(spark, str(tmp_path / "t"), options)
+    with client, pytest.raises(InputError, match=match):
+        client.upsert(frame(spark))
+    assert not (tmp_path / "t").exists()
+
+
 def test_spark_connect_is_refused_by_name(tmp_path):
     """The class is made here: the real one wants grpc, which a classic session does without."""
     session = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -24,7 +25,7 @@ _ADVICE: Final[Mapping[tuple[str, ...], str]] = {
 
 
 def open_storage(
-    base_path: str,
+    base_path: str | os.PathLike[str],
     storage_options: Mapping[str, Any] | None = None,
     limits: ReadLimits = DEFAULT_LIMITS,
 ) -> Storage:
@@ -39,7 +40,7 @@ def open_storage(
         ConfigError: The base path is empty or no text, or no file system can be opened for its
             scheme.
     """
-    check_base_path(base_path)
+    base_path = path_text(base_path)
     try:
         if TableId.of(base_path).family == "file":
             return LocalStorage(base_path, limits=limits)
@@ -52,16 +53,18 @@ def open_storage(
         ) from exc
 
 
-def check_base_path(base_path: object) -> None:
-    """Refuse a base path that isn't text, such as a ``pathlib.Path``.
+def path_text(base_path: str | os.PathLike[str]) -> str:
+    """Return a base path as text.
 
     Raises:
-        ConfigError: It isn't text.
+        ConfigError: It is empty, or neither text nor a ``pathlib.Path``.
     """
-    if not isinstance(base_path, str):
+    if not isinstance(base_path, (str, os.PathLike)) or not base_path:
         raise ConfigError(
-            f"base path is {base_path!r}; allowed: text, such as '/lake/t' or 's3://bucket/t'"
+            f"base path {base_path!r} can't be opened; allowed: text or a pathlib.Path, such as"
+            " '/lake/t' or 's3://bucket/t'"
         )
+    return os.fspath(base_path)
 
 
 def _advice(base_path: str) -> str:
