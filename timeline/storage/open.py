@@ -53,7 +53,7 @@ def open_storage(
         ) from exc
 
 
-def path_text(base_path: str | os.PathLike[str]) -> str:
+def path_text(base_path: object) -> str:
     """Return a base path as text.
 
     Raises:
@@ -64,7 +64,7 @@ def path_text(base_path: str | os.PathLike[str]) -> str:
             f"base path {base_path!r} can't be opened; allowed: text or a pathlib.Path, such as"
             " '/lake/t' or 's3://bucket/t'"
         )
-    return os.fspath(base_path)
+    return str(os.fspath(base_path))
 
 
 def _advice(base_path: str) -> str:
