@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Callable
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -22,6 +23,25 @@ class Metrics:
         """Add to a counter."""
         with self._lock:
             self._counts[name, tuple(sorted(labels.items()))] += amount
+
+    def merge(self, label: str, is_kept: Callable[[str], bool]) -> None:
+        """Add up the counters whose value of a label isn't kept, without that label.
+
+        So the number of counters is bounded by the values that are kept, and no sum gets smaller.
+
+        Args:
+            label: The label.
+            is_kept: Whether the counters with a value of the label stay as they are.
+        """
+        # Chosen from a copy: requests go on counting meanwhile.
+        found = [key for key in self.counts() if label in dict(key[1])]
+        values = {dict(labels)[label] for _, labels in found}
+        gone = {value for value in values if not is_kept(value)}
+        with self._lock:
+            for name, labels in found:
+                if dict(labels)[label] in gone:
+                    rest = tuple(pair for pair in labels if pair[0] != label)
+                    self._counts[name, rest] += self._counts.pop((name, labels))
 
     def get(self, name: str, **labels: str) -> int:
         """Return the sum of the counters of a name that have at least these labels."""

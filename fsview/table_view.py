@@ -50,6 +50,7 @@ class TableView:
         state: What is held of the table.
         loaded: The partitions that count as loaded.
         loader: Loads partitions.
+        is_closed: Whether ``close`` was called: nothing more is answered from it.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class TableView:
                 and a clean, removed within that time without leaving a trace in the partition.
         """
         self._store = store or MemoryStore()
+        self.is_closed = False
         self.storage = storage
         self._metrics = metrics or Metrics()
         self.table_id = TableId.of(storage.base_path)
@@ -257,6 +259,8 @@ class TableView:
 
     def close(self) -> None:
         """Close the store; views of the table can't be asked any more."""
+        # Before the store: whoever finds that closed finds this set, and reports the right cause.
+        self.is_closed = True
         self.state.close()
 
     def packed_bytes(self) -> int:

@@ -1,9 +1,9 @@
 """``ViewManager``: the tables that a process serves, below the roots that it may serve.
 
-A table is opened when it is first asked for, under any spelling of its base path. A base path is
-compared with the roots by its text first, then link by link, so that nothing outside the roots is
-accessed. The resolved path is opened, and links in its storage don't lead outside the roots either
-(``timeline.storage.local_path``).
+A table is opened when it is first asked for, under any spelling of its base path, and closed when
+it is at or below no root any more. A base path is compared with the roots by its text first, then
+link by link, so that nothing outside the roots is accessed. The resolved path is opened, and links
+in its storage don't lead outside the roots either (``timeline.storage.local_path``).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from fsview.load.listing import PATH_CHARACTERS
@@ -41,7 +41,12 @@ def open_view(storage: Storage, *, metrics: Metrics | None = None) -> LocalView:
 
 
 class ViewManager:
-    """The tables of a process; ``_lock`` guards the tables and changes of the roots."""
+    """The tables of a process.
+
+    ``_lock`` guards the tables and the roots. ``_changing`` is held while the roots are changed and
+    the tables that are served no more are closed, before ``_lock``: a table that a root allows
+    again finds its store closed.
+    """
 
     def __init__(
         self,
@@ -65,8 +70,9 @@ class ViewManager:
             retained_snapshots: How many snapshots of each table are kept for clients behind.
             stores: Keep the tables' packed files; ``None``: in memory.
         """
-        self._lock = threading.Lock()
+        self._lock, self._changing = threading.Lock(), threading.Lock()
         self._roots: Mapping[TableId, TableId] = {}
+        self._real_roots: frozenset[TableId] = frozenset()
         self._tables: dict[TableId, TableView] = {}
         self._opening: Shared[TableView] = Shared()
         self._storage_options = storage_options
@@ -82,13 +88,38 @@ class ViewManager:
     def add_root(self, root: str) -> None:
         """Allow the tables at and below a path, spelled like this or as it resolves."""
         spelled, real = TableId.of(root).normal(), resolved(root)
+        with self._changing:
+            self._change_roots({**self._roots, spelled: real})
+
+    def remove_root(self, root: str) -> None:
+        """Refuse the tables at and below a path, except those at or below another root.
+
+        Their views are closed: requests under way fail with ``RootNotAllowedError`` or another
+        ``StrandlineError``. No effect if the path, in any spelling, isn't a root.
+        """
+        spelled = TableId.of(root).normal()
+        with self._changing:
+            self._change_roots({s: real for s, real in self._roots.items() if s != spelled})
+
+    def _change_roots(self, roots: Mapping[TableId, TableId]) -> None:
+        """Replace the roots and close the tables that are served no more."""
         with self._lock:
             # A new mapping, as requests read the old one without the lock.
-            self._roots = {**self._roots, spelled: real}
+            self._roots, self._real_roots = roots, frozenset(roots.values())
+            gone = [table_id for table_id in self._tables if not self.serves(table_id)]
+            closed = [self._tables.pop(table_id) for table_id in gone]
+        # Outside the lock: a store may be busy, for which requests for other tables must not wait.
+        for table in closed:
+            table.close()
+
+    def serves(self, table_id: TableId) -> bool:
+        """Whether a table, by its resolved id, is at or below a root."""
+        # A driver may have thousands of roots: their number doesn't matter here.
+        return not self._real_roots.isdisjoint(_upwards(table_id))
 
     def roots(self) -> tuple[str, ...]:
         """Return the roots as they were resolved, in order."""
-        return tuple(sorted({root.base_path for root in self._roots.values()}))
+        return tuple(sorted(root.base_path for root in self._real_roots))
 
     def view(self, base_path: str) -> TableView:
         """Return the table at a base path.
@@ -139,7 +170,7 @@ class ViewManager:
             if table_id.family == "file":
                 # Nothing outside the roots is accessed, not even to see whether it exists.
                 return TableId("file", "", resolve(table_id.path, self._place_of, "it"))
-            if any(_is_below(table_id, root) for root in self._roots):
+            if self.serves(table_id):
                 return table_id
         except RootNotAllowedError as exc:
             detail = exc.detail
@@ -167,14 +198,14 @@ class ViewManager:
         Only the text is compared, with each root as it was given and as it was resolved.
         """
         place = TableId("file", "", path)
-        # Read once, as ``add_root`` may replace the mapping meanwhile.
-        roots = self._roots
-        if any(_is_below(place, real) for real in roots.values()):
+        if self.serves(place):
             return path
-        for spelled, real in roots.items():
-            if _is_below(place, spelled):
-                return real.path.rstrip("/") + path[len(spelled.path.rstrip("/")) :]
-        return None
+        # Read once, as a change of the roots may replace the mapping meanwhile.
+        roots = self._roots
+        spelled = next((above for above in _upwards(place) if above in roots), None)
+        if spelled is None:
+            return None
+        return roots[spelled].path.rstrip("/") + path[len(spelled.path.rstrip("/")) :]
 
     def open_tables(self) -> tuple[TableView, ...]:
         """Return the tables opened so far, in the order of their ids as text."""
@@ -233,8 +264,18 @@ class ViewManager:
             (store if table is None else table).close()
             raise
         with self._lock:
-            self._tables[table_id] = table
-        return table
+            # In one step with the look at the roots: a table that was removed while it was being
+            # opened would stay open for ever.
+            if self.serves(table_id):
+                self._tables[table_id] = table
+                return table
+        table.close()
+        raise not_served(table_id)
+
+
+def not_served(table_id: TableId) -> RootNotAllowedError:
+    """Return the refusal of a table whose root was removed after its request was admitted."""
+    return RootNotAllowedError(f"base path {table_id.base_path!r} isn't below a root any more")
 
 
 def resolved(base_path: str) -> TableId:
@@ -245,7 +286,11 @@ def resolved(base_path: str) -> TableId:
     return table_id
 
 
-def _is_below(table_id: TableId, root: TableId) -> bool:
-    if (table_id.family, table_id.authority) != (root.family, root.authority):
-        return False
-    return table_id.path == root.path or table_id.path.startswith(root.path.rstrip("/") + "/")
+def _upwards(place: TableId) -> Iterator[TableId]:
+    """Yield a place and each directory above it, the root directory last."""
+    path = place.path
+    while True:
+        yield TableId(place.family, place.authority, path)
+        if path in ("/", ""):
+            return
+        path = path.rpartition("/")[0] or "/"

@@ -64,6 +64,7 @@ class TableState:
         self.table_id = table_id
         self.loaded = LoadedMarks()
         self.distrusted: str | None = None
+        self._closed = False
         self._lock = threading.Lock()
         self._current = CurrentHistory(retained, share)
         self._record = TableRecord(store, table_id)
@@ -252,6 +253,8 @@ class TableState:
                 self._distrust_store(why)
 
     def _distrust_store(self, why: StoreError) -> None:
+        if self._closed:  # nothing was lost, and nothing will be loaded again
+            return
         logger.warning("%s will be loaded anew: %s", self.table_id, why)
         self.distrusted = "store-damaged"
 
@@ -344,6 +347,7 @@ class TableState:
     def close(self) -> None:
         """Count nothing more as kept for clients, and close the store."""
         with self._lock:
+            self._closed = True
             # Under the lock, so that no change of the history counts bytes again.
             self._share.close()
         self._store.close()

@@ -50,7 +50,8 @@ EMBED_BIND: Final = HostSetting(
 EMBED_LINGER: Final = Setting(
     "strandline.embed.timeline.server.linger.secs",
     0.0,
-    "Time for which a shared service that its last client has released is kept for the next one.",
+    "Time for which the shared service keeps a table, and so itself, for the next client after its"
+    " last one was closed.",
     "service",
     unit="s",
     minimum=0,

@@ -27,7 +27,7 @@ from timeline.storage.base import Storage
 from timeline.timeline import Timeline
 
 if TYPE_CHECKING:
-    from strandline.service.process.timeline_service import TimelineService
+    from strandline.service.process.shared_service import SharedService
 
 logger = logging.getLogger(__name__)
 
@@ -65,11 +65,11 @@ class EmbeddedService:
         self._host = settings.get(config.EMBED_HOST) or host
         self._bind_address = settings.get(config.EMBED_BIND) or bind_address or self._host
         self._has_failed = False
-        self._service: TimelineService | None = None
+        self._service: SharedService | None = None
         self._view: FileSystemView | None = None
 
     @property
-    def service(self) -> TimelineService | None:
+    def service(self) -> SharedService | None:
         """The service, started on first use; ``None`` if it is disabled or can't be started.
 
         After a failure it isn't started again before ``replace_ended``, that is, in the same write.
@@ -78,19 +78,19 @@ class EmbeddedService:
             return None
         if self._service is None:
             # Imports Flask, so only when a service is started.
-            from strandline.service.process.timeline_service import (  # noqa: PLC0415
-                TimelineService,
+            from strandline.service.process.shared_service import (  # noqa: PLC0415
+                SharedService,
             )
 
             try:
-                service = TimelineService.acquire(
+                service = SharedService.acquire(
                     self._storage.base_path,
                     self._settings,
                     host=self._bind_address,
                     advertised=self._host,
                     storage_options=self._storage_options,
                 )
-                self._service = _usable(service)
+                self._service = _usable(service, self._storage.base_path)
             # The service only saves listings; no write depends on it.
             except (StrandlineError, OSError) as error:
                 self._has_failed = True
@@ -141,14 +141,14 @@ class EmbeddedService:
         return self._view
 
     def close(self) -> None:
-        """Close the view and release the service, which stops with its last user."""
+        """Close the view and release the table, which the service serves until its last client."""
         # Forgotten before they are closed: if that fails, no closed one stays in use.
         view, self._view = self._view, None
         if view is not None:
             view.close()
         service, self._service = self._service, None
         if service is not None:
-            service.release()
+            service.release(self._storage.base_path)
 
     def _location(self, last_instant: str, timeline_hash: str) -> ViewLocation:
         service = self.service
@@ -175,8 +175,10 @@ class EmbeddedService:
         )
 
 
-def _usable(service: TimelineService) -> TimelineService:
-    """Return a service that tasks can ask; release one whose address or CA file they would refuse.
+def _usable(service: SharedService, root: str) -> SharedService:
+    """Return a service that tasks can ask; otherwise release the root.
+
+    Tasks would refuse its address or its CA file.
 
     Raises:
         ConfigError: It is such a service.
@@ -185,6 +187,6 @@ def _usable(service: TimelineService) -> TimelineService:
         # The host comes from spark.driver.host, unless a setting names it.
         HttpSession(service.url, service.token, ca_file=service.ca_file)
     except BaseException:
-        service.release()
+        service.release(root)
         raise
     return service

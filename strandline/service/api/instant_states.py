@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from timeline.errors import InputError
 from timeline.storage.base import Storage, checked_path
+from timeline.storage.table_id import TableId
 from timeline.table.config import META_FOLDER
 
 FORCED: Final = 100
@@ -27,7 +28,7 @@ FORCED: Final = 100
 MOST: Final = 1024
 """Cached directories; the least recently used is dropped first."""
 
-StorageOf = Callable[[str], tuple[Hashable, Storage]]
+StorageOf = Callable[[str], tuple[TableId, Storage]]
 """Base path → the table's identity and storage; raises an error outside the roots."""
 
 _PARTS: Final = 2
@@ -73,7 +74,7 @@ class InstantStates:
     def __init__(self, storage_of: StorageOf) -> None:
         self._storage_of = storage_of
         self._lock = threading.Lock()
-        self._listed: OrderedDict[Hashable, _Listed] = OrderedDict()
+        self._listed: OrderedDict[tuple[TableId, str], _Listed] = OrderedDict()
         self._begun = 0
         self._evicted = 0  # the greatest number among the results dropped
 
@@ -99,12 +100,21 @@ class InstantStates:
         """List a directory now; raises the same errors as ``all``."""
         self._list(*self._found(directory))
 
-    def _found(self, directory: str) -> tuple[Hashable, Storage, str]:
+    def forget(self, is_kept: Callable[[TableId], bool]) -> None:
+        """Drop the directories of the tables that aren't kept."""
+        with self._lock:
+            for table, inner in list(self._listed):
+                if not is_kept(table):
+                    del self._listed[table, inner]
+            # The results of listings under way aren't kept either.
+            self._evicted = self._begun
+
+    def _found(self, directory: str) -> tuple[TableId, Storage, str]:
         base_path, inner = split_directory(directory)
         table, storage = self._storage_of(base_path)
         return table, storage, inner
 
-    def _list(self, table: Hashable, storage: Storage, inner: str) -> tuple[InstantState, ...]:
+    def _list(self, table: TableId, storage: Storage, inner: str) -> tuple[InstantState, ...]:
         with self._lock:
             self._begun += 1
             number = self._begun
@@ -120,7 +130,7 @@ class InstantStates:
             if known is not None and known.number > number:
                 # A listing that began later has ended first, and its result is newer.
                 return known.states
-            if known is None and self._evicted > number:
+            if known is None and self._evicted >= number:
                 return states  # the result of a later listing may have been dropped
             self._listed[table, inner] = _Listed(states, number)
             self._listed.move_to_end((table, inner))

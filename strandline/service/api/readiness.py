@@ -56,6 +56,9 @@ class ServiceChecks:
     def __call__(self) -> dict[str, Check]:
         """Return the checks by name."""
         roots = self._views.roots()
+        # A copy, made in one step: checks that run in their threads add storages.
+        for gone in set(self._storages).difference(roots):
+            self._storages.pop(gone, None)
         checks: dict[str, Check] = {f"root {r}": partial(self._check_root, r) for r in roots}
         return {**checks, "store": self._views.stores.check}
 
@@ -182,6 +185,9 @@ class Readiness:
     def _run_checks(self) -> tuple[str, ...]:
         """Start every check that isn't running, wait for all, and return the reasons."""
         checks = self._checks()
+        with self._changed:
+            # A check that still runs keeps its state for itself.
+            self._states = {name: state for name, state in self._states.items() if name in checks}
         began = self._clock.monotonic()
         for name, check in checks.items():
             with self._changed:

@@ -13,6 +13,7 @@ epoch and the spelling of the base path.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
@@ -23,7 +24,7 @@ from fsview.metrics import Metrics
 from fsview.query.latest_json import NEWEST
 from fsview.snapshot.snapshot import Snapshot
 from fsview.table_view import TableView
-from fsview.view_manager import ViewManager
+from fsview.view_manager import ViewManager, not_served
 from fsview.wire.column_form import COLUMNS
 from fsview.wire.json_form import PathForms
 from fsview.wire.param import (
@@ -38,7 +39,7 @@ from fsview.wire.route import Route
 from fsview.wire.routes import BY_NAME
 from strandline.service.http.reply import TEXT, Accepted, Reply, pretty, streamed, success
 from strandline.service.lookup.answer_cache import AnswerCache, AnswerKey
-from timeline.errors import InputError
+from timeline.errors import InputError, StrandlineError
 
 T = TypeVar("T")
 
@@ -77,7 +78,16 @@ class Answers:
 
     def known_table(self, base_path: str) -> TableView | None:
         """Return the table that ``reply`` resolved this base path to before; never waits."""
-        return self._tables.get(base_path)
+        table = self._tables.get(base_path)
+        # Its root may have been removed since, and its ready bytes must not be sent any more.
+        return None if table is None or table.is_closed else table
+
+    def forget_closed(self) -> None:
+        """Drop the tables that were closed because their root was removed."""
+        # A copy, made in one step of the interpreter, as requests add spellings meanwhile; one that
+        # is lost is resolved again.
+        tables = dict(self._tables)
+        self._tables = {path: table for path, table in tables.items() if not table.is_closed}
 
     def _table(self, base_path: str) -> TableView:
         """Resolve a base path to its table; may read the file system (links)."""
@@ -116,8 +126,9 @@ class Answers:
         route.arguments(params)  # refuse missing arguments before a view is opened
         table = self._table(base_path)
         self._metrics.add(REQUESTS, table=str(table.table_id), route=route.name, way="computed")
-        view = self._view_for(table, route, params)
-        reply = self._reply(view, route, params, accepted, indented, has_left)
+        with refusing_if_closed(table):
+            view = self._view_for(table, route, params)
+            reply = self._reply(view, route, params, accepted, indented, has_left)
         if route.synced and TIMELINE_HASH not in params:
             return replace(reply, headers={**reply.headers, **as_of(view.snapshot)})
         return reply
@@ -137,7 +148,8 @@ class Answers:
             raise InputError(f"{name} needs the parameter {BASE_PATH!r}, which is missing")
         table = self._table(base_path)
         self._metrics.add(REQUESTS, table=str(table.table_id), route=name, way="computed")
-        return self._view_for(table, _NEWEST, params)
+        with refusing_if_closed(table):
+            return self._view_for(table, _NEWEST, params)
 
     def _reply(
         self,
@@ -253,6 +265,21 @@ class Answers:
             body = view.newest_as_json(route.name, paths, plain_only=True, **arguments)
             kind = TEXT
         return None if body is None else success(body, zipped=zipped, content_type=kind)
+
+
+@contextmanager
+def refusing_if_closed(table: TableView) -> Iterator[None]:
+    """Have a request that fails because its table was closed refused as one outside the roots.
+
+    Raises:
+        RootNotAllowedError: The request failed after the table was closed.
+    """
+    try:
+        yield
+    except StrandlineError as exc:
+        if table.is_closed:
+            raise not_served(table.table_id) from exc
+        raise
 
 
 def while_wanted(parts: Iterable[T], has_left: Callable[[], bool]) -> Iterator[T]:

@@ -17,7 +17,13 @@ from fsview.wire.column_form import pick_groups, write_columns
 from fsview.wire.lookup_form import join_parts
 from fsview.wire.param import TIMELINE_HASH
 from strandline.service.http.reply import Reply, streamed
-from strandline.service.lookup.answer import Answers, as_of, check_wanted, while_wanted
+from strandline.service.lookup.answer import (
+    Answers,
+    as_of,
+    check_wanted,
+    refusing_if_closed,
+    while_wanted,
+)
 from timeline.errors import InputError
 
 LOOKUP: Final = "lookup"
@@ -56,6 +62,17 @@ class BatchedAnswers:
             StrandlineError: The request is refused, or storage fails.
         """
         view = self._answers.view_for(LOOKUP, params)
+        with refusing_if_closed(view.table):
+            return self._reply(view, queries, params, zipped, has_left)
+
+    def _reply(
+        self,
+        view: LocalView,
+        queries: Sequence[LookupQuery],
+        params: Mapping[str, str],
+        zipped: bool,
+        has_left: Callable[[], bool],
+    ) -> Reply:
         held = view.snapshot.files.versions
         names = dict.fromkeys(name for query in queries for name in query.partitions)
         missing = [name for name in names if name.removesuffix("/") not in held]

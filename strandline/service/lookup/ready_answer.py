@@ -38,10 +38,10 @@ def _hot_routes() -> dict[bytes, Route]:
 
 
 class HotPath:
-    """Answers hot requests from memory; used on the server's loop only.
+    """Answers hot requests from memory; used on the server's loop only, except ``forget_closed``.
 
     Attributes:
-        counts: Requests answered, by table and route; only grows.
+        counts: Requests answered, by table and route; only grows, but for ``forget_closed``.
     """
 
     def __init__(self, answers: Answers) -> None:
@@ -73,6 +73,14 @@ class HotPath:
         if response is not None:
             self.counts[table, route.name] += 1
         return response
+
+    def forget_closed(self) -> None:
+        """Drop the counts of the tables that were closed; from any thread."""
+        # Each step is one of the interpreter. The loop may count a request to a table that is being
+        # closed right after this: the next call drops it.
+        for key in list(self.counts):
+            if key[0].is_closed:
+                self.counts.pop(key, None)
 
 
 _parse_cached = lru_cache(maxsize=2048)(parse_query)

@@ -158,6 +158,17 @@ class MarkerService:
             with self._lock:
                 self._drop([found])
 
+    def forget(self, is_kept: Callable[[TableId], bool]) -> None:
+        """Have the directories of the tables that aren't kept looked up again, if they may be.
+
+        One in which markers are being created stays until they are.
+        """
+        with self._lock:
+            gone = {d for place, d in self._directories.items() if not is_kept(place.table)}
+            # Also where the directory stays: ``find`` refuses what isn't below a root any more.
+            self._spelled = {s: d for s, d in self._spelled.items() if d not in gone}
+            self._drop(list(gone))
+
     def status(self) -> dict[str, int]:
         """Return the number of directories kept, and figures about early conflicts."""
         with self._lock:

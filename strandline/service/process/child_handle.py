@@ -118,7 +118,15 @@ class ChildProcess:
         Raises:
             ConfigError: The child refused the root.
         """
-        answer = self._exchange(json.dumps({"add_root": root}).encode() + b"\n")
+        return self._command("add_root", root)
+
+    def remove_root(self, root: str) -> bool:
+        """Have the child refuse the tables at and below ``root``; returns and raises likewise."""
+        return self._command("remove_root", root)
+
+    def _command(self, name: str, root: str) -> bool:
+        """Have the child execute a command; return whether it has, ``False`` if it has ended."""
+        answer = self._exchange(json.dumps({name: root}).encode() + b"\n")
         if answer is not None and "error" in answer:
             raise ConfigError(f"root {root!r}: {answer['error']}")
         return answer is not None

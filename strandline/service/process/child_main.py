@@ -6,7 +6,8 @@ The protocol over stdin and stdout is one JSON object a line:
    processes nor in an environment. It names the descriptors that the child inherited: the listening
    socket and a socket for pings.
 2. The child answers ``{"ok": true}`` once it serves, or ``{"error": "..."}`` and exits.
-3. The driver may write ``{"add_root": PATH}``; the answer is ``{"ok": true}`` or an error.
+3. The driver may write ``{"add_root": PATH}`` and ``{"remove_root": PATH}``; the answer is
+   ``{"ok": true}`` or an error.
 4. At the end of stdin the child stops gracefully. The kernel closes the driver's end however the
    driver dies, so the child never outlives it.
 
@@ -101,9 +102,12 @@ def _echo(pings: socket.socket) -> None:
 
 def _follow(stdin: IO[bytes], stdout: IO[bytes], server: ServiceServer) -> None:
     """Execute the driver's commands; stop the server when it closes stdin."""
+    parts = server.parts
+    commands = {"add_root": parts.views.add_root, "remove_root": parts.remove_root}
     while line := stdin.readline():
         try:
-            server.parts.views.add_root(str(json.loads(line)["add_root"]))
+            ((name, root),) = json.loads(line).items()
+            commands[name](str(root))
         except Exception as exc:  # noqa: BLE001 - the driver raises it
             _answer(stdout, {"error": str(exc)})
         else:

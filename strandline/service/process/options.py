@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from fsview.store.stores import StoreOptions
@@ -126,6 +126,10 @@ class Birth:
             shown=settings.shown(config.SERVICE_SETTINGS),
         )
         return cls(parts, ServerOptions.of(settings, *address))
+
+    def with_roots(self, roots: Iterable[str]) -> Birth:
+        """Return these options with other roots, each once."""
+        return replace(self, parts=replace(self.parts, roots=tuple(dict.fromkeys(roots))))
 
     def to_line(self) -> bytes:
         """Encode the options as a line of JSON.

@@ -35,6 +35,7 @@ from strandline.service.process.options import PartsOptions
 from strandline.service.table_threads import TableThreads
 from timeline.clock import Clock, SystemClock
 from timeline.storage.open import open_storage
+from timeline.storage.table_id import TableId
 
 
 class Parts:
@@ -91,6 +92,7 @@ class Parts:
         self.readiness = Readiness(ServiceChecks(self.views), self._clock)
         self.answers = Answers(self.views, self.metrics, gzip=options.gzip)
         self.hot = HotPath(self.answers)
+        self.instant_states = InstantStates(self.views.storage_of)
         pages = create_pages(self.status)
         self.unfinished = UnfinishedWork()
         self.router = Router(
@@ -103,7 +105,7 @@ class Parts:
                 *view_rows(self.answers),
                 lookup_row(BatchedAnswers(self.answers, gzip=options.gzip)),
                 *marker_rows(self.markers),
-                *writer_rows(RemotePartitioner(), InstantStates(self.views.storage_of)),
+                *writer_rows(RemotePartitioner(), self.instant_states),
             ),
             partial(reply_of, pages),
             self.unfinished,
@@ -122,7 +124,8 @@ class Parts:
 
     def status(self) -> dict[str, Any]:
         """Return counters and figures of the service and its tables, in a form for JSON."""
-        self._count_hot()
+        with self._lock:
+            self._count_hot()
         requests: Counter[str] = Counter()
         for (name, labels), count in self.metrics.counts().items():
             if name == REQUESTS:
@@ -140,9 +143,29 @@ class Parts:
             "ready_answers": self.answers.cache.status(),
             "markers": self.markers.status(),
             "store": self.views.stores.status(),
+            "roots": list(self.views.roots()),
             "tables": self.views.status(),
             "settings": dict(self._settings),
         }
+
+    def remove_root(self, root: str) -> None:
+        """Refuse the tables at and below a path, and drop what is held of them.
+
+        Tables at or below another root stay. What requests under way leave behind is dropped with
+        the next root.
+        """
+        # First, so that what is dropped below isn't made again for a new request.
+        self.views.remove_root(root)
+        serves = self.views.serves
+        self.answers.forget_closed()
+        self.markers.forget(serves)
+        self.instant_states.forget(serves)
+        with self._lock:
+            self._count_hot()
+            self.hot.forget_closed()
+            still = {key: n for key, n in self._counted.items() if not key[0].is_closed}
+            self._counted = Counter(still)
+        self.metrics.merge("table", lambda text: serves(TableId.of(text)))
 
     def start(self) -> None:
         """Start the background work."""
@@ -156,12 +179,11 @@ class Parts:
         self.views.close()
 
     def _count_hot(self) -> None:
-        """Add the hot path's requests since the last call to the metrics."""
-        with self._lock:
-            # One copy is added and remembered: the loop goes on counting meanwhile.
-            counted = Counter(self.hot.counts)
-            for key, count in (counted - self._counted).items():
-                table, route = key
-                labels = {"table": str(table.table_id), "route": route, "way": "ready"}
-                self.metrics.add(REQUESTS, count, **labels)
-            self._counted = counted
+        """Add the hot path's requests since the last call to the metrics; ``_lock`` is held."""
+        # One copy is added and remembered: the loop goes on counting meanwhile.
+        counted = Counter(self.hot.counts)
+        for key, count in (counted - self._counted).items():
+            table, route = key
+            labels = {"table": str(table.table_id), "route": route, "way": "ready"}
+            self.metrics.add(REQUESTS, count, **labels)
+        self._counted = counted

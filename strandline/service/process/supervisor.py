@@ -1,8 +1,8 @@
 """``Supervisor``: the listening socket of a service, and the child process that serves it.
 
 The driver binds the socket and keeps it open, so a child that died or hangs is replaced on the same
-port, in the middle of a job, too: with the same token, all roots added since, the same TLS files.
-Meanwhile connections wait in the socket's backlog. After ``RESTARTS`` restarts within
+port, in the middle of a job, too: with the same token and TLS files, and the roots as they are by
+now. Meanwhile connections wait in the socket's backlog. After ``RESTARTS`` restarts within
 ``RESTARTS_WITHIN_S`` the supervisor gives up and closes the socket, so that clients are refused at
 once instead of waiting on a socket that nobody serves.
 """
@@ -54,6 +54,7 @@ class Supervisor:
     """A service in a child process, which is replaced when it dies or hangs.
 
     One thread starts, watches, replaces and ends the children, and closes the listening socket.
+    ``_roots_changing`` is held while a root is added or removed, before ``_changed``.
     ``_changed`` guards ``_birth``, ``_child``, ``_serving`` and ``_ended``; it is held while a
     process is spawned, before ``at_fork.making``, but not until that serves.
 
@@ -78,6 +79,7 @@ class Supervisor:
         self._ping_timeout_s = ping_timeout_s
         self._clock = clock
         self._pid = os.getpid()
+        self._roots_changing = threading.Lock()
         self._changed = threading.Condition()
         self._child: ChildProcess | None = None
         self._serving = self._stopping = self._ended = False
@@ -113,6 +115,11 @@ class Supervisor:
         """Whether a child serves or is being replaced: requests are answered, maybe later."""
         return not self._ended
 
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """The roots with which a replacement would be started."""
+        return self._birth.parts.roots
+
     def add_root(self, root: str) -> None:
         """Serve the tables at and below ``root``, too; returns once a child serves them.
 
@@ -121,20 +128,35 @@ class Supervisor:
             ServiceUnreachableError: The service has ended.
         """
         child = None
-        while True:
-            child = self._successor(child)
-            # It ended during the exchange, and its successor may have been born without the root.
-            if not child.add_root(root):
-                continue
+        with self._roots_changing:
+            while True:
+                child = self._successor(child)
+                # It ended during the exchange, and its successor may have been born without the
+                # root.
+                if not child.add_root(root):
+                    continue
+                with self._changed:
+                    # After the child took it: a root that is refused must not reach a successor.
+                    self._birth = self._birth.with_roots((*self.roots, root))
+                    # Otherwise the child has ended since, and another was born without the root.
+                    if self._child is child:
+                        return
+
+    def remove_root(self, root: str) -> None:
+        """Refuse the tables at and below ``root``; returns once no child serves them.
+
+        Raises:
+            ConfigError: The child could not close a table. It refuses the root's tables all the
+                same.
+            ServiceUnreachableError: The service has ended.
+        """
+        with self._roots_changing:
             with self._changed:
-                # After the child took it: a root that is refused must not reach a successor.
-                parts = self._birth.parts
-                if root not in parts.roots:
-                    parts = replace(parts, roots=(*parts.roots, root))
-                    self._birth = replace(self._birth, parts=parts)
-                # Otherwise the child has ended since, and another was born without the root.
-                if self._child is child:
-                    return
+                # Before the child is told: one that is started from here on is born without the
+                # root. One that was started before, and may not serve yet, is told below.
+                self._birth = self._birth.with_roots(r for r in self.roots if r != root)
+            # If it ends during the exchange, its successor is started after the change above.
+            self._successor(None).remove_root(root)
 
     def stop(self) -> None:
         """Close the socket and end the child; no effect in a forked process."""

@@ -29,9 +29,18 @@ class InProcess:
         """Whether the thread is alive."""
         return self._thread.is_alive()
 
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """The roots that are served."""
+        return self._server.parts.views.roots()
+
     def add_root(self, root: str) -> None:
         """Serve the tables at and below ``root``, too."""
         self._server.parts.views.add_root(root)
+
+    def remove_root(self, root: str) -> None:
+        """Refuse the tables at and below ``root``; see ``Parts.remove_root``."""
+        self._server.parts.remove_root(root)
 
     def stop(self) -> None:
         """Stop the service and join its thread."""

@@ -1,18 +1,15 @@
-"""``TimelineService``: a child of its driver that lives exactly as long as the driver."""
+"""``TimelineService``: a child of its driver, or a thread; which options it refuses."""
 
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import signal
 import socket
-import subprocess
 import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -20,10 +17,8 @@ import pytest
 from executor_proxy.http import HttpSession
 from strandline import TimelineService
 from strandline.service.http.authorization import new_token
-from strandline.settings.service import EMBED_LINGER, EMBED_PORT, EMBED_REUSE, SERVICE_SETTINGS
-from strandline.settings.setting import Settings
-from tests.kit import golden
 from tests.kit.processes import is_alive, wait_for_end
+from tests.strandline.service.process.services import LATEST, params
 from timeline.errors import (
     ConfigError,
     RemoteFailureError,
@@ -33,26 +28,11 @@ from timeline.errors import (
 
 pytestmark = pytest.mark.property
 
-REPOSITORY = Path(__file__).parents[4]
-LATEST = "/v1/hoodie/view/slices/partition/latest/"
-
-
-@pytest.fixture(scope="module")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    lake = tmp_path_factory.mktemp("lake")
-    golden.build("cow_basic_v9", 7, lake / "one")
-    golden.build("cow_basic_v6", 3, lake / "two")
-    return lake
-
 
 @pytest.fixture(scope="module")
 def service(lake: Path) -> Iterator[TimelineService]:
     with TimelineService([str(lake / "one")]) as service:
         yield service
-
-
-def params(base: Path, **more: str) -> dict[str, str]:
-    return {"basepath": str(base), "partition": "2024-01-01", "refreshoff": "true", **more}
 
 
 def test_it_answers_from_a_process_of_its_own(service: TimelineService, lake: Path) -> None:
@@ -156,236 +136,6 @@ def test_a_child_that_can_not_start_leaves_its_last_words(
     assert "this httptools is broken" in str(caught.value)
 
 
-DRIVER = """
-import sys, time
-from strandline import TimelineService
-service = TimelineService([sys.argv[1]])
-service.start()
-print(service.status()["pid"], service.url, flush=True)
-sys.stdin.readline()
-{end}
-"""
-
-
-@pytest.mark.parametrize("end", ["kill -9", "exception"])
-def test_it_ends_with_its_driver_however_that_ends(lake: Path, end: str) -> None:
-    code = "1/0" if end == "exception" else ""
-    driver = subprocess.Popen(
-        [sys.executable, "-c", DRIVER.format(end=code), str(lake)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        text=True,
-    )
-    with driver:
-        assert driver.stdout is not None
-        assert driver.stdin is not None
-        pid, url = driver.stdout.readline().split()
-        assert is_alive(int(pid))
-        if end == "kill -9":
-            driver.kill()
-        else:
-            driver.stdin.write("\n")
-            driver.stdin.flush()
-        driver.wait(20)
-    wait_for_end(int(pid))
-    with pytest.raises(urllib.error.URLError):
-        urllib.request.urlopen(url, timeout=5)
-
-
-def test_an_interrupt_of_the_terminal_leaves_the_end_to_the_driver(lake: Path) -> None:
-    with TimelineService([str(lake)]) as service:
-        pid = service.status()["pid"]
-        os.kill(pid, signal.SIGINT)
-        assert service.status()["pid"] == pid
-        os.kill(pid, signal.SIGTERM)
-        wait_for_end(pid)
-        assert service.is_running
-        assert service.status()["pid"] != pid
-
-
-def use_after_fork(service: TimelineService, answers: multiprocessing.Queue) -> None:
-    said = []
-    for use in (lambda: service.url, service.status, lambda: service.add_root("/x"), service.start):
-        try:
-            use()
-        except ServiceUnreachableError as exc:
-            said.append(str(exc))
-    service.stop()
-    service.release()
-    answers.put((said, service.is_running))
-
-
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-@pytest.mark.parametrize("in_process", [False, True])
-def test_after_a_fork_it_is_unusable_and_harmless(lake: Path, in_process: bool) -> None:
-    context = multiprocessing.get_context("fork")
-    with TimelineService([str(lake)], in_process=in_process) as service:
-        pid = service.status()["pid"]
-        answers = context.Queue()
-        fork = context.Process(target=use_after_fork, args=(service, answers))
-        fork.start()
-        said, running = answers.get(timeout=20)
-        fork.join(20)
-        assert fork.exitcode == 0
-        answers.close()
-        assert len(said) == 4
-        assert all(f"belongs to process {os.getpid()}, which was forked" in text for text in said)
-        assert not running
-        assert service.status()["pid"] == pid
-
-
-FORKING_DRIVER = """
-import os, sys
-from strandline import TimelineService
-service = TimelineService([sys.argv[1]])
-service.start()
-pid = service.status()["pid"]
-if os.fork() == 0:
-    sys.stdin.readline()  # outlives the driver, and holds copies of all its pipes but ours
-    os._exit(0)
-print(pid, flush=True)
-os.kill(os.getpid(), 9)
-"""
-
-
-def test_a_forked_process_that_lives_on_does_not_keep_it(lake: Path) -> None:
-    reader, writer = os.pipe()
-    driver = subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", FORKING_DRIVER, str(lake)],
-        stdin=reader,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        text=True,
-    )
-    with driver:
-        assert driver.stdout is not None
-        wait_for_end(int(driver.stdout.readline()))
-        os.close(writer)
-    os.close(reader)
-
-
-@pytest.fixture(autouse=True)
-def _no_shared_services() -> Iterator[None]:
-    yield
-    assert not TimelineService._shared
-
-
-def test_tables_of_one_driver_share_a_service_unless_they_shall_not(lake: Path) -> None:
-    one = TimelineService.acquire(str(lake / "one"))
-    two = TimelineService.acquire(str(lake / "two"))
-    assert one is two
-    session = HttpSession(one.url, one.token)
-    for table in ("one", "two"):
-        assert session.get(LATEST, params(lake / table)).startswith(b"[")
-    alone = Settings.parse({EMBED_REUSE.name: "false"}, SERVICE_SETTINGS)
-    three = TimelineService.acquire(str(lake), alone)
-    assert three is not one
-    three.release()
-    assert not three.is_running
-    one.release()
-    assert two.is_running
-    two.release()
-    assert not two.is_running
-
-
-def lingering(seconds: float) -> Settings:
-    return Settings.parse({EMBED_LINGER.name: str(seconds)}, SERVICE_SETTINGS)
-
-
-def end_lingering(service: TimelineService, lake: Path) -> None:
-    service._linger_s = 0
-    assert TimelineService.acquire(str(lake / "one")) is service
-    service.release()
-    assert not service.is_running
-
-
-def test_a_service_that_lingers_is_there_for_the_next_user(lake: Path) -> None:
-    """As clients that a streaming driver makes for each batch."""
-    seen = set()
-    for _ in range(3):
-        service = TimelineService.acquire(str(lake / "one"), lingering(3600))
-        seen.add((service, service.url, service.status()["pid"], service.status()["restarts"]))
-        service.release()
-        assert service.is_running
-    assert len(seen) == 1
-    end_lingering(service, lake)
-
-
-def test_a_service_lingers_only_so_long(lake: Path) -> None:
-    service = TimelineService.acquire(str(lake / "one"), lingering(0.1))
-    pid = service.status()["pid"]
-    service.release()
-    timer = service._timer.thread
-    wait_for_end(pid)
-    if timer is not None:
-        timer.join(20)
-    again = TimelineService.acquire(str(lake / "one"), lingering(0))
-    assert again is not service
-    again.release()
-
-
-def test_a_killed_service_that_lingers_is_replaced_for_the_next_user(lake: Path) -> None:
-    service = TimelineService.acquire(str(lake / "one"), lingering(3600))
-    url, pid = service.url, service.status()["pid"]
-    service.release()
-    os.kill(pid, signal.SIGKILL)
-    wait_for_end(pid)
-    again = TimelineService.acquire(str(lake / "one"), lingering(3600))
-    assert (again.url, again.status()["restarts"]) == (url, 1)
-    again.release()
-    end_lingering(service, lake)
-
-
-def test_users_that_come_while_it_stops_get_a_service_on_the_same_port(lake: Path) -> None:
-    """A fixed port is free only when the last service has closed it."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    settings = Settings.parse({EMBED_PORT.name: str(port)}, SERVICE_SETTINGS)
-
-    def use(_: int) -> int:
-        service = TimelineService.acquire(str(lake / "one"), settings)
-        try:
-            return int(service.status()["pid"])
-        finally:
-            service.release()
-
-    with ThreadPoolExecutor(3) as threads:
-        assert len(list(threads.map(use, range(9)))) == 9
-
-
-@pytest.mark.parametrize("reuse", ["true", "false"])
-def test_a_service_that_lingers_gives_up_its_fixed_port(lake: Path, reuse: str) -> None:
-    """A renewed credential makes another key, of which no service lingers."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        options = {EMBED_PORT.name: str(free.getsockname()[1]), EMBED_LINGER.name: "3600"}
-    old = TimelineService.acquire(str(lake / "one"), Settings.parse(options, SERVICE_SETTINGS))
-    old.release()
-    settings = Settings.parse({**options, EMBED_REUSE.name: reuse}, SERVICE_SETTINGS)
-    new = TimelineService.acquire(str(lake / "one"), settings, storage_options={"token": "new"})
-    assert (old.is_running, new.is_running) == (False, True)
-    new._linger_s = 0
-    new.release()
-    assert not TimelineService._shared
-
-
-def test_at_most_one_service_lingers(lake: Path) -> None:
-    services = [
-        TimelineService.acquire(
-            str(lake / "one"), lingering(3600), storage_options={"token": str(number)}
-        )
-        for number in range(3)
-    ]
-    assert all(service.is_running for service in services)
-    for service in services:
-        service.release()
-    assert [service.is_running for service in services] == [False, False, True]
-    assert list(TimelineService._shared.values()) == services[2:]
-    TimelineService.acquire(str(lake / "one"), lingering(0)).release()
-    assert not TimelineService._shared
-
-
 class StoppedMeanwhile(TimelineService):
     """A service that another thread stops after each look at its runner."""
 
@@ -428,19 +178,3 @@ def test_a_service_with_rocksdb_goes_on_from_where_the_last_one_was(
                 os.kill(pid, signal.SIGKILL)
                 wait_for_end(pid)
     assert answers[0] == answers[1]
-
-
-def test_another_store_for_a_shared_service_is_warned_of_once(
-    lake: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    wanted = Settings.parse({"hoodie.filesystem.view.type": "SPILLABLE_DISK"}, SERVICE_SETTINGS)
-    service = TimelineService.acquire(str(lake / "one"))
-    try:
-        for _ in range(2):
-            assert TimelineService.acquire(str(lake / "two"), wanted) is service
-            service.release()
-    finally:
-        service.release()
-    (warning,) = [r.getMessage() for r in caplog.records if "shared" in r.getMessage()]
-    assert "kind='spillable'" in warning
-    assert "kind='memory'" in warning
