@@ -100,10 +100,10 @@ def test_roots_that_come_and_go_while_the_child_is_killed_agree_in_the_end(lake:
 
         def come_and_go(number: int) -> str:
             while True:
-                service.add_root(f"/root/{number}")
+                service.add_root(f"/added/{number}")
                 if enough.is_set():
-                    return f"/root/{number}"
-                service.remove_root(f"/root/{number}")
+                    return f"/added/{number}"
+                service.remove_root(f"/added/{number}")
 
         with ThreadPoolExecutor(2) as threads:
             running = [threads.submit(come_and_go, number) for number in range(2)]
