@@ -12,6 +12,7 @@ import errno
 import os
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack
 from typing import Any
 
 from fsview.load.listing import PATH_CHARACTERS
@@ -109,8 +110,9 @@ class ViewManager:
             gone = [table_id for table_id in self._tables if not self.serves(table_id)]
             closed = [self._tables.pop(table_id) for table_id in gone]
         # Outside the lock: a store may be busy, for which requests for other tables must not wait.
-        for table in closed:
-            table.close()
+        with ExitStack() as closing:  # closes the others, too, if one fails
+            for table in closed:
+                closing.callback(table.close)
 
     def serves(self, table_id: TableId) -> bool:
         """Whether a table, by its resolved id, is at or below a root."""

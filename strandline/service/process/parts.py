@@ -154,18 +154,11 @@ class Parts:
         Tables at or below another root stay. What requests under way leave behind is dropped with
         the next root.
         """
-        # First, so that what is dropped below isn't made again for a new request.
-        self.views.remove_root(root)
-        serves = self.views.serves
-        self.answers.forget_closed()
-        self.markers.forget(serves)
-        self.instant_states.forget(serves)
-        with self._lock:
-            self._count_hot()
-            self.hot.forget_closed()
-            still = {key: n for key, n in self._counted.items() if not key[0].is_closed}
-            self._counted = Counter(still)
-        self.metrics.merge("table", lambda text: serves(TableId.of(text)))
+        try:
+            # First, so that what is dropped below isn't made again for a new request.
+            self.views.remove_root(root)
+        finally:
+            self._forget_unserved()
 
     def start(self) -> None:
         """Start the background work."""
@@ -177,6 +170,19 @@ class Parts:
         self.checks.close()
         self.markers.close()
         self.views.close()
+
+    def _forget_unserved(self) -> None:
+        """Drop what is kept of tables that aren't served any more."""
+        serves = self.views.serves
+        self.answers.forget_closed()
+        self.markers.forget(serves)
+        self.instant_states.forget(serves)
+        with self._lock:
+            self._count_hot()
+            self.hot.forget_closed()
+            still = {key: n for key, n in self._counted.items() if not key[0].is_closed}
+            self._counted = Counter(still)
+        self.metrics.merge("table", lambda text: serves(TableId.of(text)))
 
     def _count_hot(self) -> None:
         """Add the hot path's requests since the last call to the metrics; ``_lock`` is held."""

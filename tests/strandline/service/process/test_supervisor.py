@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 import pytest
 import trustme
 
+from executor_proxy.exchange import Timeouts
 from executor_proxy.http import HttpSession
 from strandline import TimelineService
 from strandline.service.process.supervisor import RESTARTS, RESTARTS_WITHIN_S, RestartLimit
@@ -153,7 +154,9 @@ def test_a_tls_service_keeps_its_certificate_and_token(lake: Path, tmp_path: Pat
         {setting.name: str(path) for setting, path in paths.items()}, SERVICE_SETTINGS
     )
     with TimelineService([str(lake)], settings=settings) as service:
-        session = HttpSession(service.url, service.token, ca_file=service.ca_file)
+        # The handshake counts as connecting, and waits for the replacement.
+        patient = Timeouts(connect_s=30)
+        session = HttpSession(service.url, service.token, timeouts=patient, ca_file=service.ca_file)
         before = session.get(LATEST, params(lake / "one"))
         pid = kill(service)
         wait_for_end(pid)
