@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from executor_proxy.exchange import Timeouts
 from executor_proxy.http import DEFAULT_TIMEOUTS, HttpSession
+from executor_proxy.marker_client import MarkerClient
 from executor_proxy.priority_view import PriorityView
 from executor_proxy.remote_view import RemoteView
 from executor_proxy.report import LOCAL, LookupReport, ReportedView
@@ -92,16 +93,7 @@ class ViewLocation:
             own = _OwnView(self, record)
             return _LocatedView(ReportedView(lambda: own, LOCAL, record), own.location)
         remote = RemoteView(
-            _service(
-                self.urls,
-                self.token,
-                self.timeouts,
-                self.ca_file,
-                self.session,
-                self.base_path,
-                self.patience,
-                insists=not self.fallback,
-            ),
+            self._service(insists=not self.fallback),
             self.base_path,
             self.last_instant,
             self.timeline_hash,
@@ -114,6 +106,25 @@ class ViewLocation:
             make_newest=lambda: _OwnView(self.at("", NEWEST), record),
         )
         return _LocatedView(view, lambda: self.at(*remote.pin))
+
+    def open_markers(self, directory: str) -> MarkerClient:
+        """Return a client of the marker directory at a path under the base path.
+
+        Requires an address. One that isn't answering is spared, whatever ``fallback`` says.
+        """
+        return MarkerClient(self._service(insists=False), self.base_path, directory)
+
+    def _service(self, *, insists: bool) -> ServiceClient:
+        return _service(
+            self.urls,
+            self.token,
+            self.timeouts,
+            self.ca_file,
+            self.session,
+            self.base_path,
+            self.patience,
+            insists=insists,
+        )
 
     def at(self, last_instant: str, timeline_hash: str) -> ViewLocation:
         """Return the same table at another instant."""

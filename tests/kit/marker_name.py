@@ -20,6 +20,6 @@ def create(
 ) -> Future[bool]:
     """Create a marker in a directory that may not be known yet."""
     created: Future[bool] = Future()
-    while not service.submit(directory, name, created, refusable=refusable):
+    while not service.submit(directory, {name: created}, refusable=refusable):
         service.find(directory).result(20)
     return created

@@ -91,6 +91,11 @@ OTHER_ROUTES = {
         "`markerdirpath`, `markername`: create a marker durably; answers `true` if it is new. With"
         " `basepath`, an early conflict is answered with `false` ([markers.md](markers.md))"
     ),
+    "POST /v1/hoodie/marker/create-all": (
+        "`markerdirpath`, `markernames`, separated by line feeds, in a query of at most 32 KiB:"
+        " create markers with one flush; answers a list of what `create` would answer, `basepath`"
+        " included. Strandline's own"
+    ),
     "GET /v1/hoodie/marker/all": "`markerdirpath`: all its markers",
     "GET /v1/hoodie/marker/create-and-merge": "`markerdirpath`: its CREATE and MERGE markers",
     "GET /v1/hoodie/marker/append": "`markerdirpath`: its APPEND markers",

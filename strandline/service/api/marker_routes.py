@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from fsview.wire.marker_form import DELETE_DIRECTORY, DIRECTORY_EXISTS, MARKER_DIRECTORY, MARKERS
 from strandline.service.api.handler import Row, json_body, required, shown
-from strandline.service.http.authorization import MARKERS
 from strandline.service.http.reply import Reply
 from strandline.service.http.request import Request
-from strandline.service.http.table_of_request import MARKER_DIRECTORY
 from strandline.service.marker.registry import MarkerService
 
 
@@ -29,5 +28,5 @@ def marker_rows(markers: MarkerService) -> Iterator[Row]:
     yield "GET", f"{MARKERS}/all", partial(named, lambda _: True)
     yield "GET", f"{MARKERS}/create-and-merge", partial(named, lambda n: not n.endswith("APPEND"))
     yield "GET", f"{MARKERS}/append", partial(named, lambda n: n.endswith("APPEND"))
-    yield "GET", f"{MARKERS}/dir/exists", lambda r: json_body(markers.exists(directory(r)))
-    yield "POST", f"{MARKERS}/dir/delete", lambda r: json_body(markers.delete(directory(r)))
+    yield "GET", DIRECTORY_EXISTS, lambda r: json_body(markers.exists(directory(r)))
+    yield "POST", DELETE_DIRECTORY, lambda r: json_body(markers.delete(directory(r)))

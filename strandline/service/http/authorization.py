@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from fsview.wire.marker_form import MARKERS
 from timeline.errors import ConfigError
 
 GREETING: Final = "/"
@@ -28,7 +29,6 @@ OPEN_PATHS: Final = frozenset({GREETING, HEALTH, f"{HEALTH}/"})
 """Paths of probes, which need no token. They name missing roots, and nothing of any table."""
 PROBING: Final = frozenset({"GET", "HEAD"})
 """Methods of probes."""
-MARKERS: Final = "/v1/hoodie/marker"
 
 _SCHEME: Final = b"bearer "
 _MAPPED: Final = ipaddress.IPv6Network("::ffff:0:0/96")

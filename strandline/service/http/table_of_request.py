@@ -12,15 +12,14 @@ from typing import Final
 
 from fsview.load.listing import PATH_CHARACTERS
 from fsview.wire.lookup_form import LOOKUP_PATH
+from fsview.wire.marker_form import MARKER_DIRECTORY, MARKERS
 from fsview.wire.param import BASE_PATH
 from fsview.wire.routes import PREFIX
-from strandline.service.http.authorization import MARKERS
 from strandline.service.http.query import REMEMBERED_BYTES, unquoted
 from strandline.service.table_threads import NO_TABLE
 from timeline.storage.table_id import canonical_base_path
 from timeline.table.config import META_FOLDER
 
-MARKER_DIRECTORY: Final = "markerdirpath"
 INSTANT_STATES: Final = "/v1/hoodie/instantstate"
 STATES_DIRECTORY: Final = "instantstatedirpath"
 

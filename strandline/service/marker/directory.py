@@ -14,7 +14,7 @@ Source: Hudi 1.2.0 ``MarkerDirState``.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -110,22 +110,24 @@ class MarkerDirectory:
         self._flushing = False
         self._retired = False
 
-    def submit(self, name: str, created: Created, *, refusable: bool = False) -> bool:
-        """Queue a marker; ``created`` gets ``True`` if it is new, once it is durable.
+    def submit(self, markers: Mapping[str, Created], *, refusable: bool = False) -> bool:
+        """Queue markers for one flush; an outcome is ``True`` if its marker is new, once durable.
 
         Args:
-            name: The marker.
-            created: Gets the outcome.
+            markers: The markers, each with the object that gets its outcome.
             refusable: Whether the client takes ``false`` for a conflict with another write.
 
         Returns:
             False if this object was retired in the meantime: look the directory up again.
 
         Raises:
-            InputError: See ``check_name``.
+            InputError: See ``check_name``; no marker was queued.
         """
-        clustering = check_name(name, self.instant)
         start_watch = self._start_watch if refusable else None
+        queued = [
+            _Pending(name, created, start_watch is not None, check_name(name, self.instant))
+            for name, created in markers.items()
+        ]
         with self._lock:
             # Another object may have taken over, and two must not write to one directory.
             if self._retired:
@@ -135,10 +137,11 @@ class MarkerDirectory:
                 self._watch = self._watch or start_watch(self)
                 if self._watch.ask():
                     # Hudi's client takes ``false`` for a conflict and abandons its write.
-                    created.set_result(False)
+                    for created in markers.values():
+                        created.set_result(False)
                     return True
-            self._pending.append(_Pending(name, created, start_watch is not None, clustering))
-            if len(self._pending) == self._expected:
+            self._pending += queued
+            if 0 < self._expected <= len(self._pending):
                 self._all_came.notify()
             # A flusher ends under this lock, and only if nothing waits: no marker is left behind.
             start, self._flushing = not self._flushing, True

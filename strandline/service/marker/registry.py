@@ -12,7 +12,7 @@ Source: Hudi 1.2.0 ``MarkerHandler``.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -114,14 +114,14 @@ class MarkerService:
             self._spelled[directory] = found
 
     def submit(
-        self, directory: str, name: str, created: Created, *, refusable: bool = False
+        self, directory: str, markers: Mapping[str, Created], *, refusable: bool = False
     ) -> bool:
-        """Queue the creation of a marker; never waits.
+        """Queue the creation of markers, which one flush writes together; never waits.
 
         Args:
             directory: ``<base>/.hoodie/.temp/<instant>``, the base path in any spelling.
-            name: The marker, relative to the base path.
-            created: Gets ``True`` if the marker is new, once it is durable; or the storage's error.
+            markers: The markers, relative to the base path. The object of each gets ``True`` if the
+                marker is new, once it is durable; or the storage's error.
             refusable: Whether the client takes ``false`` for a conflict with another write. To
                 other clients it means that the marker existed, so they are never refused.
 
@@ -130,15 +130,17 @@ class MarkerService:
 
         Raises:
             InputError: The directory isn't a marker directory, or no write of its instant creates
-                a marker of this name.
+                a marker of one of these names; none was queued.
         """
         # Without the lock, as this runs on the loop: reading one entry is a single step.
         found = self._spelled.get(directory)
         if found is None:
             # Refused before the search takes a thread.
-            check_name(name, split_directory(directory)[1])
+            instant = split_directory(directory)[1]
+            for name in markers:
+                check_name(name, instant)
             return False
-        return found.submit(name, created, refusable=refusable)
+        return found.submit(markers, refusable=refusable)
 
     def names(self, directory: str) -> tuple[str, ...]:
         """Return the markers of a directory."""

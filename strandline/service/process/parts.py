@@ -12,8 +12,9 @@ from typing import Any
 from fsview.metrics import Metrics
 from fsview.store.stores import Stores
 from fsview.view_manager import Opener, ViewManager
+from fsview.wire.marker_form import CREATE_MARKER, CREATE_MARKERS
 from strandline.service.api.instant_states import InstantStates
-from strandline.service.api.marker_creation import CREATE_MARKER, MarkerCreation
+from strandline.service.api.marker_creation import MarkerCreation
 from strandline.service.api.marker_routes import marker_rows
 from strandline.service.api.pages import create_pages, page_routes
 from strandline.service.api.readiness import Readiness, ServiceChecks
@@ -94,12 +95,14 @@ class Parts:
         self.hot = HotPath(self.answers)
         self.instant_states = InstantStates(self.views.storage_of)
         pages = create_pages(self.status)
+        creation = MarkerCreation(self.markers)
         self.unfinished = UnfinishedWork()
         self.router = Router(
             (
                 ("GET", GREETING, greeting),
                 ("GET", HEALTH, self.readiness.answer),
-                ("POST", CREATE_MARKER, MarkerCreation(self.markers).answer),
+                ("POST", CREATE_MARKER, creation.answer),
+                ("POST", CREATE_MARKERS, creation.answer_all),
             ),
             (
                 *view_rows(self.answers),

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from strandline.service.api.marker_creation import CREATE_MARKER, MarkerCreation
+from fsview.wire.marker_form import CREATE_MARKER
+from strandline.service.api.marker_creation import MarkerCreation
 from strandline.service.http.reply import Reply
 from strandline.service.http.request import Request
 from strandline.service.marker.loop_future import LoopFuture, LoopFutures

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from fsview.wire.column_form import COLUMNS
+from fsview.wire.marker_form import CREATE_MARKER
 from fsview.wire.routes import ROUTES
-from strandline.service.api.marker_creation import CREATE_MARKER
 from strandline.service.api.pages import STATUS
 from strandline.service.http.reply import accepted, pretty
 from strandline.service.http.server import ServiceServer

@@ -11,11 +11,10 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from fsview.load.listing import PATH_CHARACTERS
+from fsview.wire.marker_form import MARKER_DIRECTORY, MARKERS
 from strandline.service.api import instant_states
-from strandline.service.http.authorization import MARKERS
 from strandline.service.http.table_of_request import (
     INSTANT_STATES,
-    MARKER_DIRECTORY,
     STATES_DIRECTORY,
     asked_table,
 )

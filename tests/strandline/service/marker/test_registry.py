@@ -275,11 +275,11 @@ def test_without_a_thread_the_next_marker_tries_again(base: Path) -> None:
     start = NoThreads()
     kept = MarkerDirectory(LocalStorage(str(base)), INSTANT, start, ManualClock(0), frozenset)
     first, second = Future[bool](), Future[bool]()
-    kept.submit(name(1), first)
+    kept.submit({name(1): first})
     with pytest.raises(StorageUnavailableError, match="no thread to write markers"):
         first.result(0)
     start.given = True
-    kept.submit(name(1), second)
+    kept.submit({name(1): second})
     assert second.result(0)
 
 
@@ -316,7 +316,7 @@ def test_a_table_that_hangs_when_looked_for_holds_up_no_other(base: Path, tables
         service.find(f"{spelled[number % 3]}/.hoodie/.temp/{number}") for number in range(200)
     ]
     service.find(directory(base)).result(20)
-    assert service.submit(directory(base), name(1), created := Future[bool]())
+    assert service.submit(directory(base), {name(1): (created := Future[bool]())})
     assert created.result(20)
     assert not any(found.done() for found in hanging)
     go.set()
