@@ -1,53 +1,24 @@
 """Markers, which record the data files that a write may have created before it creates them.
 
-A marker is an empty file, ``.hoodie/.temp/<instant>/<path of the data
-file>.marker.<CREATE|MERGE>``, created before its data file. The commit deletes files that have a
-marker but weren't reported (by repeated task attempts), and the rollback of a failed write deletes
-all marked files.
+The commit deletes files that have a marker but weren't reported (by repeated task attempts), and
+the rollback of a failed write deletes all marked files. Markers are empty files or lines of files
+(``strandline.service.marker.announced``); ``strandline.commit.write_markers`` creates them.
 
-Hudi's timeline server keeps markers as lines of the files ``MARKERS0``, ``MARKERS1``, ... next to
-``MARKERS.type``; these are read here, but not written.
-
-Source: Hudi 1.2.0 ``DirectWriteMarkers``, ``MarkerUtils``, ``TimelineServerBasedWriteMarkers``.
+Source: Hudi 1.2.0 ``WriteMarkers``, ``HoodieTable.reconcileAgainstMarkers``.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Final
 
-from timeline.errors import AlreadyExistsError
+from strandline.service.marker.announced import announced
+from strandline.service.marker.file import TEMP_FOLDER, directory_path
 from timeline.instant import Instant, State
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import Storage
-from timeline.storage.read_limits import FileKind
 
-TEMP_FOLDER: Final = ".hoodie/.temp"
-CREATE: Final = "CREATE"
-"""The data file opens a new file group."""
-MERGE: Final = "MERGE"
-"""The data file is a new version of a stored one."""
-
-_MARKER: Final = re.compile(r"(.+)\.marker\.(?:CREATE|MERGE|APPEND)")
-"""Must match the whole path: Hadoop's ``.NAME.crc`` next to a marker isn't one."""
-_SERVER_FILE: Final = re.compile(r"MARKERS(\d+|\.type)")
-
-
-def marker_folder(instant: str) -> str:
-    """Return the folder of an instant's markers."""
-    return f"{TEMP_FOLDER}/{instant}"
-
-
-def create_marker(storage: Storage, instant: str, path: str, kind: str) -> None:
-    """Create the marker of the data file at ``path`` (under the base path)."""
-    try:
-        # A data file without a marker would never be deleted, and would count as committed once its
-        # instant is archived.
-        storage.create(f"{marker_folder(instant)}/{path}.marker.{kind}")
-    except AlreadyExistsError:
-        # The name contains the task attempt, so this is a call repeated after a lost answer.
-        return
+_SUFFIX: Final = ".marker."
 
 
 def marked_files(storage: Storage, instant: str) -> tuple[str, ...] | None:
@@ -57,17 +28,16 @@ def marked_files(storage: Storage, instant: str) -> tuple[str, ...] | None:
 
     Cost: one tree list, a read for each ``MARKERS`` file; one stat if nothing is found.
     """
-    folder = marker_folder(instant)
-    found = set(_marked(storage, folder))
+    found = announced(storage, instant)
     # An empty folder tells that no file was created yet; a missing one tells nothing.
-    if not found and storage.stat(folder) is None:
+    if not found and storage.stat(directory_path(instant)) is None:
         return None
-    return tuple(sorted(found))
+    return tuple(sorted({name.rpartition(_SUFFIX)[0] for name in found}))
 
 
 def delete_markers(storage: Storage, instant: str) -> None:
     """Delete an instant's markers, if any."""
-    storage.delete_tree(marker_folder(instant))
+    storage.delete_tree(directory_path(instant))
 
 
 def instants_with_markers(storage: Storage) -> tuple[str, ...]:
@@ -114,14 +84,3 @@ def delete_if_ended(meta: TableMetaClient, instant: Instant, paths: Collection[s
         return False
     meta.storage.delete_all(paths)
     return True
-
-
-def _marked(storage: Storage, folder: str) -> Iterator[str]:
-    """Yield the data files of the markers below a folder."""
-    for info in storage.list_tree(folder):
-        if _SERVER_FILE.fullmatch(info.name):
-            text = storage.read(f"{folder}/{info.name}", FileKind.MARKERS, info.size).decode()
-            matches = (_MARKER.fullmatch(line.strip()) for line in text.splitlines())
-            yield from (match[1] for match in matches if match)
-        elif match := _MARKER.fullmatch(info.name):
-            yield match[1]

@@ -11,10 +11,17 @@ from typing import Final
 
 from strandline.commit.conflict import PREFER_WRITER, SIMPLE, STRATEGIES, ConflictStrategy
 from strandline.commit.lock import settings as lock_settings
+from strandline.settings.service import EARLY_CONFLICTS
 from strandline.settings.setting import Setting, Settings, declared
 from timeline.errors import ConfigError
 
 OPTIMISTIC: Final = "OPTIMISTIC_CONCURRENCY_CONTROL"
+EARLY_STRATEGIES: Final = (
+    "org.apache.hudi.table.marker.SimpleDirectMarkerBasedDetectionStrategy",
+    "org.apache.hudi.table.marker.SimpleTransactionDirectMarkerBasedDetectionStrategy",
+    "org.apache.hudi.timeline.service.handlers.marker.AsyncTimelineServerBasedDetectionStrategy",
+)
+"""Hudi's classes that detect early conflicts."""
 
 CONCURRENCY: Final = Setting(
     "hoodie.write.concurrency.mode",
@@ -48,6 +55,14 @@ CONFLICT_STRATEGY: Final = Setting(
     " `PreferWriterConflictResolutionStrategy` of the same package only completed ones.",
     "client",
 )
+EARLY_STRATEGY: Final = Setting(
+    "hoodie.write.concurrency.early.conflict.detection.strategy",
+    "",
+    "How early conflicts are detected; empty: as the kind of markers wants it. Each kind of markers"
+    " has one way, so naming the other's class has no effect, as with Hudi.",
+    "client",
+    allowed=("", *EARLY_STRATEGIES),
+)
 
 COMMIT_SETTINGS: Final = declared(globals())
 """All settings of this module."""
@@ -64,6 +79,11 @@ def check_concurrency(values: Settings) -> None:
             f"{CONCURRENCY.name} is {OPTIMISTIC}, and {lock_settings.PROVIDER.name} is empty;"
             " allowed: a lock provider, the same for all writers of the table"
         )
+
+
+def detects_early(values: Settings) -> bool:
+    """Return whether writes look for conflicts before they commit; as in Hudi, not if alone."""
+    return values.get(CONCURRENCY) == OPTIMISTIC and values.get(EARLY_CONFLICTS)
 
 
 def conflict_strategy(values: Settings) -> ConflictStrategy:

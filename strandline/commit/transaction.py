@@ -25,7 +25,6 @@ from strandline.commit.conflict import (
 from strandline.commit.doubt import operations_in_doubt
 from strandline.commit.heartbeat import Heartbeat
 from strandline.commit.lock.base import TableLock
-from strandline.commit.markers import marker_folder
 from strandline.commit.outcome import (
     complete_surely,
     not_pending,
@@ -33,6 +32,7 @@ from strandline.commit.outcome import (
     rolled_back_by,
     withdraw_if_rolled_back,
 )
+from strandline.service.marker.file import directory_path
 from timeline.clock import TimeGenerator
 from timeline.errors import (
     ConcurrentWriteError,
@@ -133,7 +133,7 @@ class Transaction:
         """
         self._heartbeat.check()
         # An empty folder tells a rollback that this write uses markers and has created no file.
-        self._meta.storage.make_dir(marker_folder(self.time))
+        self._meta.storage.make_dir(directory_path(self.time))
         # Data files are created only while the instant is inflight, so the folder comes first.
         try:
             self.instant = self._meta.transition_to_inflight(self.instant)

@@ -13,7 +13,6 @@ Source: Hudi 1.2.0 ``SparkRDDWriteClient``, ``BaseCommitActionExecutor``.
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,8 +22,9 @@ import pyarrow as pa
 
 from fsview.sync.plan_reader import pending_clustering
 from strandline.commit.heartbeat import Heartbeat
-from strandline.commit.markers import delete_unreported, finish_markers
+from strandline.commit.markers import delete_unreported
 from strandline.commit.transaction import Transaction
+from strandline.commit.write_markers import WriteMarkers
 from strandline.records.merge import MergeRules
 from strandline.records.meta_fields import PARTITION_PATH
 from strandline.services.clean.run import CleanResult
@@ -35,9 +35,10 @@ from strandline.write.engine import Task
 from strandline.write.index.base import TagRequest
 from strandline.write.index.profile import TAG_PROFILE_SCHEMA, TagProfile, TagProfileTask
 from strandline.write.key_task import KeyProfileTask, KeyTask
+from strandline.write.marker_choice import begin_markers
 from strandline.write.operation import Operation
 from strandline.write.options import base_file_settings
-from strandline.write.placement import Assignment, Sizing, assign, refuse_clustered
+from strandline.write.placement import Assignment, Sizing, assign, new_file_id, refuse_clustered
 from strandline.write.result import WriteAccount, WriteResult
 from strandline.write.row_count import RowCount, refuse_changed
 from strandline.write.settings import COMBINE_INSERT
@@ -218,11 +219,13 @@ class WriteJob:
             with self._account.timed("commit"):
                 transaction.start()
             with self._account.timed("write"):
-                report = self._write_files(write, tagged)
+                buckets = tagged.assignment.buckets
+                begun = begin_markers(context, transaction.time, transaction.timeline, buckets)
+                report = self._write_files(write, tagged, begun.markers)
             refuse_changed(tagged.counts, report.given)
-        self._account.add(report.calls)
+        self._account.add(report.calls, marker_fallbacks=begun.fallbacks + report.fallbacks)
         with self._account.timed("commit"):
-            self._complete(write, report)
+            self._complete(write, report, begun.markers)
         return report
 
     @contextmanager
@@ -233,7 +236,7 @@ class WriteJob:
         task = self._tag_task(write, sizing)
         if task is None or not rows.counts:
             inserts = {partition: count.rows for partition, count in rows.counts.items()}
-            yield _Tagged(rows.data, assign((), inserts, {}, sizing, _new_file_id), rows.counts)
+            yield _Tagged(rows.data, assign((), inserts, {}, sizing, new_file_id), rows.counts)
             return
         with self._account.timed("tag"):
             made = engine.transform(rows.data, task, tagged_schema(rows.columns), by=PARTITION_PATH)
@@ -274,9 +277,9 @@ class WriteJob:
             partition: [file for file in files if (partition, file.file_id) not in clustered]
             for partition, files in profile.stored.items()
         }
-        return assign(profile.updates, profile.inserts, stored, sizing, _new_file_id)
+        return assign(profile.updates, profile.inserts, stored, sizing, new_file_id)
 
-    def _write_files(self, write: _Write, tagged: _Tagged) -> WriteReport:
+    def _write_files(self, write: _Write, tagged: _Tagged, markers: WriteMarkers) -> WriteReport:
         buckets = tagged.assignment.buckets
         if not buckets:
             return WriteReport()
@@ -297,19 +300,20 @@ class WriteJob:
             ),
             avro_schema=target.avro_schema or "",
             settings=base_file_settings(self._context.settings),
+            markers=markers,
             attempt=engine.attempt,
         )
         statuses = engine.transform(assigned, task, STATUS_SCHEMA, by=BUCKET)
         return WriteReport.read(engine.collect(statuses))
 
-    def _complete(self, write: _Write, report: WriteReport) -> None:
+    def _complete(self, write: _Write, report: WriteReport, markers: WriteMarkers) -> None:
         """Complete the instant, which makes the write visible to readers; delete its markers."""
         target, transaction = write.target, write.transaction
-        markers = self._context.storage.for_cause("marker")
+        storage = self._context.storage.for_cause("marker")
         reported = frozenset(stat.path for stat in report.stats if stat.path)
         if report.stats:
             # Before completion, which would make files of discarded attempts visible as well.
-            deleted = delete_unreported(markers, transaction.time, reported)
+            deleted = delete_unreported(storage, transaction.time, reported)
             if deleted:
                 logger.info("deleted %d files of repeated task attempts", len(deleted))
         metadata = transaction.complete(
@@ -324,7 +328,8 @@ class WriteJob:
         with self._account.survived("deleting its markers"):
             # An attempt may have ended after the first sweep, and looked for its instant before the
             # completion; this sweep finds its file.
-            finish_markers(markers, transaction.time, reported)
+            delete_unreported(storage, transaction.time, reported)
+            markers.delete(storage)
 
     def _sync_and_clean(self, target: Target) -> CleanResult | None:
         """Sync the service with the commit, then clean if that is automatic."""
@@ -344,7 +349,3 @@ class WriteJob:
                 with self._account.timed("clean"):
                     cleaned = context.clean(target.meta, view)
         return cleaned
-
-
-def _new_file_id() -> str:
-    return f"{uuid.uuid4()}-0"

@@ -10,6 +10,7 @@ Source: Hudi 1.2.0 ``UpsertPartitioner``, ``AverageRecordSizeEstimator``.
 
 from __future__ import annotations
 
+import uuid
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
@@ -210,3 +211,8 @@ def average_record_bytes(
         if total_bytes > threshold_bytes and records > 0:
             return max(-(-total_bytes // records), 1)
     return default
+
+
+def new_file_id() -> str:
+    """Return the id of a new file group."""
+    return f"{uuid.uuid4()}-0"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -39,6 +39,8 @@ class WriteResult:
         lookups: Look-ups by tasks, each with its duration and the source of its answer.
         fallbacks: Views of tasks or the driver that fell back from the service to listing storage,
             each with its cause.
+        marker_fallbacks: Tasks that wrote markers instead of the service, or the whole write, each
+            with its cause.
         storage_calls: Calls by driver and executors, by (kind, cause); the service's own calls are
             in its status.
         clean: Result of the clean after the commit; ``None`` if nothing was cleaned.
@@ -60,6 +62,7 @@ class WriteResult:
     seconds: Mapping[str, float] = field(default_factory=dict)
     lookups: tuple[Lookup, ...] = ()
     fallbacks: tuple[Fallback, ...] = ()
+    marker_fallbacks: tuple[Fallback, ...] = ()
     storage_calls: Mapping[tuple[str, str], int] = field(default_factory=dict)
     clean: CleanResult | None = None
     rolled_back: tuple[str, ...] = ()
@@ -95,6 +98,7 @@ class WriteAccount:
         self._seconds = dict.fromkeys(_STEPS, 0.0)
         self._report = LookupReport()
         self._task_calls: Counter[tuple[str, str]] = Counter()
+        self._marker_fallbacks: list[Fallback] = []
         self._warnings: list[str] = []
 
     @contextmanager
@@ -115,12 +119,21 @@ class WriteAccount:
             logger.warning("the commit completed, but %s failed", what, exc_info=True)
             self._warnings.append(f"{what} failed: {type(error).__name__}: {error}")
 
-    def add(self, calls: Mapping[tuple[str, str], int], report: LookupReport | None = None) -> None:
-        """Add the storage calls and look-ups of tasks."""
+    def add(
+        self,
+        calls: Mapping[tuple[str, str], int],
+        report: LookupReport | None = None,
+        marker_fallbacks: Sequence[Fallback] = (),
+    ) -> None:
+        """Add the storage calls and look-ups of tasks, and why they wrote markers."""
         if not self._in_process:  # else the driver's storage counted them
             self._task_calls.update(calls)
         if report is not None:
             self._report.merge(report)
+        if marker_fallbacks:
+            reason = marker_fallbacks[0].reason
+            logger.warning("the timeline service didn't write all markers: %s", reason)
+            self._marker_fallbacks += marker_fallbacks
 
     def result(
         self,
@@ -156,6 +169,7 @@ class WriteAccount:
             seconds=dict(self._seconds),
             lookups=tuple(self._report.lookups),
             fallbacks=fallbacks,
+            marker_fallbacks=tuple(self._marker_fallbacks),
             storage_calls={key: number for key, number in sorted(calls.items()) if number},
             clean=clean,
             rolled_back=rolled_back,

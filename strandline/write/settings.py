@@ -222,13 +222,16 @@ INDEX_TYPE: Final = Setting(
     "table",
     allowed=("SIMPLE",),
 )
+DIRECT: Final = "DIRECT"
+TIMELINE_SERVER_BASED: Final = "TIMELINE_SERVER_BASED"
 MARKERS_TYPE: Final = Setting(
     "hoodie.write.markers.type",
-    "DIRECT",
-    "Where markers are kept; DIRECT is as files that tasks create. By Hudi's default its timeline"
-    " server creates them.",
+    DIRECT,
+    "Where markers are kept: `DIRECT`, as files that tasks create, or `TIMELINE_SERVER_BASED`, in"
+    " a few files that the service writes. Hudi's default is the latter on Spark with an embedded"
+    " server, else the former; here it is the former, which depends on no service.",
     "client",
-    allowed=("DIRECT",),
+    allowed=(DIRECT, TIMELINE_SERVER_BASED),
 )
 METADATA_TABLE: Final = Setting(
     "hoodie.metadata.enable",

@@ -1,9 +1,10 @@
 """The last tasks of a write: assign each row its bucket, then write each bucket's base file.
 
-All rows of a bucket are in one task. For each bucket it creates a marker, writes the partition's
-metadata file if the partition is new, merges the rows into the stored base file, writes the new
-file and returns a status row to the driver. The files of a repeated task differ in the write token
-of their names; the commit keeps those whose status it received.
+All rows of a bucket are in one task. For each bucket it creates a marker
+(``strandline.commit.write_markers``), writes the partition's metadata file if the partition is new,
+merges the rows into the stored base file, writes the new file and returns a status row to the
+driver. The files of a repeated task differ in the write token of their names; the commit keeps
+those whose status it received.
 
 Source: Hudi 1.2.0 ``BaseSparkCommitActionExecutor``, ``HoodieMergeHandle``, ``HoodieCreateHandle``.
 """
@@ -21,8 +22,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from executor_proxy.report import Fallback
 from fsview.model.file_name import base_file_name, parse_base_name
-from strandline.commit.markers import CREATE, MERGE, create_marker, delete_if_ended
+from strandline.commit.markers import delete_if_ended
+from strandline.commit.write_markers import CREATE, MERGE, WriteMarkers, marker_name
 from strandline.records.base_file import (
     EXTENSION,
     BaseFileSettings,
@@ -137,6 +140,7 @@ class WriteTask:
         rules: How rows are merged into stored ones.
         avro_schema: The table's schema, for the files' footers.
         settings: Settings of base files.
+        markers: The write's markers.
         attempt: Returns the running attempt of the task.
     """
 
@@ -146,6 +150,7 @@ class WriteTask:
     rules: MergeRules
     avro_schema: str
     settings: BaseFileSettings
+    markers: WriteMarkers
     attempt: Callable[[], TaskAttempt]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -158,19 +163,42 @@ class WriteTask:
         seqno = 0
         known: set[str] = set()
         stats: list[WriteStat] = []
-        for number, part in parts(rows, BUCKET):
-            bucket = self.buckets[number]
-            if bucket.partition not in known:
-                # Before its first data file: without this file Hudi's readers see no rows there.
-                self._make_partition(bucket.partition)
-                known.add(bucket.partition)
-            stat, counts, seqno = self._write(bucket, part, attempt, seqno)
-            stats.append(stat)
-            read = count_of(part)
-            status = {"stat": asdict(stat), "counts": asdict(counts)}
-            yield _status({**status, "rows": [bucket.partition, read.rows, read.keys]})
+        fallbacks: list[Fallback] = []
+        given = list(parts(rows, BUCKET))
+        for start in range(0, len(given), self.markers.at_once):
+            coming = [
+                (self.buckets[number], part)
+                for number, part in given[start : start + self.markers.at_once]
+            ]
+            paths = self._announce([bucket for bucket, _ in coming], attempt, fallbacks)
+            for (bucket, part), path in zip(coming, paths, strict=True):
+                if bucket.partition not in known:
+                    # Before its first data file: without this file Hudi's readers see no rows
+                    # there.
+                    self._make_partition(bucket.partition)
+                    known.add(bucket.partition)
+                stat, counts, seqno = self._write(bucket, path, part, attempt, seqno)
+                stats.append(stat)
+                read = count_of(part)
+                status = {"stat": asdict(stat), "counts": asdict(counts)}
+                yield _status({**status, "rows": [bucket.partition, read.rows, read.keys]})
         self._check_inflight([stat.path for stat in stats if stat.path])
-        yield _status({"calls": calls_since(self.storage, calls_before)})
+        noted = [[each.cause, each.reason] for each in fallbacks]
+        yield _status({"calls": calls_since(self.storage, calls_before), "fallbacks": noted})
+
+    def _announce(
+        self, buckets: Sequence[Bucket], attempt: TaskAttempt, fallbacks: list[Fallback]
+    ) -> list[str]:
+        """Create the markers of buckets' files; return the files' paths."""
+        # Before the data files: a rollback deletes what is marked, wherever the task dies. The
+        # write token differs between attempts, so a repeated task never meets an earlier file.
+        names = [marked_file(each, attempt.write_token, self.rules.instant) for each in buckets]
+        fallback = self.markers.create(
+            self.storage.for_cause("marker"), [marker_name(*name) for name in names]
+        )
+        if fallback is not None:
+            fallbacks.append(fallback)
+        return [path for path, _ in names]
 
     def _check_inflight(self, paths: Sequence[str]) -> None:
         """Delete the task's files and fail if its instant has ended meanwhile."""
@@ -191,16 +219,10 @@ class WriteTask:
             write_partition_metadata(storage, partition, self.rules.instant)
 
     def _write(
-        self, bucket: Bucket, rows: pa.Table, attempt: TaskAttempt, seqno: int
+        self, bucket: Bucket, path: str, rows: pa.Table, attempt: TaskAttempt, seqno: int
     ) -> tuple[WriteStat, MergeCounts, int]:
         """Write one bucket's file; return its statistics, counts and the next sequence number."""
-        instant = self.rules.instant
-        # The write token differs between attempts, so a repeated task never meets an earlier file.
-        name = base_file_name(bucket.file_id, attempt.write_token, instant, EXTENSION)
-        path = _below(bucket.partition, name)
-        kind = CREATE if bucket.base_file is None else MERGE
-        # Before the data file: a rollback deletes what is marked, wherever the task dies.
-        create_marker(self.storage.for_cause("marker"), instant, path, kind)
+        name = path.rpartition("/")[2]
         merger = Merger(rows, self.rules, name, attempt.partition, seqno)
         started = time.perf_counter()
         written = self._merge(bucket, path, merger)
@@ -229,12 +251,14 @@ class WriteReport:
         counts: Numbers of rows by outcome, over all files.
         given: Partition → the rows that the tasks were given.
         calls: The tasks' storage calls by (kind, cause).
+        fallbacks: Why tasks wrote markers that the timeline service should have written.
     """
 
     stats: tuple[WriteStat, ...] = ()
     counts: MergeCounts = field(default_factory=MergeCounts)
     given: Mapping[str, RowCount] = field(default_factory=dict)
     calls: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    fallbacks: tuple[Fallback, ...] = ()
 
     @classmethod
     def read(cls, statuses: pa.Table) -> WriteReport:
@@ -243,6 +267,7 @@ class WriteReport:
         totals: Counter[str] = Counter()
         calls: Counter[tuple[str, str]] = Counter()
         read: list[tuple[str, RowCount]] = []
+        fallbacks: list[Fallback] = []
         for text in statuses.column(STATUS).to_pylist():
             status = json.loads(text)
             if "stat" in status:
@@ -251,8 +276,16 @@ class WriteReport:
                 read.append((partition, RowCount(rows, keys)))
             totals.update(status.get("counts", {}))
             calls.update(read_calls(status.get("calls", ())))
+            fallbacks += [Fallback(*each) for each in status.get("fallbacks", ())]
         ordered = sorted(stats, key=lambda stat: stat.path or "")
-        return cls(tuple(ordered), MergeCounts(**totals), by_partition(read), calls)
+        counts = MergeCounts(**totals)
+        return cls(tuple(ordered), counts, by_partition(read), calls, tuple(fallbacks))
+
+
+def marked_file(bucket: Bucket, write_token: str, instant: str) -> tuple[str, str]:
+    """Return the path of a bucket's new base file, and the kind of its marker."""
+    name = base_file_name(bucket.file_id, write_token, instant, EXTENSION)
+    return _below(bucket.partition, name), CREATE if bucket.base_file is None else MERGE
 
 
 def _status(status: Mapping[str, Any]) -> pa.RecordBatch:

@@ -23,7 +23,8 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from strandline.service.marker.file import INSTANT, TEMP_FOLDER, directory_path, read_stored
+from strandline.service.marker.announced import announced
+from strandline.service.marker.file import INSTANT, TEMP_FOLDER
 from strandline.service.marker.heartbeat import alive
 from strandline.service.marker.name import FileGroup, file_group_of
 from strandline.settings import service as config
@@ -77,17 +78,28 @@ class ConflictCheck:
         self,
         storage: Storage,
         instant: str,
-        announced: Callable[[], Collection[str]],
+        own: Callable[[], Collection[str]],
         options: ConflictOptions,
         clock: Clock,
+        *,
+        before: frozenset[Instant] | None = None,
     ) -> None:
-        """Make a check of a write, whose markers so far ``announced`` returns; reads nothing."""
+        """Make a check, which reads nothing yet.
+
+        Args:
+            storage: The table's storage.
+            instant: Requested time of the write.
+            own: Returns the write's markers so far.
+            options: What counts as a conflict.
+            clock: Tells the age of heartbeats.
+            before: The instants that had completed when the write began; ``None``: see ``begin``.
+        """
         self._storage = storage.for_cause("conflict")
         self._instant = instant
-        self._announced = announced
+        self._own = own
         self._options = options
         self._clock = clock
-        self._before: frozenset[Instant] | None = None
+        self._before = before
 
     def begin(self) -> None:
         """Record which instants have completed so far; no effect after the first call.
@@ -109,7 +121,7 @@ class ConflictCheck:
             checked, the timeline and each new commit.
         """
         self.begin()
-        own = {file_group_of(name) for name in self._announced()}
+        own = {file_group_of(name) for name in self._own()}
         if not own:
             return None
         return self._with_writes(own) or self._with_commits(own)
@@ -128,8 +140,9 @@ class ConflictCheck:
         age_ms = self._options.max_heartbeat_age_s * 1000
         # Markers of a failed write stay until it is rolled back: its heartbeat tells.
         for instant in alive(self._storage, writing, self._clock.now_ms(), age_ms):
-            stored = read_stored(self._storage, directory_path(instant))
-            found = _common(own, {file_group_of(name) for name in stored.names})
+            # Of either form: another writer may use no service.
+            names = announced(self._storage, instant)
+            found = _common(own, {file_group_of(name) for name in names})
             if found is not None:
                 return f"{found} is also being written by {instant}"
         return None

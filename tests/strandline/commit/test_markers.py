@@ -5,14 +5,12 @@ from __future__ import annotations
 import pytest
 
 from strandline.commit.markers import (
-    CREATE,
-    MERGE,
-    create_marker,
     delete_markers,
     delete_unreported,
     instants_with_markers,
     marked_files,
 )
+from strandline.commit.write_markers import CREATE, MERGE, create_marker, marker_name
 from timeline.storage.local import LocalStorage
 
 T = "20250101000000000"
@@ -24,9 +22,9 @@ def storage(tmp_path):
 
 
 def test_markers_name_the_files_of_an_instant(storage, tmp_path):
-    create_marker(storage, T, "a/b/f2.parquet", MERGE)
-    create_marker(storage, T, "f1.parquet", CREATE)
-    create_marker(storage, T, "f1.parquet", CREATE)
+    create_marker(storage, T, marker_name("a/b/f2.parquet", MERGE))
+    create_marker(storage, T, marker_name("f1.parquet", CREATE))
+    create_marker(storage, T, marker_name("f1.parquet", CREATE))
     assert (tmp_path / ".hoodie/.temp" / T / "a/b/f2.parquet.marker.MERGE").stat().st_size == 0
     assert marked_files(storage, T) == ("a/b/f2.parquet", "f1.parquet")
     assert instants_with_markers(storage) == (T,)
@@ -50,7 +48,7 @@ def test_markers_that_a_timeline_server_kept(storage):
 
 
 def test_hadoops_checksums_are_no_markers(storage):
-    create_marker(storage, T, "p/f.parquet", CREATE)
+    create_marker(storage, T, marker_name("p/f.parquet", CREATE))
     storage.create(f".hoodie/.temp/{T}/p/.f.parquet.marker.CREATE.crc", b"crc")
     assert marked_files(storage, T) == ("p/f.parquet",)
 
@@ -62,9 +60,9 @@ def test_a_folder_that_is_no_instant_is_left_alone(storage):
 
 def test_unreported_files_are_deleted(storage, tmp_path):
     for name in ("kept.parquet", "stray.parquet"):
-        create_marker(storage, T, f"p/{name}", CREATE)
+        create_marker(storage, T, marker_name(f"p/{name}", CREATE))
         storage.create(f"p/{name}", b"x")
-    create_marker(storage, T, "p/never-made.parquet", CREATE)
+    create_marker(storage, T, marker_name("p/never-made.parquet", CREATE))
     strays = delete_unreported(storage, T, {"p/kept.parquet"})
     assert strays == ("p/never-made.parquet", "p/stray.parquet")
     assert [path.name for path in (tmp_path / "p").iterdir()] == ["kept.parquet"]

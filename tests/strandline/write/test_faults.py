@@ -94,6 +94,11 @@ SCENARIOS = {
         lambda c, base: c.upsert(table(row("a", ts=9), row("c", "us", ts=9))),
         {"clean__automatic": True, "clean__commits__retained": 1},
     ),
+    "upsert with the service's markers": Scenario(
+        _two_commits,
+        UPSERT.write,
+        {"embed__timeline__server": True, "write__markers__type": "TIMELINE_SERVER_BASED"},
+    ),
     "delete": Scenario(
         _two_commits, lambda c, base: c.delete(table(row("a"), row("b"), row("nobody", "us"))), {}
     ),
@@ -129,7 +134,10 @@ def prepared(request, memory):
     rows_after = reader.rows(whole)
     assert rows_after != rows_before
     assert reader.leftovers(whole) == []
-    return scenario, before, rows_before, rows_after, storage.log
+    # Holds the service, which all its writes then share.
+    with client(before, **scenario.options) as holder:
+        assert bool(holder.service) == ("embed__timeline__server" in scenario.options)
+        yield scenario, before, rows_before, rows_after, storage.log
 
 
 @pytest.mark.parametrize(("prepared", "effect"), FAULTS, indirect=["prepared"])

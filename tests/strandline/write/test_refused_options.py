@@ -42,7 +42,6 @@ REFUSED = {
     "write__concurrency__mode": "NON_BLOCKING_CONCURRENCY_CONTROL",
     "write__lock__provider": "org.apache.hudi.aws.transaction.lock.DynamoDBBasedLockProvider",
     "index__type": "BLOOM",
-    "write__markers__type": "TIMELINE_SERVER_BASED",
     "cleaner__policy": "KEEP_LATEST_FILE_VERSIONS",
     "write__table__version": "7",
     "parquet__max__file__size": "many",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from strandline.commit.beat import Beat, HeartbeatSettings
 from strandline.commit.lock.base import TableLock
-from strandline.commit.markers import CREATE, create_marker
 from strandline.commit.owner import Owner
+from strandline.commit.write_markers import CREATE, create_marker, marker_name
 from strandline.services.rollback.policy import RollbackPolicy
 from strandline.services.rollback.resumption import Rollbacks
 from tests.kit.manual_clock import ManualClock
@@ -60,7 +60,7 @@ class Setting:
 
     def add_files(self, instant, *files: str) -> None:
         for path in files:
-            create_marker(self.storage, instant.requested_time, path, CREATE)
+            create_marker(self.storage, instant.requested_time, marker_name(path, CREATE))
             self.storage.create(path, b"data")
 
     def complete(self, instant, *files: str):

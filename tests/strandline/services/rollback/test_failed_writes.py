@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from strandline.commit.markers import CREATE, create_marker
+from strandline.commit.write_markers import CREATE, create_marker, marker_name
 from tests.kit import reader
 from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage
 from tests.kit.hooked_storage import HookedStorage
@@ -174,7 +174,7 @@ def test_a_late_attempts_file_goes_with_the_second_sweep(base):
         if kind == "create" and path.endswith(".commit"):
             time = path.rpartition("/")[2][:17]
             made.append(f"eu/00000000-0000-0000-0000-000000000000-0_9-9-9_{time}.parquet")
-            create_marker(LocalStorage(str(base)), time, made[0], CREATE)
+            create_marker(LocalStorage(str(base)), time, marker_name(made[0], CREATE))
             (base / made[0]).write_bytes(b"half a file")
 
     with client(base, HookedStorage(base, before=write_late)) as c:

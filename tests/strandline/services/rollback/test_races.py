@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.commit.markers import CREATE, create_marker, delete_if_ended, finish_markers
+from strandline.commit.markers import delete_if_ended, finish_markers
+from strandline.commit.write_markers import CREATE, create_marker, marker_name
 from strandline.services.rollback.plan import Step, next_step, plan_rollback
 from strandline.services.rollback.sweep import Sweep
 from tests.kit import golden, reader
@@ -214,7 +215,7 @@ def test_an_archived_instants_own_metadata_decides(name, tmp_path):
     stray = kept.replace(kept[:8], "00000000")
     (base / partition / stray).write_bytes(b"half a file")
     for file in (kept, stray):
-        create_marker(storage, time, f"{partition}/{file}", CREATE)
+        create_marker(storage, time, marker_name(f"{partition}/{file}", CREATE))
     meta.create_requested(ROLLBACK, "20200101000000000", RollbackPlan())
     Sweep(meta).run()
     assert (base / partition / kept).exists()

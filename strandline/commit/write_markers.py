@@ -1,0 +1,218 @@
+"""``WriteMarkers`` creates the markers of one write before its tasks create the data files.
+
+==================  ============================================================================
+``DirectMarkers``   each marker is an empty file
+``ServiceMarkers``  the timeline service writes them as lines of ``MARKERS<n>`` files; a task that
+                    gets no valid answer writes a ``MARKERS<n>`` itself
+==================  ============================================================================
+
+The driver chooses one of them for the whole write, because Hudi's rollback ignores markers that are
+files of their own where there is a ``MARKERS.type``. That file is therefore created before the
+tasks begin, and also a task that does without the service adds lines, not files.
+
+A marker is a name in a set, so creating it twice does no harm. That decides what a lost answer
+means: the service may have the marker or not, and the task writes it itself.
+
+Source: Hudi 1.2.0 ``WriteMarkers``, ``DirectWriteMarkers``, ``TimelineServerBasedWriteMarkers``.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from executor_proxy.priority_view import cause_of
+from executor_proxy.report import Fallback
+from executor_proxy.view_location import ViewLocation
+from strandline.commit.early_conflict import EarlyConflicts, early_conflict
+from strandline.service.marker.file import PREFIX, TYPE, TYPE_FILE, directory_path
+from timeline.errors import AlreadyExistsError, StrandlineError
+from timeline.storage.base import Storage
+
+logger = logging.getLogger(__name__)
+
+CREATE: Final = "CREATE"
+"""The data file opens a new file group."""
+MERGE: Final = "MERGE"
+"""The data file is a new version of a stored one."""
+
+_AT_ONCE: Final = 10_000
+"""Most markers of a task that are created together."""
+_OWN_NUMBERS: Final = range(1_000_000, 1_000_000_000)
+"""Numbers of the ``MARKERS<n>`` that tasks write: above the service's, and integers in Java."""
+
+
+def marker_name(path: str, kind: str) -> str:
+    """Return the marker of the data file at ``path`` (under the base path)."""
+    return f"{path}.marker.{kind}"
+
+
+class WriteMarkers(ABC):
+    """The markers of one write, as a value that reaches its tasks; pickles.
+
+    Attributes:
+        instant: Requested time of the write.
+    """
+
+    instant: str
+
+    @property
+    @abstractmethod
+    def at_once(self) -> int:
+        """How many markers a task creates together, before it writes the first of their files."""
+
+    @abstractmethod
+    def create(self, storage: Storage, names: Sequence[str]) -> Fallback | None:
+        """Create markers, durable on return; call it before the data files are created.
+
+        Args:
+            storage: The table's storage.
+            names: The markers, relative to the base path.
+
+        Returns:
+            Why the service didn't create them, if it should have.
+
+        Raises:
+            WriteConflictError: Early conflicts are detected, and another write is changing, or has
+                changed, one of the file groups.
+            StorageError: A marker couldn't be created; its data file must not be.
+        """
+
+    @abstractmethod
+    def delete(self, storage: Storage) -> None:
+        """Delete the directory of markers."""
+
+
+@dataclass(frozen=True, slots=True)
+class DirectMarkers(WriteMarkers):
+    """Markers that are empty files.
+
+    Attributes:
+        instant: Requested time of the write.
+        early: How conflicts are detected after each marker; ``None``: at the commit only.
+    """
+
+    instant: str
+    early: EarlyConflicts | None = None
+
+    @property
+    def at_once(self) -> int:
+        """One, which a crash leaves behind without its file at most."""
+        return 1
+
+    def create(self, storage: Storage, names: Sequence[str]) -> Fallback | None:
+        """Create a file for each marker, then look for conflicts."""
+        for name in names:
+            create_marker(storage, self.instant, name)
+        if self.early is not None:
+            # After the markers, so that no older write announces a file between look and marker
+            # unseen by both. Hudi looks first; its transactional strategy locks the file group.
+            self.early.refuse(storage, self.instant, names)
+        return None
+
+    def delete(self, storage: Storage) -> None:
+        """Delete the directory."""
+        storage.delete_tree(directory_path(self.instant))
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceMarkers(WriteMarkers):
+    """Markers that the timeline service keeps.
+
+    Attributes:
+        instant: Requested time of the write.
+        tasks: Where tasks find the service.
+        driver: Where the driver does.
+        detects: Whether the service refuses markers because of early conflicts.
+    """
+
+    instant: str
+    tasks: ViewLocation = field(repr=False)
+    driver: ViewLocation = field(repr=False)
+    detects: bool = False
+
+    @property
+    def at_once(self) -> int:
+        """One where conflicts are detected, as each request asks whether one has been found."""
+        return 1 if self.detects else _AT_ONCE
+
+    def begin(self, storage: Storage) -> Fallback | None:
+        """Create ``MARKERS.type``; call it in the driver before the tasks begin.
+
+        Returns:
+            ``None``, or why the service can't keep the markers. Then there is no ``MARKERS.type``.
+
+        Raises:
+            StorageError: It couldn't be created, or not be deleted again.
+        """
+        path = f"{directory_path(self.instant)}/{TYPE_FILE}"
+        try:
+            storage.create(path, TYPE)
+        except AlreadyExistsError:
+            # The instant is new, so this is a call repeated after a lost answer.
+            logger.debug("%s already exists", path)
+        try:
+            # The service opens the table by its base path, which need not be this storage.
+            if self.driver.open_markers(directory_path(self.instant)).exists():
+                return None
+            fallback = Fallback("refused", "the timeline service doesn't see this table's storage")
+        except StrandlineError as error:
+            fallback = _fallback(error)
+        # With this file Hudi would ignore direct markers.
+        storage.delete(path)
+        return fallback
+
+    def create(self, storage: Storage, names: Sequence[str]) -> Fallback | None:
+        """Have the service create the markers, or write them after a failure of the service."""
+        client = self.tasks.open_markers(directory_path(self.instant))
+        try:
+            are_free = client.create(names, early_conflicts=self.detects)
+        # Any error: the task's own storage may do what the service's didn't, and a marker that was
+        # created twice is one marker.
+        except StrandlineError as error:
+            self._create_own(storage, names)
+            return _fallback(error)
+        if not are_free:
+            raise early_conflict(
+                storage, self.instant, f"the timeline service refused marker {names[0]}"
+            )
+        return None
+
+    def delete(self, storage: Storage) -> None:
+        """Have the service delete the directory, so that it forgets it, or delete it after all."""
+        try:
+            self.driver.open_markers(directory_path(self.instant)).delete()
+        except StrandlineError as error:
+            logger.info("the timeline service didn't delete its markers: %s", error)
+            storage.delete_tree(directory_path(self.instant))
+
+    def _create_own(self, storage: Storage, names: Sequence[str]) -> None:
+        """Create a ``MARKERS<n>`` with these markers, which only this call writes."""
+        lines = "".join(f"{name}\n" for name in names).encode()
+        while True:
+            number = _OWN_NUMBERS[secrets.randbelow(len(_OWN_NUMBERS))]
+            try:
+                storage.create(f"{directory_path(self.instant)}/{PREFIX}{number}", lines)
+            except AlreadyExistsError:
+                # Another task's, or this one's after a lost answer; both hold what they hold.
+                continue
+            return
+
+
+def create_marker(storage: Storage, instant: str, name: str) -> None:
+    """Create a direct marker."""
+    try:
+        # A data file without a marker would never be deleted, and would count as committed once its
+        # instant is archived.
+        storage.create(f"{directory_path(instant)}/{name}")
+    except AlreadyExistsError:
+        # The name contains the task attempt, so this is a call repeated after a lost answer.
+        return
+
+
+def _fallback(error: StrandlineError) -> Fallback:
+    return Fallback(cause_of(error), f"{type(error).__name__}: {error}")

@@ -1,0 +1,61 @@
+"""The markers of a write in both forms, for whoever acts on them: rollbacks, sweeps, conflicts.
+
+* ``DIRECT``: an empty file ``<marker directory>/<marker>`` for each marker;
+* ``TIMELINE_SERVER_BASED``: lines of ``MARKERS<n>`` files (``strandline.service.marker.file``).
+
+A write has one form, but both are read: a marker that is missed is a file that nobody deletes.
+
+Source: Hudi 1.2.0 ``MarkerUtils``, ``MarkerBasedRollbackUtils``, which reads ``DIRECT`` markers
+only where there is no ``MARKERS.type``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from strandline.service.marker.file import PREFIX, TYPE_FILE, directory_path
+from timeline.errors import PathNotFoundError
+from timeline.storage.base import FileInfo, Storage
+from timeline.storage.read_limits import FileKind
+
+_MARKER: Final = re.compile(r".+\.marker\.(?:CREATE|MERGE|APPEND)", re.DOTALL)
+"""Must match the whole path: Hadoop's ``.NAME.crc`` next to a marker isn't one. A partition's path
+may have line feeds."""
+_LISTED: Final = re.compile(r"(.+?\.marker\.(?:CREATE|MERGE|APPEND)),?")
+"""A marker in a line. After a restart Hudi's server joins those of a file with commas, and the next
+one without anything."""
+
+
+def announced(storage: Storage, instant: str) -> frozenset[str]:
+    """Return the markers of an instant, relative to the base path.
+
+    Raises:
+        CorruptMetadataError: The ``MARKERS`` files hold more than ``FileKind.MARKERS`` may.
+
+    Cost: one tree list, and a read for each ``MARKERS<n>``.
+    """
+    folder = directory_path(instant)
+    found = set()
+    listed = []
+    for info in storage.list_tree(folder):
+        if _MARKER.fullmatch(info.name):
+            found.add(info.name)
+        elif info.name.startswith(PREFIX) and info.name != TYPE_FILE:
+            listed.append(info)
+    total = sum(info.size for info in listed)
+    storage.limits.check(FileKind.MARKERS, f"{folder}/{PREFIX}<n>", total)
+    for info in listed:
+        found.update(_markers_in(storage, folder, info))
+    return frozenset(found)
+
+
+def _markers_in(storage: Storage, folder: str, info: FileInfo) -> Iterator[str]:
+    """Yield the markers in one ``MARKERS`` file."""
+    try:
+        data = storage.read(f"{folder}/{info.name}", FileKind.MARKERS, info.size)
+    except PathNotFoundError:
+        return  # another writer is deleting the directory, whose files it has dealt with
+    for line in data.decode("utf-8", "replace").split("\n"):
+        yield from (match[1] for match in _LISTED.finditer(line))
