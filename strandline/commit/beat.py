@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from strandline.commit.owner import Owner, owner_is_gone, this_process
-from strandline.service.marker.heartbeat import HEARTBEAT_FOLDER
+from strandline.service.marker.heartbeat import ENDED, HEARTBEAT_FOLDER
 from strandline.settings.service import HEARTBEAT_INTERVAL, HEARTBEAT_MISSES
 from strandline.settings.setting import Settings
 from timeline.errors import CorruptMetadataError, PathNotFoundError
@@ -103,7 +103,7 @@ def read_beat(storage: Storage, instant: str) -> Beat | None:
         info.mtime_ms,
         owner,
         token if isinstance(token, str) else "",
-        ended=owner is not None and content.get("ended") is True,
+        ended=owner is not None and content.get(ENDED) is True,
         completing=owner is not None and content.get("completing") is True,
     )
 

@@ -26,6 +26,7 @@ from strandline.commit.beat import (
     writer_is_gone,
 )
 from strandline.commit.owner import this_process
+from strandline.service.marker.heartbeat import ENDED
 from timeline.clock import Clock
 from timeline.errors import ConcurrentWriteError, StorageError
 from timeline.storage.base import Storage
@@ -190,7 +191,7 @@ class Heartbeat:
         content = {
             **asdict(self._owner),
             "token": self._token,
-            "ended": ended,
+            ENDED: ended,
             "completing": self._completing,
         }
         self._storage.replace(heartbeat_path(self._instant), json.dumps(content).encode())

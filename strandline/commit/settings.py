@@ -11,7 +11,7 @@ from typing import Final
 
 from strandline.commit.conflict import PREFER_WRITER, SIMPLE, STRATEGIES, ConflictStrategy
 from strandline.commit.lock import settings as lock_settings
-from strandline.settings.service import EARLY_CONFLICTS
+from strandline.settings import service as service_settings
 from strandline.settings.setting import Setting, Settings, declared
 from timeline.errors import ConfigError
 
@@ -58,10 +58,9 @@ CONFLICT_STRATEGY: Final = Setting(
 EARLY_STRATEGY: Final = Setting(
     "hoodie.write.concurrency.early.conflict.detection.strategy",
     "",
-    "How early conflicts are detected; empty: as the kind of markers wants it. Each kind of markers"
-    " has one way, so naming the other's class has no effect, as with Hudi.",
+    "Which of Hudi's classes says how early conflicts are detected. Each kind of markers has one"
+    " way here, so the name of a class of Hudi's changes nothing; other classes are refused.",
     "client",
-    allowed=("", *EARLY_STRATEGIES),
 )
 
 COMMIT_SETTINGS: Final = declared(globals())
@@ -69,21 +68,25 @@ COMMIT_SETTINGS: Final = declared(globals())
 
 
 def check_concurrency(values: Settings) -> None:
-    """Check that several writers have a lock.
+    """Check that several writers have a lock, and that early conflicts are detected as in Hudi.
 
     Raises:
-        ConfigError: They haven't.
+        ConfigError: A lock provider is missing, or a class that detects conflicts isn't Hudi's.
     """
     if values.get(CONCURRENCY) == OPTIMISTIC and not values.get(lock_settings.PROVIDER):
         raise ConfigError(
             f"{CONCURRENCY.name} is {OPTIMISTIC}, and {lock_settings.PROVIDER.name} is empty;"
             " allowed: a lock provider, the same for all writers of the table"
         )
+    strategy = values.get(EARLY_STRATEGY)
+    if strategy and strategy not in EARLY_STRATEGIES:
+        shorts = ", ".join(name.rpartition(".")[2] for name in EARLY_STRATEGIES)
+        raise ConfigError(f"{EARLY_STRATEGY.name}={strategy}; allowed: {shorts}")
 
 
 def detects_early(values: Settings) -> bool:
     """Return whether writes look for conflicts before they commit; as in Hudi, not if alone."""
-    return values.get(CONCURRENCY) == OPTIMISTIC and values.get(EARLY_CONFLICTS)
+    return values.get(CONCURRENCY) == OPTIMISTIC and values.get(service_settings.EARLY_CONFLICTS)
 
 
 def conflict_strategy(values: Settings) -> ConflictStrategy:

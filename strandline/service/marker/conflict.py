@@ -25,7 +25,7 @@ from typing import Final
 
 from strandline.service.marker.announced import announced
 from strandline.service.marker.file import INSTANT, TEMP_FOLDER
-from strandline.service.marker.heartbeat import alive
+from strandline.service.marker.heartbeat import alive, has_ended
 from strandline.service.marker.name import FileGroup, file_group_of
 from strandline.settings import service as config
 from strandline.settings.setting import Settings
@@ -143,7 +143,9 @@ class ConflictCheck:
             # Of either form: another writer may use no service.
             names = announced(self._storage, instant)
             found = _common(own, {file_group_of(name) for name in names})
-            if found is not None:
+            # A failed write's heartbeat is fresh for a while, and under LAZY nobody rolls it back
+            # before the writer tries again.
+            if found is not None and not has_ended(self._storage, instant):
                 return f"{found} is also being written by {instant}"
         return None
 

@@ -25,6 +25,7 @@ from collections.abc import Hashable, Mapping
 from typing import Any, ClassVar
 
 from fsview.store.stores import StoreOptions
+from strandline.service.marker.conflict import ConflictOptions
 from strandline.service.process.linger_timer import LingerTimer
 from strandline.service.process.root_uses import RootUses
 from strandline.service.process.timeline_service import TimelineService, spelled
@@ -69,7 +70,9 @@ class SharedService(TimelineService):
         )
         self._is_shared = settings.get(config.EMBED_REUSE)
         self._linger_s = settings.get(config.EMBED_LINGER)
-        self._key = (host, port, advertised, repr(sorted((storage_options or {}).items())))
+        options = repr(sorted((storage_options or {}).items()))
+        # Else writes would look for other conflicts than they asked for.
+        self._key = (host, port, advertised, options, ConflictOptions.of(settings))
         self._changing = threading.Lock()
         self._uses = RootUses()
         self._timer = LingerTimer()
@@ -87,9 +90,9 @@ class SharedService(TimelineService):
     ) -> SharedService:
         """Return a running service that serves ``root``; ``release`` the root when done with it.
 
-        A service on the same address with the same storage options is shared unless
-        ``hoodie.embed.timeline.server.reuse.enabled`` is false. It keeps the settings of the first
-        caller.
+        A service on the same address with the same storage options and the same detection of early
+        conflicts is shared unless ``hoodie.embed.timeline.server.reuse.enabled`` is false. It keeps
+        the other settings of its first caller.
 
         Raises:
             ConfigError: The settings are refused.

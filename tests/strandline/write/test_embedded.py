@@ -109,6 +109,9 @@ def test_clients_of_one_driver_share_a_service(tmp_path):
     own = {**ON, "embed__timeline__server__reuse__enabled": False}
     with client(tmp_path / "1", **own) as one, client(tmp_path / "2", **own) as two:
         assert one.service is not two.service
+    early = {**ON, "write__concurrency__early__conflict__detection__enable": True}
+    with client(tmp_path / "1", **ON) as one, client(tmp_path / "2", **early) as two:
+        assert one.service is not two.service
 
 
 @pytest.mark.parametrize("at", [1, 3, 4])
