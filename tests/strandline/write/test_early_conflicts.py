@@ -14,8 +14,9 @@ from tests.strandline.write.tables import client, row, table
 from tests.strandline.write.test_service_markers import EARLY, SERVED, Watched, names
 from timeline.errors import ConfigError, StorageUnavailableError, WriteConflictError
 
-SERVICE = {**EARLY, **SERVED, "write__concurrency__async__conflict__detector__period__ms": 1}
-SERVICE = {name.replace("period__ms", "period_ms"): value for name, value in SERVICE.items()}
+PERIOD_MS = "write__concurrency__async__conflict__detector__period_ms"
+# The service looks again for ten periods after it was last asked.
+SERVICE = {**EARLY, **SERVED, PERIOD_MS: 1000}
 COMMITS = {"write__concurrency__early__conflict__check__commit__conflict": "true"}
 LOCK = {name: EARLY[name] for name in EARLY if "early" not in name}
 served = pytest.mark.property  # each starts a service
