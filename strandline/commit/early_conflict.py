@@ -13,6 +13,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from strandline.commit.conflict import REPEAT
 from strandline.service.marker.conflict import ConflictCheck, ConflictOptions
 from timeline.clock import Clock
 from timeline.errors import StrandlineError, WriteConflictError
@@ -61,5 +62,5 @@ def early_conflict(storage: Storage, instant: str, reason: str) -> WriteConflict
     return WriteConflictError(
         f"commit {instant} of {storage.base_path} conflicts with another writer, by its markers:"
         f" {reason}",
-        hint="the write is rolled back; repeat it",
+        hint=REPEAT,
     )

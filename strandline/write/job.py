@@ -219,8 +219,7 @@ class WriteJob:
             with self._account.timed("commit"):
                 transaction.start()
             with self._account.timed("write"):
-                buckets = tagged.assignment.buckets
-                begun = begin_markers(context, transaction.time, transaction.timeline, buckets)
+                begun = begin_markers(context, transaction, tagged.assignment.buckets)
                 report = self._write_files(write, tagged, begun.markers)
             refuse_changed(tagged.counts, report.given)
         self._account.add(report.calls, marker_fallbacks=begun.fallbacks + report.fallbacks)

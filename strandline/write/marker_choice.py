@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from executor_proxy.report import Fallback
 from strandline.commit.early_conflict import EarlyConflicts
 from strandline.commit.settings import detects_early
+from strandline.commit.transaction import Transaction
 from strandline.commit.write_markers import (
     DirectMarkers,
     ServiceMarkers,
@@ -27,7 +28,6 @@ from strandline.write.placement import Bucket
 from strandline.write.settings import MARKERS_TYPE, TIMELINE_SERVER_BASED
 from strandline.write.write_task import marked_file
 from timeline.errors import InputError
-from timeline.timeline import Timeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +44,13 @@ class BegunMarkers:
 
 
 def begin_markers(
-    context: WriteContext, instant: str, timeline: Timeline, buckets: Sequence[Bucket]
+    context: WriteContext, transaction: Transaction, buckets: Sequence[Bucket]
 ) -> BegunMarkers:
     """Choose a write's markers, and make them ready for its tasks.
 
     Args:
         context: The client's context.
-        instant: Requested time of the write, which is inflight.
-        timeline: The active timeline at its start.
+        transaction: The write's transaction; its instant is inflight.
         buckets: The files that it is going to write.
 
     Raises:
@@ -59,6 +58,7 @@ def begin_markers(
 
     Cost: none for direct markers; else a create, and a stat by the service.
     """
+    instant, timeline = transaction.time, transaction.timeline
     detects = detects_early(context.settings)
     early = None
     if detects:
