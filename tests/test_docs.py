@@ -133,11 +133,8 @@ def test_the_settings_in_the_operators_guide_exist() -> None:
     }
 
 
-def test_example_of_the_readme_runs(tmp_path: Path) -> None:
-    """The first Python block, on the engine that needs no Spark."""
-    block = re.search(r"```python\n(.*?)```", text("README.md"), re.S)
-    assert block
-    code = block[1].replace("/tmp/flights", str(tmp_path / "flights"))
+def output_of(code: str) -> str:
+    """Return what an example prints in a process of its own, which must not fail or warn."""
     told = subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
         cwd=ROOT,
@@ -146,7 +143,14 @@ def test_example_of_the_readme_runs(tmp_path: Path) -> None:
         check=False,
     )
     assert told.returncode == 0, told.stderr
-    assert told.stdout
+    return told.stdout
+
+
+def test_example_of_the_readme_runs(tmp_path: Path) -> None:
+    """The first Python block, on the engine that needs no Spark."""
+    block = re.search(r"```python\n(.*?)```", text("README.md"), re.S)
+    assert block
+    assert output_of(block[1].replace("/tmp/flights", str(tmp_path / "flights")))
 
 
 def test_examples_of_the_writing_guide_run(tmp_path: Path) -> None:
@@ -154,15 +158,7 @@ def test_examples_of_the_writing_guide_run(tmp_path: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", text("docs/writing.md"), re.S)
     assert len(blocks) >= 5
     code = "\n".join(blocks).replace("/lake/flights", str(tmp_path / "flights"))
-    code += "\nassert offset == '1042'\n"
-    told = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert told.returncode == 0, told.stderr
+    output_of(code + "\nassert offset == '1042'\n")
 
 
 def test_the_writing_guide_says_which_errors_are_retryable() -> None:

@@ -51,30 +51,37 @@ def new_config(values: Settings) -> TableConfig:
 def _merge_mode(values: Settings) -> str | None:
     """Return the merge mode that the options set directly or by the payload; ``None`` if unset."""
     payload = values.get(settings.PAYLOAD_CLASS)
-    by_payload = (
-        (COMMIT_TIME if "OverwriteWithLatest" in payload else EVENT_TIME) if payload else ""
-    )
-    named = values.get(settings.MERGE_MODE)
-    if named and by_payload and named != by_payload:
-        raise ConfigError(
-            f"{settings.MERGE_MODE.name} is {named} and {settings.PAYLOAD_CLASS.name} is {payload},"
-            f" which means {by_payload}"
-        )
-    return named or by_payload or None
+    mode = COMMIT_TIME if "OverwriteWithLatest" in payload else EVENT_TIME
+    return _agreed(values, settings.MERGE_MODE, settings.PAYLOAD_CLASS, mode)
 
 
 def _key_generator_type(values: Settings) -> str | None:
     """Return the key generator type that the options set directly or by class, if any."""
-    name = values.get(settings.KEY_GENERATOR_CLASS)
-    named = name.rpartition(".")[2].removesuffix("KeyGenerator")
-    by_class = {"Nonpartitioned": "NON_PARTITION"}.get(named, named.upper())
-    kind = values.get(settings.KEY_GENERATOR_TYPE)
-    if kind and by_class and kind != by_class:
+    name = values.get(settings.KEY_GENERATOR_CLASS).rpartition(".")[2].removesuffix("KeyGenerator")
+    kind = {"Nonpartitioned": "NON_PARTITION"}.get(name, name.upper())
+    return _agreed(values, settings.KEY_GENERATOR_TYPE, settings.KEY_GENERATOR_CLASS, kind)
+
+
+def _agreed(
+    values: Settings, by_name: Setting[str], by_class: Setting[str], meaning: str
+) -> str | None:
+    """Return what two settings of one thing say; ``None`` if neither is set.
+
+    Args:
+        values: The options.
+        by_name: The setting of its name.
+        by_class: The setting of its class in Java.
+        meaning: The name that the class has, if it is set.
+
+    Raises:
+        ConfigError: They say different things.
+    """
+    named, class_name = values.get(by_name), values.get(by_class)
+    if named and class_name and named != meaning:
         raise ConfigError(
-            f"{settings.KEY_GENERATOR_TYPE.name} is {kind} and {settings.KEY_GENERATOR_CLASS.name}"
-            f" is {name}, which means {by_class}"
+            f"{by_name.name} is {named} and {by_class.name} is {class_name}, which means {meaning}"
         )
-    return kind or by_class or None
+    return named or (meaning if class_name else None)
 
 
 def refuse_disagreement(config: TableConfig, values: Settings) -> None:

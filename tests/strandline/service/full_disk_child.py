@@ -11,6 +11,7 @@ from fsview.local_view import LocalView
 from fsview.store.stores import StoreOptions
 from strandline.service.process.options import PartsOptions
 from strandline.service.process.parts import Parts
+from tests.kit.full_disk import fill
 from tests.kit.live_service import AppClient, known
 from tests.kit.rebuilt import differences_from_rebuilt
 from tests.kit.small_table import SmallTable
@@ -33,17 +34,11 @@ def main(directory: Path) -> None:
     table.write(*EVERYWHERE)
     parts = service(table, directory)
     client = AppClient(parts)
-    filler = directory / "filler"
     for _ in range(2):
         before = known(table.storage, partition="a")
         status, was = client.ask("GET", LATEST, before)
         assert status == 200, was
-        with filler.open("wb", buffering=0) as file:
-            try:
-                while True:
-                    file.write(bytes(1 << 12))
-            except OSError:
-                pass
+        filler = fill(directory)
         for _ in range(200):
             table.write(*EVERYWHERE)
             after = known(table.storage, partition="a")

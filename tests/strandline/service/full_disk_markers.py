@@ -10,6 +10,7 @@ import orjson
 
 from strandline.service.process.options import PartsOptions
 from strandline.service.process.parts import Parts
+from tests.kit.full_disk import fill
 from tests.kit.live_service import AppClient
 from tests.kit.marker_name import marker_name
 from timeline.storage.local import LocalStorage
@@ -55,13 +56,7 @@ def main(directory: Path) -> None:
         if turn:
             assert markers.create(name(f"before-{turn}")) == (200, b"true")
             made.add(name(f"before-{turn}"))
-        filler = directory / "filler"
-        with filler.open("wb", buffering=0) as file:
-            try:
-                while True:
-                    file.write(bytes(1 << 12))
-            except OSError:
-                pass
+        filler = fill(directory)
         for _ in range(2):
             for number in range(5):
                 status, said = markers.create(name(f"{turn}-{number}"))

@@ -10,6 +10,7 @@ import pytest
 from tests.kit import golden
 from tests.kit.hfile import log_block
 from tests.kit.memory_storage import MemoryStorage
+from tests.kit.model.archiving import HISTORY_SCHEMA
 from timeline.archive.archived_timeline import (
     HELD_BYTES,
     ArchivedTimeline,
@@ -27,16 +28,6 @@ from timeline.storage.local import LocalStorage
 from timeline.table.config_file import read_table_config
 
 HISTORY = ".hoodie/timeline/history"
-SCHEMA = pa.schema(
-    [
-        ("instantTime", pa.string()),
-        ("completionTime", pa.string()),
-        ("action", pa.string()),
-        ("metadata", pa.binary()),
-        ("plan", pa.binary()),
-        ("version", pa.int32()),
-    ]
-)
 COMMIT = CommitMetadata(operation_type="INSERT")
 CLEAN = CleanMetadata(start_clean_time="1")
 PLAN = CleanerPlan(policy="KEEP_LATEST_FILE_VERSIONS")
@@ -67,7 +58,7 @@ def storage(tmp_path: Path) -> LocalStorage:
 
 def write_file(storage: LocalStorage, name: str, rows: list[dict]) -> str:
     with storage.create_stream(f"{HISTORY}/{name}") as file:
-        pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), file)
+        pq.write_table(pa.Table.from_pylist(rows, schema=HISTORY_SCHEMA), file)
     return name
 
 
@@ -164,7 +155,7 @@ def test_metadata_is_cached_by_row_group_within_a_bound(
 ) -> None:
     rows = many_rows(40)
     with storage.create_stream(f"{HISTORY}/000_039_2.parquet") as file:
-        table = pa.Table.from_pylist(rows, schema=SCHEMA)
+        table = pa.Table.from_pylist(rows, schema=HISTORY_SCHEMA)
         pq.write_table(table, file, row_group_size=10)
     write_manifest(storage, 1, ["000_039_2.parquet"])
     point_to(storage, "1")
@@ -184,7 +175,7 @@ def test_an_instant_is_found_if_any_row_group_may_contain_it(
 ) -> None:
     """Without statistics all row groups may, and they needn't fit into the cache together."""
     with storage.create_stream(f"{HISTORY}/000_039_2.parquet") as file:
-        table = pa.Table.from_pylist(many_rows(40), schema=SCHEMA)
+        table = pa.Table.from_pylist(many_rows(40), schema=HISTORY_SCHEMA)
         pq.write_table(table, file, row_group_size=10, write_statistics=False)
     write_manifest(storage, 1, ["000_039_2.parquet"])
     point_to(storage, "1")
