@@ -1,17 +1,18 @@
 """Commits of other writers whose completion is in doubt: the request was sent, perhaps.
 
 A writer holds the table's lock while it completes its instant. If another one holds the lock and
-finds such an instant pending, the first one failed in between, lost its lock, or got no answer; an
-object store may still carry its request out until the heartbeat has expired. What the commit
-changes is known from its markers.
+finds such an instant pending, the first one failed in between, lost its lock, got no answer, or was
+stopped before it could send the request. The request may still take effect, at the latest when a
+rollback names the instant: whoever completes an instant looks for rollbacks afterwards. So the age
+of the heartbeat doesn't matter here. What the commit changes is known from its markers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from fsview.model.file_name import parse_base_name
-from strandline.commit.beat import Beat, read_beat
+from strandline.commit.beat import read_beat, writer_is_gone
 from strandline.commit.conflict import UNKNOWN, ConcurrentOperation, FileGroup
 from strandline.commit.markers import marked_files
 from timeline.instant import Instant, State
@@ -23,7 +24,6 @@ def operations_in_doubt(
     meta: TableMetaClient,
     now: Timeline,
     ours: ConcurrentOperation,
-    is_live: Callable[[Beat], bool],
 ) -> Iterator[ConcurrentOperation]:
     """Yield what the commits change whose completion is in doubt, in timeline order.
 
@@ -31,7 +31,6 @@ def operations_in_doubt(
         meta: The table's meta client.
         now: The active timeline under the lock.
         ours: The commit that compares itself with them.
-        is_live: Whether a beat hasn't expired, and its writer isn't known to have failed cleanly.
 
     Cost: two calls for each inflight write; a tree list for one in doubt.
     """
@@ -42,7 +41,7 @@ def operations_in_doubt(
         ):
             continue
         beat = read_beat(meta.storage.for_cause("heartbeat"), instant.requested_time)
-        if beat is not None and beat.completing and is_live(beat):
+        if beat is not None and beat.completing and not writer_is_gone(beat):
             yield ConcurrentOperation(instant, UNKNOWN, _groups(meta, instant, ours))
 
 

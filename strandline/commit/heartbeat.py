@@ -18,17 +18,15 @@ from typing import Final
 
 from strandline.commit.beat import (
     LIVE_WRITES,
-    Beat,
     HeartbeatSettings,
     delete_heartbeat,
     heartbeat_path,
-    is_expired,
-    writer_is_gone,
+    read_beat,
 )
 from strandline.commit.owner import this_process
 from strandline.service.marker.heartbeat import ENDED
 from timeline.clock import Clock
-from timeline.errors import ConcurrentWriteError, StorageError
+from timeline.errors import AlreadyExistsError, ConcurrentWriteError, StorageError
 from timeline.storage.base import Storage
 
 logger = logging.getLogger(__name__)
@@ -58,16 +56,27 @@ class Heartbeat:
         self._instant = ""
         self._writing = threading.Lock()
         self._completing = False
+        self._is_started = False
         self._lock = threading.Lock()
         self._last: tuple[float, int] = (0.0, 0)
         self._expired = False
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def start(self, instant: str) -> None:
+    @property
+    def is_started(self) -> bool:
+        """Whether the first beat was written."""
+        return self._is_started
+
+    def start(self, instant: str, *, takes_over: bool = False) -> None:
         """Write the first beat, then beat until ``stop``, ``abandon`` or ``leave`` is called.
 
+        Args:
+            instant: Requested time of the instant.
+            takes_over: Whether another writer's heartbeat is replaced.
+
         Raises:
+            ConcurrentWriteError: Another writer beats for this instant.
             StorageError: The first beat can't be written.
         """
         assert self._thread is None
@@ -75,13 +84,35 @@ class Heartbeat:
         self._last = self._now()
         LIVE_WRITES.add(self._token)
         try:
-            self._write()
+            if takes_over:
+                self._write()
+            else:
+                self._create()
+            self._is_started = True
         except BaseException:
             LIVE_WRITES.discard(self._token)
             raise
         name = f"heartbeat-{instant}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
+
+    def _create(self) -> None:
+        """Write the first beat of an instant that is going to be requested.
+
+        Two writers may choose the same time. The one that can't request it would write into the
+        other's heartbeat that it has failed.
+        """
+        try:
+            self._storage.create(heartbeat_path(self._instant), self._content())
+        except AlreadyExistsError as error:
+            beat = read_beat(self._storage, self._instant)
+            # It is this one's if the storage's client repeated a request without an answer.
+            if beat is None or beat.token != self._token:
+                raise ConcurrentWriteError(
+                    f"another writer beats for instant {self._instant} of"
+                    f" {self._storage.base_path}",
+                    hint="repeat the write",
+                ) from error
 
     def check(self) -> None:
         """Check that no other writer may take this one for dead.
@@ -102,14 +133,6 @@ class Heartbeat:
     def timeout_s(self) -> float:
         """Age at which a beat has expired."""
         return self._settings.timeout_ms / 1000
-
-    def is_live(self, beat: Beat) -> bool:
-        """Return whether another writer's beat counts: it hasn't expired, and no failure is known.
-
-        Both have the same settings.
-        """
-        expired = is_expired(beat, self._clock.now_ms(), self._settings)
-        return not expired and not writer_is_gone(beat)
 
     def announce_completion(self) -> None:
         """Write that the instant is about to be completed; call it before the completing request.
@@ -157,7 +180,8 @@ class Heartbeat:
     def _end(self) -> None:
         """Stop the thread; when this returns, no beat is under way."""
         self._stopping.set()
-        if self._thread is not None:
+        # An interrupt may have come between making the thread and starting it.
+        if self._thread is not None and self._thread.ident is not None:
             self._thread.join()
 
     def _run(self) -> None:
@@ -188,13 +212,16 @@ class Heartbeat:
         return True
 
     def _write(self, *, ended: bool = False) -> None:
+        self._storage.replace(heartbeat_path(self._instant), self._content(ended=ended))
+
+    def _content(self, *, ended: bool = False) -> bytes:
         content = {
             **asdict(self._owner),
             "token": self._token,
             ENDED: ended,
             "completing": self._completing,
         }
-        self._storage.replace(heartbeat_path(self._instant), json.dumps(content).encode())
+        return json.dumps(content).encode()
 
     def _now(self) -> tuple[float, int]:
         return self._clock.monotonic(), self._clock.now_ms()

@@ -96,7 +96,6 @@ class Transaction:
         self._in_doubt = False
         self.conflicts: tuple[Conflict, ...] = ()
         self.compared: tuple[str, ...] = ()
-        has_begun = False
         try:
             with lock.held("requesting a commit"):
                 # Its rollbacks can't name this instant, whereas those of the timeline read after
@@ -106,7 +105,6 @@ class Transaction:
                 # Before the instant exists: without a heartbeat others take it for a failed
                 # write's.
                 heartbeat.start(time)
-                has_begun = True
                 lock.check()
                 # An expired heartbeat may have been swept; a later expiry is seen by ``start``.
                 heartbeat.check()
@@ -116,7 +114,7 @@ class Transaction:
                 self.timeline = meta.active_timeline()
         except BaseException:
             # Releasing the lock may be interrupted, too.
-            if has_begun:
+            if heartbeat.is_started:
                 heartbeat.abandon()
             raise
 
@@ -246,7 +244,7 @@ class Transaction:
         The lock excludes their writers, not their requests to storage, which may still take effect:
         of two commits from one predecessor the later would undo the earlier.
         """
-        doubtful = operations_in_doubt(self._meta, now, ours, self._heartbeat.is_live)
+        doubtful = operations_in_doubt(self._meta, now, ours)
         for conflict in conflicts_with(ours, doubtful, self._strategy):
             raise WriteConflictError(
                 f"commit {self.time} of {self._meta.storage.base_path} may conflict with"

@@ -83,7 +83,7 @@ class Execution:
             IllegalTransitionError: A newer write than the completed target has begun meanwhile.
         """
         time = self._times.next(newest_time(self._meta, now))
-        with self._beating(time) as heartbeat:
+        with self._beating(time, takes_over=False) as heartbeat:
             self._lock.check()
             # The plan is on the timeline before anything is deleted, so that a crash can be
             # finished, and before the target is looked for, so that its writer sees the rollback.
@@ -92,7 +92,7 @@ class Execution:
 
     def resume(self, rollback: Instant, plan: RollbackPlan) -> str | None:
         """Carry out a pending rollback whose writer died; results as ``request``."""
-        with self._beating(rollback.requested_time) as heartbeat:
+        with self._beating(rollback.requested_time, takes_over=True) as heartbeat:
             return self._carry_out(rollback, plan, heartbeat)
 
     def withdraw(self, rollback: Instant) -> None:
@@ -100,9 +100,9 @@ class Execution:
         self._delete_pending(rollback)
 
     @contextmanager
-    def _beating(self, time: str) -> Iterator[Heartbeat]:
+    def _beating(self, time: str, *, takes_over: bool) -> Iterator[Heartbeat]:
         heartbeat = Heartbeat(self._storage, self._heartbeats, self._clock)
-        heartbeat.start(time)
+        heartbeat.start(time, takes_over=takes_over)
         try:
             yield heartbeat
         except BaseException:

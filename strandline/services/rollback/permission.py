@@ -52,6 +52,11 @@ class Permission:
         """Return whether the writer of a pending instant beats. Cost: two calls."""
         return self._judged(instant)[0] is Verdict.ALIVE
 
+    def died_completing(self, instant: Instant) -> bool:
+        """Return whether the writer of a pending instant died completing it. Cost: two calls."""
+        verdict, beat = self._judged(instant)
+        return verdict is Verdict.DEAD and beat is not None and beat.completing
+
     def shares_lock(self, instant: Instant) -> bool:
         """Return whether the writer of an instant takes this writer's lock. Cost: two calls."""
         return self._shares_lock(read_beat(self._storage, instant.requested_time))

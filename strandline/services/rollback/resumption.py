@@ -84,7 +84,8 @@ class Rollbacks:
         """Repair what failed writers left, before a write.
 
         Finishes pending rollbacks, rolls back failed writes and sweeps leftover markers and
-        heartbeats; if the policy is lazy, only sweeps and finishes rollbacks of completed commits.
+        heartbeats. If the policy is lazy, it leaves failed writes to the clean, except those that
+        were completing, with which every commit to the same file groups would conflict.
 
         Args:
             timeline: The active timeline, just read.
@@ -97,7 +98,7 @@ class Rollbacks:
             ConcurrentWriteError: A pending instant's writer is alive, or may be.
             LockError: The lock can't be acquired, or was lost.
         """
-        repair = self._finish_undoing if self._policy.lazy else self._roll_back_all
+        repair = self._repair_obstacles if self._policy.lazy else self._roll_back_all
         undone = repair(timeline)
         # Last, because the rollbacks above are planned from markers.
         has_swept = self._sweep.run()
@@ -191,16 +192,20 @@ class Rollbacks:
                 undone.update(self._roll_back(instant))
         return dict(sorted(undone.items()))
 
-    def _finish_undoing(self, timeline: Timeline) -> dict[str, str]:
-        """Finish the rollbacks of completed commits, on which the next write would build.
+    def _repair_obstacles(self, timeline: Timeline) -> dict[str, str]:
+        """Finish the rollbacks of completed commits, and roll back failed ones in doubt.
 
-        Once it had, the rollback would delete files that the newer commit was made from.
+        Once the next write had built on such a commit, its rollback would delete files that the
+        newer commit was made from.
         """
         undone: dict[str, str] = {}
         for rollback, plan in self._rollbacks_in(timeline):
             target = _target_of(plan, timeline)
             if target is not None and target.is_completed:
                 undone.update(self._resume(rollback, plan, timeline))
+        for instant in timeline.pending():
+            if self._is_write(instant) and self._permission.died_completing(instant):
+                undone.update(self._request(instant, self._permission.is_dead))
         return undone
 
     def _rollbacks_in(self, timeline: Timeline) -> list[tuple[Instant, RollbackPlan | None]]:

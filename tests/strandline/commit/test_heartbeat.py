@@ -27,7 +27,7 @@ from strandline.commit.heartbeat import Heartbeat
 from strandline.commit.owner import owner_is_gone, this_process
 from tests.kit.manual_clock import ManualClock
 from timeline.clock import SystemClock
-from timeline.errors import ConcurrentWriteError, StorageUnavailableError
+from timeline.errors import AlreadyExistsError, ConcurrentWriteError, StorageUnavailableError
 from timeline.storage.local import LocalStorage
 
 T = "20250101000000000"
@@ -45,8 +45,17 @@ class Watched(LocalStorage):
         self.error: Exception = StorageUnavailableError("injected")
         self.attempts = threading.Semaphore(0)
         self.on_replace: list = []
+        self.lost_answers: list[str] = []
         self.gates: list[threading.Event] = []
         self.entered = threading.Semaphore(0)
+
+    def create(self, path, data=b""):
+        if self.failing.is_set():
+            raise self.error
+        super().create(path, data)
+        if path in self.lost_answers:
+            raise AlreadyExistsError(path)
+        self.beats.release()
 
     def replace(self, path, data):
         for act in self.on_replace:
@@ -287,6 +296,37 @@ def test_a_reused_process_id_is_another_process():
     assert not owner_is_gone(replace(mine, started=mine.started - 1, namespace="another"))
     assert not owner_is_gone(replace(mine, pid=2**22 + 1, namespace=""))
     assert owner_is_gone(replace(mine, pid=2**22 + 1))
+
+
+def test_of_two_writers_at_one_time_only_the_first_beats(storage):
+    """The second can't request its instant, and would mark the first one's beat as failed."""
+    first = Heartbeat(storage, HOUR, SystemClock())
+    first.start(T)
+    beat = read_beat(storage, T)
+    second = Heartbeat(storage, HOUR, SystemClock())
+    with pytest.raises(ConcurrentWriteError, match=f"another writer beats for instant {T}") as info:
+        second.start(T)
+    assert info.value.retryable
+    assert not second.is_started
+    assert read_beat(storage, T) == beat
+    first.stop()
+
+
+def test_a_writer_that_goes_on_with_anothers_instant_takes_its_heartbeat_over(storage):
+    storage.create(heartbeat_path(T))
+    heartbeat = Heartbeat(storage, HOUR, SystemClock())
+    heartbeat.start(T, takes_over=True)
+    assert read_beat(storage, T).owner == this_process()
+    heartbeat.stop()
+
+
+def test_the_first_beat_counts_if_its_answer_was_lost(storage):
+    """An object store's client repeats the request and is told that the file exists."""
+    storage.lost_answers.append(heartbeat_path(T))
+    heartbeat = Heartbeat(storage, HOUR, SystemClock())
+    heartbeat.start(T)
+    assert heartbeat.is_started
+    heartbeat.stop()
 
 
 def test_the_file_is_json(storage):

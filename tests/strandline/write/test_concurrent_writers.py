@@ -1,4 +1,8 @@
-"""Two processes write one table under Hudi's lock by a file, and no committed row is lost."""
+"""Two live processes write one table at once, and no committed row is lost.
+
+With a lock they work side by side. Without one, a table may have one writer at a time: the other
+waits or is refused, and both repeat what was refused.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ pytestmark = pytest.mark.property
 
 ROOT = Path(__file__).parents[3]
 ROUNDS = 8 * TIMES
-OPTIONS = {
+LOCKED = {
     "write__concurrency__mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
     "write__lock__provider": (
         "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider"
@@ -42,9 +46,10 @@ def started(base, name, options):
 
 @pytest.mark.parametrize("version", [6, 9])
 @pytest.mark.parametrize("clean", [False, True], ids=["", "clean"])
-def test_disjoint_inserts_and_a_shared_update(tmp_path, version, clean):
+@pytest.mark.parametrize("lock", [LOCKED, {}], ids=["lock", "no lock"])
+def test_disjoint_inserts_and_a_shared_update(tmp_path, version, clean, lock):
     base = tmp_path / "t"
-    options = {**OPTIONS, "write__table__version": version}
+    options = {**lock, "write__table__version": version}
     if clean:
         options |= {"clean__automatic": "true", "clean__commits__retained": 2}
     with client(base, **options) as c:

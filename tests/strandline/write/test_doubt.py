@@ -8,6 +8,7 @@ may be lost, and nothing of one that doesn't may stay.
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import pytest
 
 from strandline.commit.beat import heartbeat_path, read_beat
 from tests.kit import reader
+from tests.kit.hooked_storage import HookedStorage
 from tests.kit.manual_clock import ManualClock
 from tests.strandline.write.tables import client, row, table
 from timeline.clock import SystemClock
@@ -127,6 +129,30 @@ def test_under_a_lock_a_commit_that_another_machine_left_in_doubt_conflicts(base
         assert rows(base) == [("a", 5), ("b", 7), ("killed", 1)]
         c.upsert(table(row("a", ts=7)))
     assert rows(base) == [("a", 7), ("b", 7), ("killed", 1)]
+    assert reader.leftovers(base) == []
+
+
+@pytest.mark.parametrize("policy", ["EAGER", "LAZY"])
+def test_a_writer_stopped_before_its_request_conflicts_even_if_it_expired(
+    base: Path, policy: str
+) -> None:
+    """Its lock was taken from it, and the other writer began before the expiry."""
+    options = {**LOCKED, "clean__failed__writes__policy": policy}
+    stopped: list[str] = []
+
+    def stop(kind: str, path: str) -> None:
+        if kind == "create" and path.endswith(".inflight") and not stopped:
+            stopped.append(Request(base, LOCKED).instant)
+            beat = base / heartbeat_path(stopped[0])
+            elsewhere = {**json.loads(beat.read_text()), "namespace": "another machine"}
+            beat.write_text(json.dumps(elsewhere))
+            os.utime(beat, (0, 0))
+
+    with client(base, HookedStorage(base, after=stop), **options) as c:
+        with pytest.raises(WriteConflictError, match=r"may conflict with .*, which its writer was"):
+            c.upsert(table(row("a", ts=7)))
+        assert c.upsert(table(row("a", ts=8))).rolled_back == (stopped[0],)
+    assert rows(base) == [("a", 8), ("b", 1)]
     assert reader.leftovers(base) == []
 
 
