@@ -24,7 +24,9 @@ from timeline.errors import StrandlineError
 logger = logging.getLogger(__name__)
 
 FIRST_PROBE_S: Final = 1.0
+"""Bound of the wait before the first probe; doubles with each failure."""
 LONGEST_PROBE_S: Final = 60.0
+"""Bound of every wait between probes."""
 MAX_PROBES: Final = 100
 """Then the thread ends: one for an address that is gone for good must not live for ever."""
 

@@ -51,6 +51,7 @@ from timeline.errors import (
 
 _CHUNK_BYTES: Final = 1 << 18
 _LEAST_S: Final = 0.001
+"""Time-out of a connection that is opened at the deadline; 0 would mean none."""
 _MARGIN_BYTES: Final = 1 << 20
 """For the head of an answer, and the framing of its chunks."""
 _LOST: Final = (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
@@ -162,7 +163,7 @@ class _Connection:
         """Send a request on the open connection and read its answer."""
         sock: Any = self._sock
         # ``HTTPConnection`` would spend a third of an exchange on checking and joining the head.
-        sock.sendall(_sent(request, self._host))
+        sock.sendall(_request_bytes(request, self._host))
         self.used = True
         response = http.client.HTTPResponse(sock, method=request.method)
         try:
@@ -219,7 +220,7 @@ def _host_field(peer: Peer) -> str:
     return f"{host}:{peer.port}"
 
 
-def _sent(request: Outgoing, host: str) -> bytes:
+def _request_bytes(request: Outgoing, host: str) -> bytes:
     """Return the bytes of a request.
 
     Raises:
@@ -291,7 +292,7 @@ class KeptConnections:
             except (OSError, http.client.HTTPException) as error:
                 connection.close()
                 if not (may_repeat and isinstance(error, _LOST)):
-                    raise _named(error, what, timeouts) from error
+                    raise _service_error(error, what, timeouts) from error
                 may_repeat = False
             except BaseException:
                 # Interrupted, as by a killed task: the unread rest would precede the next answer.
@@ -310,7 +311,7 @@ def _body(response: http.client.HTTPResponse) -> bytes:
     return b"".join(chunks)
 
 
-def _named(
+def _service_error(
     error: OSError | http.client.HTTPException, what: str, timeouts: Timeouts
 ) -> ServiceError:
     """Return the Strandline error for a failed exchange."""

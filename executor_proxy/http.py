@@ -46,7 +46,9 @@ _TOKEN: Final = re.compile(r"[\x21-\x7e]+")
 _MESSAGE_CHARS: Final = 500
 """Maximum length of an unexpected body quoted in an error."""
 _WAIT_S: Final = 2
+"""How long the service may keep a question before it answers 503 with ``Retry-After``."""
 _LONGEST_RETRY_AFTER_S: Final = 60.0
+"""Bound of a ``Retry-After``, whatever the answer says."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,14 +50,14 @@ class _Sessions(threading.local):
             self._pid = os.getpid()
         session = self._by_factory.get(factory)
         if session is None:
-            session = self._by_factory[factory] = _made(factory)
+            session = self._by_factory[factory] = _new_session(factory)
         return session
 
 
 _sessions: Final = _Sessions()
 
 
-def _made(name: str) -> Any:
+def _new_session(name: str) -> Any:
     """Make a session.
 
     Raises:

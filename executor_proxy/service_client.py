@@ -41,6 +41,7 @@ logger = logging.getLogger(__name__)
 
 PROBE: Final = "/healthz"
 _PROBE_S: Final = 2.0
+"""Bound of a probe."""
 
 
 @dataclass(frozen=True, slots=True)

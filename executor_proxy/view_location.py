@@ -223,7 +223,7 @@ class _OwnView(FileSystemView):
         is_shared = at.shared and at.timeline_hash != NEWEST and self._view is None
         if is_shared and name != "sync":
             views = this_worker().views
-            key = (at.base_path, _text(at.storage_options), at.last_instant, at.timeline_hash)
+            key = (at.base_path, _hashable(at.storage_options), at.last_instant, at.timeline_hash)
             view = views.get(key, lambda: self._opened(at))
             with self._report.counting(view.table.storage.calls):
                 answer = view.ask(name, **arguments)
@@ -256,7 +256,8 @@ class _OwnView(FileSystemView):
         """Do nothing: the worker's other tasks may use the shared view."""
 
 
-def _text(options: Mapping[str, Any]) -> str:
+def _hashable(options: Mapping[str, Any]) -> str:
+    """Return options as part of a key; their values may be mappings themselves."""
     return repr(sorted(options.items()))
 
 

@@ -76,9 +76,9 @@ class Rollbacks:
         self._policy = policy
         self._permission = Permission(self._storage, policy, lock, clock, wait)
         self._clock = clock
-        self._booked = TableMetaClient(self._storage, meta.config, cause="rollback")
-        self._execution = Execution(self._booked, times, clock, lock, policy.heartbeats)
-        self._sweep = Sweep(self._booked)
+        self._counted = TableMetaClient(self._storage, meta.config, cause="rollback")
+        self._execution = Execution(self._counted, times, clock, lock, policy.heartbeats)
+        self._sweep = Sweep(self._counted)
 
     def repair(self, timeline: Timeline) -> dict[str, str]:
         """Repair what failed writers left, before a write.
@@ -104,7 +104,7 @@ class Rollbacks:
         has_swept = self._sweep.run()
         if undone or has_swept:
             # A writer died, so others may have left their heartbeats.
-            sweep_heartbeats(self._booked, self._policy.heartbeats, self._clock.now_ms())
+            sweep_heartbeats(self._counted, self._policy.heartbeats, self._clock.now_ms())
         return undone
 
     def check_alone(self, ours: Instant, timeline: Timeline) -> None:
@@ -118,7 +118,7 @@ class Rollbacks:
             timeline: The active timeline, read after that.
 
         Raises:
-            ConcurrentWriteError: There is such a rollback, or another writer who is or may be
+            ConcurrentWriteError: There is such a rollback, or another writer that is or may be
                 alive.
 
         Cost: a read of each pending rollback; two calls for each pending write, unless the lock is
@@ -266,8 +266,8 @@ class Rollbacks:
             return True
         undoes_completed = target is not None and target.is_completed
         if undoes_completed and self._permission.shares_lock(rollback):
-            # It is carried out under the lock, so whoever gets the lock finds it ended or dead. Its
-            # last beat may be another machine's, whose expiry no write should go on without.
+            # It is carried out under the lock, so a writer that gets the lock finds it ended or
+            # dead, and needn't wait until its last beat, perhaps of another machine, has expired.
             return True
         return self._permission.wait_for(rollback, partial(self._is_pending, rollback))
 
