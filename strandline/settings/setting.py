@@ -182,17 +182,29 @@ class Settings:
             meant for other libraries.
     """
 
-    def __init__(self, values: Mapping[str, object], other: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        values: Mapping[str, object],
+        other: Mapping[str, str],
+        given_as: Mapping[str, str] | None = None,
+    ) -> None:
         self._values = dict(values)
+        self._given_as = dict(given_as or {})
         self.other = dict(other)
 
     @classmethod
-    def parse(cls, options: Mapping[str, object], table: Iterable[Setting[Any]]) -> Settings:
+    def parse(
+        cls,
+        options: Mapping[str, object],
+        table: Iterable[Setting[Any]],
+        given_as: Mapping[str, str] | None = None,
+    ) -> Settings:
         """Parse the options that match a setting of ``table``.
 
         Args:
             options: Name → value; values other than text are converted by ``str``.
             table: Known settings.
+            given_as: Name of an option → the alias under which the user gave it, for messages.
 
         Raises:
             ConfigError: A value isn't allowed.
@@ -205,12 +217,17 @@ class Settings:
             if setting is None:
                 other[name] = str(value)
             elif value is not None:
-                values[name] = setting.parse(str(value))
-        return cls(values, other)
+                called = (given_as or {}).get(name, name)
+                values[name] = setting.parse(str(value), called)
+        return cls(values, other, given_as)
 
     def get(self, setting: Setting[T]) -> T:
         """Return the value of ``setting``, or its default."""
         return cast("T", self._values.get(setting.name, setting.default))
+
+    def called(self, setting: Setting[T]) -> str:
+        """Return the name under which the options contained a setting, for messages."""
+        return self._given_as.get(setting.name, setting.name)
 
     def is_set(self, setting: Setting[T]) -> bool:
         """Whether the options contained this setting."""

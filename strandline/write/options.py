@@ -67,7 +67,8 @@ def parse_options(options: Mapping[str, object]) -> Settings:
     _check_form(options)
     writers = (*settings.WRITE_SETTINGS, *COMMIT_SETTINGS, *LOCK_SETTINGS)
     known = (*writers, *ROLLBACK_SETTINGS, *CLEAN_SETTINGS, *SERVICE_SETTINGS)
-    parsed = Settings.parse(_without_aliases(options), known)
+    named, given_as = _without_aliases(options)
+    parsed = Settings.parse(named, known, given_as)
     listed = [name for entry in (*REFUSED, *HARMLESS) for name in entry.names]
     exact = [name for name in listed if not name.endswith(".")]
     _refuse_unlisted(parsed.other, frozenset([*(each.name for each in known), *ALIASES, *exact]))
@@ -158,8 +159,8 @@ def base_file_settings(values: Settings) -> BaseFileSettings:
     )
 
 
-def _without_aliases(options: Mapping[str, object]) -> dict[str, object]:
-    """Return the options under the names used here."""
+def _without_aliases(options: Mapping[str, object]) -> tuple[dict[str, object], dict[str, str]]:
+    """Return the options under the names used here, and these names → those that were given."""
     named: dict[str, object] = {}
     given_as: dict[str, str] = {}
     for name, value in options.items():
@@ -171,4 +172,4 @@ def _without_aliases(options: Mapping[str, object]) -> dict[str, object]:
             )
         named[main] = value
         given_as[main] = name
-    return named
+    return named, given_as

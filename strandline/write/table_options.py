@@ -79,7 +79,8 @@ def _agreed(
     named, class_name = values.get(by_name), values.get(by_class)
     if named and class_name and named != meaning:
         raise ConfigError(
-            f"{by_name.name} is {named} and {by_class.name} is {class_name}, which means {meaning}"
+            f"{values.called(by_name)} is {named} and {values.called(by_class)} is {class_name},"
+            f" which means {meaning}"
         )
     return named or (meaning if class_name else None)
 
@@ -97,7 +98,7 @@ def refuse_disagreement(config: TableConfig, values: Settings) -> None:
     )
     for listed, stored in lists:
         if values.is_set(listed):
-            _expect(listed.name, ",".join(column_names(values, listed)), ",".join(stored))
+            _expect(values.called(listed), ",".join(column_names(values, listed)), ",".join(stored))
     scalars: tuple[tuple[Setting[Any], object], ...] = (
         (settings.TABLE_NAME, config.name),
         (settings.DATABASE, config.database),
@@ -108,11 +109,16 @@ def refuse_disagreement(config: TableConfig, values: Settings) -> None:
     )
     for setting, value in scalars:
         if values.is_set(setting):
-            _expect(setting.name, values.get(setting), value)
-    _expect(settings.MERGE_MODE.name, _merge_mode(values), config.record_merge_mode)
-    _expect(
-        settings.KEY_GENERATOR_TYPE.name, _key_generator_type(values), config.key_generator_type
-    )
+            _expect(values.called(setting), values.get(setting), value)
+    mode_name = _given(values, settings.MERGE_MODE, settings.PAYLOAD_CLASS)
+    _expect(mode_name, _merge_mode(values), config.record_merge_mode)
+    type_name = _given(values, settings.KEY_GENERATOR_TYPE, settings.KEY_GENERATOR_CLASS)
+    _expect(type_name, _key_generator_type(values), config.key_generator_type)
+
+
+def _given(values: Settings, by_name: Setting[str], by_class: Setting[str]) -> str:
+    """Return which of two settings of one thing the options contain, as it was given."""
+    return values.called(by_name if values.is_set(by_name) else by_class)
 
 
 def _expect(name: str, asked: object, stored: object) -> None:
