@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
@@ -49,6 +50,21 @@ def other_scenarios(items: list[pytest.Item]) -> Iterator[pytest.Item]:
         telling = [case for case in cases if case.callspec.params["scenario"] in TELLING]
         kept = telling or cases[:1]
         yield from (case for case in cases if case not in kept)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect the tests without garbage collection, and exempt their objects from it afterwards.
+
+    Thousands of tests are a million objects that live as long as the run. Traversing them takes a
+    quarter of the time of collecting the tests, and 0.2 s in each ``gc.collect`` of a test.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -146,6 +146,7 @@ def output_of(code: str) -> str:
     return told.stdout
 
 
+@pytest.mark.property
 def test_example_of_the_readme_runs(tmp_path: Path) -> None:
     """The first Python block, on the engine that needs no Spark."""
     block = re.search(r"```python\n(.*?)```", text("README.md"), re.S)
@@ -153,6 +154,7 @@ def test_example_of_the_readme_runs(tmp_path: Path) -> None:
     assert output_of(block[1].replace("/tmp/flights", str(tmp_path / "flights")))
 
 
+@pytest.mark.property
 def test_examples_of_the_writing_guide_run(tmp_path: Path) -> None:
     """All Python blocks, one after the other, in a process of their own."""
     blocks = re.findall(r"```python\n(.*?)```", text("docs/writing.md"), re.S)

@@ -177,6 +177,7 @@ def unique_files() -> dict[bytes, str]:
     return found
 
 
+@pytest.mark.property
 def test_both_avro_readers_read_every_file_alike() -> None:
     compared = 0
     for data, source in unique_files().items():

@@ -97,6 +97,7 @@ def test_repeated_look_ups_are_asked_once(server: ServiceServer, table: SmallTab
     assert fresh.look_up(queries) == expected
 
 
+@pytest.mark.property
 def test_more_look_ups_than_a_request_takes_are_split(
     server: ServiceServer, table: SmallTable
 ) -> None:

@@ -11,6 +11,8 @@ from tests.kit.s3_server import s3_server
 from timeline.errors import AlreadyExistsError, ConfigError, StorageUnavailableError
 from timeline.storage.fsspec_storage import FsspecStorage
 
+pytestmark = pytest.mark.property
+
 
 @pytest.fixture(scope="module")
 def server():
@@ -27,7 +29,6 @@ class TestS3(StorageSuite):
     """The suite on an S3 server."""
 
 
-@pytest.mark.property
 def test_a_tree_is_listed_and_deleted_by_the_thousand(storage):
     paths = [f"p={n % 300}/f{n}" for n in range(1500)]
     for path in paths:

@@ -19,8 +19,11 @@ from timeline.clock import Clock
 from timeline.errors import AlreadyExistsError, StorageUnavailableError
 from timeline.storage.fsspec_storage import FsspecStorage
 
-# google.api_core warns of each Python that it is going to drop.
-pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
+pytestmark = [
+    pytest.mark.property,
+    # google.api_core warns of each Python that it is going to drop.
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
 
 
 @dataclass(frozen=True)

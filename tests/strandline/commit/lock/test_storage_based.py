@@ -24,6 +24,8 @@ from timeline.storage.conditional_file import ConditionalFile
 from timeline.storage.fsspec_storage import FsspecStorage
 from timeline.storage.local import LocalStorage
 
+pytestmark = pytest.mark.property
+
 VALIDITY_S = 600.0
 
 

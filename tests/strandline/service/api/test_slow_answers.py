@@ -106,6 +106,7 @@ def answered(client: HttpClient, method: str, path: str, params: dict[str, str])
     return answer.body
 
 
+@pytest.mark.property
 def test_the_proxy_waits_for_a_cold_partition_with_one_listing_and_no_fallback(
     tmp_path: Path, table: SmallTable, control: Control
 ) -> None:
