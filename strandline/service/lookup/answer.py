@@ -83,11 +83,12 @@ class Answers:
         return None if table is None or table.is_closed else table
 
     def forget_closed(self) -> None:
-        """Drop the tables that were closed because their root was removed."""
+        """Drop the tables that were closed because their root was removed, and their answers."""
         # A copy, made in one step of the interpreter, as requests add spellings meanwhile; one that
         # is lost is resolved again.
         tables = dict(self._tables)
         self._tables = {path: table for path, table in tables.items() if not table.is_closed}
+        self.cache.forget_closed()
 
     def _table(self, base_path: str) -> TableView:
         """Resolve a base path to its table; may read the file system (links)."""
@@ -177,7 +178,7 @@ class Answers:
         is_short = sum(map(len, params.values())) <= TARGET_BYTES
         if is_short and (route.hot or is_of_group(route)) and version is not None:
             key = _key(view.snapshot, route, params, accepted)
-            self.cache.put(version.answers, key, whole(reply))
+            self.cache.put(view.table, version.answers, key, whole(reply))
         return reply
 
     def _made(
@@ -236,7 +237,7 @@ class Answers:
             if reply is None:
                 return None
             response = whole(reply)
-            self.cache.put(version.answers, key, response)
+            self.cache.put(table, version.answers, key, response)
         if not route.name.endswith("_stateless"):
             table.loaded.mark((version.partition,))
         return response

@@ -11,6 +11,7 @@ from sys import getsizeof
 from typing import Any, Final
 
 from fsview.store.budget import Account, Budget
+from fsview.table_view import TableView
 
 AnswerKey = tuple[Any, ...]
 """Identifies an answer among those of one version of a partition: texts, numbers, ``None``."""
@@ -34,17 +35,25 @@ class AnswerCache:
         self._budget = budget
         account.evict = self._evict
         self._lock = threading.Lock()
-        self._order: deque[tuple[dict[Any, Any], AnswerKey, int]] = deque()
+        self._order: deque[tuple[TableView, dict[Any, Any], AnswerKey, int]] = deque()
 
     @property
     def largest(self) -> int:
         """Bytes of the largest answer that is cached, or held as a whole while it is sent."""
         return self._budget.limit_bytes // _LARGEST
 
-    def put(self, answers: dict[Any, Any], key: AnswerKey, response: bytes) -> None:
+    def put(
+        self, table: TableView, answers: dict[Any, Any], key: AnswerKey, response: bytes
+    ) -> None:
         """Cache a whole response; the oldest are dropped if the budget is exceeded.
 
         The key counts, too: its content and length are the client's choice.
+
+        Args:
+            table: The table of the version.
+            answers: Of the version.
+            key: Of the answer.
+            response: The response.
         """
         size = len(response) + _ENTRY_BYTES + sum(map(getsizeof, key))
         if size > self.largest:
@@ -54,7 +63,7 @@ class AnswerCache:
             if key in answers:
                 return
             answers[key] = response
-            self._order.append((answers, key, size))
+            self._order.append((table, answers, key, size))
         # Outside the lock, which ``make_room`` may take in ``_evict``.
         self._account.add(size)
         self._budget.make_room()
@@ -64,11 +73,27 @@ class AnswerCache:
         freed = 0
         with self._lock:
             while freed < wanted and self._order:
-                oldest, key, size = self._order.popleft()
+                _, oldest, key, size = self._order.popleft()
                 oldest.pop(key, None)
                 freed += size
         self._account.add(-freed)
         return freed
+
+    def forget_closed(self) -> None:
+        """Drop the answers of the tables that were closed.
+
+        Cost: a pass over all answers, during which no answer is cached.
+        """
+        freed = 0
+        with self._lock:
+            order, self._order = self._order, deque()
+            for table, answers, key, size in order:
+                if table.is_closed:
+                    answers.pop(key, None)
+                    freed += size
+                else:
+                    self._order.append((table, answers, key, size))
+        self._account.add(-freed)
 
     def status(self) -> dict[str, int]:
         """Return how many answers are cached, and their bytes."""

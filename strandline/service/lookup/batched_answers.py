@@ -112,7 +112,7 @@ class BatchedAnswers:
             part = view.newest_in_columns(query.name, **arguments)
             if part is None:
                 part = write_columns(query.name, view.ask(query.name, **arguments))
-            self._answers.cache.put(version.answers, key, part)
+            self._answers.cache.put(view.table, version.answers, key, part)
         else:
             view.table.loaded.mark((name,))
         return part

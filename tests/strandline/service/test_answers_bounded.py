@@ -12,6 +12,7 @@ from urllib.parse import quote, urlencode
 import pytest
 
 from fsview.store.budget import Budget
+from fsview.table_view import TableView
 from fsview.wire.json_form import PathForms
 from fsview.wire.route import Route
 from fsview.wire.routes import BY_NAME
@@ -22,8 +23,10 @@ from strandline.service.lookup.answer_cache import AnswerCache
 from strandline.service.process.parts import Parts
 from tests.kit import golden
 from tests.kit.live_service import parts_of
+from tests.kit.memory_storage import MemoryStorage
 
 MIB = 1 << 20
+TABLE = TableView(MemoryStorage())
 EURO = "\u20ac"
 
 
@@ -64,7 +67,7 @@ def test_what_is_kept_is_counted_with_its_key(letter: str, length: int) -> None:
                 f"/lake/{number}",
                 f"{number:06d}{letter * length}",
             )
-            kept.put(answers, key, b"x" * (100 + number % 7))
+            kept.put(TABLE, answers, key, b"x" * (100 + number % 7))
     assert 0.8 * grown.bytes < budget.used < 2 * grown.bytes + 2000 * 512
 
 
@@ -75,7 +78,7 @@ def test_keys_make_way_for_others_within_the_budget() -> None:
     with traced() as grown:
         answers: dict[object, bytes] = {}
         for number in range(5000):
-            kept.put(answers, ("latest_file_slice", f"{number:06d}{'f' * 3700}"), b"[]")
+            kept.put(TABLE, answers, ("latest_file_slice", f"{number:06d}{'f' * 3700}"), b"[]")
     assert grown.bytes < 5 * MIB
     assert 0 < len(answers) < 1200
 

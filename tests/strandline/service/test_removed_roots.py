@@ -71,6 +71,8 @@ def test_ready_answers_of_a_removed_root_are_not_sent_any_more(
     assert (before["roots"], after["roots"]) == ([f"{lake}/gone", f"{lake}/kept"], [f"{lake}/kept"])
     assert list(after["tables"]) == [f"file://{lake}/kept"]
     assert {table for table, _ in parts.hot.counts} == set(parts.views.open_tables())
+    assert before["ready_answers"]["answers"] == 2 * after["ready_answers"]["answers"] == 2
+    assert before["ready_answers"]["bytes"] > after["ready_answers"]["bytes"]
     # The service's totals stay true; no counter of the table is left.
     assert after["requests"]["latest_base_files"] == before["requests"]["latest_base_files"] + 1
     labels = {dict(labels).get("table") for _, labels in parts.metrics.counts()}
