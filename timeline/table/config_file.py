@@ -55,15 +55,15 @@ def write_table_config(storage: Storage, config: TableConfig, *, create: bool) -
         create: Whether this makes a new table; else it changes an existing one.
 
     Raises:
-        AlreadyExistsError: The table to be created exists.
         TableNotFoundError: The table to be changed doesn't exist.
-        ConcurrentWriteError: Another writer is changing the properties.
+        ConcurrentWriteError: The table to be created exists, or another writer is changing the
+            properties.
         CorruptMetadataError: The file doesn't read back as written.
     """
     _supported(config, storage.base_path)
     if create:
         # First, because this exclusive create decides which of two writers makes the table.
-        storage.create(CONFIG_PATH, config.to_bytes())
+        _create(storage, config.to_bytes())
         for folder in (config.timeline_folder, config.archive_folder, f"{META_FOLDER}/.temp"):
             storage.make_dir(folder)
         return
@@ -84,6 +84,18 @@ def write_table_config(storage: Storage, config: TableConfig, *, create: bool) -
     if storage.read(CONFIG_PATH, FileKind.PROPERTIES) != data:
         raise CorruptMetadataError(f"{CONFIG_PATH} of {storage.base_path} is not what was written")
     storage.delete(BACKUP_PATH)
+
+
+def _create(storage: Storage, data: bytes) -> None:
+    try:
+        storage.create(CONFIG_PATH, data)
+    except AlreadyExistsError as exc:
+        # An object store's client repeats a request whose answer was lost, and finds its own file.
+        if storage.read(CONFIG_PATH, FileKind.PROPERTIES) != data:
+            raise ConcurrentWriteError(
+                f"{CONFIG_PATH} of {storage.base_path} exists: another writer created the table",
+                hint="repeat the write, which then writes to that table",
+            ) from exc
 
 
 def _newest_valid(storage: Storage) -> TableConfig:

@@ -9,7 +9,6 @@ from tests.kit import golden
 from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage, distinct_calls
 from timeline.encoding.java_properties import format_properties, parse_properties
 from timeline.errors import (
-    AlreadyExistsError,
     ConcurrentWriteError,
     ConfigError,
     CorruptMetadataError,
@@ -285,8 +284,14 @@ def test_create_makes_the_folders(storage: LocalStorage) -> None:
 
 def test_a_table_is_created_once(storage: Storage) -> None:
     write_table_config(storage, trips(), create=True)
-    with pytest.raises(AlreadyExistsError):
+    with pytest.raises(ConcurrentWriteError, match="another writer created the table"):
         write_table_config(storage, trips(8), create=True)
+    assert read_table_config(storage) == trips()
+
+
+def test_a_create_that_an_object_store_repeats_finds_its_own_file(storage: Storage) -> None:
+    repeated = FaultyStorage(storage, [Fault(1, Effect.EXISTS_AFTER)])
+    write_table_config(repeated, trips(), create=True)
     assert read_table_config(storage) == trips()
 
 
