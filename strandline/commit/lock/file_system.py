@@ -51,7 +51,8 @@ class FileSystemLock(PollingProvider):
         interval_s: Seconds between two looks at the lock.
         clock: Measures time-outs and ages.
         wait: Waits between two looks.
-        storage: The folder's storage.
+        storage: The folder's storage, or that of a table in which the folder is.
+        within: The folder's path in ``storage``; ``""`` if it is the folder's own.
     """
 
     name: ClassVar[str] = "FileSystemBasedLockProvider"
@@ -64,9 +65,12 @@ class FileSystemLock(PollingProvider):
         clock: Clock | None = None,
         wait: Wait = time.sleep,
         storage: Storage | None = None,
+        within: str = "",
     ) -> None:
         super().__init__(interval_s, clock, wait)
         self._folder = folder
+        self._within = within
+        self._path = f"{within}/{LOCK_FILE}" if within else LOCK_FILE
         self._expire_s = expire_s
         self._storage = (storage or LocalStorage(folder)).for_cause("lock")
         # Content of the file that this instance created, or may have created: an answer was lost.
@@ -95,13 +99,13 @@ class FileSystemLock(PollingProvider):
             self._other = found
             if not self._has_expired():
                 return False
-            self._storage.delete(LOCK_FILE)
+            self._storage.delete(self._path)
             logger.warning("deleted the expired lock file %s of %s", self.describe(), self.holder())
         self._held_since = self._clock.monotonic()
         self._content = _lock_info(self._clock)
         # If this raises, the file may exist all the same; the next attempt or `unlock` finds it.
         try:
-            self._storage.create(LOCK_FILE, self._content)
+            self._storage.create(self._path, self._content)
         except AlreadyExistsError:
             # NFS's client repeats a request whose answer was lost, and then finds its own file.
             if self._read() != self._content:
@@ -137,7 +141,7 @@ class FileSystemLock(PollingProvider):
                 raise LockError(f"{self.describe()} was deleted or replaced while it was held")
             return
         try:
-            self._storage.delete(LOCK_FILE)
+            self._storage.delete(self._path)
         except StorageError:
             # The answer may have been lost after the deletion.
             if self._read() == self._content:
@@ -189,18 +193,18 @@ class FileSystemLock(PollingProvider):
 
     def _read(self) -> bytes | None:
         try:
-            return self._storage.read(LOCK_FILE)
+            return self._storage.read(self._path)
         except PathNotFoundError:
             return None
 
     def _has_expired(self) -> bool:
-        info = self._storage.stat(LOCK_FILE) if self._expire_s else None
+        info = self._storage.stat(self._path) if self._expire_s else None
         return info is not None and self._clock.now_ms() - info.mtime_ms > self._expire_s * 1000
 
     @contextmanager
     def _turn(self) -> Iterator[bool]:
         """Yield whether this process has the advisory lock on the folder; never waits for it."""
-        self._storage.make_dir("")
+        self._storage.make_dir(self._within)
         try:
             handle = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:  # such as EMFILE, or ESTALE of NFS

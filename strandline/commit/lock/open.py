@@ -110,6 +110,9 @@ class Opener:
             )
         return FileSystemLock(
             local_path(folder) if folder else f"{local_path(place)}/{META_FOLDER}",
+            # In the table's folder its calls are the table's, counted with the others.
+            storage=None if folder else self._storage,
+            within="" if folder else META_FOLDER,
             expire_s=60.0 * self._values.get(settings.FILE_SYSTEM_EXPIRE),
             interval_s=self._values.get(settings.RETRY_WAIT) / 1000,
             clock=self._clock,
