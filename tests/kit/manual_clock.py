@@ -29,7 +29,10 @@ class ManualClock:
 
 
 class LaterClock(SystemClock):
-    """The machine's clock, an hour ahead: heartbeats of writers that tests killed have expired."""
+    """The machine's clock, hours ahead: heartbeats of writers that tests killed have expired."""
+
+    def __init__(self, hours: int = 1) -> None:
+        self._ahead_ms = hours * 3_600_000
 
     def now_ms(self) -> int:
-        return super().now_ms() + 3_600_000
+        return super().now_ms() + self._ahead_ms

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
 
+from fsview.load.metadata_table_state import FOLDER
 from strandline.write.client import WriteClient
 from strandline.write.engine import LocalEngine
+from timeline.storage.local import LocalStorage
+from timeline.table.config_file import read_table_config, write_table_config
+from timeline.table.property_name import METADATA_PARTITIONS
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("region", pa.string()), ("ts", pa.int64()), ("name", pa.string())]
@@ -50,3 +56,13 @@ def change_properties(base, **changes):
         text = "\n".join(line for line in text.splitlines() if not line.startswith(key + "="))
         text += f"\n{key}={value}\n"
     path.write_text(text)
+
+
+def give_metadata_table(base: Path) -> None:
+    """Name a metadata table in the properties, and make a folder that looks like one."""
+    storage = LocalStorage(str(base))
+    config = read_table_config(storage).with_properties({METADATA_PARTITIONS: "column_stats,files"})
+    write_table_config(storage, config, create=False)
+    for name in ("hoodie.properties", "timeline/1.deltacommit"):
+        storage.replace(f"{FOLDER}/.hoodie/{name}", b"x")
+    storage.replace(f"{FOLDER}/files/files-0000-0_0-0-0_1.hfile", b"x")

@@ -14,7 +14,7 @@ from tests.kit import reader
 from tests.kit.faulty_storage import READS, Crash, Effect, Fault, FaultyStorage
 from tests.kit.hooked_storage import HookedStorage
 from tests.kit.manual_clock import LaterClock
-from tests.strandline.write.tables import client, row, table
+from tests.strandline.write.tables import client, give_metadata_table, row, table
 from timeline.errors import (
     ConcurrentWriteError,
     InputError,
@@ -22,21 +22,10 @@ from timeline.errors import (
     UnsupportedTableError,
 )
 from timeline.storage.local import LocalStorage
-from timeline.table.config_file import BACKUP_PATH, read_table_config, write_table_config
-from timeline.table.property_name import METADATA_PARTITIONS
+from timeline.table.config_file import BACKUP_PATH, read_table_config
 
 DROPPING = {"metadata__enable": "false"}
 LOCK = "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider"
-
-
-def give_metadata_table(base: Path) -> None:
-    """Name a metadata table in the properties, and make a folder that looks like one."""
-    storage = LocalStorage(str(base))
-    config = read_table_config(storage).with_properties({METADATA_PARTITIONS: "column_stats,files"})
-    write_table_config(storage, config, create=False)
-    for name in ("hoodie.properties", "timeline/1.deltacommit"):
-        storage.replace(f"{FOLDER}/.hoodie/{name}", b"x")
-    storage.replace(f"{FOLDER}/files/files-0000-0_0-0-0_1.hfile", b"x")
 
 
 def is_named(base: Path) -> bool:
