@@ -199,9 +199,17 @@ class TableLock:
             )
 
     def close(self) -> None:
-        """Close the provider."""
-        if self._provider is not None:
+        """Close the provider; a release that fails again is logged.
+
+        What was written under the lock has happened: an error here would reach the caller as that
+        of a write, who would repeat it.
+        """
+        if self._provider is None:
+            return
+        try:
             self._provider.close()
+        except Exception as error:  # noqa: BLE001 - whatever it is, nothing depends on it
+            logger.warning("%s wasn't released when its client closed: %s", self.describe(), error)
 
     def _acquire(self, provider: LockProvider, purpose: str) -> None:
         last: Exception | None = None

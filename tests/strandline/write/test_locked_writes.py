@@ -101,6 +101,17 @@ def test_write_whose_lock_is_lost_before_it_completes_is_not_committed(base: Pat
     assert [each["id"] for each in reader.rows(base)] == ["a", "b"]
 
 
+def test_lock_that_is_never_released_does_not_make_a_committed_write_fail(
+    base: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An error of ``close`` would leave the client's block, and who repeats an insert has it twice."""
+    with locked(base, "FileSystemBasedLockProvider", failing("delete", "/lock")) as c:
+        c.insert(table(row("b")))
+    assert [each["id"] for each in reader.rows(base)] == ["a", "b"]
+    assert "wasn't released when its client closed" in caplog.text
+    assert (base / ".hoodie/lock").exists()
+
+
 def heartbeats() -> list[str]:
     """Return the names of the running heartbeats' threads."""
     return [each.name for each in threading.enumerate() if each.name.startswith("heartbeat-")]
