@@ -212,6 +212,7 @@ def test_blob_that_is_lost_is_listed_anew(
     """The first request fails with an error that says so; the second is answered."""
     kept = Kept()
     LocalView.newest(opened(table, kept)).load_all_partitions()
+    lost = 0
     for move in (lambda: None, lambda: table.write(("a", "a0"))):
         for handle in list(kept.blobs):
             view = opened(table, kept)
@@ -219,12 +220,14 @@ def test_blob_that_is_lost_is_listed_anew(
             blob = kept.blobs.pop(handle, None)
             if blob is None:
                 continue
+            lost += 1
             caplog.clear()
             move()
             with suppress(StoreError):
                 check(LocalView.synced(view), table.storage)
             check(LocalView.synced(view), table.storage)
             assert len(warnings(caplog)) <= 1
+    assert lost
 
 
 def test_blob_that_an_earlier_instant_needs_is_listed_anew(table: SmallTable) -> None:
@@ -371,9 +374,12 @@ def test_damaged_files_never_make_wrong_answers(
         table.write(*EVERYWHERE)
         filled(tmp_path, table.storage)
     place = StorePlace.of(tmp_path, opened(table, Kept()).table_id)
-    for path in place.path.glob(pattern):
-        if path.stat().st_size or damage == "deleted":
-            DAMAGES[damage](path)
+    damaged = [
+        path for path in place.path.glob(pattern) if path.stat().st_size or damage == "deleted"
+    ]
+    assert damaged
+    for path in damaged:
+        DAMAGES[damage](path)
     table.write(("a", "a0"))
     service = Restarted("rocksdb", tmp_path, table.storage)
     try:
