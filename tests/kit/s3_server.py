@@ -7,13 +7,18 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from moto.s3.models import s3_backends
 from moto.server import ThreadedMotoServer
 
+from tests.kit.s3_faults import RequestFaults
 from timeline.storage.fsspec_storage import FsspecStorage
 
 _CREDENTIALS = {"key": "test", "secret": "test"}
+_ACCOUNT = "123456789012"
+"""moto's, whatever the credentials."""
 
 
 @dataclass(frozen=True)
@@ -22,9 +27,11 @@ class S3Server:
 
     Attributes:
         endpoint: Its URL.
+        requests: The requests to it, and their faults.
     """
 
     endpoint: str
+    requests: RequestFaults
 
     @property
     def options(self) -> dict[str, Any]:
@@ -38,6 +45,34 @@ class S3Server:
         storage._fs.mkdir(url.split("/")[2])
         return storage
 
+    def single_try(self, folder: Path | None = None) -> FsspecStorage:
+        """Return the storage of a table whose client sends no failed request again by itself.
+
+        s3fs still repeats a request whose connection was closed without an answer.
+
+        Args:
+            folder: The table's files, which are put into the new bucket without a request.
+        """
+        bucket = f"b-{uuid.uuid4()}"
+        backend = s3_backends[_ACCOUNT]["aws"]
+        backend.create_bucket(bucket, "us-east-1")
+        for path in folder.rglob("*") if folder else ():
+            if path.is_file():
+                key = f"warehouse/t/{path.relative_to(folder).as_posix()}"
+                backend.put_object(bucket, key, path.read_bytes())
+        options = {**self.options, "config_kwargs": {"retries": {"max_attempts": 0}}}
+        return FsspecStorage(f"s3://{bucket}/warehouse/t", options)
+
+    def save(self, storage: FsspecStorage, folder: Path) -> Path:
+        """Write a table's files to a local folder without a request; return the folder."""
+        bucket, _, root = storage._root.partition("/")
+        folder.mkdir(parents=True)
+        for key, found in s3_backends[_ACCOUNT]["aws"].buckets[bucket].keys.items():
+            path = folder / key.removeprefix(f"{root}/")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(found.value)
+        return folder
+
 
 @contextmanager
 def s3_server(*, ignores_conditions: bool = False) -> Iterator[S3Server]:
@@ -50,16 +85,17 @@ def s3_server(*, ignores_conditions: bool = False) -> Iterator[S3Server]:
     server.start()
     listening = server._server
     assert listening is not None
+    requests = RequestFaults(listening.app)
     # moto looks whether a condition holds and then writes; S3 does both in one step.
-    listening.app = _one_at_a_time(listening.app, ignores_conditions)
+    listening.app = _one_at_a_time(requests, ignores_conditions)
     try:
         host, port = server.get_host_and_port()
-        yield S3Server(f"http://{host}:{port}")
+        yield S3Server(f"http://{host}:{port}", requests)
     finally:
         server.stop()
 
 
-def _one_at_a_time(app: Callable[..., Any], ignores_conditions: bool) -> Callable[..., Any]:
+def _one_at_a_time(app: RequestFaults, ignores_conditions: bool) -> Callable[..., Any]:
     """Return a WSGI application that works on one request at a time."""
     turn = threading.Lock()
 
@@ -67,6 +103,6 @@ def _one_at_a_time(app: Callable[..., Any], ignores_conditions: bool) -> Callabl
         if ignores_conditions:
             environ.pop("HTTP_IF_NONE_MATCH", None)
         with turn:
-            return list(app(environ, start_response))
+            return app(environ, start_response)
 
     return answer
