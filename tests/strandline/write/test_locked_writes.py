@@ -104,7 +104,7 @@ def test_write_whose_lock_is_lost_before_it_completes_is_not_committed(base: Pat
 def test_lock_that_is_never_released_does_not_make_a_committed_write_fail(
     base: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An error of ``close`` would leave the client's block, and who repeats an insert has it twice."""
+    """An error of ``close`` would leave the client's block, and invite to repeat the insert."""
     with locked(base, "FileSystemBasedLockProvider", failing("delete", "/lock")) as c:
         c.insert(table(row("b")))
     assert [each["id"] for each in reader.rows(base)] == ["a", "b"]
