@@ -11,6 +11,7 @@ from strandline.commit.markers import (
     marked_files,
 )
 from strandline.commit.write_markers import CREATE, MERGE, create_marker, marker_name
+from timeline.errors import PathNotFoundError
 from timeline.storage.local import LocalStorage
 
 T = "20250101000000000"
@@ -66,3 +67,47 @@ def test_unreported_files_are_deleted(storage, tmp_path):
     strays = delete_unreported(storage, T, {"p/kept.parquet"})
     assert strays == ("p/never-made.parquet", "p/stray.parquet")
     assert [path.name for path in (tmp_path / "p").iterdir()] == ["kept.parquet"]
+
+
+def test_both_kinds_are_read_together(storage):
+    folder = f".hoodie/.temp/{T}"
+    create_marker(storage, T, marker_name("p/direct.parquet", CREATE))
+    create_marker(storage, T, marker_name("a\nb/line.feed.parquet", CREATE))
+    create_marker(storage, T, marker_name("MARKERSx_0-0-0_1.parquet", CREATE))
+    storage.create(f"{folder}/MARKERS.type", b"TIMELINE_SERVER_BASED")
+    storage.create(f"{folder}/MARKERS0", b"p/served.parquet.marker.CREATE\n")
+    storage.create(f"{folder}/MARKERS987654321", b"p/by-a-task.parquet.marker.MERGE\n")
+    assert marked_files(storage, T) == (
+        "MARKERSx_0-0-0_1.parquet",
+        "a\nb/line.feed.parquet",
+        "p/by-a-task.parquet",
+        "p/direct.parquet",
+        "p/served.parquet",
+    )
+
+
+def test_lines_that_a_restart_of_hudis_server_joined(storage):
+    """It rewrites a file with commas for line feeds, and the next marker right behind."""
+    names = [f"p,/f{number}.parquet" for number in range(4)]
+    lines = [f"{name}.marker.CREATE" for name in names]
+    joined = f"{','.join(lines[:3])}{lines[3]}\n"
+    storage.create(f".hoodie/.temp/{T}/MARKERS0", joined.encode())
+    assert marked_files(storage, T) == tuple(names)
+
+
+def test_a_line_that_was_cut_is_no_marker(storage):
+    storage.create(f".hoodie/.temp/{T}/MARKERS0", b"p/f1.parquet.marker.MERGE\np/f2.parquet.mark")
+    assert marked_files(storage, T) == ("p/f1.parquet",)
+
+
+def test_a_folder_that_another_writer_is_deleting_is_read_as_far_as_it_is(storage, tmp_path):
+    storage.create(f".hoodie/.temp/{T}/MARKERS0", b"p/f1.parquet.marker.MERGE\n")
+    storage.create(f".hoodie/.temp/{T}/MARKERS1", b"p/f2.parquet.marker.MERGE\n")
+
+    class Vanishing(LocalStorage):
+        def read(self, path, *limits):
+            if path.endswith("MARKERS0"):
+                raise PathNotFoundError(path)
+            return super().read(path, *limits)
+
+    assert marked_files(Vanishing(str(tmp_path)), T) == ("p/f2.parquet",)

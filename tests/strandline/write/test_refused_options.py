@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 
 import pytest
 
@@ -83,6 +84,15 @@ def test_what_is_asked_for_and_not_there_is_refused_by_name(tmp_path, name):
     assert f"hoodie.{name.replace('__', '.')} is " in str(caught.value)
     assert value in str(caught.value)
     assert "allowed" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("hoodie.index.type", "BUCKET"), ("hoodie.bucket.index.num.buckets", "8")],
+)
+def test_a_bucket_index_is_refused_by_name(tmp_path, name, value):
+    with pytest.raises(ConfigError, match=re.escape(name)):
+        client(tmp_path, **{name.removeprefix("hoodie.").replace(".", "__"): value})
 
 
 @pytest.mark.parametrize(

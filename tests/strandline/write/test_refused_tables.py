@@ -14,6 +14,7 @@ UNSUPPORTED = {
     "metadata table": ({"table__metadata__partitions": "files"}, "metadata table"),
     "keys from timestamps": ({"table__keygenerator__type": "TIMESTAMP"}, "TIMESTAMP"),
     "no meta columns": ({"populate__meta__fields": "false"}, "meta columns"),
+    "a bucket index": ({"index__type": "BUCKET"}, "hoodie.index.type=BUCKET; allowed: SIMPLE"),
     "custom merging": ({"record__merge__mode": "CUSTOM"}, "custom class"),
     "orc": ({"table__base__file__format": "ORC"}, "orc"),
     "change data capture": ({"table__cdc__enabled": "true"}, "cdc"),
