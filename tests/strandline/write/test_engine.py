@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from executor_proxy.view_location import ViewLocation
+from strandline.commit.write_markers import DirectMarkers
 from strandline.records.base_file import BaseFileSettings
 from strandline.records.key_generator import KeyGenerator
 from strandline.records.merge import MergeRules
@@ -114,6 +115,7 @@ def tasks():
             avro_schema="{}",
             settings=BaseFileSettings(),
             attempt=LocalEngine.attempt,
+            markers=DirectMarkers("1"),
         ),
     ]
 
