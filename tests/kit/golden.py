@@ -34,6 +34,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pyarrow as pa
 
 from tests.kit.read_only import ReadOnlyStorage
@@ -256,8 +257,8 @@ class GoldenStorage(ReadOnlyStorage):
 
 
 def _recording(data: bytes, base: str) -> Recording:
-    text = gzip.decompress(data).decode().replace("{BASE}", json.dumps(base)[1:-1])
-    first, *lines = [json.loads(line) for line in text.splitlines()]
+    text = gzip.decompress(data).replace(b"{BASE}", orjson.dumps(base)[1:-1])
+    first, *lines = map(orjson.loads, text.splitlines())
     if "client" not in first:
         lines.insert(0, first)
     exchanges = tuple(

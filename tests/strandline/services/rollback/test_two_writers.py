@@ -99,7 +99,17 @@ def run(table_files, schedule, *, locked):
     return interleaving.calls, results
 
 
-@pytest.mark.parametrize("locked", [False, True], ids=["no lock", "lock"])
+@pytest.mark.parametrize(
+    ("table_files", "locked"),
+    [
+        # Each version and each way of locking on every change; the other pairs in `tox -e all`.
+        pytest.param(6, False, id="v6-no lock"),
+        pytest.param(9, True, id="v9-lock"),
+        pytest.param(6, True, id="v6-lock", marks=pytest.mark.product),
+        pytest.param(9, False, id="v9-no lock", marks=pytest.mark.product),
+    ],
+    indirect=["table_files"],
+)
 def test_every_schedule_of_two_turns(table_files, locked):
     """The first stops at its calls from the request on, the second anywhere in its repair."""
     (before, _), _ = run(table_files, (1000,), locked=locked)
