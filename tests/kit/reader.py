@@ -28,11 +28,15 @@ def exists(base) -> bool:
     return (Path(base) / ".hoodie" / "hoodie.properties").is_file()
 
 
-def timeline_names(base) -> list[str]:
+def timeline_folder(base) -> Path:
     folder = Path(base) / ".hoodie"
     inner = folder / "timeline"
-    folder = inner if inner.is_dir() else folder
-    return sorted(entry.name for entry in folder.iterdir() if entry.name[:17].isdigit())
+    return inner if inner.is_dir() else folder
+
+
+def timeline_names(base) -> list[str]:
+    entries = timeline_folder(base).iterdir()
+    return sorted(entry.name for entry in entries if entry.name[:17].isdigit())
 
 
 def committed(base) -> set[str]:

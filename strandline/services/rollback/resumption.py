@@ -17,6 +17,7 @@ from functools import partial
 from fsview.model.file_group import BaseFile
 from fsview.model.file_name import data_files
 from fsview.snapshot.plans import base_extensions
+from strandline.commit.late_reader import wait_for_late_readers
 from strandline.commit.lock.base import TableLock, Wait
 from strandline.commit.markers import marked_files
 from strandline.commit.outcome import rollback_of
@@ -73,6 +74,8 @@ class Rollbacks:
         # The meta client's own storage, whose calls are then counted under the same cause.
         self._storage = meta.storage.for_cause("rollback")
         self._lock = lock
+        self._clock = clock
+        self._wait = wait
         self._policy = policy
         self._permission = Permission(self._storage, policy, lock, clock, wait)
         self._clock = clock
@@ -108,10 +111,11 @@ class Rollbacks:
         return undone
 
     def check_alone(self, ours: Instant, timeline: Timeline) -> None:
-        """Check that nobody undoes what a write sees, or completes beside it without its lock.
+        """Check that nobody undoes what a write sees, or completes beside it unseen.
 
         Each writer requests its instant, or its rollback of a completed one, before it looks for
-        others, so at least one of two sees the other.
+        others, so at least one of two sees the other. With a lock that processes share, waits for
+        earlier writes of Hudi that may not have read the timeline yet.
 
         Args:
             ours: The write's instant, just requested.
@@ -121,8 +125,8 @@ class Rollbacks:
             ConcurrentWriteError: There is such a rollback, or another writer that is or may be
                 alive.
 
-        Cost: a read of each pending rollback; two calls for each pending write, unless the lock is
-            one that processes share.
+        Cost: a read of each pending rollback; two calls for each pending write, or with a lock that
+            processes share those of ``wait_for_late_readers``.
         """
         for rollback, plan in self._rollbacks_in(timeline):
             target = _target_of(plan, timeline)
@@ -134,6 +138,9 @@ class Rollbacks:
                     hint="repeat the write, which finishes the rollback if its writer has failed",
                 )
         if self._lock.is_shared:
+            wait_for_late_readers(
+                self._meta, ours, timeline, self._policy.heartbeats, self._clock, self._wait
+            )
             return
         for other in timeline.pending():
             if other.requested_time != ours.requested_time and self._is_write(other):
