@@ -75,11 +75,14 @@ class S3Server:
 
 
 @contextmanager
-def s3_server(*, ignores_conditions: bool = False) -> Iterator[S3Server]:
+def s3_server(
+    *, ignores_conditions: bool = False, watch: Callable[[], None] = lambda: None
+) -> Iterator[S3Server]:
     """Run a server within the block.
 
     Args:
         ignores_conditions: Whether it takes a conditional write for any other, as some servers do.
+        watch: Called before each request is carried out, and again before it is answered.
     """
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
@@ -87,7 +90,7 @@ def s3_server(*, ignores_conditions: bool = False) -> Iterator[S3Server]:
     assert listening is not None
     requests = RequestFaults(listening.app)
     # moto looks whether a condition holds and then writes; S3 does both in one step.
-    listening.app = _one_at_a_time(requests, ignores_conditions)
+    listening.app = _one_at_a_time(requests, ignores_conditions, watch)
     try:
         host, port = server.get_host_and_port()
         yield S3Server(f"http://{host}:{port}", requests)
@@ -95,7 +98,9 @@ def s3_server(*, ignores_conditions: bool = False) -> Iterator[S3Server]:
         server.stop()
 
 
-def _one_at_a_time(app: RequestFaults, ignores_conditions: bool) -> Callable[..., Any]:
+def _one_at_a_time(
+    app: RequestFaults, ignores_conditions: bool, watch: Callable[[], None]
+) -> Callable[..., Any]:
     """Return a WSGI application that works on one request at a time."""
     turn = threading.Lock()
 
@@ -103,6 +108,9 @@ def _one_at_a_time(app: RequestFaults, ignores_conditions: bool) -> Callable[...
         if ignores_conditions:
             environ.pop("HTTP_IF_NONE_MATCH", None)
         with turn:
-            return app(environ, start_response)
+            watch()
+            found = app(environ, start_response)
+            watch()
+            return found
 
     return answer

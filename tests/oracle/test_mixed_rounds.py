@@ -40,13 +40,14 @@ def play() -> Play:
     return play_mixed
 
 
+@pytest.mark.parametrize("seed", range(100, 105))
 def test_100_rounds_with_a_lock_by_a_file(
-    hudi: Hudi, play: Play, tmp_path: Path, report: Report
+    hudi: Hudi, play: Play, tmp_path: Path, report: Report, seed: int
 ) -> None:
     options = with_lock("FileSystemBasedLockProvider")
-    counts = play(hudi, tmp_path / "t", options, 100 * TIMES, seed=100)
-    report(f"Hudi and ours, {100 * TIMES} rounds: {dict(counts)}")
-    check(counts, 10)
+    counts = play(hudi, tmp_path / "t", options, 20 * TIMES, seed)
+    report(f"Hudi and ours, {20 * TIMES} rounds: {dict(counts)}")
+    check(counts)
 
 
 def test_20_rounds_on_version_6(hudi: Hudi, play: Play, tmp_path: Path) -> None:
@@ -89,7 +90,7 @@ def test_a_key_that_both_insert_at_once_is_there_twice(hudi: Hudi, tmp_path: Pat
     assert sorted(each["name"] for each in rows) == ["one", "two"]
 
 
-def check(counts: Counter[str], least: int = 1) -> None:
+def check(counts: Counter[str]) -> None:
     """Check that rounds ended in each way."""
     ends = ("both committed", "ours refused", "Hudi's refused")
-    assert min(counts[end] for end in ends) >= least * TIMES, counts
+    assert min(counts[end] for end in ends) >= TIMES, counts
