@@ -27,7 +27,7 @@ def new_config(values: Settings) -> TableConfig:
     if not keys:
         raise ConfigError(f"{settings.RECORD_KEY.name} is missing; a new table needs key columns")
     ordering = column_names(values, settings.ORDERING)
-    mode = _merge_mode(values)
+    mode = merge_mode(values)
     if mode == EVENT_TIME and not ordering:
         raise ConfigError(
             f"{settings.MERGE_MODE.name} is {EVENT_TIME} and {settings.ORDERING.name} is empty;"
@@ -48,7 +48,7 @@ def new_config(values: Settings) -> TableConfig:
     )
 
 
-def _merge_mode(values: Settings) -> str | None:
+def merge_mode(values: Settings) -> str | None:
     """Return the merge mode that the options set directly or by the payload; ``None`` if unset."""
     payload = values.get(settings.PAYLOAD_CLASS)
     mode = COMMIT_TIME if "OverwriteWithLatest" in payload else EVENT_TIME
@@ -110,8 +110,9 @@ def refuse_disagreement(config: TableConfig, values: Settings) -> None:
     for setting, value in scalars:
         if values.is_set(setting):
             _expect(values.called(setting), values.get(setting), value)
-    mode_name = _given(values, settings.MERGE_MODE, settings.PAYLOAD_CLASS)
-    _expect(mode_name, _merge_mode(values), config.record_merge_mode)
+    if config.names_merge_mode:
+        mode_name = _given(values, settings.MERGE_MODE, settings.PAYLOAD_CLASS)
+        _expect(mode_name, merge_mode(values), config.record_merge_mode)
     type_name = _given(values, settings.KEY_GENERATOR_TYPE, settings.KEY_GENERATOR_CLASS)
     _expect(type_name, _key_generator_type(values), config.key_generator_type)
 

@@ -20,7 +20,7 @@ from strandline.records.schema import check_against_table, nullable_inside
 from strandline.settings.setting import Settings
 from strandline.write import settings
 from strandline.write.placement import Sizing, average_record_bytes
-from strandline.write.table_options import new_config, refuse_disagreement
+from strandline.write.table_options import merge_mode, new_config, refuse_disagreement
 from strandline.write.unsupported import refuse_metadata_table, refuse_unsupported
 from timeline.errors import (
     ConcurrentWriteError,
@@ -50,6 +50,7 @@ class Target:
         timeline: The active timeline; empty for a new table.
         avro_schema: The table's schema without the meta columns; ``None`` if no commit has one yet.
         generator: Makes the table's record keys and partition paths.
+        merge_mode: The table's merge mode; that of the options if the table names none.
     """
 
     meta: TableMetaClient
@@ -57,6 +58,7 @@ class Target:
     timeline: Timeline
     avro_schema: str | None
     generator: KeyGenerator
+    merge_mode: str
 
     @property
     def config(self) -> TableConfig:
@@ -66,7 +68,7 @@ class Target:
     @property
     def event_time(self) -> bool:
         """Whether the ordering columns decide which of two rows wins."""
-        return self.config.record_merge_mode == EVENT_TIME and bool(self.config.ordering_fields)
+        return self.merge_mode == EVENT_TIME and bool(self.config.ordering_fields)
 
     @property
     def schema(self) -> pa.Schema:
@@ -205,7 +207,8 @@ def open_target(
         _refuse_remains(storage)
         config = new_config(values)
         generator = _generator(config)
-        return Target(TableMetaClient(storage, config), False, Timeline(), None, generator)
+        meta = TableMetaClient(storage, config)
+        return Target(meta, False, Timeline(), None, generator, config.record_merge_mode)
     refuse_unsupported(config, storage.base_path)
     if not values.is_set(settings.METADATA_TABLE):
         refuse_metadata_table(config, storage.base_path)
@@ -222,7 +225,8 @@ def open_target(
     list(islice(history.newest_first(meta, timeline), values.get(settings.RECORD_SIZE_COMMITS)))
     avro_schema = history.avro_schema(meta, timeline)
     generator = _as_stored(_generator(config), meta, timeline, history)
-    return Target(meta, True, timeline, avro_schema, generator)
+    mode = None if config.names_merge_mode else merge_mode(values)
+    return Target(meta, True, timeline, avro_schema, generator, mode or config.record_merge_mode)
 
 
 def _refuse_remains(storage: Storage) -> None:
@@ -249,7 +253,8 @@ def _generator(config: TableConfig) -> KeyGenerator:
 
 def _row_rules(config: TableConfig) -> tuple[object, ...]:
     """Return what decides the place of a row, and which of two rows wins."""
-    return _generator(config), config.ordering_fields, config.record_merge_mode
+    merging = (config.ordering_fields, config.record_merge_mode, config.names_merge_mode)
+    return _generator(config), *merging
 
 
 def _as_stored(

@@ -180,6 +180,14 @@ class TableConfig:
         return names.EVENT_TIME if self.ordering_fields else names.COMMIT_TIME
 
     @property
+    def names_merge_mode(self) -> bool:
+        """Whether the properties decide the merge mode.
+
+        Those of a copy-on-write table of Hudi 0.x don't: each writer brings its payload class.
+        """
+        return names.MERGE_MODE in self.properties or names.PAYLOAD_CLASS in self.properties
+
+    @property
     def key_generator_type(self) -> str:
         """``SIMPLE``, ``COMPLEX``, ``NON_PARTITION``, ``TIMESTAMP``, ``CUSTOM``, ..."""
         kind = self.properties.get(names.KEY_GENERATOR_TYPE)

@@ -17,6 +17,7 @@ from tests.strandline.write.tables import SCHEMA, client, row, table
 from timeline.errors import IllegalTransitionError, InstantNotFoundError, TableNotFoundError
 
 VERSIONS = (6, 8, 9)
+PAYLOAD = "org.apache.hudi.common.model."
 LAYOUTS = {
     "partitioned": ({}, lambda region: region),
     "hive style": (
@@ -88,6 +89,30 @@ def test_without_ordering_columns_the_later_write_wins(tmp_path):
         c.upsert(table(row("a", ts=9)))
         c.upsert(table(row("a", ts=1)))
     assert names(tmp_path) == {"a": "a@1"}
+
+
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [
+        ({}, "a@5"),
+        ({"record__merge__mode": "EVENT_TIME_ORDERING"}, "a@5"),
+        ({"record__merge__mode": "COMMIT_TIME_ORDERING"}, "a@3"),
+        ({"datasource__write__payload__class": PAYLOAD + "OverwriteWithLatestAvroPayload"}, "a@3"),
+    ],
+)
+def test_the_options_decide_the_merge_mode_of_a_table_that_names_none(tmp_path, options, left):
+    """Hudi 0.15.0 stores the payload class of merge-on-read tables only."""
+    base = tmp_path / "t"
+    with client(base, write__table__version="6") as first:
+        first.upsert(table(row("a", ts=5)))
+    properties = base / ".hoodie/hoodie.properties"
+    lines = properties.read_text("utf-8").splitlines(keepends=True)
+    kept = [line for line in lines if "payload" not in line and "merge" not in line]
+    assert len(kept) < len(lines)
+    properties.write_text("".join(kept), "utf-8")
+    with client(base, **options) as second:
+        second.upsert(table(row("a", ts=3)))
+    assert [found["name"] for found in reader.rows(base)] == [left]
 
 
 def test_a_flag_deletes_rows_and_a_flagged_row_that_is_not_stored_is_dropped(tmp_path):
