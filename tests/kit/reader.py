@@ -2,7 +2,7 @@
 
 It returns what Hudi's readers read: of each file group the base file of the newest committed
 instant, in directories that have a ``.hoodie_partition_metadata`` file. An instant is committed if
-its completed file exists, or if it is older than every instant of the active timeline.
+its completed file exists, or if it is older than every commit of the active timeline.
 """
 
 from __future__ import annotations
@@ -67,8 +67,7 @@ def base_files(base):
 def newest_files(base) -> dict[tuple[str, str], str]:
     """Return (partition, file id) → name of the base file that readers take."""
     done = committed(base)
-    times = [name[:17] for name in timeline_names(base)]
-    first = min(times, default="")
+    first = min(done, default="")
     newest: dict[tuple[str, str], tuple[str, str]] = {}
     for partition, name, file_id, instant in base_files(base):
         if not (Path(base) / partition / ".hoodie_partition_metadata").is_file():
@@ -82,8 +81,11 @@ def newest_files(base) -> dict[tuple[str, str], str]:
     return {group: name for group, (_, name) in newest.items()}
 
 
-def rows(base) -> list[dict] | None:
-    """Return the table's rows without meta columns, by record key; ``None`` without a table."""
+def rows(base, *, unique: bool = True) -> list[dict] | None:
+    """Return the table's rows without meta columns, by record key; ``None`` without a table.
+
+    ``unique``: whether a key may come once only, as it does unless stored keys are inserted.
+    """
     if not exists(base):
         return None
     found = []
@@ -94,7 +96,7 @@ def rows(base) -> list[dict] | None:
             assert row["_hoodie_partition_path"] == partition
             found.append((row["_hoodie_record_key"], partition, row))
     keys = [found_row[:2] for found_row in found]
-    assert len(keys) == len(set(keys)), "a key comes twice"
+    assert not unique or len(keys) == len(set(keys)), "a key comes twice"
     found.sort(key=lambda each: each[:2])
     return [{k: v for k, v in row.items() if k not in META} for _, _, row in found]
 

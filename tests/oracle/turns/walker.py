@@ -1,0 +1,233 @@
+"""A random walk in which both writers take turns at one table."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from strandline.records.meta_fields import IS_DELETED
+from tests.oracle.hudi import Hudi
+from tests.oracle.turns.batches import Batches
+from tests.oracle.turns.checks import Follower, hidden_rows
+from tests.oracle.turns.row_model import Row, RowModel
+from tests.oracle.turns.table_form import ARCHIVED_FROM, OURS, RETAINED, THEIRS, Walk
+from tests.oracle.turns.writers import HudiWriter, OurWriter
+from timeline.errors import ConcurrentWriteError, IllegalTransitionError
+from timeline.instant import COMMIT, SAVEPOINT
+from timeline.meta_client import TableMetaClient
+from timeline.storage.local import LocalStorage
+from timeline.timeline import Timeline
+
+Action = Callable[[], str]
+
+NEW: Final = 3
+"""By how much an action is likelier as long as the walk hasn't had it."""
+
+
+class Walker:
+    """Has both writers do things to a table, and its model what must come of it.
+
+    Attributes:
+        done: Action → how often it was done.
+        commits: Writer → how many of its commits were completed.
+        model: What the table must hold.
+        follower: A view of ours that was opened when the table was made.
+    """
+
+    def __init__(self, hudi: Hudi, path: Path, walk: Walk) -> None:
+        form = walk.form
+        self.path, self.form, self.rng = path, form, random.Random(walk.seed)
+        keys = (*form.key_fields, *form.partition_fields)
+        self.model = RowModel(keys, form.rows_merge_by(hudi.release))
+        self.batches = Batches(form, self.model, self.rng)
+        self.ours = OurWriter(path, form, self.rng, hudi.release)
+        self.hudi = HudiWriter(hudi, path, form, self.rng)
+        self.done: Counter[str] = Counter()
+        self.commits: Counter[str] = Counter()
+        self._failed: set[str] = set()
+        """Whose writes have failed and are pending: ``ours``, ``hudi's``."""
+        self._kept_from = ""
+        """Requested time of the oldest commit that no clean has made impossible to undo."""
+
+    def step(self, number: int) -> str:
+        """Do something; return what, in words. The first step, 0, makes the table."""
+        if number == 0:
+            rows = self.batches.first()
+            how = self._write(self.form.maker, "bulk_insert", rows)
+            self.follower = Follower(self.path)
+            return f"{self.form.maker} makes the table: {how}"
+        actions = self._actions()
+        names = sorted(actions)
+        weights = [actions[each][0] * (1 if self.done[each] else NEW) for each in names]
+        (name,) = self.rng.choices(names, weights)
+        how = actions[name][1]()
+        self.done[name] += 1
+        return f"{name}: {how}" if how else name
+
+    def timeline(self) -> Timeline:
+        """Return the active timeline."""
+        return TableMetaClient.open(LocalStorage(str(self.path))).active_timeline()
+
+    @property
+    def _is_foreign(self) -> bool:
+        """Whether a write of Hudi's that has no heartbeat is pending."""
+        return "hudi's" in self._failed and not self.form.lazy
+
+    def pending_writes(self) -> list[str]:
+        """Return the requested times of commits that pend."""
+        return [i.requested_time for i in self.timeline().pending() if i.action == COMMIT]
+
+    def _actions(self) -> dict[str, tuple[int, Action]]:
+        """Return what can be done now: action → its weight, and what does it."""
+        now, pending = self.timeline(), self.pending_writes()
+        completed = [i for i in now if i.is_completed and i.action == COMMIT]
+        found: dict[str, tuple[int, Action]] = {}
+        if len(completed) > RETAINED or (self.form.lazy and pending):
+            weight = 12 if self.form.lazy and pending else 2
+            found["ours cleans"] = (weight, lambda: self._clean(OURS))
+            found["hudi cleans"] = (weight, lambda: self._clean(THEIRS))
+        if len(completed) > ARCHIVED_FROM:
+            found["hudi archives"] = (4, self._archive)
+        if self._is_foreign:
+            found["ours is refused beside hudi's"] = (10, self._is_refused)
+            found["ours repairs"] = (10, self._writing(OURS, "upsert", "upsert"))
+        for kind, (weight, operation, _) in self.batches.kinds.items():
+            if self.model.state or operation != "delete":
+                for who in (OURS, THEIRS):
+                    found[f"{who} {kind}"] = (weight, self._writing(who, kind, operation))
+        if not pending or self.form.lazy:
+            found["ours dies"] = (8, self._die)
+            found["hudi fails"] = (5, self._fail)
+        if pending:
+            return found
+        last = self.model.commits[-1][0]
+        saved = [i.requested_time for i in now if i.action == SAVEPOINT and i.is_completed]
+        if last in saved:
+            found["ours is refused a rollback"] = (12, lambda: self._is_refused_rollback(last))
+        else:
+            found["hudi makes a savepoint"] = (2, lambda: self._save(last))
+            if len(self.model.commits) > 1 and last >= self._kept_from:
+                found["ours rolls back"] = (3, lambda: self._roll_back(OURS, last))
+                found["hudi rolls back"] = (3, lambda: self._roll_back(THEIRS, last))
+        if saved:
+            found["hudi restores"] = (3, lambda: self._restore(saved[-1]))
+            found["hudi deletes a savepoint"] = (6, lambda: self._forget(saved[0]))
+        return found
+
+    # Writes.
+
+    def _writing(self, who: str, kind: str, operation: str) -> Action:
+        return lambda: self._write(who, operation, self.batches.draw(kind))
+
+    def _write(self, who: str, operation: str, rows: Sequence[Row]) -> str:
+        hidden: list[str] = []
+        if who == THEIRS:
+            # Step 0 has no table yet.
+            hidden = hidden_rows(self.path) if self.model.commits and self.hudi.is_1 else hidden
+            how = self.hudi.write(operation, rows)
+        else:
+            how = self.ours.write(operation, rows, foreign=self._is_foreign)
+        self.commits[who] += self._follow(operation, rows, hidden)
+        if not self.form.lazy:
+            self._repaired(who)
+        return f"{how}; {_told(rows)}"
+
+    def _repaired(self, who: str) -> None:
+        """Check that failed writes were rolled back, and count whose by whom."""
+        assert not self.pending_writes(), "a failed write wasn't rolled back"
+        for failed in self._failed:
+            self.done[f"{who} repairs {failed}"] += 1
+        self._failed.clear()
+
+    def _follow(self, operation: str, rows: Sequence[Row], hidden: Sequence[str] = ()) -> bool:
+        """Update the model if there is a new commit; return whether there is."""
+        known = self.model.commits[-1][0] if self.model.commits else ""
+        completed = [i for i in self.timeline().completed() if i.action == COMMIT]
+        newest = max((i.requested_time for i in completed), default="")
+        if newest > known:
+            self.model.committed(newest, self.model.after(operation, rows, hidden))
+        return newest > known
+
+    # Failures.
+
+    def _die(self) -> str:
+        kind, operation, rows = self._drawn()
+        pending = len(self.pending_writes())
+        how = self.ours.die(operation, rows)
+        committed = self._follow(operation, rows)
+        if len(self.pending_writes()) > pending:
+            self.done["ours dies inflight"] += 1
+            self._failed.add("ours")
+        return f"{kind}, {'committed' if committed else 'not committed'}, {how}; {_told(rows)}"
+
+    def _fail(self) -> str:
+        kind, operation, rows = self._drawn()
+        self.hudi.fail(operation, rows)
+        self._failed.add("hudi's")
+        return f"{kind}; {_told(rows)}"
+
+    def _drawn(self) -> tuple[str, str, Sequence[Row]]:
+        kind = self.rng.choice(("upsert", "insert", "bulk_insert"))
+        return kind, self.batches.kinds[kind][1], self.batches.draw(kind)
+
+    def _is_refused(self) -> str:
+        try:
+            self.ours.write("upsert", self.batches.draw("upsert"))
+        except ConcurrentWriteError:
+            return ""
+        raise AssertionError("a write without a heartbeat was taken for dead")
+
+    def _is_refused_rollback(self, instant: str) -> str:
+        try:
+            self.ours.rollback(instant)
+        except IllegalTransitionError:
+            return instant
+        raise AssertionError("a commit with a savepoint was rolled back")
+
+    # Services.
+
+    def _clean(self, who: str) -> str:
+        completed = [i.requested_time for i in self.timeline().completed() if i.action == COMMIT]
+        (self.ours if who == OURS else self.hudi).clean()
+        if len(completed) > RETAINED:
+            self._kept_from = max(self._kept_from, completed[-RETAINED])
+        if self.form.lazy:
+            self._repaired(who)
+        return ""
+
+    def _archive(self) -> str:
+        before = len(self.timeline())
+        self.hudi.archive()
+        archived = before - len(self.timeline())
+        self.done["hudi archived some"] += archived > 0
+        return f"{archived} instants"
+
+    def _roll_back(self, who: str, instant: str) -> str:
+        (self.ours if who == OURS else self.hudi).rollback(instant)
+        self.model.rolled_back(instant)
+        return instant
+
+    def _save(self, instant: str) -> str:
+        self.hudi.savepoint(instant)
+        return instant
+
+    def _forget(self, instant: str) -> str:
+        self.hudi.delete_savepoint(instant)
+        return instant
+
+    def _restore(self, instant: str) -> str:
+        self.hudi.restore(instant)
+        self.model.restored(instant)
+        return instant
+
+
+def _told(rows: Sequence[Row]) -> str:
+    """Return the rows of a write on one line."""
+    return " ".join(
+        f"{row['id']}.{row['sub']}@{row['p']}/{row['q']}#{row['ts']}={row['v']}"
+        f"{'†' if row[IS_DELETED] else ''}"
+        for row in rows
+    )

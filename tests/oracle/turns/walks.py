@@ -1,0 +1,63 @@
+"""The walks in turns, by release of Hudi, and what must happen on them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.oracle.hudi import HUDI, HUDI_0
+from tests.oracle.turns.table_form import (
+    COMMIT,
+    COMPLEX,
+    DEFAULT,
+    EVENT,
+    NON_PARTITIONED,
+    OURS,
+    SIMPLE,
+    THEIRS,
+    TableForm,
+    Walk,
+)
+
+WALKS: Final = {
+    HUDI: (
+        Walk("version 6", 16, 32, TableForm(6, SIMPLE, EVENT, hive_style=True)),
+        Walk("version 6 by default", 26, 30, TableForm(6, COMPLEX, DEFAULT)),
+        Walk("version 6, lazy", 36, 30, TableForm(6, SIMPLE, COMMIT, OURS, lazy=True)),
+        Walk("version 8", 18, 32, TableForm(8, COMPLEX, EVENT, OURS, hive_style=True)),
+        Walk("version 8, lock", 28, 30, TableForm(8, SIMPLE, COMMIT, lazy=True, locked=True)),
+        Walk("version 9", 19, 32, TableForm(9, SIMPLE, EVENT)),
+        Walk("version 9, no partitions", 29, 30, TableForm(9, NON_PARTITIONED, COMMIT)),
+        Walk(
+            "version 9, lock",
+            39,
+            30,
+            TableForm(9, COMPLEX, EVENT, OURS, hive_style=True, lazy=True, locked=True),
+        ),
+        Walk("version 9, metadata table", 49, 24, TableForm(9, SIMPLE, EVENT, metadata=True)),
+    ),
+    HUDI_0: (
+        Walk("0.15.0", 15, 24, TableForm(6, SIMPLE, EVENT, OURS, hive_style=True)),
+        Walk("0.15.0, no partitions", 25, 24, TableForm(6, NON_PARTITIONED, EVENT, lazy=True)),
+        Walk("0.15.0 by default", 35, 24, TableForm(6, COMPLEX, DEFAULT)),
+    ),
+}
+"""Release → its walks; together they have more than 300 steps."""
+
+KINDS: Final = (
+    *("upsert", "insert", "bulk_insert", "insert stored keys", "insert keys twice"),
+    *("insert flagged rows", "upsert late rows", "upsert keys twice", "upsert deletes"),
+    *("upsert nothing", "delete", "delete unknown keys", "upsert a new partition"),
+    "upsert in all partitions",
+)
+EVERYTHING: Final = frozenset(
+    (
+        *(f"{who} {kind}" for who in (OURS, THEIRS) for kind in KINDS),
+        *("ours cleans", "hudi cleans", "ours rolls back", "hudi rolls back"),
+        *("hudi archives", "hudi archived some"),
+        *("hudi makes a savepoint", "hudi deletes a savepoint", "hudi restores"),
+        *("ours is refused a rollback", "ours is refused beside hudi's"),
+        *("ours dies", "ours dies inflight", "hudi fails"),
+        *("ours repairs hudi's", "hudi repairs ours", "ours repairs ours", "hudi repairs hudi's"),
+    )
+)
+"""What must happen on one walk or another."""
