@@ -35,14 +35,14 @@ class Batches:
             "insert": (4, "insert", self._unknown),
             "bulk_insert": (2, "bulk_insert", self._unknown),
             "insert stored keys": (2, "insert", self._stored),
-            "insert keys twice": (1, "insert", lambda: self._twice(self._unknown())),
-            "insert flagged rows": (1, "insert", lambda: self._flagged(self._unknown())),
+            "insert keys twice": (2, "insert", lambda: self._twice(self._unknown())),
+            "insert flagged rows": (2, "insert", lambda: self._flagged(self._unknown())),
             "upsert late rows": (3, "upsert", self._late),
             "upsert keys twice": (3, "upsert", lambda: self._twice(self._any())),
             "upsert deletes": (3, "upsert", lambda: self._flagged(self._late())),
-            "upsert nothing": (1, "upsert", list),
+            "upsert nothing": (2, "upsert", list),
             "delete": (3, "delete", self._stored),
-            "delete unknown keys": (1, "delete", self._unknown),
+            "delete unknown keys": (2, "delete", self._unknown),
         }
         """Kind of a write → its weight, its operation, and what draws its rows."""
         if form.generator != NON_PARTITIONED:

@@ -23,7 +23,7 @@ from timeline.timeline import Timeline
 
 Action = Callable[[], str]
 
-NEW: Final = 3
+NEW: Final = 4
 """By how much an action is likelier as long as the walk hasn't had it."""
 
 
@@ -92,7 +92,6 @@ class Walker:
         if len(completed) > ARCHIVED_FROM:
             found["hudi archives"] = (4, self._archive)
         if self._is_foreign:
-            found["ours is refused beside hudi's"] = (10, self._is_refused)
             found["ours repairs"] = (10, self._writing(OURS, "upsert", "upsert"))
         for kind, (weight, operation, _) in self.batches.kinds.items():
             if self.model.state or operation != "delete":
@@ -105,15 +104,13 @@ class Walker:
             return found
         last = self.model.commits[-1][0]
         saved = [i.requested_time for i in now if i.action == SAVEPOINT and i.is_completed]
-        if last in saved:
-            found["ours is refused a rollback"] = (12, lambda: self._is_refused_rollback(last))
-        else:
+        if last not in saved:
             found["hudi makes a savepoint"] = (2, lambda: self._save(last))
             if len(self.model.commits) > 1 and last >= self._kept_from:
                 found["ours rolls back"] = (3, lambda: self._roll_back(OURS, last))
                 found["hudi rolls back"] = (3, lambda: self._roll_back(THEIRS, last))
         if saved:
-            found["hudi restores"] = (3, lambda: self._restore(saved[-1]))
+            found["hudi restores"] = (6, lambda: self._restore(saved[-1]))
             found["hudi deletes a savepoint"] = (6, lambda: self._forget(saved[0]))
         return found
 
@@ -167,24 +164,28 @@ class Walker:
         kind, operation, rows = self._drawn()
         self.hudi.fail(operation, rows)
         self._failed.add("hudi's")
+        if self._is_foreign:
+            self._is_refused()
         return f"{kind}; {_told(rows)}"
 
     def _drawn(self) -> tuple[str, str, Sequence[Row]]:
         kind = self.rng.choice(("upsert", "insert", "bulk_insert"))
         return kind, self.batches.kinds[kind][1], self.batches.draw(kind)
 
-    def _is_refused(self) -> str:
+    def _is_refused(self) -> None:
         try:
             self.ours.write("upsert", self.batches.draw("upsert"))
         except ConcurrentWriteError:
-            return ""
+            self.done["ours is refused beside hudi's"] += 1
+            return
         raise AssertionError("a write without a heartbeat was taken for dead")
 
-    def _is_refused_rollback(self, instant: str) -> str:
+    def _is_refused_rollback(self, instant: str) -> None:
         try:
             self.ours.rollback(instant)
         except IllegalTransitionError:
-            return instant
+            self.done["ours is refused a rollback"] += 1
+            return
         raise AssertionError("a commit with a savepoint was rolled back")
 
     # Services.
@@ -212,6 +213,7 @@ class Walker:
 
     def _save(self, instant: str) -> str:
         self.hudi.savepoint(instant)
+        self._is_refused_rollback(instant)
         return instant
 
     def _forget(self, instant: str) -> str:
