@@ -62,4 +62,4 @@ def test_everything_was_done(done: dict[str, Counter[str]]) -> None:
     if len(done) < len(WALKS[HUDI]) + 1:
         return  # only some of the walks were chosen
     total = sum(done.values(), Counter[str]())
-    assert EVERYTHING - +total.keys() == set()
+    assert EVERYTHING - set(+total) == set()

@@ -45,6 +45,7 @@ def take(hudi: Hudi, walk: Walk, path: Path, report: Callable[[str], None]) -> C
         StrayedError: Something differs, or failed.
     """
     started = time.monotonic()
+    assert not path.exists(), f"{path} has a table of another run"
     walker = Walker(hudi, path, walk)
     trail: list[str] = []
     with closing(walker.ours):
