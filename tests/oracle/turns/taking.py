@@ -30,7 +30,7 @@ READ_BY_HUDI = 5
 
 SHOWN = 6000
 """Characters of an error that are told."""
-FEWEST = 8
+FEWEST = 12
 """At least one step in so many is a commit of ours, and one is Hudi's."""
 
 
@@ -94,7 +94,7 @@ def take_all(
     for walk in walks:
         for number in range(times):
             seeded = replace(walk, seed=walk.seed + 1000 * number)
-            total += take(hudi, seeded, folder / f"{walk.seed}-{number}", report)
+            total += take(hudi, seeded, folder / f"{walk.name} {seeded.seed}", report)
     return total
 
 
