@@ -29,7 +29,7 @@ from timeline.errors import (
     IllegalTransitionError,
     InstantNotFoundError,
 )
-from timeline.instant import ROLLBACK, Instant, completed_action
+from timeline.instant import RESTORE, ROLLBACK, Instant, completed_action
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import InstantMetadata, RollbackMetadata, RollbackPlan
 from timeline.timeline import Timeline
@@ -82,15 +82,16 @@ def complete_surely(
 
 
 def withdraw_if_rolled_back(meta: TableMetaClient, completed: Instant, seen: Timeline) -> None:
-    """Delete the completed file of a commit that another writer rolled back meanwhile.
+    """Delete the completed file of a commit that was rolled back meanwhile, or beside a restore.
 
     Args:
         meta: The table's meta client.
         completed: The instant that this writer has just completed.
-        seen: The timeline read before that; its rollbacks are known not to name the instant.
+        seen: The timeline read before that; its rollbacks are known not to name the instant, and
+            its restores to have completed before the write began.
 
     Raises:
-        ConcurrentWriteError: There was such a rollback, and the completed file is deleted.
+        ConcurrentWriteError: There was such a rollback or restore; the completed file is deleted.
         CommitOutcomeUnknownError: It isn't known whether there was one, or the file can't be
             deleted.
 
@@ -133,6 +134,16 @@ def rollback_of(
     return None
 
 
+def restore_since(now: Timeline, seen: Timeline) -> Instant | None:
+    """Return a restore in ``now`` that hadn't completed in ``seen``.
+
+    It may undo any commit of ``seen``; the table's content in ``seen`` already lacks what a
+    completed one undid.
+    """
+    restores = (i for i in now if i.action == RESTORE)
+    return next((i for i in restores if not (i.is_completed and seen.contains(i))), None)
+
+
 def _rolled_back(content: InstantMetadata) -> tuple[str, ...]:
     """Return the requested times of the instants that a rollback's plan or metadata names."""
     if isinstance(content, RollbackMetadata):
@@ -145,7 +156,13 @@ def _rolled_back(content: InstantMetadata) -> tuple[str, ...]:
 def rolled_back_by(
     rollback: Instant, instant: Instant, meta: TableMetaClient
 ) -> ConcurrentWriteError:
-    """Return the error for a commit that another writer rolled back."""
+    """Return the error for a commit that a rollback of another writer undid, or a restore."""
+    if rollback.action == RESTORE:
+        return ConcurrentWriteError(
+            f"{instant.action} {instant.requested_time} of {meta.storage.base_path} was withdrawn,"
+            f" because it builds on what restore {rollback.requested_time} may undo",
+            hint="repeat the write when Hudi has finished the restore",
+        )
     return ConcurrentWriteError(
         f"{instant.action} {instant.requested_time} of {meta.storage.base_path} was rolled back by"
         f" {rollback.requested_time} of another writer, and isn't committed",
@@ -167,7 +184,7 @@ def _rollback_of_completed(
         try:
             now = meta.active_timeline()
             found = rollback_of(meta, {completed.requested_time}, now, seen)
-            return None if found is None else found[0]
+            return restore_since(now, seen) if found is None else found[0]
         except Exception as error:
             if attempt == _ATTEMPTS:
                 raise _unknown(meta, completed, error) from error

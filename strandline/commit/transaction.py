@@ -28,6 +28,7 @@ from strandline.commit.lock.base import TableLock
 from strandline.commit.outcome import (
     complete_surely,
     not_pending,
+    restore_since,
     rollback_of,
     rolled_back_by,
     withdraw_if_rolled_back,
@@ -123,6 +124,11 @@ class Transaction:
         """The instant's requested time."""
         return self.instant.requested_time
 
+    @property
+    def _where(self) -> str:
+        """The commit and its table, for messages."""
+        return f"commit {self.time} of {self._meta.storage.base_path}"
+
     def start(self) -> None:
         """Move to inflight, after which data files may exist.
 
@@ -200,7 +206,7 @@ class Transaction:
             logger.warning("the heartbeat of %s may stay: %s", self.time, error)
 
     def _check_rollbacks(self, now: Timeline) -> None:
-        """Check that no rollback requested since the start undoes this commit or what it saw."""
+        """Check that nothing requested since the start undoes this commit or what it saw."""
         own = rollback_of(self._meta, {self.time}, now, self._before)
         if own is not None:
             raise rolled_back_by(own[0], self.instant, self._meta)
@@ -209,8 +215,14 @@ class Transaction:
         if found is not None:
             rollback, undone = found
             raise WriteConflictError(
-                f"commit {self.time} of {self._meta.storage.base_path} builds on {undone}, which"
-                f" rollback {rollback.requested_time} of another writer undoes",
+                f"{self._where} builds on {undone}, which rollback {rollback.requested_time} of"
+                " another writer undoes",
+                hint=REPEAT,
+            )
+        restore = restore_since(now, self.timeline)
+        if restore is not None:
+            raise WriteConflictError(
+                f"{self._where} builds on what restore {restore.requested_time} may undo",
                 hint=REPEAT,
             )
 
@@ -247,8 +259,8 @@ class Transaction:
         doubtful = operations_in_doubt(self._meta, now, ours)
         for conflict in conflicts_with(ours, doubtful, self._strategy):
             raise WriteConflictError(
-                f"commit {self.time} of {self._meta.storage.base_path} may conflict with"
-                f" {conflict}, which its writer was completing when it failed",
+                f"{self._where} may conflict with {conflict}, which its writer was completing when"
+                " it failed",
                 hint="the write is rolled back; repeat it when the other commit has appeared or its"
                 f" heartbeat has expired, which takes {self._heartbeat.timeout_s:g} s at most",
             )

@@ -10,18 +10,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from functools import partial
 
-from fsview.model.file_group import BaseFile
-from fsview.model.file_name import data_files
-from fsview.snapshot.plans import base_extensions
 from strandline.commit.late_reader import wait_for_late_readers
 from strandline.commit.lock.base import TableLock, Wait
-from strandline.commit.markers import marked_files
 from strandline.commit.outcome import rollback_of
 from strandline.services.rollback.execution import Execution
+from strandline.services.rollback.pending_files import files_of_pending
 from strandline.services.rollback.permission import Permission
 from strandline.services.rollback.plan import (
     plan_rollback,
@@ -34,7 +30,7 @@ from strandline.services.rollback.policy import RollbackPolicy
 from strandline.services.rollback.sweep import Sweep, sweep_heartbeats
 from timeline.clock import Clock, TimeGenerator
 from timeline.errors import ConcurrentWriteError, InstantNotFoundError
-from timeline.instant import CLEAN, COMMIT, REPLACE_COMMIT, ROLLBACK, Instant, State
+from timeline.instant import CLEAN, COMMIT, REPLACE_COMMIT, RESTORE, ROLLBACK, Instant
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import (
     CleanerPlan,
@@ -42,8 +38,6 @@ from timeline.metadata.instant_metadata import (
     RequestedReplaceMetadata,
     RollbackPlan,
 )
-from timeline.storage.base import FileInfo
-from timeline.table.config import META_FOLDER
 from timeline.timeline import Timeline
 
 logger = logging.getLogger(__name__)
@@ -78,7 +72,6 @@ class Rollbacks:
         self._wait = wait
         self._policy = policy
         self._permission = Permission(self._storage, policy, lock, clock, wait)
-        self._clock = clock
         self._counted = TableMetaClient(self._storage, meta.config, cause="rollback")
         self._execution = Execution(self._counted, times, clock, lock, policy.heartbeats)
         self._sweep = Sweep(self._counted)
@@ -122,12 +115,20 @@ class Rollbacks:
             timeline: The active timeline, read after that.
 
         Raises:
-            ConcurrentWriteError: There is such a rollback, or another writer that is or may be
-                alive.
+            ConcurrentWriteError: There is such a rollback, a pending restore, or another writer
+                that is or may be alive.
 
         Cost: a read of each pending rollback; two calls for each pending write, or with a lock that
             processes share those of ``wait_for_late_readers``.
         """
+        for restore in timeline.pending():
+            # Hudi requested it after this write first looked at the table.
+            if restore.action == RESTORE:
+                raise ConcurrentWriteError(
+                    f"restore {restore.requested_time} of {self._storage.base_path} is undoing"
+                    f" commits, which {ours.requested_time} would build on",
+                    hint="repeat the write when Hudi has finished the restore",
+                )
         for rollback, plan in self._rollbacks_in(timeline):
             target = _target_of(plan, timeline)
             if target is not None and target.is_completed:
@@ -263,7 +264,9 @@ class Rollbacks:
             current = timeline.find(instant.requested_time, instant.action)
             if current is None or current.is_completed or not allowed(current):
                 return {}
-            plan = plan_rollback(current, self._paths_of(current), self._storage.base_path)
+            plan = plan_rollback(
+                current, files_of_pending(self._counted, current), self._storage.base_path
+            )
             time = self._execution.request(plan, timeline)
             return {} if time is None else {instant.requested_time: time}
 
@@ -313,31 +316,6 @@ class Rollbacks:
         assert isinstance(plan, RollbackPlan)
         planned_paths(plan, self._storage.base_path)
         return plan
-
-    def _paths_of(self, instant: Instant) -> Iterable[str]:
-        """Return the files that a pending write may have created."""
-        # A requested instant has no data files yet.
-        if instant.state is not State.INFLIGHT:
-            return ()
-        marked = marked_files(self._storage, instant.requested_time)
-        # Without a marker folder the instant comes from an older writer, or its temporary folder
-        # was wiped; only a listing tells then.
-        return self._listed_files(instant.requested_time) if marked is None else marked
-
-    def _listed_files(self, instant: str) -> list[str]:
-        """Return the paths of an instant's base files, found by listing the table."""
-        folders: dict[str, list[FileInfo]] = {}
-        for info in self._storage.list_tree(""):
-            folder, _, name = info.name.rpartition("/")
-            folders.setdefault(folder, []).append(replace(info, name=name))
-        extensions = base_extensions(self._meta.config)
-        return [
-            file.path
-            for folder, listing in folders.items()
-            if folder.partition("/")[0] != META_FOLDER
-            for file in data_files(folder, listing, extensions)
-            if isinstance(file, BaseFile) and file.instant == instant
-        ]
 
     def _not_found(self, requested_time: str) -> InstantNotFoundError:
         return InstantNotFoundError(
