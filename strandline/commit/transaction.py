@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from strandline.commit.archived import archived_operation, operations_archived_since
 from strandline.commit.conflict import (
     REPEAT,
     ConcurrentOperation,
@@ -231,21 +232,21 @@ class Transaction:
         version = self._meta.config.version
         found = candidates(self.timeline, now, self.instant, self._strategy, version)
         others = [other for other in map(self._operation, found) if other is not None]
+        others += operations_archived_since(self._meta, self.timeline, now, self.instant)
         self.compared = tuple(other.instant.requested_time for other in others)
         self.conflicts = conflicts_with(ours, others, self._strategy)
-        where = f"commit {self.time} of {self._meta.storage.base_path}"
         unresolved = [conflict for conflict in self.conflicts if not conflict.resolved]
         if unresolved:
             more = f"; {len(unresolved) - _SHOWN} more" if len(unresolved) > _SHOWN else ""
             raise WriteConflictError(
-                f"{where} conflicts with {'; '.join(map(str, unresolved[:_SHOWN]))}{more}",
+                f"{self._where} conflicts with {'; '.join(map(str, unresolved[:_SHOWN]))}{more}",
                 hint=REPEAT,
             )
         for other in others:
             if other.avro_schema and other.avro_schema != ours.avro_schema:
                 # Readers take the schema from the newest commit: ours would undo the change.
                 raise WriteConflictError(
-                    f"{where} has the table's schema as it was before"
+                    f"{self._where} has the table's schema as it was before"
                     f" {other.instant.action} {other.instant.requested_time} changed it",
                     hint=REPEAT,
                 )
@@ -277,13 +278,11 @@ class Transaction:
             if is_overwrite and instant.state is State.INFLIGHT:
                 return operation_of(instant, self._meta.read(instant))
             return operation_of(instant, plan)
-        except InstantNotFoundError as exc:
+        except InstantNotFoundError:
             if not instant.is_completed:
                 return None
-            # Archiving stops at pending instants such as ours, so it was rolled back.
-            raise ConcurrentWriteError(
-                f"{instant} was rolled back while commit {self.time} was compared with it"
-            ) from exc
+            # It was rolled back, or archived since the timeline was listed.
+            return archived_operation(self._meta, instant, self.instant)
 
     def _finish(self, metadata: CommitMetadata, completion_time: str, now: Timeline) -> None:
         """Pass the commit point."""

@@ -1,0 +1,79 @@
+"""Commits of other writers that completed and were archived while a write was under way.
+
+Hudi archives completed instants up to the newest one before the earliest pending instant. A write's
+own pending instant thus keeps later ones on the active timeline, but an earlier one may be archived
+as soon as it has completed. Only a look into the archive tells what that one changed.
+
+Source: Hudi 1.2.0 ``TimelineArchiverV2.getCommitInstantsToArchive``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from strandline.commit.conflict import REPEAT, ConcurrentOperation, operation_of
+from strandline.commit.outcome import rollback_of
+from timeline.errors import InstantNotFoundError, WriteConflictError
+from timeline.instant import Instant, State, completed_action
+from timeline.meta_client import TableMetaClient
+from timeline.metadata.instant_metadata import CommitMetadata
+from timeline.timeline import Timeline
+
+
+def operations_archived_since(
+    meta: TableMetaClient, seen: Timeline, now: Timeline, ours: Instant
+) -> Iterator[ConcurrentOperation]:
+    """Yield what the writes changed that were pending in ``seen`` and are archived by now.
+
+    Args:
+        meta: The table's meta client.
+        seen: The active timeline that the commit's look-ups were pinned to.
+        now: The active timeline under the lock.
+        ours: The commit that compares itself with them.
+
+    Raises:
+        WriteConflictError: A write was neither rolled back nor archived with its content.
+
+    Cost: none while all writes pending in ``seen`` are on the active timeline; for each one that
+        isn't, a read of each later rollback, and what ``archived_operation`` reads if none names
+        it.
+    """
+    for instant in seen.write_timeline().pending():
+        if now.find(instant.requested_time, instant.action) is None and not _was_rolled_back(
+            meta, instant, now
+        ):
+            yield archived_operation(meta, instant, ours)
+
+
+def archived_operation(
+    meta: TableMetaClient, instant: Instant, ours: Instant
+) -> ConcurrentOperation:
+    """Return what a write changed that isn't on the active timeline any more.
+
+    Raises:
+        WriteConflictError: The archive hasn't its content.
+
+    Cost: reads the archive: layout 2: the history files that may hold the instant; layout 1: all.
+    """
+    done = replace(instant, action=completed_action(instant.action), state=State.COMPLETED)
+    try:
+        metadata = meta.archived_timeline().read(done)
+    except InstantNotFoundError:
+        metadata = CommitMetadata()
+    if metadata == CommitMetadata():  # an archive needn't keep the content
+        raise WriteConflictError(
+            f"commit {ours.requested_time} of {meta.storage.base_path} can't be compared with"
+            f" {instant}, which is off the active timeline and isn't in the archive",
+            hint=REPEAT,
+        )
+    return operation_of(done, metadata)
+
+
+def _was_rolled_back(meta: TableMetaClient, instant: Instant, now: Timeline) -> bool:
+    """Return whether a completed rollback names an instant.
+
+    A pending one may name an instant that has completed all the same.
+    """
+    later = [i for i in now if i.is_completed and i.requested_time > instant.requested_time]
+    return rollback_of(meta, {instant.requested_time}, Timeline.of(later), Timeline()) is not None
