@@ -9,14 +9,18 @@ Source: Hudi 1.2.0 ``WriteMarkers``, ``HoodieTable.reconcileAgainstMarkers``.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 from typing import Final
 
 from strandline.service.marker.announced import announced
 from strandline.service.marker.file import TEMP_FOLDER, directory_path
+from strandline.service.marker.name import is_own_file
 from timeline.instant import Instant, State
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import Storage
+
+logger = logging.getLogger(__name__)
 
 _SUFFIX: Final = ".marker."
 
@@ -24,7 +28,9 @@ _SUFFIX: Final = ".marker."
 def marked_files(storage: Storage, instant: str) -> tuple[str, ...] | None:
     """Return the sorted paths (under the base path) of data files that an instant may have created.
 
-    ``None`` means that there is no marker folder, so nothing is known.
+    ``None`` means that there is no marker folder, so nothing is known. Paths that can't be files of
+    this instant are left out with a warning, as callers delete what is returned: a corrupt or
+    hostile folder may name live files of other commits, or ``hoodie.properties``.
 
     Cost: one tree list, a read for each ``MARKERS`` file; one stat if nothing is found.
     """
@@ -32,7 +38,15 @@ def marked_files(storage: Storage, instant: str) -> tuple[str, ...] | None:
     # An empty folder tells that no file was created yet; a missing one tells nothing.
     if not found and storage.stat(directory_path(instant)) is None:
         return None
-    return tuple(sorted({name.rpartition(_SUFFIX)[0] for name in found}))
+    paths = {name.rpartition(_SUFFIX)[0] for name in found}
+    own = tuple(sorted(path for path in paths if is_own_file(path, instant)))
+    if len(own) < len(paths):
+        logger.warning(
+            "%s: %d markers don't name data files of this instant and are ignored",
+            directory_path(instant),
+            len(paths) - len(own),
+        )
+    return own
 
 
 def delete_markers(storage: Storage, instant: str) -> None:

@@ -37,6 +37,8 @@ _CREATE: Final = "CREATE"
 _APPEND: Final = "APPEND"
 _KINDS: Final = frozenset({_CREATE, "MERGE", _APPEND})
 _SUFFIX: Final = ".marker"
+_NO_PATH: Final = re.compile(r"[\x00\ud800-\udfff]")
+"""Characters that no file created by a writer can have in its path."""
 _NO_FOLDERS: Final = frozenset({"", ".", ".."})
 _LOG: Final = re.compile(r"(\.[^/]+_([0-9]{1,32}))\.log\.[0-9]+(?:_[^/]+)?")
 _BASE: Final = re.compile(r"([^./][^/]*_([0-9]{1,32}))\.[^/_]+")
@@ -55,6 +57,31 @@ def file_group_of(marker: str) -> FileGroup:
     """
     partition, _, name = marker.rpartition("/")
     return partition, name.removeprefix(".").partition("_")[0]
+
+
+def is_own_file(path: str, instant: str) -> bool:
+    """Return whether a marked path is a data file of an instant, which may be deleted with it.
+
+    Readers of markers must check this, as a marker folder may hold any names, whoever wrote them.
+    Unlike ``check_name`` it accepts every partition that a writer can create, such as ones with
+    line feeds or ``.marker`` in their names. It refuses logs of another instant, which may hold
+    blocks of other writes. (Hudi's rollback keeps them, too, except those of a concurrent
+    clustering, on tables that Strandline doesn't write.)
+
+    Args:
+        path: What the marker names, relative to the base path.
+        instant: Requested time of the write, the name of the folder of markers.
+    """
+    if len(path) > NAME_BYTES or _NO_PATH.search(path) or len(path.encode()) > NAME_BYTES:
+        return False
+    folders = path.split("/")
+    match = _BASE.fullmatch(folders[-1]) or _LOG.fullmatch(folders[-1])
+    return (
+        match is not None
+        and match[1].endswith(f"_{instant}")
+        and _NO_FOLDERS.isdisjoint(folders)
+        and folders[0] != META_FOLDER
+    )
 
 
 def check_name(name: str, instant: str) -> str | None:

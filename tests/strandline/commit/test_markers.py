@@ -15,6 +15,17 @@ from timeline.errors import PathNotFoundError
 from timeline.storage.local import LocalStorage
 
 T = "20250101000000000"
+BEFORE = "20241231000000000"
+
+
+def own(path):
+    """Return the path of the instant's base file of a file id."""
+    return f"{path}_0-1-2_{T}.parquet"
+
+
+def lines(*paths):
+    """Return the content of a ``MARKERS<n>``."""
+    return "".join(marker_name(own(path), CREATE) + "\n" for path in paths).encode()
 
 
 @pytest.fixture
@@ -23,11 +34,12 @@ def storage(tmp_path):
 
 
 def test_markers_name_the_files_of_an_instant(storage, tmp_path):
-    create_marker(storage, T, marker_name("a/b/f2.parquet", MERGE))
-    create_marker(storage, T, marker_name("f1.parquet", CREATE))
-    create_marker(storage, T, marker_name("f1.parquet", CREATE))
-    assert (tmp_path / ".hoodie/.temp" / T / "a/b/f2.parquet.marker.MERGE").stat().st_size == 0
-    assert marked_files(storage, T) == ("a/b/f2.parquet", "f1.parquet")
+    create_marker(storage, T, marker_name(own("a/b/f2"), MERGE))
+    create_marker(storage, T, marker_name(own("f1"), CREATE))
+    create_marker(storage, T, marker_name(own("f1"), CREATE))
+    marker = tmp_path / ".hoodie/.temp" / T / marker_name(own("a/b/f2"), MERGE)
+    assert marker.stat().st_size == 0
+    assert marked_files(storage, T) == (own("a/b/f2"), own("f1"))
     assert instants_with_markers(storage) == (T,)
     delete_markers(storage, T)
     assert instants_with_markers(storage) == ()
@@ -43,15 +55,15 @@ def test_a_missing_folder_differs_from_an_empty_one(storage):
 def test_markers_that_a_timeline_server_kept(storage):
     folder = f".hoodie/.temp/{T}"
     storage.create(f"{folder}/MARKERS.type", b"TIMELINE_SERVER_BASED")
-    storage.create(f"{folder}/MARKERS0", b"p/f1.parquet.marker.CREATE\np/f2.parquet.marker.MERGE\n")
-    storage.create(f"{folder}/MARKERS19", b"q/f3.parquet.marker.CREATE\n")
-    assert marked_files(storage, T) == ("p/f1.parquet", "p/f2.parquet", "q/f3.parquet")
+    storage.create(f"{folder}/MARKERS0", lines("p/f1", "p/f2"))
+    storage.create(f"{folder}/MARKERS19", lines("q/f3"))
+    assert marked_files(storage, T) == (own("p/f1"), own("p/f2"), own("q/f3"))
 
 
 def test_hadoops_checksums_are_no_markers(storage):
-    create_marker(storage, T, marker_name("p/f.parquet", CREATE))
-    storage.create(f".hoodie/.temp/{T}/p/.f.parquet.marker.CREATE.crc", b"crc")
-    assert marked_files(storage, T) == ("p/f.parquet",)
+    create_marker(storage, T, marker_name(own("p/f"), CREATE))
+    storage.create(f".hoodie/.temp/{T}/p/.f_0-1-2_{T}.parquet.marker.CREATE.crc", b"crc")
+    assert marked_files(storage, T) == (own("p/f"),)
 
 
 def test_a_folder_that_is_no_instant_is_left_alone(storage):
@@ -60,49 +72,49 @@ def test_a_folder_that_is_no_instant_is_left_alone(storage):
 
 
 def test_unreported_files_are_deleted(storage, tmp_path):
-    for name in ("kept.parquet", "stray.parquet"):
-        create_marker(storage, T, marker_name(f"p/{name}", CREATE))
-        storage.create(f"p/{name}", b"x")
-    create_marker(storage, T, marker_name("p/never-made.parquet", CREATE))
-    strays = delete_unreported(storage, T, {"p/kept.parquet"})
-    assert strays == ("p/never-made.parquet", "p/stray.parquet")
-    assert [path.name for path in (tmp_path / "p").iterdir()] == ["kept.parquet"]
+    for path in (own("p/kept"), own("p/stray")):
+        create_marker(storage, T, marker_name(path, CREATE))
+        storage.create(path, b"x")
+    create_marker(storage, T, marker_name(own("p/never-made"), CREATE))
+    strays = delete_unreported(storage, T, {own("p/kept")})
+    assert strays == (own("p/never-made"), own("p/stray"))
+    assert [f"p/{path.name}" for path in (tmp_path / "p").iterdir()] == [own("p/kept")]
 
 
 def test_both_kinds_are_read_together(storage):
     folder = f".hoodie/.temp/{T}"
-    create_marker(storage, T, marker_name("p/direct.parquet", CREATE))
-    create_marker(storage, T, marker_name("a\nb/line.feed.parquet", CREATE))
-    create_marker(storage, T, marker_name("MARKERSx_0-0-0_1.parquet", CREATE))
+    create_marker(storage, T, marker_name(own("p/direct"), CREATE))
+    create_marker(storage, T, marker_name(own("a\nb/line.feed"), CREATE))
+    create_marker(storage, T, marker_name(own("MARKERSx_0-0-0_1"), CREATE))
     storage.create(f"{folder}/MARKERS.type", b"TIMELINE_SERVER_BASED")
-    storage.create(f"{folder}/MARKERS0", b"p/served.parquet.marker.CREATE\n")
-    storage.create(f"{folder}/MARKERS987654321", b"p/by-a-task.parquet.marker.MERGE\n")
+    storage.create(f"{folder}/MARKERS0", lines("p/served"))
+    storage.create(f"{folder}/MARKERS987654321", lines("p/by-a-task"))
     assert marked_files(storage, T) == (
-        "MARKERSx_0-0-0_1.parquet",
-        "a\nb/line.feed.parquet",
-        "p/by-a-task.parquet",
-        "p/direct.parquet",
-        "p/served.parquet",
+        own("MARKERSx_0-0-0_1"),
+        own("a\nb/line.feed"),
+        own("p/by-a-task"),
+        own("p/direct"),
+        own("p/served"),
     )
 
 
 def test_lines_that_a_restart_of_hudis_server_joined(storage):
     """It rewrites a file with commas for line feeds, and the next marker right behind."""
-    names = [f"p,/f{number}.parquet" for number in range(4)]
-    lines = [f"{name}.marker.CREATE" for name in names]
-    joined = f"{','.join(lines[:3])}{lines[3]}\n"
+    names = [own(f"p,/f{number}") for number in range(4)]
+    markers = [marker_name(name, CREATE) for name in names]
+    joined = f"{','.join(markers[:3])}{markers[3]}\n"
     storage.create(f".hoodie/.temp/{T}/MARKERS0", joined.encode())
     assert marked_files(storage, T) == tuple(names)
 
 
 def test_a_line_that_was_cut_is_no_marker(storage):
-    storage.create(f".hoodie/.temp/{T}/MARKERS0", b"p/f1.parquet.marker.MERGE\np/f2.parquet.mark")
-    assert marked_files(storage, T) == ("p/f1.parquet",)
+    storage.create(f".hoodie/.temp/{T}/MARKERS0", lines("p/f1", "p/f2")[:-8])
+    assert marked_files(storage, T) == (own("p/f1"),)
 
 
 def test_a_folder_that_another_writer_is_deleting_is_read_as_far_as_it_is(storage, tmp_path):
-    storage.create(f".hoodie/.temp/{T}/MARKERS0", b"p/f1.parquet.marker.MERGE\n")
-    storage.create(f".hoodie/.temp/{T}/MARKERS1", b"p/f2.parquet.marker.MERGE\n")
+    storage.create(f".hoodie/.temp/{T}/MARKERS0", lines("p/f1"))
+    storage.create(f".hoodie/.temp/{T}/MARKERS1", lines("p/f2"))
 
     class Vanishing(LocalStorage):
         def read(self, path, *limits):
@@ -110,4 +122,54 @@ def test_a_folder_that_another_writer_is_deleting_is_read_as_far_as_it_is(storag
                 raise PathNotFoundError(path)
             return super().read(path, *limits)
 
-    assert marked_files(Vanishing(str(tmp_path)), T) == ("p/f2.parquet",)
+    assert marked_files(Vanishing(str(tmp_path)), T) == (own("p/f2"),)
+
+
+FOREIGN = [
+    f"eu/f_0-1-2_{BEFORE}.parquet.marker.CREATE",
+    f"eu/f_0-1-2_{BEFORE}.parquet.marker.APPEND",
+    f"eu/.f_{BEFORE}.log.1_0-1-2.marker.APPEND",
+    "eu/precious.parquet.marker.CREATE",
+    "eu.marker.CREATE",
+    ".hoodie/hoodie.properties.marker.MERGE",
+    f".hoodie/f_0-1-2_{T}.parquet.marker.CREATE",
+    f"{'a/' * 4000}f_0-1-2_{T}.parquet.marker.CREATE",
+    f"{'é' * 2100}/f_0-1-2_{T}.parquet.marker.CREATE",
+    f"/tmp/f_0-1-2_{T}.parquet.marker.CREATE",
+    f"eu//f_0-1-2_{T}.parquet.marker.CREATE",
+    f"eu/../../f_0-1-2_{T}.parquet.marker.CREATE",
+    f"./f_0-1-2_{T}.parquet.marker.CREATE",
+    f"e\0u/f_0-1-2_{T}.parquet.marker.CREATE",
+]
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_only_data_files_of_the_instant_count(storage, name, caplog):
+    folder = f".hoodie/.temp/{T}"
+    storage.create(f"{folder}/MARKERS0", name.encode() + b"\n" + lines("eu/f"))
+    assert marked_files(storage, T) == (own("eu/f"),)
+    assert caplog.messages == [
+        f"{folder}: 1 markers don't name data files of this instant and are ignored"
+    ]
+
+
+def test_a_marker_of_bytes_that_are_no_utf_8_is_ignored(storage, tmp_path):
+    create_marker(storage, T, marker_name(own("eu/f"), CREATE))
+    folder = tmp_path / ".hoodie/.temp" / T
+    (folder / marker_name(own("\udcff"), CREATE)).touch()
+    assert marked_files(storage, T) == (own("eu/f"),)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"eu/.f_{T}.log.1_0-1-2",
+        f"eu/.f_{T}.log.1_0-1-2.cdc",
+        own("eu.marker.CREATE/f"),
+        own("line\nfeed/f"),
+        own("a/.hoodie/f"),
+    ],
+)
+def test_data_files_in_any_partition_count(storage, path):
+    create_marker(storage, T, marker_name(path, CREATE))
+    assert marked_files(storage, T) == (path,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fsview.model.file_name import base_file_name
 from strandline.commit.beat import Beat, HeartbeatSettings
 from strandline.commit.lock.base import TableLock
 from strandline.commit.owner import Owner
@@ -34,6 +35,7 @@ class Setting:
         self.meta = TableMetaClient.open(storage)
         self.clock = ManualClock(SystemClock().now_ms())
         self.waited = 0.0
+        self._paths: dict[str, str] = {}
         self._times = TimeGenerator(SystemClock(), self.meta.config.timezone)
 
     def rollbacks(self, policy=DEAD, lock=None) -> Rollbacks:
@@ -59,17 +61,27 @@ class Setting:
         return instant
 
     def add_files(self, instant, *files: str) -> None:
-        for path in files:
+        """Add base files of an instant; ``<partition>/<file id>.parquet`` names each in tests."""
+        for file in files:
+            partition, _, name = file.rpartition("/")
+            file_id = name.removesuffix(".parquet")
+            real = base_file_name(file_id, "0-1-2", instant.requested_time, ".parquet")
+            path = self._paths[file] = f"{partition}/{real}"
             create_marker(self.storage, instant.requested_time, marker_name(path, CREATE))
             self.storage.create(path, b"data")
 
     def complete(self, instant, *files: str):
-        stats = tuple(WriteStat(path=path, partition_path="eu") for path in files)
+        paths = map(self.path, files)
+        stats = tuple(WriteStat(path=path, partition_path="eu") for path in paths)
         metadata = CommitMetadata({"eu": stats}, operation_type="UPSERT")
         return self.meta.complete(instant, metadata, self._times.next(instant.requested_time))
 
-    def exists(self, path: str) -> bool:
-        return self.storage.stat(path) is not None
+    def path(self, file: str) -> str:
+        """Return the path of an added file."""
+        return self._paths.get(file, file)
+
+    def exists(self, file: str) -> bool:
+        return self.storage.stat(self.path(file)) is not None
 
     def states(self, action=COMMIT) -> dict[str, str]:
         """Return the state of each instant of an action by requested time."""

@@ -103,6 +103,42 @@ def test_markers_of_a_timeline_server_count(base):
     assert write_again(base).rolled_back == (failed,)
 
 
+def foreign_markers(base, time):
+    """Return names for the markers of an instant that don't name files of it."""
+    (partition, name), *_ = [f[:2] for f in reader.base_files(base) if f[3] != time]
+    return [
+        f"{partition}/{name}.marker.CREATE",
+        ".hoodie/hoodie.properties.marker.MERGE",
+        f"{base}/{partition}/{name}.marker.CREATE",
+        f"{partition}//{name}.marker.CREATE",
+        "e\0u.marker.CREATE",
+    ]
+
+
+def test_markers_of_other_writes_files_delete_nothing(base):
+    failed = die_before_completion(base)
+    folder = base / ".hoodie" / ".temp" / failed
+    (folder / "MARKERS77").write_text("\n".join(foreign_markers(base, failed)) + "\n")
+    assert write_again(base).rolled_back == (failed,)
+
+
+def test_the_sweep_of_a_completed_instant_deletes_no_other_writes_files(base):
+    with client(base) as c:
+        time = c.upsert(table(row("a", ts=2))).instant
+    live, properties, *others = foreign_markers(base, time)
+    folder = base / ".hoodie" / ".temp" / time
+    for marker in (live, properties):
+        (folder / marker).parent.mkdir(parents=True, exist_ok=True)
+        (folder / marker).touch()
+    (folder / "MARKERS0").write_text("\n".join([live, properties, *others]) + "\n")
+    before = reader.base_files(base)
+    with client(base, clock=LaterClock()) as c:
+        c.upsert(table(row("b", "us", ts=2)))
+    assert set(before) <= set(reader.base_files(base))
+    assert (base / ".hoodie" / "hoodie.properties").exists()
+    assert not folder.exists()
+
+
 def test_a_rollback_without_a_plan_is_taken_off_the_timeline(base):
     failed = die_before_completion(base)
     meta_of(base).create_requested("rollback", "20260101000000000", RollbackPlan())
