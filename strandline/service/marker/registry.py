@@ -63,7 +63,8 @@ class MarkerService:
     """The marker directories of all tables of a service.
 
     ``_lock`` guards the directories by place, and by the spellings of their paths that were checked
-    once. A retired directory is looked up again.
+    since ``forget`` was last called (``_forgotten`` counts its calls). A retired directory is
+    looked up again.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class MarkerService:
         self._lock = threading.Lock()
         self._directories: dict[_Place, MarkerDirectory] = {}
         self._spelled: dict[str, MarkerDirectory] = {}
+        self._forgotten = 0
 
     def find(self, directory: str) -> Future[None]:
         """Look a directory up on a thread, for ``submit``.
@@ -105,13 +107,23 @@ class MarkerService:
             raise StorageUnavailableError(f"no thread to find markers: {exc}") from exc
 
     def _find(self, directory: str) -> None:
-        # The place is found before the lock is taken, as resolving links may hang.
-        found = self._kept(*self._place_of(directory))
-        with self._lock:
-            length = len(directory) + sum(map(len, self._spelled))
-            if len(self._spelled) >= MAX_SPELLINGS or length > SPELLED_CHARACTERS:
-                self._spelled.clear()
-            self._spelled[directory] = found
+        while True:
+            forgotten = self._forgotten
+            # Before the lock is taken, as resolving links may hang.
+            place, storage = self._place_of(directory)
+            with self._lock:
+                # Else a root was removed since the path was admitted: it must be admitted again, as
+                # ``submit`` doesn't check the roots.
+                if forgotten == self._forgotten:
+                    self._spell(directory, self._kept(place, storage))
+                    return
+
+    def _spell(self, directory: str, found: MarkerDirectory) -> None:
+        """Remember the directory at a path; the caller holds the lock."""
+        length = len(directory) + sum(map(len, self._spelled))
+        if len(self._spelled) >= MAX_SPELLINGS or length > SPELLED_CHARACTERS:
+            self._spelled.clear()
+        self._spelled[directory] = found
 
     def submit(
         self, directory: str, markers: Mapping[str, Created], *, refusable: bool = False
@@ -153,7 +165,9 @@ class MarkerService:
     def delete(self, directory: str) -> bool:
         """Delete a directory; return whether it existed."""
         # Kept meanwhile, so that creations use the same object and wait for its ``_io``.
-        found = self._kept(*self._place_of(directory))
+        place, storage = self._place_of(directory)
+        with self._lock:
+            found = self._kept(place, storage)
         try:
             return found.delete()
         finally:
@@ -161,15 +175,18 @@ class MarkerService:
                 self._drop([found])
 
     def forget(self, is_kept: Callable[[TableId], bool]) -> None:
-        """Have the directories of the tables that aren't kept looked up again, if they may be.
+        """Have every path looked up again, after a change of the roots; drop unserved directories.
 
-        One in which markers are being created stays until they are.
+        A directory in which markers are being created stays until they are.
+
+        Args:
+            is_kept: Whether a table is still served, under any path.
         """
         with self._lock:
-            gone = {d for place, d in self._directories.items() if not is_kept(place.table)}
-            # Also where the directory stays: ``find`` refuses what isn't below a root any more.
-            self._spelled = {s: d for s, d in self._spelled.items() if d not in gone}
-            self._drop(list(gone))
+            self._forgotten += 1
+            # All of them: a table may still be served, but not under a link that was a root.
+            self._spelled = {}
+            self._drop([d for place, d in self._directories.items() if not is_kept(place.table)])
 
     def status(self) -> dict[str, int]:
         """Return the number of directories kept, and figures about early conflicts."""
@@ -199,11 +216,11 @@ class MarkerService:
             return self._directories.get(place) or self._made(place, storage)
 
     def _kept(self, place: _Place, storage: Storage) -> MarkerDirectory:
-        with self._lock:
-            found = self._directories.get(place)
-            if found is None:
-                self._make_room()
-                found = self._directories[place] = self._made(place, storage)
+        """Return the directory at a place, made on first use; the caller holds the lock."""
+        found = self._directories.get(place)
+        if found is None:
+            self._make_room()
+            found = self._directories[place] = self._made(place, storage)
         return found
 
     def _made(self, place: _Place, storage: Storage) -> MarkerDirectory:

@@ -20,6 +20,7 @@ LATEST = "/v1/hoodie/view/datafiles/latest/partition/"
 LOOKUP = "/v1/strandline/lookup"
 CREATE = "/v1/hoodie/marker/create"
 PARTITION = "2024-01-01"
+INSTANT = "20261121090000000"
 
 
 @pytest.fixture
@@ -115,23 +116,71 @@ def batch(http: HttpClient, base: Path) -> tuple[int, bytes]:
     return response.status, response.read()
 
 
+def marker_folder(base: Path) -> Path:
+    return base / ".hoodie" / ".temp" / INSTANT
+
+
+def create(http: HttpClient, base: Path, file_id: str) -> tuple[int, bytes]:
+    name = marker_name(INSTANT, file_id, PARTITION)
+    params = {"markerdirpath": str(marker_folder(base)), "markername": name}
+    return http.ask("POST", CREATE, params)
+
+
 def test_markers_of_a_removed_root_are_refused(server: ServiceServer, lake: Path) -> None:
-    instant = "20261121090000000"
-
-    def create(http: HttpClient, table: str, file_id: str) -> tuple[int, bytes]:
-        folder = f"{lake}/{table}/.hoodie/.temp/{instant}"
-        name = marker_name(instant, file_id, PARTITION)
-        return http.ask("POST", CREATE, {"markerdirpath": folder, "markername": name})
-
     markers = server.parts.markers
     with HttpClient(server.port) as http:
         for table in ("gone", "kept"):
-            assert create(http, table, "a") == (200, b"true")
+            assert create(http, lake / table, "a") == (200, b"true")
         assert markers.status()["directories"] == 2
         server.parts.remove_root(f"{lake}/gone")
         assert markers.status()["directories"] == 1
-        assert create(http, "kept", "b") == (200, b"true")
-        assert create(http, "gone", "b")[0] == 403
+        assert create(http, lake / "kept", "b") == (200, b"true")
+        assert create(http, lake / "gone", "b")[0] == 403
+
+
+def test_a_search_for_markers_under_way_ends_with_the_root(lake: Path) -> None:
+    began, go_on = threading.Event(), threading.Event()
+
+    def opener(base_path: str, _: object) -> Storage:
+        if base_path.endswith("gone"):
+            began.set()
+            assert go_on.wait(20)
+        return LocalStorage(base_path)
+
+    roots = (f"{lake}/gone", f"{lake}/kept")
+    with serving(*roots, opener=opener) as server, ThreadPoolExecutor(1) as pool:
+
+        def ask(file_id: str) -> tuple[int, bytes]:
+            with HttpClient(server.port) as http:
+                return create(http, lake / "gone", file_id)
+
+        asked = pool.submit(ask, "a")
+        assert began.wait(20)
+        server.parts.remove_root(f"{lake}/gone")
+        go_on.set()
+        assert [asked.result(20)[0], ask("b")[0]] == [403, 403]
+        assert server.parts.markers.status()["directories"] == 0
+    assert not marker_folder(lake / "gone").exists()
+
+
+def test_markers_are_refused_under_a_link_whose_root_was_removed(lake: Path) -> None:
+    """Its table is still served under another root."""
+    link, one, two = (lake / name for name in ("link", "gone", "kept"))
+    link.symlink_to(one)
+    with serving(*map(str, (link, one, two))) as server, HttpClient(server.port) as http:
+        assert create(http, link, "a") == (200, b"true")
+        server.parts.remove_root(str(link))
+        assert create(http, link, "b")[0] == 403
+        assert create(http, one, "c") == (200, b"true")
+        link.unlink()
+        link.symlink_to(two)
+        server.parts.views.add_root(str(link))
+        assert create(http, link, "d") == (200, b"true")
+    markers = [(marker_folder(base) / "MARKERS0").read_text().split() for base in (one, two)]
+    assert markers == [
+        [marker_name(INSTANT, file_id, PARTITION) for file_id in file_ids]
+        for file_ids in ("ac", "d")
+    ]
 
 
 def test_a_deleted_table_keeps_the_service_ready_once_its_root_is_removed(
