@@ -20,6 +20,7 @@ from fsview.model.file_system_view import FileSystemView
 from fsview.model.lookup_query import LookupQuery
 from timeline.errors import (
     BadAnswerError,
+    RootNotAllowedError,
     ServiceBusyError,
     ServiceError,
     ServiceTimeoutError,
@@ -194,5 +195,8 @@ def cause_of(error: StrandlineError) -> str:
 
 
 def _is_failure(error: StrandlineError) -> bool:
-    """Whether the error is the service's failure rather than a wrong question."""
-    return isinstance(error, (ServiceError, ViewBehindError)) or error.status >= 500
+    """Whether an answer of the service is its failure rather than that of a wrong question."""
+    # A root is removed when the last client of its table is closed, and tasks may be under way.
+    # Listing reveals nothing: the task uses its own rights.
+    failures = (ServiceError, ViewBehindError, RootNotAllowedError)
+    return isinstance(error, failures) or error.status >= 500

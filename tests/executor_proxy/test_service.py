@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 
 import pytest
 
 from executor_proxy.report import LookupReport
 from executor_proxy.view_location import ViewLocation, connect
+from fsview.model.file_system_view import FileSystemView
 from strandline.service.process.timeline_service import TimelineService
 from tests.kit.small_table import SmallTable
 from timeline.errors import RemoteFailureError, RootNotAllowedError
@@ -55,11 +57,29 @@ def test_a_wrong_token_is_a_failure_that_says_so(table, service):
     assert location(table, service, token="wrong").open().latest_base_files("p=1")
 
 
-def test_a_table_outside_the_roots_is_refused_and_not_listed(table, service, tmp_path):
+def test_a_table_outside_the_roots_is_refused_and_listed_by_the_task(table, service, tmp_path):
     other = SmallTable(LocalStorage(str(tmp_path / "other")))
     other.write(A)
     report = LookupReport()
     view = location(other, service).open(report)
+    assert {f.path for f in view.latest_base_files("p=1")} == other.model.read_at("9")
+    assert [each.cause for each in report.fallbacks] == ["refused"]
+    view = location(other, service, fallback=False).open()
     with pytest.raises(RootNotAllowedError):
         view.latest_base_files("p=1")
-    assert report.storage_calls() == {}
+
+
+def test_views_outlive_the_root_of_their_table(table, service):
+    def connected() -> FileSystemView:
+        return connect(service.url, table.storage.base_path, token=service.token)
+
+    view = connected()
+    insisting = connect(service.url, table.storage.base_path, token=service.token, fallback=False)
+    pickled = pickle.dumps(view)
+    service.remove_root(table.storage.base_path)
+    for each in (view, pickle.loads(pickled), connected()):
+        found = {f.path for p in ("p=1", "p=2") for f in each.latest_base_files(p)}
+        assert found == table.model.read_at("9")
+        each.sync()
+    with pytest.raises(RootNotAllowedError):
+        insisting.latest_base_files("p=1")
