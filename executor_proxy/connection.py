@@ -1,8 +1,8 @@
 """Persistent connections to the service, and exchanges over them that are bounded as a whole.
 
 A Python worker of Spark runs many tasks in sequence, each of which opens new views. Connections
-outlive the tasks: this module keeps one for each thread and peer. They belong to the process that
-opened them; a forked process opens its own.
+outlive the tasks: each thread keeps one for each of the ``MAX_PEERS`` peers used last. They belong
+to the process that opened them; a forked process opens its own.
 
 Each wait for the socket is cut to the time left until the exchange's deadline.
 
@@ -49,6 +49,8 @@ from timeline.errors import (
     ServiceUnreachableError,
 )
 
+MAX_PEERS: Final = 64
+"""Most connections of a thread."""
 _CHUNK_BYTES: Final = 1 << 18
 _LEAST_S: Final = 0.001
 """Time-out of a connection that is opened at the deadline; 0 would mean none."""
@@ -249,13 +251,23 @@ class _Connections(threading.local):
             # connections.
             self._by_peer.clear()
             self._pid = os.getpid()
-        connection = self._by_peer.get(peer)
-        if connection is None or connection.is_dropped():
+        # Taken out and put back last, so the order is that of use.
+        connection = self._by_peer.pop(peer, None)
+        if connection is None:
+            self._make_room()
+        elif connection.is_dropped():
+            connection.close()
             # A new object: that of a request which failed half-built keeps that half.
-            if connection is not None:
-                connection.close()
-            connection = self._by_peer[peer] = _Connection(peer)
-        return connection
+            connection = None
+        return self._by_peer.setdefault(peer, connection or _Connection(peer))
+
+    def _make_room(self) -> None:
+        """Close connections that their peer dropped, and the least recently used of too many."""
+        # A driver may start one service after another, each on a port of its own.
+        for peer in [peer for peer, each in self._by_peer.items() if each.is_dropped()]:
+            self._by_peer.pop(peer).close()
+        while len(self._by_peer) >= MAX_PEERS:
+            self._by_peer.pop(next(iter(self._by_peer))).close()
 
 
 _connections: Final = _Connections()
