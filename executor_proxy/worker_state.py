@@ -19,6 +19,9 @@ from executor_proxy.lookup_cache import LookupCache
 
 logger = logging.getLogger(__name__)
 
+MAX_CIRCUITS: Final = 256
+"""Most circuits of a process: a driver may ask about thousands of tables over its life."""
+
 
 class Worker:
     """The state of one worker process; safe from several threads.
@@ -42,11 +45,20 @@ class Worker:
         """
         key = (session.url, session.ca_file, session.session, table)
         with self._lock:
-            circuit = self._circuits.get(key)
+            # Taken out and put back last, so the order is that of use.
+            circuit = self._circuits.pop(key, None)
             if circuit is None:
-                name = session.url if table is None else f"{session.url} about {table}"
-                circuit = self._circuits[key] = Circuit(name)
+                self._make_room()
+                circuit = Circuit(session.url if table is None else f"{session.url} about {table}")
+            self._circuits[key] = circuit
             return circuit
+
+    def _make_room(self) -> None:
+        """Drop the least recently used circuit of too many; the caller holds the lock."""
+        if len(self._circuits) >= MAX_CIRCUITS:
+            closed = (key for key, circuit in self._circuits.items() if not circuit.is_open)
+            # An open one saves a wait, so one of those goes only if all are open.
+            del self._circuits[next(closed, next(iter(self._circuits)))]
 
     def log_fallback(self, cause: str, reason: str) -> None:
         """Log why a view stopped asking the service, once for each cause."""

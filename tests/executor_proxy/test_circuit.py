@@ -10,7 +10,7 @@ import pytest
 
 from executor_proxy.circuit import FIRST_PROBE_S, LONGEST_PROBE_S, MAX_PROBES, Circuit
 from executor_proxy.http import HttpSession
-from executor_proxy.worker_state import this_worker
+from executor_proxy.worker_state import MAX_CIRCUITS, Worker, this_worker
 from timeline.errors import ServiceTimeoutError, ServiceUnreachableError
 
 LOST = ServiceUnreachableError("nobody there")
@@ -141,6 +141,25 @@ def test_tasks_of_a_process_share_the_circuit_of_an_address():
     assert this_worker().circuit(HttpSession("http://shared:1")) is not this_worker().circuit(
         HttpSession("http://shared:2")
     )
+
+
+def test_a_worker_keeps_the_circuits_used_last_and_the_open_ones():
+    worker, session = Worker(), HttpSession("http://many:1")
+    address, opened, closed = (worker.circuit(session, table) for table in (None, "/o", "/c"))
+    opened.is_open = True
+    for number in range(2 * MAX_CIRCUITS):
+        worker.circuit(session, f"/t{number}")
+        assert worker.circuit(session) is address
+    assert worker.circuit(session, "/o") is opened
+    assert worker.circuit(session, "/c") is not closed
+    assert len(worker._circuits) == MAX_CIRCUITS
+
+
+def test_the_circuits_of_a_worker_are_bounded_even_if_all_are_open():
+    worker, session = Worker(), HttpSession("http://many:1")
+    for number in range(MAX_CIRCUITS + 9):
+        worker.circuit(session, f"/t{number}").is_open = True
+    assert len(worker._circuits) == MAX_CIRCUITS
 
 
 def _in_child(results):
