@@ -288,7 +288,6 @@ class PartitionLoader:
                     synced = start
                 else:
                     synced = follower.sync(since=since)
-                    self._choice.synced(follower.syncs)
                 client = follower.client_for("lookup")
                 found = found_with_timeline(client, start, loaded, synced, self._remembered)
                 trusting = None  # another attempt needs another look at the timeline

@@ -23,8 +23,7 @@ As in following a table, it is assumed that nobody else adds or deletes files.
 **Cost**, in storage calls. Reading commits: one for each instant, two to list timeline and archive,
 and one for each megabyte, which names about a thousand files, a page of a listing. Reading the
 metadata table: two to list its timeline and files, one for each file (a base file, and usually at
-most ten logs) and for each megabyte. Listing: one for each directory and for each thousand entries,
-and one of the timeline after each load, unless loads share it or trust an earlier one.
+most ten logs) and for each megabyte. Listing: one for each directory and for each thousand entries.
 
 The number of partitions isn't known beforehand. This is the ski-rental problem: partitions are
 listed as they are asked for, until the calls made and those certain to come would have paid for
@@ -148,7 +147,6 @@ class SourceChoice:
         self._lock = threading.Lock()
         self._first: Instant | None = None
         self._spent = 0.0
-        self._synced = 0
         self._known = {METADATA: _Source(), METADATA_TABLE: _Source()}
         self._on_refused = refused
 
@@ -156,13 +154,6 @@ class SourceChoice:
         """Account for a listing of ``entries`` entries."""
         with self._lock:
             self._spent += listing_cost(entries)
-
-    def synced(self, run: int) -> None:
-        """Account for the timeline listed by a load in this run of the sync; a run counts once."""
-        with self._lock:
-            if run > self._synced:
-                self._synced = run
-                self._spent += 1
 
     def may_read(self, snapshot: Snapshot, ahead: int) -> bool:
         """Whether reading may be sound and cheaper, as far as can be said without storage calls.

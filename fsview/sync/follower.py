@@ -84,11 +84,6 @@ class TimelineFollower:
         self.state.make_room()
         return newest
 
-    @property
-    def syncs(self) -> int:
-        """How many runs of the sync have begun."""
-        return self._syncs.begun
-
     def synced_within(self, seconds: float) -> bool:
         """Whether the last sync that succeeded began less than ``seconds`` ago."""
         return self._clock.monotonic() - self._synced_s < seconds

@@ -23,7 +23,6 @@ from fsview.sync.plan_reader import snapshot_of
 from fsview.table_view import TableView
 from tests.fsview.metadata_table import MetadataTable
 from tests.fsview.wide_table import (
-    ONE_BY_ONE,
     WIDE,
     archived,
     assert_as_listed,
@@ -113,8 +112,8 @@ def test_partitions_are_listed_until_that_would_have_paid() -> None:
     view = LocalView.newest(TableView(table.storage, metrics=metrics))
     for number, partition in enumerate(WIDE):
         assert len(view.latest_base_files(partition)) == 1
-        assert loads(metrics)[0] == min(number + 1, ONE_BY_ONE)
-    assert from_table(metrics) == len(WIDE) + 1 - ONE_BY_ONE
+        assert loads(metrics)[0] == min(number + 1, LEAST_CALLS - 1)
+    assert from_table(metrics) == len(WIDE) + 1 - (LEAST_CALLS - 1)
 
 
 def test_a_table_without_the_property_has_no_metadata_table() -> None:
@@ -237,14 +236,14 @@ def test_a_file_that_is_deleted_meanwhile_is_looked_for_again() -> None:
                 del table.storage.files[each]
 
     table.storage.fail.append(compact)
-    for partition in WIDE[: ONE_BY_ONE - 1]:
+    for partition in WIDE[: LEAST_CALLS - 2]:
         LocalView.newest(view).latest_base_files(partition)
     assert happened == []
     LocalView.newest(view).load_partitions(WIDE[-3:])
     assert refusals(metrics) == {"vanished": 1}
-    assert (loads(metrics)[0], from_table(metrics)) == (ONE_BY_ONE + 2, 0)
-    LocalView.newest(view).latest_base_files(WIDE[ONE_BY_ONE])
-    assert from_table(metrics) == len(WIDE) + 1 - (ONE_BY_ONE + 2)
+    assert (loads(metrics)[0], from_table(metrics)) == (LEAST_CALLS + 1, 0)
+    LocalView.newest(view).latest_base_files(WIDE[LEAST_CALLS])
+    assert from_table(metrics) == len(WIDE) + 1 - (LEAST_CALLS + 1)
     assert_as_listed(view, table)
 
 

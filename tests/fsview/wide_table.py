@@ -29,9 +29,6 @@ from timeline.metadata.instant_metadata import (
 from timeline.storage.base import Storage
 
 WIDE = [f"p{number:02d}" for number in range(LEAST_CALLS + 6)]
-ONE_BY_ONE = LEAST_CALLS // 2
-"""Partitions listed one by one until that would have paid for reading the table: each costs its own
-listing, and one of the timeline."""
 """Partitions of a table that is dear to list."""
 
 
