@@ -52,16 +52,25 @@ def waits() -> Waits:
     return Waits()
 
 
+class ProbedCircuit(Circuit):
+    """A circuit that knows the threads of earlier tests, which may probe for long."""
+
+    def __init__(self, waits: Waits) -> None:
+        super().__init__("http://h:1", wait=waits, jitter=lambda: 1.0)
+        self.earlier = frozenset(threading.enumerate())
+
+
 @pytest.fixture
-def circuit(waits: Waits) -> Circuit:
-    return Circuit("http://h:1", wait=waits, jitter=lambda: 1.0)
+def circuit(waits: Waits) -> ProbedCircuit:
+    return ProbedCircuit(waits)
 
 
-def closed(circuit: Circuit) -> bool:
-    """Wait until no thread probes any more; return whether the circuit is closed."""
-    for thread in threading.enumerate():
+def closed(circuit: ProbedCircuit) -> bool:
+    """Wait until no thread of this test probes any more; return whether the circuit is closed."""
+    for thread in set(threading.enumerate()) - circuit.earlier:
         if thread.name == "strandline-probe":
             thread.join(20)
+            assert not thread.is_alive()
     return not circuit.is_open
 
 

@@ -86,7 +86,8 @@ def test_a_stop_lets_the_child_end_by_itself(lake: Path, caplog: pytest.LogCaptu
         child = service._runner._child._process
         service.stop()
         assert child.returncode == 0
-    assert not caplog.records
+    # Threads of earlier tests may log meanwhile.
+    assert not [one for one in caplog.records if one.name.startswith("strandline.service")]
 
 
 def test_a_process_that_outlives_the_child_does_not_keep_a_stop_waiting(lake: Path) -> None:
