@@ -9,16 +9,18 @@ from __future__ import annotations
 import logging
 from concurrent.futures import ThreadPoolExecutor
 
-from timeline.errors import StorageError, UnsupportedTableError
+from fsview.model.file_name import MAX_NAME
+from timeline.errors import CorruptMetadataError, StorageError, UnsupportedTableError
 from timeline.metadata.instant_metadata import CleanerPlan, CleanPartitionMetadata
-from timeline.storage.base import Storage
+from timeline.storage.base import Storage, checked_path
+from timeline.table.config import META_FOLDER
 from timeline.table.partition_metadata import FILE_NAME as PARTITION_FILE
 
 logger = logging.getLogger(__name__)
 
 
 def delete_planned(
-    storage: Storage, plan: CleanerPlan, parallelism: int
+    storage: Storage, plan: CleanerPlan, parallelism: int, source: str
 ) -> dict[str, CleanPartitionMetadata]:
     """Delete the files of a plan, and the empty partitions that it names.
 
@@ -26,15 +28,20 @@ def delete_planned(
         storage: The table's storage.
         plan: The plan on the timeline.
         parallelism: Number of files deleted at a time.
+        source: Path of the plan's file, for messages.
 
     Returns:
         Partition → the files deleted and those that failed.
 
     Raises:
+        CorruptMetadataError: The plan names a path outside the table or in its metadata folder;
+            nothing is deleted.
         UnsupportedTableError: The plan names source files of a bootstrapped table.
     """
     planned = _names_by_partition(plan)
     files = [(partition, name) for partition, names in planned.items() for name in names]
+    for partition, name in files:
+        _refuse_metadata(partition, name, source)
     # All files go before any directory is examined for being empty.
     is_deleted = dict(zip(files, _delete_all(storage, files, parallelism), strict=True))
     return {
@@ -70,6 +77,27 @@ def _names_by_partition(plan: CleanerPlan) -> dict[str, tuple[str, ...]]:
     return {partition: tuple(names) for partition, names in sorted(found.items())}
 
 
+def _refuse_metadata(partition: str, name: str, source: str) -> None:
+    """Refuse a path that no plan of a table's data files has."""
+    path = _joined(partition, name)
+    if not name or not _is_of_data(path):
+        raise CorruptMetadataError(
+            f"{source} would delete {name[:MAX_NAME]!r} of partition {partition[:MAX_NAME]!r};"
+            f" allowed: files of the table outside {META_FOLDER}"
+        )
+
+
+def _is_of_data(path: str) -> bool:
+    try:
+        return checked_path(path).partition("/")[0] != META_FOLDER
+    except ValueError:
+        return False
+
+
+def _joined(partition: str, name: str) -> str:
+    return f"{partition}/{name}" if partition else name
+
+
 def _delete_all(storage: Storage, files: list[tuple[str, str]], parallelism: int) -> list[bool]:
     """Delete (partition, name) files; return for each whether it no longer exists."""
     threads = min(parallelism, len(files))
@@ -81,7 +109,7 @@ def _delete_all(storage: Storage, files: list[tuple[str, str]], parallelism: int
 
 def _delete(storage: Storage, partition: str, name: str) -> bool:
     try:
-        storage.delete(f"{partition}/{name}" if partition else name)
+        storage.delete(_joined(partition, name))
     except StorageError as exc:
         # Not raised: the clean completes with the file recorded as failed.
         logger.warning("can't delete a file, the next clean will retry: %s", exc)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
 from fsview.model.file_group import CompactionOperation
@@ -285,7 +285,8 @@ class Cleaner:
             copy = plan if self._meta.config.version < 8 else None
             instant = self._meta.transition_to_inflight(instant, copy)
         # A missing file counts as deleted, so after a crash this step can be repeated.
-        cleaned = delete_planned(self._storage, plan, self._settings.parallelism)
+        source = self._meta.path_of(replace(instant, state=State.REQUESTED))
+        cleaned = delete_planned(self._storage, plan, self._settings.parallelism, source)
         deleted = sum(len(each.success_delete_files) for each in cleaned.values())
         seconds = time.perf_counter() - start
         earliest = plan.earliest_instant_to_retain

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from enum import Enum
+from typing import Final
 
-from fsview.model.file_name import parse_base_name
+from fsview.model.file_group import BaseFile
+from fsview.model.file_name import DATA_EXTENSIONS, MAX_NAME, parse_base_name, parse_data_file
 from timeline.errors import CorruptMetadataError, IllegalTransitionError
 from timeline.instant import COMMIT, SAVEPOINT, Instant, State
 from timeline.metadata.instant_metadata import (
@@ -23,8 +25,12 @@ from timeline.metadata.instant_metadata import (
     RollbackPlan,
     RollbackRequest,
 )
+from timeline.storage.base import checked_path
 from timeline.storage.table_id import TableId
+from timeline.table.config import META_FOLDER
 from timeline.timeline import Timeline
+
+_BASE_EXTENSIONS: Final = tuple(each for each in DATA_EXTENSIONS if each != ".log")
 
 
 class Step(Enum):
@@ -61,6 +67,10 @@ def plan_rollback(target: Instant, paths: Iterable[str], base_path: str) -> Roll
         target: The instant to roll back.
         paths: The files, relative to the base path.
         base_path: The base path as the storage spells it.
+
+    Raises:
+        CorruptMetadataError: A path isn't that of a file which the target may have written; the
+            metadata or markers that name it are damaged.
     """
     table = TableId.of(base_path)
     root = table.path.rstrip("/") if table.family == "file" else base_path.rstrip("/")
@@ -71,32 +81,63 @@ def plan_rollback(target: Instant, paths: Iterable[str], base_path: str) -> Roll
         )
         for path in sorted(paths)
     )
-    return RollbackPlan(InstantInfo(target.requested_time, target.action), requests)
+    plan = RollbackPlan(InstantInfo(target.requested_time, target.action), requests)
+    # Checked before it is on the timeline, where it could never be carried out.
+    planned_paths(plan, base_path, f"the rollback of {target.action} {target.requested_time}")
+    return plan
 
 
-def planned_paths(plan: RollbackPlan, base_path: str) -> tuple[str, ...]:
+def planned_paths(
+    plan: RollbackPlan, base_path: str, source: str = "a rollback plan"
+) -> tuple[str, ...]:
     """Return the files that a plan names, relative to the base path.
 
+    Args:
+        plan: A plan of any writer.
+        base_path: The base path as the storage spells it.
+        source: Path of the plan's file, for messages.
+
     Raises:
-        CorruptMetadataError: The plan names a file outside the table.
+        CorruptMetadataError: The plan names a path outside the table or in its metadata folder, or
+            a base file of another instant than its target.
     """
     table = TableId.of(base_path)
-    return tuple(
-        _relative(path, table)
-        for request in plan.rollback_requests
-        for path in request.files_to_be_deleted
-    )
+    target = plan.instant_to_rollback
+    paths = []
+    for request in plan.rollback_requests:
+        for path in request.files_to_be_deleted:
+            try:
+                relative = _relative(path, table)
+                _refuse_others_files(relative, "" if target is None else target.commit_time)
+            except ValueError as exc:
+                raise CorruptMetadataError(
+                    f"{source} of {table} would delete {path[:MAX_NAME]!r}: {exc}"
+                ) from exc
+            paths.append(relative)
+    return tuple(paths)
 
 
 def _relative(path: str, table: TableId) -> str:
+    """Return a planned path relative to the base path, or raise ``ValueError``."""
     found = TableId.of(path)
     root = table.path.rstrip("/") + "/"
     # A path without scheme is one of the table's file system, as Hadoop reads it.
     has_place = found.family != "file" or ":" in path.partition("/")[0]
     is_elsewhere = has_place and (found.family, found.authority) != (table.family, table.authority)
     if is_elsewhere or not found.path.startswith(root):
-        raise CorruptMetadataError(f"a rollback plan of {table} names {path}, outside the table")
-    return found.path[len(root) :]
+        raise ValueError("it lies outside the table")
+    return checked_path(found.path[len(root) :])
+
+
+def _refuse_others_files(path: str, instant: str) -> None:
+    """Raise ``ValueError`` for metadata, and for base files that ``instant`` didn't write."""
+    folder, _, name = path.rpartition("/")
+    if path.partition("/")[0] == META_FOLDER:
+        raise ValueError(f"it belongs to the table's {META_FOLDER}")
+    # The name of a log has the instant of its slice, which may be older than the write.
+    file = parse_data_file(folder, name, 0, 0, _BASE_EXTENSIONS)
+    if isinstance(file, BaseFile) and file.instant != instant:
+        raise ValueError(f"{instant or 'no instant'} is rolled back, the file is another's")
 
 
 def result_of(rollback: Instant, plan: RollbackPlan, taken_ms: int) -> RollbackMetadata:

@@ -30,7 +30,7 @@ from strandline.services.rollback.policy import RollbackPolicy
 from strandline.services.rollback.sweep import Sweep, sweep_heartbeats
 from timeline.clock import Clock, TimeGenerator
 from timeline.errors import ConcurrentWriteError, InstantNotFoundError
-from timeline.instant import CLEAN, COMMIT, REPLACE_COMMIT, RESTORE, ROLLBACK, Instant
+from timeline.instant import CLEAN, COMMIT, REPLACE_COMMIT, RESTORE, ROLLBACK, Instant, State
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import (
     CleanerPlan,
@@ -314,7 +314,8 @@ class Rollbacks:
         except InstantNotFoundError:
             return None
         assert isinstance(plan, RollbackPlan)
-        planned_paths(plan, self._storage.base_path)
+        source = self._meta.path_of(Instant(rollback.requested_time, ROLLBACK, State.REQUESTED))
+        planned_paths(plan, self._storage.base_path, source)
         return plan
 
     def _not_found(self, requested_time: str) -> InstantNotFoundError:

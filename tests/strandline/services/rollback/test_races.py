@@ -100,7 +100,7 @@ def test_a_plan_outside_the_table_changes_nothing(setting):
     commit = setting.pending_commit("eu/a.parquet")
     plan = plan_rollback(commit, [setting.path("eu/a.parquet")], "/elsewhere/t")
     setting.meta.create_requested(ROLLBACK, "20250101000000000", plan)
-    with pytest.raises(CorruptMetadataError, match=r"/elsewhere/t/eu/a_.*\.parquet, outside"):
+    with pytest.raises(CorruptMetadataError, match=r"/elsewhere/t/eu/a_.*\.parquet.*outside"):
         setting.repair()
     assert setting.exists("eu/a.parquet")
     assert list(setting.states(ROLLBACK).values()) == ["REQUESTED"]
