@@ -1,7 +1,7 @@
 """The file ``hoodie.properties``: reading it, and changing it so that no crash loses it.
 
 The file is replaced as a whole. During a change ``hoodie.properties.backup`` holds the old content;
-readers use it if the file is missing or invalid, and the next writer restores the file from it.
+readers use it if the file is missing or incomplete, and the next writer restores the file from it.
 
 Source: Hudi 1.2.0 ``HoodieTableConfig``.
 """
@@ -34,14 +34,17 @@ BACKUP_PATH: Final = f"{CONFIG_PATH}.backup"
 
 
 def read_table_config(storage: Storage) -> TableConfig:
-    """Read a table's properties, from the backup if the file itself is missing or invalid.
+    """Read a table's properties, from the backup if the file itself is missing or incomplete.
+
+    A file that is cut off may still be valid. Whether it is complete matters only if there is a
+    complete backup: a file edited by hand may lack the newline at its end.
 
     Raises:
         TableNotFoundError: Neither file exists.
         CorruptMetadataError: Neither file is valid, or a folder in it lies outside the table.
         UnsupportedTableError: The table's version, layout or type isn't supported.
 
-    Cost: one read; two if the file is missing or invalid.
+    Cost: one read; two if the file is missing or incomplete.
     """
     return _supported(_newest_valid(storage), storage.base_path)
 
@@ -100,14 +103,22 @@ def _create(storage: Storage, data: bytes) -> None:
 
 def _newest_valid(storage: Storage) -> TableConfig:
     failure: CorruptMetadataError | None = None
+    incomplete: list[TableConfig] = []
     # Java deletes the file before it writes the new one: in between there is only the backup.
     for path in (CONFIG_PATH, BACKUP_PATH):
         try:
-            return TableConfig.parse(storage.read(path, FileKind.PROPERTIES), path)
+            data = storage.read(path, FileKind.PROPERTIES)
+            config = TableConfig.parse(data, path)
         except PathNotFoundError:
             continue
         except CorruptMetadataError as exc:
             failure = failure or exc
+            continue
+        if _is_complete(data, config):
+            return config
+        incomplete.append(config)
+    if incomplete:
+        return incomplete[0]
     if failure is not None:
         raise CorruptMetadataError(
             f"{storage.base_path}: {failure.message}", hint="and there is no valid backup beside it"
@@ -146,9 +157,26 @@ def _recover(storage: Storage) -> None:
     except PathNotFoundError:
         return
     try:
-        TableConfig.parse(storage.read(CONFIG_PATH, FileKind.PROPERTIES))
-    except (PathNotFoundError, CorruptMetadataError):
-        TableConfig.parse(backup, BACKUP_PATH)  # raises: then neither can be trusted
-        storage.replace(CONFIG_PATH, backup)
+        main = storage.read(CONFIG_PATH, FileKind.PROPERTIES)
+    except PathNotFoundError:
+        main = b""
+    current, old = _parsed(main), _parsed(backup)
+    if current is None or not _is_complete(main, current):
+        if current is None and old is None:
+            TableConfig.parse(backup, BACKUP_PATH)  # raises: then neither can be trusted
+        if current is None or (old is not None and _is_complete(backup, old)):
+            storage.replace(CONFIG_PATH, backup)
     # The file is valid by now, with the old content or the new, so the backup has no more use.
     storage.delete(BACKUP_PATH)
+
+
+def _parsed(data: bytes) -> TableConfig | None:
+    try:
+        return TableConfig.parse(data)
+    except CorruptMetadataError:
+        return None
+
+
+def _is_complete(data: bytes, config: TableConfig) -> bool:
+    """Whether a valid file isn't cut off: Hudi's writers and this one end the last line, too."""
+    return data.endswith(b"\n") and {VERSION, LAYOUT_VERSION} <= config.properties.keys()

@@ -17,6 +17,7 @@ from timeline.errors import (
 )
 from timeline.storage.base import Storage
 from timeline.storage.local import LocalStorage
+from timeline.storage.read_limits import FileKind
 from timeline.table.config import CONFIG_PATH, TableConfig
 from timeline.table.config_file import BACKUP_PATH, read_table_config, write_table_config
 
@@ -275,6 +276,39 @@ def test_a_valid_file_is_read_before_the_backup(storage: Storage) -> None:
     assert read_table_config(storage).version == 9
 
 
+WHOLE = trips().to_bytes()
+CUT = [
+    WHOLE[:-1],
+    WHOLE[: WHOLE.index(b"hoodie.timeline.path") + len("hoodie.timeline.path=tim")],
+    WHOLE[: WHOLE.index(b"hoodie.timeline.layout.version")],
+    WHOLE[: WHOLE.index(b"hoodie.table.version")],
+]
+
+
+@pytest.mark.parametrize("main", CUT)
+def test_a_complete_backup_is_read_and_restored_where_the_file_is_cut_off(
+    storage: Storage, main: bytes
+) -> None:
+    storage.create(BACKUP_PATH, WHOLE)
+    storage.create(CONFIG_PATH, main)
+    assert read_table_config(storage) == trips()
+    write_table_config(storage, trips(), create=False)
+    assert storage.read(CONFIG_PATH, FileKind.PROPERTIES) == WHOLE
+    assert storage.stat(BACKUP_PATH) is None
+
+
+@pytest.mark.parametrize("backup", [None, b"", b"garbage", *CUT[:2]])
+def test_a_file_without_the_last_newline_is_read_where_there_is_no_complete_backup(
+    storage: Storage, backup: bytes | None
+) -> None:
+    storage.create(CONFIG_PATH, WHOLE[:-1])
+    if backup is not None:
+        storage.create(BACKUP_PATH, backup)
+    assert read_table_config(storage) == trips()
+    write_table_config(storage, CHANGED, create=False)
+    assert read_table_config(storage) == CHANGED
+
+
 def test_create_makes_the_folders(storage: LocalStorage) -> None:
     write_table_config(storage, trips(6), create=True)
     write_table_config(LocalStorage(f"{storage.base_path}/nine"), trips(9), create=True)
@@ -371,6 +405,7 @@ def test_golden_tables(scenario: str) -> None:
     options = info["write_conf"]
     for step in golden.steps(scenario):
         data = golden.contents(scenario, step)[CONFIG_PATH]
+        assert data.endswith(b"\n")  # else a backup beside it would be read
         config = TableConfig.parse(data)
         assert TableConfig.parse(config.to_bytes()) == config
         assert config.properties == parse_properties(config.to_bytes())
