@@ -49,7 +49,8 @@ class Circuit:
 
     Attributes:
         is_open: Whether questions must not be sent; read without a lock.
-        has_answered: Whether this process ever got an answer; read without a lock.
+        has_answered: Whether this process ever got an answer to a question; read without a lock.
+        was_reached: Whether a question or a probe was ever answered; read without a lock.
         failure: Why it opened last, for the questions that it doesn't let through.
     """
 
@@ -68,7 +69,7 @@ class Circuit:
         self._lock = threading.Lock()
         self._failures = 0
         self.is_open = False
-        self.has_answered = False
+        self.has_answered = self.was_reached = False
         self.failure: StrandlineError | None = None
 
     def answered(self) -> None:
@@ -76,7 +77,8 @@ class Circuit:
         # Read without the lock, because nearly every answer finds nothing to change.
         if self._failures or not self.has_answered:
             with self._lock:
-                self._failures, self.has_answered = 0, True
+                self._failures = 0
+                self.has_answered = self.was_reached = True
 
     def failed(self, error: StrandlineError, probe: Probe) -> None:
         """Open the circuit and probe the address in the background until it answers.
@@ -117,6 +119,7 @@ class Circuit:
                 bound = min(bound * 2, LONGEST_PROBE_S)
             else:
                 logger.info("%s answers again", self._address)
+                self.was_reached = True
                 break
         # After ``MAX_PROBES`` failures, too: then the next question finds out.
         self.is_open = False

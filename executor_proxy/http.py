@@ -46,7 +46,9 @@ _TOKEN: Final = re.compile(r"[\x21-\x7e]+")
 _MESSAGE_CHARS: Final = 500
 """Maximum length of an unexpected body quoted in an error."""
 _WAIT_S: Final = 2
-"""How long the service may keep a question before it answers 503 with ``Retry-After``."""
+"""How long the service may keep a question before it answers 503 with ``Retry-After``, at most."""
+_WAIT_SHARE: Final = 0.75
+"""The same as a share of the timeouts: a service that is loading must not seem dead."""
 _LONGEST_RETRY_AFTER_S: Final = 60.0
 """Bound of a ``Retry-After``, whatever the answer says."""
 
@@ -121,19 +123,19 @@ class HttpSession:
             ServiceError: See the module's table.
             ViewBehindError: The service can't answer at the caller's timeline.
         """
-        headers = self._headers | {"Accept": accept}
+        timeouts = self.timeouts if within_s is None else self.timeouts.within(within_s)
+        headers = self._headers | {"Accept": accept, WAIT_HEADER: _wait_within(timeouts)}
         if method == "POST":
             headers["Content-Length"] = str(len(body))
         if body:
             headers["Content-Type"] = "application/json"
         target = f"{path}?{_query(params)}" if params else path
         is_safe = is_safe or method == "GET"
-        return self._call(Outgoing(method, path, target, headers, body, is_safe), within_s)
+        return self._call(Outgoing(method, path, target, headers, body, is_safe), timeouts)
 
-    def _call(self, request: Outgoing, within_s: float | None) -> bytes:
+    def _call(self, request: Outgoing, timeouts: Timeouts) -> bytes:
         """Send the request, decode the body, raise the error that the status means."""
         what = f"{request.method} {request.path} at {self.url}"
-        timeouts = self.timeouts if within_s is None else self.timeouts.within(within_s)
         answer = self.transport.exchange(request, timeouts)
         body = _decoded(answer.body, answer.encoding, what)
         if answer.status != http.client.OK:
@@ -142,13 +144,16 @@ class HttpSession:
 
     @property
     def _headers(self) -> dict[str, str]:
-        headers = {
-            "Accept-Encoding": "gzip",
-            WAIT_HEADER: str(_WAIT_S),
-        }
+        headers = {"Accept-Encoding": "gzip"}
         if self.token is not None:
             headers["Authorization"] = f"Bearer {self.token}"
         return headers
+
+
+def _wait_within(timeouts: Timeouts) -> str:
+    """Return how many seconds the service may keep a question, for ``WAIT_HEADER``."""
+    seconds = min(timeouts.read_s, timeouts.exchange_s) * _WAIT_SHARE
+    return str(_WAIT_S) if seconds >= _WAIT_S else f"{seconds:.3f}"
 
 
 def _query(params: Mapping[str, str]) -> str:

@@ -10,9 +10,10 @@ any other answer            raised
 ==========================  ====================================================================
 
 Until the service has answered this process once, all tries of a question share ``first_s``: a job
-whose driver is unreachable must not wait long in each worker. An address that failed is not asked
-again before it answered a probe (``executor_proxy.circuit``); one that was late is only spared
-questions about the same table.
+whose driver is unreachable must not wait long in each worker. Each address gets an equal share, so
+that a silent one leaves time for the others, and no later question waits for these. An address that
+failed is not asked again before it answered a probe (``executor_proxy.circuit``); one that was late
+and has answered before is only spared questions about the same table.
 """
 
 from __future__ import annotations
@@ -180,11 +181,14 @@ class ServiceClient:
                 kept_open = address.failure if address.is_open else of_table.failure
                 continue
             try:
-                answer = send(session, left)
+                # An address whose circuit is open has used its share before.
+                untried = len(self._sessions) - len(failed)
+                answer = send(session, left if self._has_answered else left / untried)
             except (ServiceUnreachableError, ServiceTimeoutError) as error:
-                is_late = isinstance(error, ServiceTimeoutError)
                 # One table's storage may hang while the service is well, so only it is spared.
-                failed.append(_Failure(session, of_table if is_late else address, error))
+                # Of an address that never answered this isn't known.
+                is_well = isinstance(error, ServiceTimeoutError) and address.was_reached
+                failed.append(_Failure(session, of_table if is_well else address, error))
                 # The request may have arrived, so no other address may get it.
                 if not is_safe:
                     raise
@@ -212,9 +216,14 @@ class ServiceClient:
 
     def _left(self, started: float) -> float:
         """Return the seconds left for the tries of a question."""
-        known = any(self._circuit_of(session, None).has_answered for session in self._sessions)
-        bound = self._patience.deadline_s if known else self._patience.first_s
+        patience = self._patience
+        bound = patience.deadline_s if self._has_answered else patience.first_s
         return float(started + bound - self._clock())
+
+    @property
+    def _has_answered(self) -> bool:
+        """Whether any address has answered a question of this process."""
+        return any(self._circuit_of(session, None).has_answered for session in self._sessions)
 
     def _pause(self, rounds: int) -> float:
         """Return the wait after a round: its bound times a random factor in [0.5, 1)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import suppress
 
 import pytest
 
@@ -66,6 +67,18 @@ def test_the_bound_of_one_exchange_is_not_that_of_the_next():
         assert session.get("/x", {}, within_s=5) == b"[1]"
         assert session.get("/x", {}) == b"[1]"
     assert server.connections == 1
+
+
+@pytest.mark.parametrize(
+    ("within_s", "wait"), [(300, "2"), (2.8, "2"), (1.4, "1.050"), (0.001, "0.001")]
+)
+def test_a_service_that_is_loading_is_told_to_answer_before_the_deadline(within_s, wait):
+    with ScriptedServer(lambda request: Reply(b"[1]")) as server:
+        # On a connection that is open already, as 1 ms may be too short to open one.
+        HttpSession(server.url).get("/x", {})
+        with suppress(ServiceTimeoutError):
+            HttpSession(server.url).get("/x", {}, within_s=within_s)
+    assert server.requests[1].headers["strandline-wait"] == wait
 
 
 def test_a_host_that_accepts_nothing_is_unreachable_within_the_time_to_connect():

@@ -19,8 +19,8 @@ from timeline.errors import (
     ViewBehindError,
 )
 
-A, B = "http://a:1", "http://b:1"
-TABLE = "/t"
+A, B, C = "http://a:1", "http://b:1", "http://c:1"
+TABLE, OTHER = "/t", "/other"
 LOST = ServiceUnreachableError("nobody there")
 LATE = ServiceTimeoutError("late")
 
@@ -43,28 +43,31 @@ class Scene:
     def __init__(
         self, patience: Patience, *, insists: bool = False, **scripts: list[Exception | bytes]
     ) -> None:
-        urls = {"a": A, "b": B}
+        urls = {"a": A, "b": B, "c": C}
         self.scripts = {urls[name]: list(script) for name, script in scripts.items()}
         self.circuits = {
             (url, table): Circuit(url, begin=self._never)
             for url in self.scripts
-            for table in (None, TABLE)
+            for table in (None, TABLE, OTHER)
         }
         self.now = 0.0
         self.exchange_s = self.overslept_s = 0.0
         self.asked: list[str] = []
         self.limits: list[float] = []
         self.waits: list[float] = []
-        self.service = ServiceClient(
-            tuple(HttpSession(url) for url in self.scripts),
-            lambda session, table: self.circuits[session.url, table],
-            TABLE,
-            patience,
-            insists=insists,
-            clock=lambda: self.now,
-            wait=self._wait,
-            jitter=lambda: 1.0,
-        )
+        self.services = {
+            table: ServiceClient(
+                tuple(HttpSession(url) for url in self.scripts),
+                lambda session, table: self.circuits[session.url, table],
+                table,
+                patience,
+                insists=insists,
+                clock=lambda: self.now,
+                wait=self._wait,
+                jitter=lambda: 1.0,
+            )
+            for table in (TABLE, OTHER)
+        }
 
     @staticmethod
     def _never(_: object) -> None:
@@ -84,8 +87,8 @@ class Scene:
             return outcome
         raise outcome
 
-    def ask(self, *, is_safe: bool = True) -> bytes:
-        return self.service.ask(self._send, is_safe=is_safe)
+    def ask(self, *, table: str = TABLE, is_safe: bool = True) -> bytes:
+        return self.services[table].ask(self._send, is_safe=is_safe)
 
     @property
     def open(self) -> set[str]:
@@ -132,18 +135,39 @@ def test_until_it_has_answered_all_tries_share_one_bound():
     assert scene.limits[0] == 3
 
 
+@pytest.mark.parametrize("addresses", [1, 2, 3])
 @pytest.mark.parametrize("failure", [LOST, LATE])
-def test_by_default_a_dead_service_costs_a_worker_less_than_three_seconds(failure):
-    scene = Scene(Patience(), a=[failure])
+def test_by_default_a_dead_service_costs_a_worker_less_than_three_seconds(failure, addresses):
+    scene = Scene(Patience(), **{name: [failure] for name in "abc"[:addresses]})
     scene.exchange_s = 100
     with pytest.raises(type(failure)):
         scene.ask()
     asked = len(scene.asked)
-    for _ in range(3):  # later tasks don't wait
-        with pytest.raises(type(failure), match="is not asked until it answers a probe"):
-            scene.ask()
+    assert set(scene.asked) == set(scene.scripts)
+    for table in (TABLE, OTHER, TABLE):  # later tasks don't wait
+        for is_safe in (True, False):
+            with pytest.raises(type(failure), match="is not asked until it answers a probe"):
+                scene.ask(table=table, is_safe=is_safe)
     assert scene.now == pytest.approx(2.8)
     assert len(scene.asked) == asked
+
+
+@pytest.mark.parametrize("failure", [LOST, LATE])
+def test_what_is_sent_once_waits_no_longer_in_all(failure):
+    """Markers, each of them sent to one address only."""
+    scene = Scene(Patience(), a=[failure], b=[failure], c=[failure])
+    scene.exchange_s = 100
+    for _ in range(5):
+        with pytest.raises(type(failure)):
+            scene.ask(is_safe=False)
+    assert scene.asked == [A, B, C]
+    assert scene.now == pytest.approx(2.8)
+
+
+def test_an_address_that_fails_at_once_leaves_its_share_to_the_next():
+    scene = Scene(Patience(first_s=3), a=[LOST], b=[LATE], c=[b"1"])
+    assert scene.ask() == b"1"
+    assert scene.limits == [1, 1.5, 3]
 
 
 def test_once_it_has_answered_an_exchange_may_take_longer():
@@ -154,16 +178,32 @@ def test_once_it_has_answered_an_exchange_may_take_longer():
 
 
 def test_a_late_answer_is_not_asked_for_again():
-    scene = Scene(Patience(), a=[LATE])
+    scene = Scene(Patience(), a=[b"1", LATE, b"1"])
+    scene.ask()
     with pytest.raises(ServiceTimeoutError):
         scene.ask()
-    assert len(scene.asked) == 1
+    assert len(scene.asked) == 2
     assert scene.open_for_table == {A}
     assert not scene.open, "another table may be well"
     # Later tasks of the worker report the same cause: the address can be reached.
     with pytest.raises(ServiceTimeoutError, match="is not asked until it answers a probe: late"):
         scene.ask()
-    assert len(scene.asked) == 1
+    assert scene.ask(table=OTHER)
+    assert len(scene.asked) == 3
+
+
+def test_an_address_that_was_late_first_is_asked_about_no_table_until_it_answers_a_probe():
+    scene = Scene(Patience(), a=[LATE, LATE, b"1"])
+    for table in (TABLE, OTHER):
+        with pytest.raises(ServiceTimeoutError):
+            scene.ask(table=table)
+    assert scene.asked == [A]
+    address = scene.circuits[A, None]
+    address.was_reached, address.is_open = True, False  # as after a probe
+    with pytest.raises(ServiceTimeoutError):
+        scene.ask()
+    assert scene.ask(table=OTHER) == b"1"
+    assert scene.asked == [A] * 3
 
 
 def test_what_is_not_safe_is_sent_once():
