@@ -2,50 +2,56 @@
 
 It excludes no other process, so Hudi's writers, which run in a JVM, aren't excluded either.
 
+An interrupt (``KeyboardInterrupt`` from a signal handler) may come between any two steps of Python
+code, such as the return of ``threading.Lock.acquire`` and the note that the lock is held. So the
+lock is its holder in a dictionary: taking it is one atomic step, which leaves nothing to note.
+
 Source: Hudi 1.2.0 ``InProcessLockProvider``.
 """
 
 from __future__ import annotations
 
-import threading
+import time
 from typing import ClassVar, Final
 
-from strandline.commit.lock.base import LockProvider
+from strandline.commit.lock.base import PollingProvider, Wait
+from timeline.clock import Clock
 from timeline.storage.table_id import TableId
 
-_LOCKS: Final[dict[TableId, threading.Lock]] = {}
-"""One lock a table, kept as long as the process; clients of one table must find the same."""
-_LOCKS_LOCK: Final = threading.Lock()
-"""Guards ``_LOCKS``."""
+_POLL_S: Final = 0.01
+_HOLDERS: Final[dict[str, InProcessLock]] = {}
+"""The holder of each table's lock; ``setdefault`` and ``pop`` with a ``str`` are atomic."""
 
 
-class InProcessLock(LockProvider):
-    """The lock of a table among the threads of this process."""
+class InProcessLock(PollingProvider):
+    """The lock of a table among the threads of this process.
+
+    Args:
+        base_path: The table's base path.
+        clock: Measures time-outs.
+        wait: Waits between two looks at the lock.
+    """
 
     name: ClassVar[str] = "InProcessLockProvider"
     is_shared: ClassVar[bool] = False
 
-    def __init__(self, base_path: str) -> None:
+    def __init__(self, base_path: str, clock: Clock | None = None, wait: Wait = time.sleep) -> None:
+        super().__init__(_POLL_S, clock, wait)
         self._base_path = base_path
-        with _LOCKS_LOCK:
-            self._lock = _LOCKS.setdefault(TableId.of(base_path).normal(), threading.Lock())
-        self._held = False
+        self._table = str(TableId.of(base_path).normal())
 
-    def try_lock(self, timeout_s: float) -> bool:
-        """Acquire the lock, waiting at most ``timeout_s`` seconds."""
-        if not self._held:
-            self._held = self._lock.acquire(timeout=max(timeout_s, 0))
-        return self._held
+    def _attempt(self) -> bool:
+        return _HOLDERS.setdefault(self._table, self) is self
 
     def unlock(self) -> None:
         """Release the lock if this instance holds it."""
-        if self._held:
-            self._held = False
-            self._lock.release()
+        if self.is_held():
+            # Only the holder removes itself, and one thread at a time uses it.
+            _HOLDERS.pop(self._table, None)
 
     def is_held(self) -> bool:
         """Return whether this instance holds the lock; it can't be lost."""
-        return self._held
+        return _HOLDERS.get(self._table) is self
 
     def describe(self) -> str:
         """Return the table's base path."""

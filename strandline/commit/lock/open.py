@@ -94,7 +94,7 @@ class Opener:
 
     def in_process(self) -> LockProvider:
         """Open the lock within this process."""
-        return InProcessLock(self._storage.base_path)
+        return InProcessLock(self._storage.base_path, self._clock, self._wait)
 
     def file_system(self) -> LockProvider:
         """Open the lock by a file."""

@@ -1,0 +1,48 @@
+"""Interrupts at each step of a piece of code, as a signal handler's ``KeyboardInterrupt``.
+
+CPython runs signal handlers between the opcodes of the main thread. Raising at each opcode in turn,
+in the code of chosen modules, is a superset of the places where a real signal can arrive.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType, ModuleType
+from typing import Any
+
+
+def interrupted(work: Callable[[], object], at: int, modules: tuple[ModuleType, ...]) -> bool:
+    """Run ``work`` and interrupt it before its ``at``-th opcode, counted from 1.
+
+    Args:
+        work: What to run.
+        at: Which opcode of the modules' code.
+        modules: The modules in whose code opcodes count, on this thread.
+
+    Returns:
+        Whether it had so many, so that it was interrupted.
+    """
+    files = {module.__file__ for module in modules}
+    left = at
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal left
+        if frame.f_code.co_filename not in files:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            left -= 1
+            if left == 0:
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
