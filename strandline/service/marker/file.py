@@ -68,9 +68,9 @@ class StoredMarkers:
 class MarkerFiles:
     """The files of one marker directory, with a cache of their markers; not thread-safe.
 
-    The current file is rewritten by atomic replace until it holds ``FILE_BYTES``; the next number
-    is taken by exclusive create. So no file is shared with another server, and none from before a
-    restart is written again.
+    The current file is rewritten by atomic replace until it holds ``FILE_BYTES`` or a write of it
+    fails; the next number is taken by exclusive create. So no file is shared with another server,
+    none from before a restart is written again, and none whose last write is in doubt.
 
     Others delete directories too (a rollback that doesn't use the service, a dropped table). So the
     cache is valid for one ``MARKERS.type``, told by its modification time.
@@ -118,11 +118,16 @@ class MarkerFiles:
             self._lines, self._bytes = [], 0
         lines = [*self._lines, *fresh]
         data = "".join(f"{line}\n" for line in lines).encode()
-        if self._lines:
-            # Atomic: after a crash the file has its old lines, or all of them.
-            self._storage.replace(f"{self._path}/{PREFIX}{self._index}", data)
-        else:
-            self._index = self._create_next(data)
+        try:
+            if self._lines:
+                # Atomic: after a crash the file has its old lines, or all of them.
+                self._storage.replace(f"{self._path}/{PREFIX}{self._index}", data)
+            else:
+                self._create_next(data)
+        except BaseException:
+            # The request may still take effect, and would undo every later write of this file.
+            self._lines, self._bytes = [], 0
+            raise
         # After the write: if it fails, a repeated request finds its marker not durable.
         self._lines, self._bytes = lines, len(data)
         self._names.update(dict.fromkeys(fresh))
@@ -154,18 +159,18 @@ class MarkerFiles:
             logger.debug("%s/%s already exists", self._path, TYPE_FILE)
         self._type_ms = self._read_type_ms()
 
-    def _create_next(self, data: bytes) -> int:
-        """Create the next file with a free number; return the number."""
-        index = self._index + 1
+    def _create_next(self, data: bytes) -> None:
+        """Create the next file with a free number."""
         while True:
+            # Before the request: a number whose creation is in doubt isn't used again.
+            self._index += 1
             try:
                 # Exclusive: another server's markers must not be overwritten.
-                self._storage.create(f"{self._path}/{PREFIX}{index}", data)
+                self._storage.create(f"{self._path}/{PREFIX}{self._index}", data)
             except AlreadyExistsError:
                 # The number was taken after this server had read the directory.
-                index += 1
-            else:
-                return index
+                continue
+            return
 
 
 def directory_path(instant: str) -> str:

@@ -3,6 +3,7 @@ restart."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import threading
@@ -241,6 +242,56 @@ def test_a_marker_that_failed_can_be_asked_for_again(
     assert set(service.names(directory(base))) == set(map(name, (1, 2, 3)))
     restarted = MarkerService(Tables(base.parent))
     assert set(restarted.names(directory(base))) == set(map(name, (1, 2, 3)))
+    restarted.close()
+
+
+class Late(LocalStorage):
+    """One write of ``MARKERS0`` gets no answer and takes effect when ``land`` is called.
+
+    Creates aren't exclusive, as on a file system that can only look first.
+    """
+
+    def __init__(self, base_path: str, at: int) -> None:
+        super().__init__(base_path)
+        self.under_way: list[tuple[str, bytes]] = []
+        self.left = [at]
+
+    def create(self, path: str, data: bytes = b"") -> None:
+        if not self._is_lost(path, data):
+            super().create(path, data)
+
+    def replace(self, path: str, data: bytes) -> None:
+        if not self._is_lost(path, data):
+            super().replace(path, data)
+
+    def _is_lost(self, path: str, data: bytes) -> bool:
+        if path.endswith("MARKERS0"):
+            self.left[0] -= 1
+            if self.left[0] == 0:
+                self.under_way.append((path, data))
+                raise StorageUnavailableError(f"no answer: {path}")
+        return False
+
+    def land(self) -> None:
+        for path, data in self.under_way:
+            LocalStorage.replace(self, path, data)
+
+
+@pytest.mark.parametrize("at", [1, 2, 3], ids=["create", "first rewrite", "second rewrite"])
+def test_a_late_write_of_a_file_takes_no_durable_marker_away(
+    base: Path, tables: Tables, service: MarkerService, at: int
+) -> None:
+    """After a write without an answer markers go to another file, which that write can't undo."""
+    late = tables.storages[str(base)] = Late(str(base), at)
+    durable = []
+    for number in range(6):
+        with contextlib.suppress(StorageUnavailableError):
+            if create(service, directory(base), name(number)).result(20):
+                durable.append(name(number))
+    assert len(durable) == 5
+    late.land()
+    restarted = MarkerService(Tables(base.parent))
+    assert set(durable) <= set(restarted.names(directory(base)))
     restarted.close()
 
 
