@@ -179,6 +179,9 @@ class StorageBasedLock(PollingProvider):
             found = self._file.read()
             is_ours = found is not None and found[0] == content
             lease = _Lease(found[1], until_ms, until_s) if found is not None and is_ours else None
+        if lease is not None:
+            # Before the doubt ends: an interrupt in between would leave a lease that nobody ends.
+            self._lease = lease
         self._in_doubt = False
         return lease
 
@@ -231,11 +234,11 @@ class StorageBasedLock(PollingProvider):
     def unlock(self) -> None:
         """Mark the lease as expired."""
         self._stop_renewing()
-        lease, self._lease = self._lease, None
+        lease = self._lease
         was_lost = self._was_taken or (lease is not None and not self._is_valid(lease))
-        self._was_taken = False
-        if lease is not None or self._in_doubt:
-            self._in_doubt = True  # until the release is answered
+        self._in_doubt = self._in_doubt or lease is not None  # until the release is answered
+        self._lease, self._was_taken = None, False
+        if self._in_doubt:
             if lease is None or not self._has_released(lease.until_ms, lease.version):
                 is_released = self._has_released_stored()
                 was_lost = was_lost or (lease is not None and not is_released)
@@ -263,9 +266,11 @@ class StorageBasedLock(PollingProvider):
     def _stop_renewing(self) -> None:
         if self._renewal is not None:
             thread, stop = self._renewal
-            self._renewal = None
             stop.set()
-            thread.join()
+            # An interrupt may have come between making the thread and starting it.
+            if thread.ident is not None:
+                thread.join()
+            self._renewal = None
 
     @property
     def _called(self) -> str:
