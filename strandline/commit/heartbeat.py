@@ -57,6 +57,7 @@ class Heartbeat:
         self._writing = threading.Lock()
         self._completing = False
         self._is_started = False
+        self._is_ended = False
         self._lock = threading.Lock()
         self._last: tuple[float, int] = (0.0, 0)
         self._expired = False
@@ -89,12 +90,14 @@ class Heartbeat:
             else:
                 self._create()
             self._is_started = True
+            name = f"heartbeat-{instant}"
+            self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+            self._thread.start()
         except BaseException:
+            # An interrupt of ``Thread.start`` leaves a thread that runs.
+            self._stopping.set()
             LIVE_WRITES.discard(self._token)
             raise
-        name = f"heartbeat-{instant}"
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
 
     def _create(self) -> None:
         """Write the first beat of an instant that is going to be requested.
@@ -177,9 +180,19 @@ class Heartbeat:
         self._end()
         LIVE_WRITES.leave(self._token)
 
+    def give_up(self) -> None:
+        """End a heartbeat that an error or an interrupt left; nothing if it was ended before."""
+        if not self._is_started or self._is_ended:
+            return
+        if self._completing:
+            self.leave()  # whether the completing request was sent isn't known here
+        else:
+            self.abandon()
+
     def _end(self) -> None:
         """Stop the thread; when this returns, no beat is under way."""
         self._stopping.set()
+        self._is_ended = True
         # An interrupt may have come between making the thread and starting it.
         if self._thread is not None and self._thread.ident is not None:
             self._thread.join()

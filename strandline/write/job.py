@@ -36,7 +36,7 @@ from strandline.write.index.base import TagRequest
 from strandline.write.index.profile import TAG_PROFILE_SCHEMA, TagProfile, TagProfileTask
 from strandline.write.key_task import KeyProfileTask, KeyTask
 from strandline.write.marker_choice import begin_markers
-from strandline.write.operation import Operation
+from strandline.write.operation import Operation, checked_metadata
 from strandline.write.options import base_file_settings
 from strandline.write.placement import Assignment, Sizing, assign, new_file_id, refuse_clustered
 from strandline.write.result import WriteAccount, WriteResult
@@ -44,12 +44,7 @@ from strandline.write.row_count import RowCount, refuse_changed
 from strandline.write.settings import COMBINE_INSERT
 from strandline.write.target import Target, open_target
 from strandline.write.write_task import STATUS_SCHEMA, AssignTask, WriteReport, WriteTask
-from timeline.errors import (
-    ConfigError,
-    InputError,
-    StrandlineError,
-    WriteConflictError,
-)
+from timeline.errors import StrandlineError, WriteConflictError
 
 logger = logging.getLogger(__name__)
 
@@ -115,14 +110,7 @@ class WriteJob:
         self._context = context
         self._engine = context.engine
         self._operation = operation
-        if not isinstance(extra_metadata or {}, Mapping):
-            raise InputError(f"extra_metadata is {extra_metadata!r}; allowed: a mapping of text")
-        self._extra_metadata = dict(extra_metadata or {})
-        if "schema" in self._extra_metadata:
-            raise ConfigError("extra_metadata holds 'schema'; allowed: any other name")
-        for name, value in self._extra_metadata.items():
-            if not all(isinstance(text, str) for text in (name, value)):
-                raise InputError(f"extra_metadata holds {name!r}: {value!r}; allowed: text")
+        self._extra_metadata = checked_metadata(extra_metadata)
         self._account = WriteAccount(
             context.clock,
             context.storage.calls,
@@ -132,18 +120,24 @@ class WriteJob:
 
     def run(self, data: object) -> WriteResult:
         """Run the steps of the module's docstring."""
+        context = self._context
         # Only between writes, because tasks know only the address that they were given.
-        self._context.embedded.replace_ended()
+        context.embedded.replace_ended()
         with self._checked(data) as (rows, target):
             # Nothing is written before this line: all rows are checked by now.
-            target = self._context.ready(target)
+            target = context.ready(target)
             rolled_back = self._roll_back_failed(target)
-            transaction = self._request(target)
-            with self._ended(target, transaction):
-                report = self._write(_Write(rows, target, transaction))
-        # The write has happened: from here on failures are reported, not raised.
-        with self._account.survived("ending its heartbeat"):
-            transaction.end()
+            heartbeat = Heartbeat(context.storage, context.heartbeats, context.clock)
+            try:
+                transaction = self._request(target, heartbeat)
+                with self._ended(target, transaction):
+                    report = self._write(_Write(rows, target, transaction))
+                # The write has happened: from here on failures are reported, not raised.
+                with self._account.survived("ending its heartbeat"):
+                    transaction.end()
+            finally:
+                # An interrupt may have come between the steps that end it themselves.
+                heartbeat.give_up()
         cleaned = self._sync_and_clean(target)
         name = self._operation.name
         return self._account.result(transaction, name, report, cleaned, rolled_back)
@@ -175,7 +169,7 @@ class WriteJob:
         with self._account.timed("rollback"):
             return tuple(self._context.rollbacks(target.meta).repair(target.timeline))
 
-    def _request(self, target: Target) -> Transaction:
+    def _request(self, target: Target, heartbeat: Heartbeat) -> Transaction:
         """Request the instant and read the timeline."""
         context = self._context
         with self._account.timed("commit"):
@@ -183,7 +177,7 @@ class WriteJob:
                 target.meta,
                 context.times(target.config.timezone),
                 context.lock,
-                Heartbeat(context.storage, context.heartbeats, context.clock),
+                heartbeat,
                 context.conflicts,
                 action=self._operation.action,
             )

@@ -8,9 +8,11 @@ Source: Hudi 1.2.0 ``WriteOperationType``, and the ``BaseSparkCommitActionExecut
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from timeline.errors import ConfigError, InputError
 from timeline.instant import COMMIT
 
 
@@ -39,3 +41,21 @@ UPSERT: Final = Operation("UPSERT", needs_match=True, fills_small_files=True)
 INSERT: Final = Operation("INSERT", fills_small_files=True)
 BULK_INSERT: Final = Operation("BULK_INSERT")
 DELETE: Final = Operation("DELETE", needs_match=True, hard_delete=True)
+
+
+def checked_metadata(extra: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the text that a caller stores in a commit next to the schema.
+
+    Raises:
+        ConfigError: It has the key ``schema``, which is reserved.
+        InputError: It isn't a mapping of text to text.
+    """
+    if not isinstance(extra or {}, Mapping):
+        raise InputError(f"extra_metadata is {extra!r}; allowed: a mapping of text")
+    checked = dict(extra or {})
+    if "schema" in checked:
+        raise ConfigError("extra_metadata holds 'schema'; allowed: any other name")
+    for name, value in checked.items():
+        if not all(isinstance(text, str) for text in (name, value)):
+            raise InputError(f"extra_metadata holds {name!r}: {value!r}; allowed: text")
+    return checked

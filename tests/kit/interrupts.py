@@ -12,13 +12,19 @@ from types import FrameType, ModuleType
 from typing import Any
 
 
-def interrupted(work: Callable[[], object], at: int, modules: tuple[ModuleType, ...]) -> bool:
+def interrupted(
+    work: Callable[[], object],
+    at: int,
+    modules: tuple[ModuleType, ...],
+    names: frozenset[str] = frozenset(),
+) -> bool:
     """Run ``work`` and interrupt it before its ``at``-th opcode, counted from 1.
 
     Args:
         work: What to run.
         at: Which opcode of the modules' code.
         modules: The modules in whose code opcodes count, on this thread.
+        names: The names of the functions whose opcodes count; empty: all functions.
 
     Returns:
         Whether it had so many, so that it was interrupted.
@@ -28,7 +34,8 @@ def interrupted(work: Callable[[], object], at: int, modules: tuple[ModuleType, 
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal left
-        if frame.f_code.co_filename not in files:
+        code = frame.f_code
+        if code.co_filename not in files or (names and code.co_name not in names):
             return None
         frame.f_trace_opcodes = True
         if event == "opcode":

@@ -12,9 +12,9 @@ Source: Hudi 1.2.0 ``BaseRollbackActionExecutor``, ``RollbackHelper``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from strandline.commit.beat import HeartbeatSettings, delete_heartbeat
 from strandline.commit.heartbeat import Heartbeat
@@ -83,32 +83,41 @@ class Execution:
             IllegalTransitionError: A newer write than the completed target has begun meanwhile.
         """
         time = self._times.next(newest_time(self._meta, now))
-        with self._beating(time, takes_over=False) as heartbeat:
+
+        def carry_out(heartbeat: Heartbeat) -> str | None:
             self._lock.check()
             # The plan is on the timeline before anything is deleted, so that a crash can be
             # finished, and before the target is looked for, so that its writer sees the rollback.
             rollback = self._meta.create_requested(ROLLBACK, time, plan)
             return self._carry_out(rollback, plan, heartbeat, of_completed=of_completed)
 
+        return self._beating(time, carry_out, takes_over=False)
+
     def resume(self, rollback: Instant, plan: RollbackPlan) -> str | None:
         """Carry out a pending rollback whose writer died; results as ``request``."""
-        with self._beating(rollback.requested_time, takes_over=True) as heartbeat:
-            return self._carry_out(rollback, plan, heartbeat)
+        carry_out = partial(self._carry_out, rollback, plan)
+        return self._beating(rollback.requested_time, carry_out, takes_over=True)
 
     def withdraw(self, rollback: Instant) -> None:
         """Take a rollback that has deleted nothing off the timeline."""
         self._delete_pending(rollback)
 
-    @contextmanager
-    def _beating(self, time: str, *, takes_over: bool) -> Iterator[Heartbeat]:
+    def _beating(
+        self, time: str, carry_out: Callable[[Heartbeat], str | None], *, takes_over: bool
+    ) -> str | None:
+        """Carry out a rollback while its heartbeat beats.
+
+        Not a context manager: an interrupt between its generator and the block would leave the
+        heartbeat beating, and so keep all other writers from finishing the rollback.
+        """
         heartbeat = Heartbeat(self._storage, self._heartbeats, self._clock)
-        heartbeat.start(time, takes_over=takes_over)
         try:
-            yield heartbeat
-        except BaseException:
-            heartbeat.abandon()
-            raise
-        heartbeat.stop()
+            heartbeat.start(time, takes_over=takes_over)
+            result = carry_out(heartbeat)
+            heartbeat.stop()
+        finally:
+            heartbeat.give_up()
+        return result
 
     def _carry_out(
         self,
