@@ -23,9 +23,7 @@ from timeline.storage.read_limits import FileKind
 _MARKER: Final = re.compile(r".+\.marker\.(?:CREATE|MERGE|APPEND)", re.DOTALL)
 """Must match the whole path: Hadoop's ``.NAME.crc`` next to a marker isn't one. A partition's path
 may have line feeds."""
-_LISTED: Final = re.compile(r"(.+?\.marker\.(?:CREATE|MERGE|APPEND)),?")
-"""A marker in a line. After a restart Hudi's server joins those of a file with commas, and the next
-one without anything."""
+_SUFFIX: Final = re.compile(r"\.marker\.(?:CREATE|MERGE|APPEND)")
 
 
 def announced(storage: Storage, instant: str) -> frozenset[str]:
@@ -58,4 +56,20 @@ def _markers_in(storage: Storage, folder: str, info: FileInfo) -> Iterator[str]:
     except PathNotFoundError:
         return  # another writer is deleting the directory, whose files it has dealt with
     for line in data.decode("utf-8", "replace").split("\n"):
-        yield from (match[1] for match in _LISTED.finditer(line))
+        yield from markers_of_line(line)
+
+
+def markers_of_line(line: str) -> Iterator[str]:
+    """Yield the markers in a line of a ``MARKERS<n>``.
+
+    A marker ends at its first suffix, and may be followed by a comma: after a restart Hudi's server
+    joins those of a file with commas, and the next one without anything.
+
+    Cost: linear in the line, which may have any length and no marker at all.
+    """
+    start = 0
+    # At least one character precedes the suffix.
+    while (suffix := _SUFFIX.search(line, start + 1)) is not None:
+        end = suffix.end()
+        yield line[start:end]
+        start = end + line.startswith(",", end)
