@@ -31,6 +31,9 @@ from timeline.errors import CorruptMetadataError, PathNotFoundError
 from timeline.storage.base import Storage
 from timeline.storage.read_limits import FileKind
 
+_PIDS: Final = range(1, 1 << 31)
+"""Process ids that the system can have; ``os.kill`` raises for larger numbers."""
+
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatSettings:
@@ -62,7 +65,7 @@ class Beat:
     Attributes:
         instant: Requested time of the instant.
         modified_ms: When it was written, milliseconds since the epoch, by the storage's clock.
-        owner: The writer's process; ``None`` if Hudi wrote the heartbeat.
+        owner: The writer's process; ``None`` if Hudi wrote the heartbeat, or it is corrupt.
         token: Identifies the writer within its process.
         ended: Whether the writer wrote that it failed.
         completing: Whether the writer may have sent the request that completes the instant.
@@ -200,7 +203,7 @@ def _parsed(data: bytes) -> dict[str, Any]:
     """Return a heartbeat file's content; empty for Hudi's, which have none."""
     try:
         content = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):  # the latter for JSON that is nested too deeply
         return {}
     return content if isinstance(content, dict) else {}
 
@@ -209,6 +212,8 @@ def _owner_in(content: dict[str, Any]) -> Owner | None:
     names, numbers = ("host", "namespace"), ("pid", "started")
     if not all(isinstance(content.get(name), str) for name in names):
         return None
-    if not all(isinstance(content.get(name), int) for name in numbers):
+    if not all(type(content.get(name)) is int for name in numbers):
+        return None
+    if content["pid"] not in _PIDS:
         return None
     return Owner(**{name: content[name] for name in (*names, *numbers)})

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -252,9 +252,21 @@ def test_a_first_beat_that_fails_starts_nothing(storage):
     assert heartbeat._thread is None
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"{", b"[]", b'{"host": 1}', b'{"ended": true}', b"\xff", b'{"pid": null}']
-)
+def of_this_machine(**fields):
+    """Return the content of a heartbeat of this process, with other values of some fields."""
+    return json.dumps({**asdict(this_process()), **fields}).encode()
+
+
+NO_PROCESS = [
+    *(b"", b"{", b"[]", b'{"host": 1}', b'{"ended": true}', b"\xff", b'{"pid": null}'),
+    *(of_this_machine(pid=pid) for pid in (2**31, 2**40, 10**30, 0, -1, True, 1.0)),
+    of_this_machine(started=True),
+    b"[" * 100_000,
+    b'{"a":' * 50_000,
+]
+
+
+@pytest.mark.parametrize("content", NO_PROCESS, ids=range(len(NO_PROCESS)))
 def test_of_heartbeats_without_a_process_only_the_age_tells(storage, content):
     storage.create(heartbeat_path(T), content)
     beat = read_beat(storage, T)
