@@ -168,13 +168,13 @@ class FileSystemLock(PollingProvider):
         try:
             info = json.loads(self._other)
             return f"{info['lockThreadName']} since {info['lockCreateTime']}"
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError):  # such as JSON nested too deeply
             return self._unnamed_holder()
 
     def _unnamed_holder(self) -> str:
         """Return since when the file exists; Hudi leaves it empty."""
         try:
-            info = self._storage.stat(LOCK_FILE)
+            info = self._storage.stat(self._path)
         except StorageError:
             info = None
         if info is None:

@@ -70,7 +70,7 @@ class LockData:
         try:
             fields = json.loads(data)
             expired, until, owner = fields["expired"], fields["validUntil"], fields["owner"]
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise LockError(f"{url} isn't the content of a lock: {data[:100]!r}") from error
         if type(expired) is not bool or type(until) is not int or type(owner) is not str:
             raise LockError(f"{url} isn't the content of a lock: {data[:100]!r}")

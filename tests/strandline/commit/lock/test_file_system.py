@@ -148,6 +148,21 @@ def test_deleted_or_overwritten_file_is_a_lost_lock(
     provider.unlock()
 
 
+@pytest.mark.parametrize("content", [b"[" * 100_000, b"[1]", b"{}", b"\xff"])
+def test_a_file_of_any_content_is_a_lock_until_it_expires(subject: Subject, content: bytes) -> None:
+    lock_file(subject).parent.mkdir(parents=True)
+    lock_file(subject).write_bytes(content)
+    table = LocalStorage(str(Path(subject.folder).parent))
+    folder = Path(subject.folder).name
+    with contextlib.closing(
+        FileSystemLock(subject.folder, EXPIRE_S, 0.002, storage=table, within=folder)
+    ) as provider:
+        assert not provider.try_lock(0)
+        assert provider.holder().startswith("a writer that the file doesn't name, since ")
+        os.utime(lock_file(subject), (1, 1))
+        assert provider.try_lock(0)
+
+
 def test_one_of_many_takes_an_expired_lock_over(subject: Subject) -> None:
     """Each looks at the same old file; none deletes another's new one."""
     for _ in range(20):

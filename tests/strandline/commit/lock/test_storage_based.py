@@ -130,7 +130,9 @@ def test_foreign_lease_is_taken_when_it_is_over_for_certain(
     assert provider.try_lock(0)
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b'{"expired":0,"validUntil":1,"owner":"x"}'])
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b'{"expired":0,"validUntil":1,"owner":"x"}', b"[" * 100_000]
+)
 def test_object_that_is_no_lock_is_left_alone(subject: Subject, content: bytes) -> None:
     subject.file.write(content, None)
     with pytest.raises(LockError, match=r"table_lock\.json isn't the content of a lock"):
