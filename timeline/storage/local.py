@@ -21,6 +21,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import IO, Final
 
@@ -97,6 +98,29 @@ class LocalStorage(Storage):
             target = None if self._place_of is None else partial(self._target_status, full)
             return tuple(files.entries_of(handle, target))
         return ()
+
+    def list_tree(self, path: str) -> tuple[FileInfo, ...]:
+        """Return all files below a directory, by path, following links to directories.
+
+        A directory that is its own ancestor, by a link, is left out: two links to ``.`` would
+        otherwise give 2^40 paths until the system refuses to follow more.
+        """
+        found: list[FileInfo] = []
+        folders: list[tuple[str, str, frozenset[files.Identity | None]]] = [(path, "", frozenset())]
+        while folders:
+            folder, below, above = folders.pop()
+            # Only compared, so it may be asked by path also where the storage is confined.
+            identity = files.identity_of(self._joined(folder))
+            if identity in above:
+                continue
+            for info in self.list(folder):
+                name = f"{below}{info.name}"
+                if info.is_dir:
+                    inner = f"{folder}/{info.name}" if folder else info.name
+                    folders.append((inner, f"{name}/", above | {identity}))
+                else:
+                    found.append(replace(info, name=name))
+        return tuple(sorted(found, key=lambda info: info.name))
 
     def stat(self, path: str) -> FileInfo | None:
         """Return the file or directory at ``path``, or ``None``."""

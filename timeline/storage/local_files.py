@@ -21,6 +21,9 @@ from timeline.storage.read_limits import FileKind, ReadLimits
 StatTarget = Callable[[str], "os.stat_result | None"]
 """From the name of a link to the status of its target; ``None`` to leave the link out."""
 
+Identity = tuple[int, int]
+"""Device and inode."""
+
 _OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 """Non-blocking, as opening a FIFO would wait for a writer that may never come."""
@@ -84,6 +87,15 @@ def read_within(handle: int, limits: ReadLimits, kind: FileKind, full: str) -> b
         parts.append(os.read(handle, _CHUNK_BYTES))
         total += len(parts[-1])
     return b"".join(parts)
+
+
+def identity_of(path: str) -> Identity | None:
+    """Return what a path leads to, following links; ``None`` if that can't be known."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def open_directory(name: str, folder: int | None) -> int:

@@ -82,6 +82,34 @@ def test_a_link_to_nothing_is_not_listed(tmp_path: Path) -> None:
     assert LocalStorage(str(tmp_path)).list("") == ()
 
 
+@pytest.mark.parametrize("roots", [False, True])
+def test_links_to_ancestors_are_not_descended_into(tmp_path: Path, roots: bool) -> None:
+    """Two of them would give 2^40 paths."""
+    table = tmp_path / "table"
+    for name in ("dir/sub/file", "other/file"):
+        (table / name).parent.mkdir(parents=True)
+        (table / name).touch()
+    for name, target in {
+        "dir/a": ".",
+        "dir/b": ".",
+        "dir/sub/up": "..",
+        "dir/sub/base": str(table),
+        "dir/other": "../other",
+        "other/dir": "../dir",
+        "loop": "loop",
+    }.items():
+        (table / name).symlink_to(target)
+    storage = LocalStorage(str(table))
+    if roots:
+        storage = storage.confined(below(tmp_path))
+    assert [info.name for info in storage.list_tree("")] == [
+        "dir/other/file",
+        "dir/sub/file",
+        "other/dir/sub/file",
+        "other/file",
+    ]
+
+
 TOO_LONG = ["x" * 300, "/".join("x" * 2100), f"{'y' * 256}/z"]
 
 
