@@ -25,6 +25,47 @@ _FLOATS: Final = (pa.float32(), pa.float64())
 _BINARIES: Final = (pa.binary(), pa.large_binary())
 _STRINGS: Final = (pa.string(), pa.large_string())
 
+MAX_LEVELS: Final = 98
+"""Most Parquet levels of a column: pyarrow writes deeper ones, but doesn't read them."""
+
+
+def check_nesting(schema: pa.Schema) -> None:
+    """Check that columns can be stored as far as their structs, lists and maps decide.
+
+    Call it before anything that recurses into types.
+
+    Raises:
+        InputError: A column has more than ``MAX_LEVELS`` levels (a struct has one, a list or map
+            two), or a struct with two fields of one name, which Avro doesn't allow.
+    """
+    for column in schema:
+        waiting = [(column.type, 0)]
+        while waiting:
+            kind, levels = waiting.pop()
+            if levels > MAX_LEVELS:
+                raise InputError(
+                    f"column {column.name!r} is nested too deeply; allowed: {MAX_LEVELS} levels, of"
+                    " which a struct takes one, a list or map two"
+                )
+            names = _struct_names(kind)
+            if len(set(names)) < len(names):
+                twice = sorted({name for name in names if names.count(name) > 1})
+                raise InputError(
+                    f"column {column.name!r} has a struct with duplicate fields {twice}"
+                )
+            waiting += [(part, levels + added) for part, added in _parts(kind)]
+
+
+def _parts(kind: pa.DataType) -> list[tuple[pa.DataType, int]]:
+    """Return the types directly inside a type, with the levels that a value is below it."""
+    if isinstance(kind, pa.DictionaryType):
+        return [(kind.value_type, 0)]
+    if isinstance(kind, pa.BaseExtensionType):
+        return [(kind.storage_type, 0)]
+    # Arrow's maps have one field, a struct of key and value.
+    levels = 1 if pa.types.is_struct(kind) or pa.types.is_map(kind) else 2
+    return [(kind.field(at).type, levels) for at in range(kind.num_fields)]
+
 
 def check_against_table(incoming: pa.Schema, table_schema: pa.Schema) -> pa.Schema:
     """Return the schema that ``conform`` must cast a write's rows to.

@@ -16,7 +16,7 @@ from strandline.records.avro_schema import arrow_to_avro, avro_to_arrow
 from strandline.records.base_file import MIN_KEY, read_footer
 from strandline.records.commit_history import CommitHistory
 from strandline.records.key_generator import COMPLEX, KeyGenerator
-from strandline.records.schema import check_against_table, nullable_inside
+from strandline.records.schema import check_against_table, check_nesting, nullable_inside
 from strandline.settings.setting import Settings
 from strandline.write import settings
 from strandline.write.placement import Sizing, average_record_bytes
@@ -80,8 +80,9 @@ class Target:
         """Return the target with its schema, and the schema to cast ``incoming`` rows to.
 
         Raises:
-            InputError: A column doesn't fit the table's.
+            InputError: A column doesn't fit the table's, or can't be stored.
         """
+        check_nesting(incoming)
         known = self
         if self.avro_schema is None:
             first = arrow_to_avro(nullable_inside(incoming), self.config.name)
