@@ -38,7 +38,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from strandline.records.meta_fields import META_FIELDS, RECORD_KEY, without_meta_fields
-from timeline.errors import InputError, UnsupportedTableError
+from timeline.errors import CorruptMetadataError, InputError, UnsupportedTableError
 
 _AVRO_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _META_AVRO: Final = [
@@ -75,12 +75,26 @@ def avro_to_arrow(avro_schema: str) -> pa.Schema:
     """Return the Arrow schema of Avro JSON written here or by Hudi.
 
     Raises:
+        CorruptMetadataError: The text isn't the Avro schema of a record.
         UnsupportedTableError: A column's type can't be written back unchanged: an enum, a plain
             fixed, a union of several types, a time of day, a recursive record.
     """
+    try:
+        record = _parsed_record(avro_schema)
+        return pa.schema(list(_AvroReader().type_of(record, record.get("name", ""), "")))
+    # The reader takes a valid schema for granted, so damage may surface as any of these.
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as exc:
+        cause = f"{type(exc).__name__}: {exc}"
+    except RecursionError:
+        cause = "it is nested too deeply"
+    raise CorruptMetadataError(f"the schema is not that of an Avro record: {cause[:200]}")
+
+
+def _parsed_record(avro_schema: str) -> dict[str, Any]:
     record = json.loads(avro_schema)
-    struct = _AvroReader().type_of(record, record.get("name", ""), "")
-    return pa.schema(list(struct))
+    if not isinstance(record, dict) or record.get("type") != "record":
+        raise ValueError("it is not a record")
+    return record
 
 
 def _dump(record: dict[str, Any]) -> str:

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from timeline.errors import CorruptMetadataError
+from strandline.records.avro_schema import avro_to_arrow
+from timeline.errors import CorruptMetadataError, UnsupportedTableError
 from timeline.instant import COMMIT, DELTA_COMMIT, REPLACE_COMMIT, Instant
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import CommitMetadata
@@ -57,6 +58,7 @@ class CommitHistory:
 
     def __init__(self) -> None:
         self._facts: dict[Instant, CommitFacts] = {}
+        self._checked_schema = ""
 
     def remember(self, instant: Instant, metadata: CommitMetadata) -> None:
         """Keep the facts of a commit just written, so that it need not be read."""
@@ -68,18 +70,44 @@ class CommitHistory:
         Raises:
             CorruptMetadataError: A commit can't be read; the message names its file.
         """
-        for instant in reversed(timeline.completed().instants):
-            if instant.action in _COMMITS:
-                if instant not in self._facts:
-                    metadata = meta.read(instant)
-                    assert isinstance(metadata, CommitMetadata)
-                    if metadata == CommitMetadata():  # an empty file parses as this
-                        path = f"{meta.storage.base_path}/{meta.path_of(instant)}"
-                        raise CorruptMetadataError(f"{path} doesn't say what the commit wrote")
-                    self._facts[instant] = CommitFacts.of(metadata)
-                yield self._facts[instant]
+        return (self._facts_of(instant, meta) for instant in _newest_commits(timeline))
 
     def avro_schema(self, meta: TableMetaClient, timeline: Timeline) -> str | None:
-        """Return the table's newest schema; ``None`` if no commit has one."""
-        facts = self.newest_first(meta, timeline)
-        return next((found.avro_schema for found in facts if found.avro_schema), None)
+        """Return the table's newest schema; ``None`` if no commit has one.
+
+        Raises:
+            CorruptMetadataError: A commit can't be read, or its schema isn't that of a record; the
+                message names its file.
+        """
+        for instant in _newest_commits(timeline):
+            schema = self._facts_of(instant, meta).avro_schema
+            if schema:
+                if schema != self._checked_schema:
+                    _check_schema(schema, f"{meta.storage.base_path}/{meta.path_of(instant)}")
+                    self._checked_schema = schema
+                return schema
+        return None
+
+    def _facts_of(self, instant: Instant, meta: TableMetaClient) -> CommitFacts:
+        if instant not in self._facts:
+            metadata = meta.read(instant)
+            assert isinstance(metadata, CommitMetadata)
+            if metadata == CommitMetadata():  # an empty file parses as this
+                path = f"{meta.storage.base_path}/{meta.path_of(instant)}"
+                raise CorruptMetadataError(f"{path} doesn't say what the commit wrote")
+            self._facts[instant] = CommitFacts.of(metadata)
+        return self._facts[instant]
+
+
+def _newest_commits(timeline: Timeline) -> Iterator[Instant]:
+    completed = reversed(timeline.completed().instants)
+    return (instant for instant in completed if instant.action in _COMMITS)
+
+
+def _check_schema(schema: str, path: str) -> None:
+    try:
+        avro_to_arrow(schema)
+    except CorruptMetadataError as exc:
+        raise CorruptMetadataError(f"{path}: {exc.message}") from exc
+    except UnsupportedTableError:
+        return  # for callers that convert it; the text is a schema
