@@ -41,7 +41,8 @@ class Metrics:
             for name, labels in found:
                 if dict(labels)[label] in gone:
                     rest = tuple(pair for pair in labels if pair[0] != label)
-                    self._counts[name, rest] += self._counts.pop((name, labels))
+                    # 0 if another thread's ``merge`` has moved the counter since the copy was made.
+                    self._counts[name, rest] += self._counts.pop((name, labels), 0)
 
     def get(self, name: str, **labels: str) -> int:
         """Return the sum of the counters of a name that have at least these labels."""

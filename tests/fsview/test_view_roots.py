@@ -169,3 +169,16 @@ def test_counters_of_values_that_are_not_kept_are_added_up_without_the_label() -
         ("requests", (("route", "r"),)): 11,
     }
     assert metrics.get("requests") == 15
+
+
+def test_counters_that_two_threads_merge_at_once_are_added_up_once() -> None:
+    """The second call comes after the first has chosen its counters."""
+    metrics = Metrics()
+    metrics.add("requests", 3, table="a")
+
+    def is_kept(_: str) -> bool:
+        metrics.merge("table", set[str]().__contains__)
+        return False
+
+    metrics.merge("table", is_kept)
+    assert metrics.counts() == {("requests", ()): 3}
