@@ -136,8 +136,21 @@ class ViewManager:
         table_id = self._admitted(base_path)
         with self._lock:
             table = self._tables.get(table_id)
-        # Outside the lock: opening reads storage, for which other tables must not wait.
-        return table or self._opening.run(table_id, lambda: self._opened(table_id))
+        if table is not None:
+            return table
+        try:
+            return self._open_shared(table_id)
+        except RootNotAllowedError:
+            if not self.serves(table_id):
+                raise
+        # The opening, maybe another caller's, found the root removed; it was added again since.
+        # Only once: the error may also be about a link within the table.
+        return self._open_shared(table_id)
+
+    def _open_shared(self, table_id: TableId) -> TableView:
+        """Open a table, or wait for the caller that opens it."""
+        # Without ``_lock``: opening reads storage, for which other tables must not wait.
+        return self._opening.run(table_id, lambda: self._opened(table_id))
 
     def storage_of(self, base_path: str) -> tuple[TableId, Storage]:
         """Return the id and the storage of a base path, with a table or not; reads nothing.
