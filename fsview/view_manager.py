@@ -86,11 +86,17 @@ class ViewManager:
         for root in roots:
             self.add_root(root)
 
-    def add_root(self, root: str) -> None:
-        """Allow the tables at and below a path, spelled like this or as it resolves."""
+    def add_root(self, root: str) -> bool:
+        """Allow the tables at and below a path, spelled like this or as it resolves.
+
+        Returns:
+            Whether it was a root that resolved elsewhere before.
+        """
         spelled, real = TableId.of(root).normal(), resolved(root)
         with self._changing:
+            before = self._roots.get(spelled, real)
             self._change_roots({**self._roots, spelled: real})
+        return before != real
 
     def remove_root(self, root: str) -> None:
         """Refuse the tables at and below a path, except those at or below another root.

@@ -82,21 +82,25 @@ class Answers:
         # Its root may have been removed since, and its ready bytes must not be sent any more.
         return None if table is None or table.is_closed else table
 
-    def forget_closed(self) -> None:
-        """Drop the tables that were closed because their root was removed, and their answers."""
-        # A copy, made in one step of the interpreter, as requests add spellings meanwhile; one that
-        # is lost is resolved again.
-        tables = dict(self._tables)
-        self._tables = {path: table for path, table in tables.items() if not table.is_closed}
+    def forget_unserved(self) -> None:
+        """Drop the answers of closed tables, and have all base paths resolved again.
+
+        To be called after a root was removed or resolves elsewhere: a spelling may be served no
+        more although its table is, under another root.
+        """
+        self._tables = {}
         self.cache.forget_closed()
 
     def _table(self, base_path: str) -> TableView:
         """Resolve a base path to its table; may read the file system (links)."""
+        # Read before the roots are: what was resolved by roots that were changed meanwhile is put
+        # into a mapping that ``forget_unserved`` has replaced.
+        tables = self._tables
         table = self._views.view(base_path)
-        if len(base_path) <= _SPELLED_CHARACTERS:
-            if len(self._tables) >= _SPELLINGS and base_path not in self._tables:
-                self._tables = {}  # replaced, not cleared: the loop reads it concurrently
-            self._tables[base_path] = table
+        if len(tables) >= _SPELLINGS and base_path not in tables:
+            self._tables = {}  # replaced, not cleared: the loop reads it concurrently
+        elif len(base_path) <= _SPELLED_CHARACTERS:
+            tables[base_path] = table
         return table
 
     def reply(

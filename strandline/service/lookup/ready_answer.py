@@ -72,12 +72,14 @@ class HotPath:
             return None  # the other way reports the error
         if response is not None:
             self.counts[table, route.name] += 1
+            # Its root may have been removed meanwhile, and ``forget_closed`` be over.
+            if table.is_closed:
+                self.counts.pop((table, route.name), None)
         return response
 
     def forget_closed(self) -> None:
         """Drop the counts of the tables that were closed; from any thread."""
-        # Each step is one of the interpreter. The loop may count a request to a table that is being
-        # closed right after this: the next call drops it.
+        # Each step is one of the interpreter. The loop itself drops what it counts after this.
         for key in list(self.counts):
             if key[0].is_closed:
                 self.counts.pop(key, None)

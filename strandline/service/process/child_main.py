@@ -103,7 +103,7 @@ def _echo(pings: socket.socket) -> None:
 def _follow(stdin: IO[bytes], stdout: IO[bytes], server: ServiceServer) -> None:
     """Execute the driver's commands; stop the server when it closes stdin."""
     parts = server.parts
-    commands = {"add_root": parts.views.add_root, "remove_root": parts.remove_root}
+    commands = {"add_root": parts.add_root, "remove_root": parts.remove_root}
     while line := stdin.readline():
         try:
             ((name, root),) = json.loads(line).items()

@@ -151,11 +151,24 @@ class Parts:
             "settings": dict(self._settings),
         }
 
+    def add_root(self, root: str) -> None:
+        """Serve the tables at and below a path.
+
+        If it is a root that leads elsewhere than before, what is held of the old place is dropped.
+        """
+        try:
+            has_moved = self.views.add_root(root)
+        except BaseException:
+            # It may have changed the roots, and failed to close a table.
+            self._forget_unserved()
+            raise
+        if has_moved:
+            self._forget_unserved()
+
     def remove_root(self, root: str) -> None:
         """Refuse the tables at and below a path, and drop what is held of them.
 
-        Tables at or below another root stay. What requests under way leave behind is dropped with
-        the next root.
+        Tables at or below another root stay.
         """
         try:
             # First, so that what is dropped below isn't made again for a new request.
@@ -177,7 +190,7 @@ class Parts:
     def _forget_unserved(self) -> None:
         """Drop what is kept of tables that aren't served any more."""
         serves = self.views.serves
-        self.answers.forget_closed()
+        self.answers.forget_unserved()
         self.markers.forget(serves)
         self.instant_states.forget(serves)
         with self._lock:

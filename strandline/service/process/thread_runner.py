@@ -36,7 +36,7 @@ class InProcess:
 
     def add_root(self, root: str) -> None:
         """Serve the tables at and below ``root``, too."""
-        self._server.parts.views.add_root(root)
+        self._server.parts.add_root(root)
 
     def remove_root(self, root: str) -> None:
         """Refuse the tables at and below ``root``; see ``Parts.remove_root``."""

@@ -6,12 +6,18 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
+from fsview.wire.routes import BY_NAME
+from strandline.service.http.reply import Accepted
 from strandline.service.http.server import ServiceServer
+from strandline.service.lookup.answer import Answers
+from strandline.service.lookup.ready_answer import HotPath
 from tests.kit import golden
-from tests.kit.live_service import HttpClient, known, serving
+from tests.kit.live_service import HttpClient, known, parts_of, serving
 from tests.kit.marker_name import marker_name
 from timeline.storage.base import Storage
 from timeline.storage.local import LocalStorage
@@ -206,5 +212,66 @@ def test_flink_messages_of_a_table_are_listed_anew_when_its_root_is_added_again(
     assert [state.instant for state in states.all(str(folder))] == ["1"]
     (folder / "1.INFLIGHT").rename(folder / "2.INFLIGHT")
     server.parts.remove_root(f"{lake}/gone")
-    server.parts.views.add_root(f"{lake}/gone")
+    server.parts.add_root(f"{lake}/gone")
     assert [state.instant for state in states.all(str(folder))] == ["2"]
+
+
+def test_a_spelling_of_a_removed_root_is_refused_while_another_root_has_its_table(
+    lake: Path,
+) -> None:
+    """Also when the link leads to another table once its root is added again."""
+    link = lake / "link"
+    link.symlink_to(lake / "kept")
+    with serving(str(link), f"{lake}/kept", f"{lake}/gone") as server:
+        answers, query = server.parts.answers, params(link)
+        with HttpClient(server.port) as http:
+            for _ in range(2):
+                assert http.ask("GET", LATEST, query)[0] == 200
+            server.parts.remove_root(str(link))
+            assert http.ask("GET", LATEST, query)[0] == 403
+            assert http.ask("GET", LATEST, params(lake / "kept"))[0] == 200
+            server.parts.add_root(str(link))
+            assert http.ask("GET", LATEST, query)[0] == 200
+            link.unlink()
+            link.symlink_to(lake / "gone")
+            server.parts.add_root(str(link))
+            assert answers.known_table(str(link)) is None
+            assert http.ask("GET", LATEST, query)[0] == 200
+            gone = server.parts.views.view(f"{lake}/gone")
+            assert answers.known_table(str(link)) is gone
+
+
+def test_a_request_that_is_resolved_while_its_root_is_removed_leaves_no_spelling(
+    lake: Path,
+) -> None:
+    """The table stays open under another root."""
+    link = lake / "link"
+    link.symlink_to(lake / "kept")
+
+    def opener(base_path: str, _: object) -> Storage:
+        # Admitted, and not resolved yet.
+        parts.remove_root(str(link))
+        return LocalStorage(base_path)
+
+    parts = parts_of(str(link), f"{lake}/kept", opener=opener)
+    parts.answers.reply(BY_NAME["latest_base_files"], params(link), Accepted())
+    assert len(parts.views.open_tables()) == 1
+    assert parts.answers.known_table(str(link)) is None
+    parts.close()
+
+
+def test_a_ready_answer_that_is_made_while_its_root_is_removed_leaves_no_count(lake: Path) -> None:
+    class Removed(Answers):
+        def ready(self, *args: Any) -> bytes | None:
+            response = super().ready(*args)
+            parts.remove_root(f"{lake}/gone")
+            return response
+
+    parts = parts_of(f"{lake}/gone")
+    query = params(lake / "gone")
+    answers = Removed(parts.views, parts.metrics)
+    answers.reply(BY_NAME["latest_base_files"], query, Accepted())
+    parts.hot = HotPath(answers)
+    assert parts.hot.respond(f"{LATEST}?{urlencode(query)}".encode(), {}) is not None
+    assert not parts.hot.counts
+    parts.close()
