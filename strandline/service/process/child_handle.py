@@ -20,12 +20,14 @@ from typing import IO, Any, Final
 
 import strandline
 from strandline.service.process.options import Birth, Descriptors
-from timeline.errors import ConfigError, ServiceUnreachableError
+from timeline.errors import ConfigError, ServiceTimeoutError, ServiceUnreachableError
 
 logger = logging.getLogger(__name__)
 
 START_S: Final = 60.0
 """How long a child may take to start on a busy machine."""
+COMMAND_S: Final = 60.0
+"""How long a command may take; adding a root resolves it, which may wait for storage."""
 KILL_AFTER_S: Final = 2.0
 PING_EVERY_S: Final = 1.0
 _WAITS: Final = 10
@@ -86,20 +88,17 @@ class ChildProcess:
             ServiceUnreachableError: The child ended or was killed; the message has its last log
                 lines.
         """
-        # The exchange below has no timeout: the kill ends the child's stdout, and so the wait.
-        timer = threading.Timer(START_S, self.kill)
-        timer.daemon = True
         try:
             # Threads can't be started any more while the interpreter exits.
             self._stderr_reader.start()
-            timer.start()
-            answer = self._exchange(replace(birth, descriptors=self._descriptors).to_line())
+            line = replace(birth, descriptors=self._descriptors).to_line()
+            answer = self._exchange(line, START_S)
+        except ServiceTimeoutError:
+            answer = None
         except BaseException:
             # The caller gets no child that it could reap.
             self.end()
             raise
-        finally:
-            timer.cancel()
         if answer is None:
             # This joins the reader of the log, so the last lines are complete.
             ended = self.end()
@@ -117,6 +116,7 @@ class ChildProcess:
 
         Raises:
             ConfigError: The child refused the root.
+            ServiceTimeoutError: It took longer than ``COMMAND_S``, and the child was killed.
         """
         return self._command("add_root", root)
 
@@ -126,7 +126,10 @@ class ChildProcess:
 
     def _command(self, name: str, root: str) -> bool:
         """Have the child execute a command; return whether it has, ``False`` if it has ended."""
-        answer = self._exchange(json.dumps({name: root}).encode() + b"\n")
+        try:
+            answer = self._exchange(json.dumps({name: root}).encode() + b"\n", COMMAND_S)
+        except ServiceTimeoutError as exc:
+            raise ServiceTimeoutError(f"root {root!r}: {exc}") from exc
         if answer is not None and "error" in answer:
             raise ConfigError(f"root {root!r}: {answer['error']}")
         return answer is not None
@@ -229,8 +232,16 @@ class ChildProcess:
         except OSError:
             return False
 
-    def _exchange(self, line: bytes) -> dict[str, Any] | None:
-        """Write a line and return the answer; ``None`` if the child has ended."""
+    def _exchange(self, line: bytes, timeout_s: float) -> dict[str, Any] | None:
+        """Write a line and return the answer; ``None`` if the child has ended.
+
+        A child whose answer isn't read, because of the timeout or an interrupt, is killed: the
+        next command would take that answer for its own, or wait behind one that hangs. Pings don't
+        find that, as the event loop answers them.
+
+        Raises:
+            ServiceTimeoutError: There was no answer in time.
+        """
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
@@ -240,14 +251,33 @@ class ChildProcess:
                 # Released before the answer is awaited, so that ``end`` can close stdin meanwhile.
                 with self._writing:
                     stdin.write(line)
-                answer = stdout.readline()
+                answer = _read_answer(stdout, timeout_s)
             # ValueError: ``end`` has closed the pipe in another thread.
             except (OSError, ValueError):
                 return None
+            except BaseException:
+                self.kill()
+                raise
         if not answer:
             return None
         decoded: dict[str, Any] = json.loads(answer)
         return decoded
+
+
+def _read_answer(stdout: IO[bytes], timeout_s: float) -> bytes:
+    """Return the next line of a pipe, empty at its end.
+
+    Raises:
+        ServiceTimeoutError: It didn't begin in time.
+    """
+    poll = select.poll()
+    poll.register(stdout, select.POLLIN)
+    if not poll.poll(timeout_s * 1000):
+        raise ServiceTimeoutError(
+            f"the timeline service's process did not answer within {timeout_s:g} s and is killed"
+        )
+    # The child writes an answer at once.
+    return stdout.readline()
 
 
 def _read_log(stderr: IO[bytes], last_lines: deque[str]) -> None:

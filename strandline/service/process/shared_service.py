@@ -45,6 +45,10 @@ class SharedService(TimelineService):
     first client, stops after its last, and while a root is added or removed; before
     ``_shared_lock``. So a client that comes while its root is being removed has it added again
     afterwards, and one that comes while the service stops starts it again.
+
+    A service without clients begins to stop before ``_changing`` is waited for, as the thread that
+    holds it may be waiting for a process that hangs. Between that and the end of the stop,
+    ``_is_ending`` is set.
     """
 
     _shared: ClassVar[dict[Hashable, SharedService]] = {}
@@ -77,6 +81,7 @@ class SharedService(TimelineService):
         self._uses = RootUses()
         self._timer = LingerTimer()
         self._warned = False
+        self._is_ending = False
 
     @classmethod
     def acquire(
@@ -104,14 +109,15 @@ class SharedService(TimelineService):
         )
         with cls._shared_lock:
             service = cls._shared.get(made._key) if made._is_shared else None
-            # A service that gave up replacing its child stays here until it is looked up.
-            if service is None or service._has_ended:
+            # A service that gave up replacing its child stays here until it is looked up. One that
+            # is stopping may still have the port, so ``_serve`` starts it again.
+            if service is None or (service._has_ended and not service._is_ending):
                 service = made
                 if made._is_shared:
                     cls._shared[made._key] = made
             # Before it is started: the release of another client must not stop it meanwhile.
             service._uses.begin(root)
-            unused = cls._unused() if service is made else []
+            unused = cls._end_unused() if service is made else []
         try:
             # They may hold the fixed port that this one binds.
             for other in unused:
@@ -128,7 +134,10 @@ class SharedService(TimelineService):
         return service
 
     def _serve(self, root: str) -> None:
-        """Start the service, or add the root if it runs."""
+        """Start the service, or add the root if it runs; ``_changing`` is held."""
+        if self._is_ending:
+            # This client came after its stop began, and before that was completed.
+            self.stop()
         if self._runner is not None:
             self.add_root(root)
             return
@@ -164,7 +173,9 @@ class SharedService(TimelineService):
             is_set = (kept_s > 0 or self._uses.clients > 0) and self._set_timer()
             if self._uses.clients:
                 return
-            stopped = self._unused(but=self) if is_set else [self]
+            stopped = self._end_unused(but=self) if is_set else [self]
+            if not is_set:
+                self._begin_stop()
         for service in stopped:
             service._remove_due(math.inf)
 
@@ -174,12 +185,23 @@ class SharedService(TimelineService):
         return self._shared.get(self._key) is self and self.is_running
 
     @classmethod
-    def _unused(cls, but: SharedService | None = None) -> list[SharedService]:
-        """Return the shared services without clients, which linger no longer, except ``but``."""
+    def _end_unused(cls, but: SharedService | None = None) -> list[SharedService]:
+        """Begin to stop the shared services without clients, except ``but``; return them."""
         unused = [s for s in cls._shared.values() if not s._uses.clients and s is not but]
         for each in unused:
             each._timer.cancel()
+            # All at once: if the caller is interrupted, no process is left.
+            each._begin_stop()
         return unused
+
+    def _begin_stop(self) -> None:
+        self._is_ending = self._runner is not None
+        super()._begin_stop()
+
+    def stop(self) -> None:
+        """See ``TimelineService``."""
+        super().stop()
+        self._is_ending = False
 
     def _set_timer(self) -> bool:
         """Set the timer for the next root to be removed, if any; return whether it is set."""

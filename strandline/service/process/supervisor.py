@@ -26,7 +26,7 @@ from strandline.service.process import at_fork
 from strandline.service.process.child_handle import KILL_AFTER_S, ChildProcess
 from strandline.service.process.options import Birth
 from timeline.clock import Clock
-from timeline.errors import ServiceUnreachableError, StrandlineError
+from timeline.errors import ServiceTimeoutError, ServiceUnreachableError, StrandlineError
 
 logger = logging.getLogger(__name__)
 
@@ -125,6 +125,7 @@ class Supervisor:
 
         Raises:
             ConfigError: The child refused the root.
+            ServiceTimeoutError: Storage hangs. The child is replaced, without the root.
             ServiceUnreachableError: The service has ended.
         """
         child = None
@@ -156,7 +157,11 @@ class Supervisor:
                 # root. One that was started before, and may not serve yet, is told below.
                 self._birth = self._birth.with_roots(r for r in self.roots if r != root)
             # If it ends during the exchange, its successor is started after the change above.
-            self._successor(None).remove_root(root)
+            try:
+                self._successor(None).remove_root(root)
+            except ServiceTimeoutError as exc:
+                # It is killed, so no child serves the root.
+                logger.warning("%s", exc)
 
     def stop(self) -> None:
         """Close the socket and end the child; no effect in a forked process."""

@@ -144,6 +144,12 @@ class TimelineService:
         runner, self._runner = self._runner, None
         runner.stop()
 
+    def _begin_stop(self) -> None:
+        """Have a child process end, without waiting; ``stop`` is to be called later."""
+        runner = self._runner
+        if isinstance(runner, Supervisor):
+            runner.begin_stop()
+
     @property
     def is_running(self) -> bool:
         """Whether this process started the service and it hasn't ended.
@@ -178,7 +184,13 @@ class TimelineService:
         return runner.url if self._birth.server.tls_certificate is None else self.url
 
     def add_root(self, root: str) -> None:
-        """Serve the tables at and below ``root``, too; returns once they are served."""
+        """Serve the tables at and below ``root``, too; returns once they are served.
+
+        Raises:
+            ConfigError: The root is refused.
+            ServiceTimeoutError: Its storage hangs. The process is replaced, without the root.
+            ServiceUnreachableError: The service has ended.
+        """
         self._started().add_root(spelled(root))
 
     def remove_root(self, root: str) -> None:
