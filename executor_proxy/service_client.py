@@ -181,9 +181,10 @@ class ServiceClient:
                 kept_open = address.failure if address.is_open else of_table.failure
                 continue
             try:
-                # An address whose circuit is open has used its share before.
-                untried = len(self._sessions) - len(failed)
-                answer = send(session, left if self._has_answered else left / untried)
+                if not (address.has_answered or self._has_answered):
+                    # An address whose circuit is open has used its share before.
+                    left /= len(self._sessions) - len(failed)
+                answer = send(session, left)
             except (ServiceUnreachableError, ServiceTimeoutError) as error:
                 # One table's storage may hang while the service is well, so only it is spared.
                 # Of an address that never answered this isn't known.

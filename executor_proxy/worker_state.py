@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Final
 
@@ -35,7 +36,7 @@ class Worker:
         self.answers = LookupCache()
         self.views = LocalViews()
         self._lock = threading.Lock()
-        self._circuits: dict[Hashable, Circuit] = {}
+        self._circuits: OrderedDict[Hashable, Circuit] = OrderedDict()  # in the order of use
         self._logged: set[str] = set()
 
     def circuit(self, session: HttpSession, table: str | None = None) -> Circuit:
@@ -45,12 +46,12 @@ class Worker:
         """
         key = (session.url, session.ca_file, session.session, table)
         with self._lock:
-            # Taken out and put back last, so the order is that of use.
-            circuit = self._circuits.pop(key, None)
+            circuit = self._circuits.get(key)
             if circuit is None:
                 self._make_room()
-                circuit = Circuit(session.url if table is None else f"{session.url} about {table}")
-            self._circuits[key] = circuit
+                name = session.url if table is None else f"{session.url} about {table}"
+                circuit = self._circuits[key] = Circuit(name)
+            self._circuits.move_to_end(key)
             return circuit
 
     def _make_room(self) -> None:
