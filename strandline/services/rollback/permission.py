@@ -43,6 +43,8 @@ class Permission:
         self._lock = lock
         self._clock = clock
         self._wait = wait
+        # The beats that were seen not to be followed by another one for a whole timeout.
+        self._silent: set[tuple[str, int]] = set()
 
     def is_dead(self, instant: Instant) -> bool:
         """Return whether the writer of a pending instant is known to be dead. Cost: two calls."""
@@ -65,8 +67,9 @@ class Permission:
         """Return whether a pending instant may be rolled back; wait while that may change.
 
         A live writer that takes the same lock is left alone, and so are all if the clean rolls
-        back. Any other is waited for until it has ended, has beaten again or has expired. So is one
-        that ended in doubt: no lock keeps its request from taking effect.
+        back. Any other is waited for until it has ended, has beaten again or has expired, by its
+        time or because it wasn't written while this one waited for a whole timeout. So is one that
+        ended in doubt: no lock keeps its request from taking effect.
 
         Args:
             instant: The instant.
@@ -95,8 +98,12 @@ class Permission:
             if beat is None:
                 raise self._refusal_without_heartbeat(instant)
             first = first or beat
-            if beat.modified_ms != first.modified_ms or self._clock.monotonic() >= deadline:
+            if beat.modified_ms != first.modified_ms:
                 raise self._refusal(instant, beat)
+            if self._clock.monotonic() >= deadline:
+                # Its time lies ahead of this clock: the storage's clock was set back since.
+                self._silent.add((beat.instant, beat.modified_ms))
+                return True
             self._wait(_POLL_S)
 
     def check_excluded(self, instant: Instant, still_pending: Callable[[], bool]) -> None:
@@ -129,7 +136,8 @@ class Permission:
 
     def _judged(self, instant: Instant) -> tuple[Verdict, Beat | None]:
         beat = read_beat(self._storage, instant.requested_time)
-        is_gone = beat is not None and writer_is_gone(beat)
+        is_silent = beat is not None and (beat.instant, beat.modified_ms) in self._silent
+        is_gone = is_silent or (beat is not None and writer_is_gone(beat))
         verdict = self._policy.judge(
             beat, self._clock.now_ms(), is_gone=is_gone, all_beat=self._lock.is_shared
         )

@@ -84,6 +84,17 @@ def test_a_live_writer_is_waited_for_until_it_expires(setting):
     assert HEARTBEATS.timeout_ms / 1000 <= setting.waited <= HEARTBEATS.timeout_ms / 1000 + 2
 
 
+def test_a_silent_writer_whose_beat_lies_ahead_of_our_clock_is_dead(setting):
+    """The storage's clock was set back since; what counts is that no beat follows."""
+    instant = setting.pending_commit("eu/a.parquet")
+    alive(setting, instant)
+    path = heartbeat_path(instant.requested_time)
+    setting.storage.files[path] = (*setting.storage.files[path][:1], 4_000_000_000_000)
+    assert list(setting.repair(EAGER)) == [instant.requested_time]
+    assert not setting.exists("eu/a.parquet")
+    assert HEARTBEATS.timeout_ms / 1000 <= setting.waited <= HEARTBEATS.timeout_ms / 1000 + 2
+
+
 def test_a_writer_that_beats_again_is_refused_by_name(setting):
     instant = setting.pending_commit("eu/a.parquet")
     alive(setting, instant)
