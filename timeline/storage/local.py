@@ -20,7 +20,7 @@ import logging
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import IO, Final
@@ -199,7 +199,7 @@ class LocalStorage(Storage):
     def delete(self, path: str) -> bool:
         """Delete a file; return whether it existed."""
         full = self._full("delete", path)
-        with mapped_errors(full), suppress(FileNotFoundError, NotADirectoryError):
+        with mapped_errors(full), files.MISSING_OK:
             with self._at(full, follow=False) as (folder, name):
                 existed = files.remove(name, folder)
                 # Hadoop would hold a later file of this name against the old checksum and refuse

@@ -125,6 +125,16 @@ def test_where_nothing_can_be_nothing_is(tmp_path: Path, path: str) -> None:
         storage.read(path)
 
 
+@pytest.mark.parametrize("path", [*TOO_LONG, "file/below", "loop/below"])
+def test_where_nothing_can_be_nothing_is_deleted(tmp_path: Path, path: str) -> None:
+    storage = LocalStorage(str(tmp_path))
+    storage.create("file", b"x")
+    (tmp_path / "loop").symlink_to("loop")
+    assert storage.delete(path) is False
+    storage.delete_all(["file", path])
+    assert os.listdir(tmp_path) == ["loop"]
+
+
 @pytest.mark.parametrize("path", [*TOO_LONG, "file/below", "file/below/that"])
 def test_where_nothing_can_be_nothing_is_made(tmp_path: Path, path: str) -> None:
     storage = LocalStorage(str(tmp_path))
