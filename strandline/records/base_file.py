@@ -18,7 +18,7 @@ Source: Hudi 1.2.0 ``HoodieBloomFilterWriteSupport``, ``HoodieAvroWriteSupport``
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Final
@@ -193,16 +193,21 @@ def read_base_file(storage: Storage, path: str, columns: Sequence[str] | None = 
 
     Raises:
         PathNotFoundError: There is no such file.
-        TableError: The file isn't readable Parquet, or lacks a requested column.
+        TableError: The file isn't readable Parquet, lacks a requested column, or has one twice.
     """
     with _opened(storage, path) as file:
         return file.read(columns=_checked(file, columns, path))
 
 
 def iter_base_file(storage: Storage, path: str) -> Iterator[pa.Table]:
-    """Yield a base file's rows in pieces, in file order; errors as in ``read_base_file``."""
+    """Yield a base file's rows in pieces, in file order; errors as in ``read_base_file``.
+
+    A ``TableError`` is raised for record keys that are missing, null or no strings.
+    """
     with _opened(storage, path) as file:
+        _checked(file, [RECORD_KEY], path)
         for batch in file.iter_batches(batch_size=_PIECE_ROWS):
+            _check_keys(batch.column(RECORD_KEY), path)
             yield pa.Table.from_batches([batch])
 
 
@@ -210,6 +215,9 @@ def read_record_keys(
     storage: Storage, path: str, wanted: tuple[str, str]
 ) -> pa.ChunkedArray | None:
     """Return a file's record keys; ``None`` if its key range doesn't overlap ``wanted``.
+
+    A key range in the footer that isn't text, or is empty, is ignored. Errors as in
+    ``iter_base_file``.
 
     Args:
         storage: The table's storage.
@@ -219,20 +227,44 @@ def read_record_keys(
     Cost: one open; reads the footer and at most the key column.
     """
     with _opened(storage, path) as file:
-        footer = file.metadata.metadata or {}
-        least, greatest = footer.get(MIN_KEY.encode()), footer.get(MAX_KEY.encode())
-        if least is not None and greatest is not None:
+        stored = _key_range_in(file.metadata.metadata or {})
+        if stored is not None:
             low, high = map(_utf_16, wanted)
-            if _utf_16(least.decode()) > high or _utf_16(greatest.decode()) < low:
+            if stored[0] > high or stored[1] < low:
                 return None
-        return file.read(columns=_checked(file, [RECORD_KEY], path)).column(RECORD_KEY)
+        keys = file.read(columns=_checked(file, [RECORD_KEY], path)).column(RECORD_KEY)
+        _check_keys(keys, path)
+        return keys
+
+
+def _key_range_in(footer: Mapping[bytes, bytes]) -> tuple[bytes, bytes] | None:
+    """Return a footer's least and greatest key for comparison; ``None`` if they can't be true."""
+    least, greatest = footer.get(MIN_KEY.encode()), footer.get(MAX_KEY.encode())
+    if least is None or greatest is None:
+        return None
+    try:
+        low, high = _utf_16(least.decode()), _utf_16(greatest.decode())
+    except UnicodeDecodeError:
+        return None
+    return (low, high) if low <= high else None
+
+
+def _check_keys(keys: pa.Array | pa.ChunkedArray, path: str) -> None:
+    if keys.type not in (pa.string(), pa.large_string()) or keys.null_count:
+        raise TableError(
+            f"{path} has record keys of type {keys.type}, {keys.null_count} of them null;"
+            " allowed: strings without nulls"
+        )
 
 
 def read_footer(storage: Storage, path: str) -> dict[str, str]:
     """Return the footer's key-value pairs; errors as in ``read_base_file``."""
     with _opened(storage, path) as file:
         pairs = file.metadata.metadata or {}
-        return {key.decode(): value.decode() for key, value in pairs.items()}
+        return {
+            key.decode(errors="replace"): value.decode(errors="replace")
+            for key, value in pairs.items()
+        }
 
 
 @contextmanager
@@ -240,7 +272,12 @@ def _opened(storage: Storage, path: str) -> Iterator[pq.ParquetFile]:
     with storage.open_input(path) as source:
         try:
             # Old Spark writers store 96-bit timestamps; read them as microseconds like the rest.
-            yield pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
+            file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
+            names = file.schema_arrow.names
+            if len(set(names)) < len(names):
+                twice = sorted({name for name in names if names.count(name) > 1})
+                raise TableError(f"{path} under {storage.base_path} has duplicate columns {twice}")
+            yield file
         except (pa.ArrowInvalid, OSError) as exc:
             raise TableError(f"{path} under {storage.base_path} can't be read: {exc}") from exc
 

@@ -1,0 +1,68 @@
+"""Base files whose footer or columns can't be right."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from strandline.records.base_file import (
+    MAX_KEY,
+    MIN_KEY,
+    iter_base_file,
+    read_base_file,
+    read_footer,
+    read_record_keys,
+)
+from timeline.errors import TableError
+from timeline.storage.local import LocalStorage
+
+WANTED = ("a", "b")
+
+
+def write(base, keys, least=b"a", greatest=b"c", **columns):
+    table = pa.table({"_hoodie_record_key": keys, "n": pa.array(range(len(keys)))})
+    for name, column in columns.items():
+        table = table.append_column(name, column)
+    table = table.replace_schema_metadata({MIN_KEY: least, MAX_KEY: greatest})
+    pq.write_table(table, base / "f.parquet")
+    return LocalStorage(str(base))
+
+
+@pytest.mark.parametrize(
+    ("least", "greatest"),
+    [(b"\xff", b"\xfe"), (b"a", b"\xff"), (b"\xff", b"b"), (b"zz", b"aa"), (b"z", b"y")],
+)
+def test_a_key_range_that_cannot_be_right_is_ignored(tmp_path, least, greatest):
+    storage = write(tmp_path, ["a", "b", "c"], least, greatest)
+    assert read_record_keys(storage, "f.parquet", WANTED).to_pylist() == ["a", "b", "c"]
+    assert MIN_KEY in read_footer(storage, "f.parquet")
+
+
+def test_a_key_range_that_may_be_right_counts(tmp_path):
+    storage = write(tmp_path, ["a", "b", "c"], b"c", b"d")
+    assert read_record_keys(storage, "f.parquet", WANTED) is None
+
+
+@pytest.mark.parametrize("keys", [pa.array(["a", None]), pa.array([1, 2])])
+def test_record_keys_that_are_null_or_numbers_are_refused_by_file(tmp_path, keys):
+    storage = write(tmp_path, keys)
+    with pytest.raises(TableError, match=r"f\.parquet has record keys of type"):
+        read_record_keys(storage, "f.parquet", WANTED)
+    with pytest.raises(TableError, match=r"f\.parquet has record keys of type"):
+        list(iter_base_file(storage, "f.parquet"))
+
+
+def test_duplicate_columns_are_refused_by_file(tmp_path):
+    storage = write(tmp_path, ["a"], n=pa.array([1]))
+    for read in (
+        lambda: read_record_keys(storage, "f.parquet", WANTED),
+        lambda: read_base_file(storage, "f.parquet"),
+        lambda: list(iter_base_file(storage, "f.parquet")),
+    ):
+        with pytest.raises(TableError, match=r"f\.parquet under .* duplicate columns \['n'\]"):
+            read()
+
+
+def test_rows_without_a_key_column_are_refused_by_file(tmp_path):
+    pq.write_table(pa.table({"n": [1]}), tmp_path / "f.parquet")
+    with pytest.raises(TableError, match=r"f\.parquet lacks the columns \['_hoodie_record_key'\]"):
+        list(iter_base_file(LocalStorage(str(tmp_path)), "f.parquet"))
