@@ -90,7 +90,7 @@ class KeyGenerator:
         """Return each row's record key; rows ``without_key`` must have been left out.
 
         Raises:
-            InputError: A key column is missing, or its type can't be a key.
+            InputError: A key column is missing, isn't UTF-8, or its type can't be a key.
 
         Cost: vectorised; about 10 to 60 ns for each row and column.
         """
@@ -161,6 +161,11 @@ def _text(column: pa.Array | pa.ChunkedArray, name: str, role: str) -> pa.String
     kind = column.type
     if pa.types.is_dictionary(kind):
         return _text(column.cast(kind.value_type), name, role)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid as exc:
+            raise InputError(f"{role} {name!r} has text that isn't UTF-8: {exc}") from exc
     if pa.types.is_timestamp(kind) and kind.unit == "us":
         column = column.cast(pa.int64())
     elif not _has_one_text(kind):

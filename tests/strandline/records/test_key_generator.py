@@ -190,3 +190,21 @@ def test_no_rows_give_no_keys():
 def test_generators_that_cannot_be_are_refused(keys, partitions, kind):
     with pytest.raises(ConfigError, match=f"key generator type '?{kind}"):
         generator(keys, partitions, kind)
+
+
+INVALID = [b"\xff\xfe", b"\xed\xa0\x80", b"a\xc3"]
+
+
+@pytest.mark.parametrize("data", INVALID)
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+@pytest.mark.parametrize("is_dictionary", [False, True])
+def test_text_that_is_not_utf_8_is_refused(data, kind, is_dictionary):
+    binary = pa.large_binary() if kind == pa.large_string() else pa.binary()
+    column = pa.array([b"a", data], binary).view(kind)
+    if is_dictionary:
+        column = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()), column)
+    good = pa.array(["k", "l"])
+    with pytest.raises(InputError, match="key column 'id' has text that isn't UTF-8"):
+        generator().record_keys(rows(id=column, p=good))
+    with pytest.raises(InputError, match="partition column 'p' has text that isn't UTF-8"):
+        generator().partition_paths(rows(id=good, p=column))
