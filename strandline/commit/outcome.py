@@ -127,7 +127,9 @@ def rollback_of(
         try:
             content = meta.read(found) if found.is_completed else meta.read_plan(found)
         except InstantNotFoundError:
-            continue  # withdrawn since the timeline was listed
+            # Withdrawn. Nobody carries out a rollback without its requested file, even if there is
+            # an inflight one.
+            continue
         for time in _rolled_back(content):
             if time in times:
                 return found, time

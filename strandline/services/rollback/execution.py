@@ -6,6 +6,11 @@
 A crash at any step leaves the target pending, or the rollback pending with its plan, and the next
 writer goes on. A missing file counts as deleted, so every step can be repeated.
 
+Without a lock two writers may have one rollback in hand, of which one carries it out and the other
+withdraws it, because the target has completed in between. The exclusive create of the rollback's
+inflight file decides: an empty one carries it out, one with ``WITHDRAWN`` withdraws it. That file
+stays while the requested one exists, and a requested file that was deleted never comes back.
+
 Source: Hudi 1.2.0 ``BaseRollbackActionExecutor``, ``RollbackHelper``.
 """
 
@@ -15,6 +20,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
 from strandline.commit.beat import HeartbeatSettings, delete_heartbeat
 from strandline.commit.heartbeat import Heartbeat
@@ -29,13 +35,16 @@ from strandline.services.rollback.plan import (
     result_of,
 )
 from timeline.clock import Clock, TimeGenerator
-from timeline.errors import IllegalTransitionError
+from timeline.errors import AlreadyExistsError, IllegalTransitionError, PathNotFoundError
 from timeline.instant import ROLLBACK, Instant, State
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import InstantInfo, RollbackPlan
 from timeline.timeline import Timeline
 
 logger = logging.getLogger(__name__)
+
+WITHDRAWN: Final = b"withdrawn"
+"""Content of the inflight file of a rollback that is being withdrawn."""
 
 
 class Execution:
@@ -98,9 +107,34 @@ class Execution:
         carry_out = partial(self._carry_out, rollback, plan)
         return self._beating(rollback.requested_time, carry_out, takes_over=True)
 
-    def withdraw(self, rollback: Instant) -> None:
-        """Take a rollback that has deleted nothing off the timeline."""
-        self._delete_pending(rollback)
+    def take_off(self, rollback: Instant) -> None:
+        """Delete the files of a rollback that nobody carries out."""
+        # Requested first: who creates the inflight file after this one is deleted must find that
+        # the requested one is gone.
+        for state in (State.REQUESTED, State.INFLIGHT):
+            self._meta.delete_instant_file(replace(rollback, state=state))
+
+    def _withdraw(self, rollback: Instant) -> bool:
+        """Withdraw a requested rollback; return False if another writer carries it out."""
+        inflight = replace(rollback, state=State.INFLIGHT)
+        try:
+            self._storage.create(self._meta.path_of(inflight), WITHDRAWN)
+        except AlreadyExistsError:
+            if not self._is_withdrawn(inflight):
+                return False
+        self.take_off(rollback)
+        return True
+
+    def _is_withdrawn(self, inflight: Instant) -> bool:
+        """Return whether an inflight rollback was withdrawn, so that nobody carries it out."""
+        try:
+            if self._storage.read(self._meta.path_of(inflight)) == WITHDRAWN:
+                return True
+        except PathNotFoundError:
+            return True
+        # An empty file counts only if it was created before the requested one was deleted.
+        requested = replace(inflight, state=State.REQUESTED)
+        return self._storage.stat(self._meta.path_of(requested)) is None
 
     def _beating(
         self, time: str, carry_out: Callable[[Heartbeat], str | None], *, takes_over: bool
@@ -137,16 +171,21 @@ class Execution:
         if wanted:
             assert target is not None
             self._refuse_newer(rollback, target, now)
-        if not wanted and next_step(rollback, target) is Step.WITHDRAW:
-            logger.warning(
-                "rollback %s is withdrawn: %s %s %s",
-                rollback.requested_time,
-                info.action,
-                info.commit_time,
-                "has completed" if target else "is gone",
-            )
-            self.withdraw(rollback)
+        if rollback.state is State.INFLIGHT and self._is_withdrawn(rollback):
+            self.take_off(rollback)  # its writer died in between
             return None
+        if not wanted and next_step(rollback, target) is Step.WITHDRAW:
+            if self._withdraw(rollback):
+                logger.warning(
+                    "rollback %s is withdrawn: %s %s %s",
+                    rollback.requested_time,
+                    info.action,
+                    info.commit_time,
+                    "has completed" if target else "is gone",
+                )
+                return None
+            # The other writer saw the target pending, so the target's writer sees the rollback.
+            rollback = replace(rollback, state=State.INFLIGHT)
         self._lock.check()
         heartbeat.check()
         inflight = self._decided(rollback)
@@ -169,7 +208,7 @@ class Execution:
         try:
             refuse_unless_newest(target, now)
         except IllegalTransitionError:
-            self.withdraw(rollback)
+            self._withdraw(rollback)
             raise
 
     def _decided(self, rollback: Instant) -> Instant | None:
@@ -177,6 +216,9 @@ class Execution:
 
         From here on the target's files go. Its writer must see the rollback if it completes, so the
         requested file must still exist after the inflight one does.
+
+        Raises:
+            ConcurrentWriteError: Another writer is withdrawing it, or carries it out.
         """
         if rollback.state is State.INFLIGHT:
             return rollback
@@ -185,7 +227,7 @@ class Execution:
         except IllegalTransitionError:
             return None
         if self._storage.stat(self._meta.path_of(rollback)) is None:
-            self.withdraw(rollback)
+            self.take_off(rollback)
             return None
         return inflight
 

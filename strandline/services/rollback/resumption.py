@@ -236,7 +236,7 @@ class Rollbacks:
             info = None if plan is None else plan.instant_to_rollback
             if plan is None or info is None:
                 # Its writer died before the plan was written, or while it took the plan back.
-                self._execution.withdraw(current)
+                self._execution.take_off(current)
                 return {}
             time = self._execution.resume(current, plan)
             return {} if time is None else {info.commit_time: time}
