@@ -184,7 +184,7 @@ class Execution:
                     "has completed" if target else "is gone",
                 )
                 return None
-            # The other writer saw the target pending, so the target's writer sees the rollback.
+            # The other writer saw the target pending: the target's writer sees the rollback.
             rollback = replace(rollback, state=State.INFLIGHT)
         self._lock.check()
         heartbeat.check()

@@ -44,8 +44,9 @@ class Three:
         self.meta = setting.meta
         self.storage = setting.storage
         self.commit = setting.pending_commit(FILE)
+        self.path = setting.path(FILE)
         self.seen = self.meta.active_timeline()
-        self.plan = plan_rollback(self.commit, [FILE], self.storage.base_path)
+        self.plan = plan_rollback(self.commit, [self.path], self.storage.base_path)
         time = self._times().next(self.commit.requested_time)
         self.rollback = self.meta.create_requested(ROLLBACK, time, self.plan)
         self.files = dict(self.storage.files)
@@ -58,7 +59,7 @@ class Three:
         return Execution(self.meta, self._times(), clock, TableLock(), HeartbeatSettings())
 
     def complete(self):
-        stats = (WriteStat(path=FILE, partition_path="eu"),)
+        stats = (WriteStat(path=self.path, partition_path="eu"),)
         metadata = CommitMetadata({"eu": stats}, operation_type="UPSERT")
         time = self._times().next(self.rollback.requested_time)
         done = complete_surely(self.meta, self.commit, metadata, time, lambda: None)
@@ -70,7 +71,7 @@ class Three:
         execution = self.execution()
         inflight = execution._decided(self.rollback)
         if inflight is not None:
-            execution._undo(self.plan.instant_to_rollback, self.commit, (FILE,))
+            execution._undo(self.plan.instant_to_rollback, self.commit, (self.path,))
             execution._complete(inflight, self.plan, 0)
         return inflight
 
