@@ -15,7 +15,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from typing import Final, Protocol
 
-from timeline.errors import ConfigError
+from timeline.errors import ConfigError, CorruptMetadataError
 
 UTC: Final = "UTC"
 LOCAL: Final = "LOCAL"
@@ -128,6 +128,7 @@ class TimeGenerator:
         Raises:
             ConfigError: ``after`` is further ahead: the clock or zone of this machine, or of the
                 last writer's, is wrong.
+            CorruptMetadataError: ``after`` is later than the clock, but no time.
         """
         # Held during the wait, too: the next caller's time must be later than this one's.
         with self._lock:
@@ -144,7 +145,13 @@ class TimeGenerator:
         now = _wall_time(self._clock.now_ms(), self.zone)
         if _to_text(now) > floor:
             return _to_text(now)
-        wanted = _from_text(floor) + _ONE_MS
+        try:
+            wanted = _from_text(floor) + _ONE_MS
+        except (ValueError, OverflowError) as exc:
+            raise CorruptMetadataError(
+                f"the timeline's newest instant has the time {floor[:100]!r}, which is no time",
+                hint="an instant's file has this time in its name",
+            ) from exc
         ahead_ms = (wanted - now) // _ONE_MS
         if ahead_ms > MAX_AHEAD_MS:
             raise ConfigError(

@@ -14,7 +14,7 @@ from timeline.clock import (
     format_instant_time,
     parse_instant_time,
 )
-from timeline.errors import ConfigError
+from timeline.errors import ConfigError, CorruptMetadataError
 
 NOW = 1_795_248_376_345  # 2026-11-21 08:06:16.345 UTC
 YEARS = st.integers(min_value=0, max_value=4_102_444_800_000)
@@ -189,3 +189,11 @@ def test_a_local_zone_set_back_in_autumn() -> None:
     assert times.next() == "20261025025959999"
     clock.advance(1)
     assert times.next() == "20261025030000000"
+
+
+@pytest.mark.parametrize("newest", ["9" * 100, "9" * 17, "99991231235959999", "9x"])
+def test_a_newest_time_that_is_no_time_is_refused_and_forgotten(newest: str) -> None:
+    times = TimeGenerator(ManualClock(0))
+    with pytest.raises(CorruptMetadataError, match=f"the time '{newest}', which is no time"):
+        times.next(newest)
+    assert times.next() == "19700101000000000"
