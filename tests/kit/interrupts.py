@@ -2,11 +2,15 @@
 
 CPython runs signal handlers between the opcodes of the main thread. Raising at each opcode in turn,
 in the code of chosen modules, is a superset of the places where a real signal can arrive.
+
+The work runs on a thread of its own: an error that is raised while an ``except`` block is left
+stays the current one of its thread for ever, and would be the context of all later errors.
 """
 
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
 from types import FrameType, ModuleType
 from typing import Any
@@ -23,7 +27,7 @@ def interrupted(
     Args:
         work: What to run.
         at: Which opcode of the modules' code.
-        modules: The modules in whose code opcodes count, on this thread.
+        modules: The modules in whose code opcodes count, on the thread that runs ``work``.
         names: The names of the functions whose opcodes count; empty: all functions.
 
     Returns:
@@ -44,12 +48,25 @@ def interrupted(
                 raise KeyboardInterrupt
         return trace
 
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        work()
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.settrace(before)
-    return False
+    outcome: list[bool | BaseException] = []
+
+    def run() -> None:
+        sys.settrace(trace)
+        try:
+            work()
+        except KeyboardInterrupt:
+            outcome.append(True)
+        except BaseException as error:
+            outcome.append(error)
+        else:
+            outcome.append(False)
+        finally:
+            sys.settrace(None)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    (ended,) = outcome
+    if isinstance(ended, BaseException):
+        raise ended
+    return ended

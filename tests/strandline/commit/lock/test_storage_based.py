@@ -33,6 +33,10 @@ VALIDITY_S = 600.0
 class Subject:
     base_path: str
     options: dict[str, Any] = field(hash=False)
+    opened: list[StorageBasedLock] = field(default_factory=list, hash=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Subject, (self.base_path, self.options)
 
     @property
     def storage(self) -> FsspecStorage:
@@ -43,7 +47,9 @@ class Subject:
         return self.storage.conditional_file(LOCK_PATH)
 
     def open(self, clock: Clock | None = None, wait: Wait = time.sleep) -> StorageBasedLock:
-        return StorageBasedLock(self.file, VALIDITY_S, 60.0, 0.01, clock, wait)
+        lock = StorageBasedLock(self.file, VALIDITY_S, 60.0, 0.01, clock, wait)
+        self.opened.append(lock)
+        return lock
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +59,13 @@ def server() -> Iterator[S3Server]:
 
 
 @pytest.fixture
-def subject(server: S3Server) -> Subject:
-    return Subject(server.storage().base_path, server.options)
+def subject(server: S3Server) -> Iterator[Subject]:
+    subject = Subject(server.storage().base_path, server.options)
+    yield subject
+    for lock in subject.opened:
+        # Else its thread renews the lease, and logs, long after the server has ended.
+        with contextlib.suppress(LockError):
+            lock.close()
 
 
 @pytest.fixture
