@@ -241,7 +241,7 @@ def test_what_is_no_session_is_refused_by_its_type(tmp_path):
         (lambda spark: spark.readStream.format("rate").load(), "streaming DataFrame.*foreachBatch"),
         (
             lambda spark: spark.sql("select 'a' id, make_interval(1) late"),
-            "can't be stored: .*interval",
+            "can't be stored: .*[Ii]nterval",
         ),
     ],
 )
