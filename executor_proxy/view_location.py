@@ -270,7 +270,7 @@ def connect(
     storage_options: Mapping[str, Any] | None = None,
     timeouts: Timeouts = DEFAULT_TIMEOUTS,
     patience: Patience = DEFAULT_PATIENCE,
-    ca_file: str | None = None,
+    ca_file: str | os.PathLike[str] | None = None,
     session: str | None = None,
 ) -> FileSystemView:
     """Return a view of a table at its newest instant, through the service at ``url``; it pickles.
@@ -278,7 +278,7 @@ def connect(
     Args:
         url: ``http://host:port`` or ``https://host:port``; or several in order of preference, for
             services that serve the same table.
-        base_path: The table's base path.
+        base_path: The table's base path, a path or a URL.
         token: The service's bearer token.
         fallback: Whether to list storage if the service fails, now or later.
         storage_options: Options of fsspec for listing.
@@ -306,7 +306,7 @@ def connect(
         fallback,
         timeouts,
         patience,
-        ca_file=ca_file,
+        ca_file=None if ca_file is None else os.fspath(ca_file),
         session=session,
     )
     view = location.open()

@@ -13,10 +13,14 @@ if TYPE_CHECKING:
     from strandline.service.process.timeline_service import TimelineService
     from strandline.table import Table
     from strandline.write.client import WriteClient
+    from strandline.write.engine import LocalEngine
 
-__all__ = ["Table", "TimelineService", "WriteClient"]
+__all__ = ["LocalEngine", "Table", "TimelineService", "WriteClient", "__version__"]
+
+__version__ = "0.1.0"
 
 _HOMES = {
+    "LocalEngine": "strandline.write.engine",
     "Table": "strandline.table",
     "TimelineService": "strandline.service.process.timeline_service",
     "WriteClient": "strandline.write.client",

@@ -8,19 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import click
 
+from strandline import __version__
 from strandline.serve import serve
-
-
-def _version() -> str:
-    try:
-        return version("strandline")
-    except PackageNotFoundError:  # run from a source tree
-        return "unknown"
 
 
 class _OneLine(click.Group):
@@ -55,7 +48,7 @@ def _one_line() -> Iterator[None]:
 
 
 @click.group(cls=_OneLine)
-@click.version_option(_version(), prog_name="strandline")
+@click.version_option(__version__, prog_name="strandline")
 def main() -> None:
     """Timeline service for tables in Apache Hudi's format."""
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +14,7 @@ PACKAGES = ("timeline", "fsview", "executor_proxy", "strandline")
 
 # What the README shows and others build on; a name is taken away on purpose only.
 PUBLIC = {
-    "strandline": {"Table", "TimelineService", "WriteClient"},
+    "strandline": {"LocalEngine", "Table", "TimelineService", "WriteClient", "__version__"},
     "executor_proxy": {"LookupReport", "ViewLocation", "connect"},
 }
 
@@ -51,6 +53,15 @@ def modules_after(statement: str) -> set[str]:
 def test_executor_packages_load_no_driver_library(package: str) -> None:
     loaded = modules_after(f"import {package}")
     assert not loaded & set(DRIVER_LIBRARIES)
+
+
+def test_version_is_that_of_the_distribution() -> None:
+    """The distribution's metadata take the version from the package, without importing it."""
+    package = importlib.import_module("strandline")
+    project = (Path(__file__).parents[1] / "pyproject.toml").read_text("utf-8")
+    assert re.fullmatch(r"\d+\.\d+\.\d+", package.__version__)
+    assert 'dynamic = ["version"]' in project
+    assert 'version = { attr = "strandline.__version__" }' in project
 
 
 def test_front_door_loads_no_driver_library_until_a_name_is_used() -> None:

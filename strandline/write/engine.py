@@ -24,6 +24,7 @@ from typing import Any, Final, Generic, TypeVar
 import pyarrow as pa
 
 from strandline.settings.setting import shortened
+from strandline.write.arrow_rows import ALLOWED, has_arrow_stream, read_arrow_stream, type_name
 from timeline.errors import ConfigError, InputError, StrandlineError
 
 _SHOWN: Final = 80
@@ -108,9 +109,9 @@ _ATTEMPTS: Final = itertools.count()
 class LocalEngine(EngineContext[pa.Table]):
     """Runs tasks sequentially in this process, on Arrow tables.
 
-    Takes ``pyarrow.Table``, ``pyarrow.RecordBatch`` and ``pandas.DataFrame``. Rows are divided
-    among ``tasks`` tasks as on a cluster; a task that fails with a retryable error is run again as
-    a new attempt.
+    Takes rows of any type with ``__arrow_c_stream__``: pyarrow's, pandas', Polars', DuckDB's. Rows
+    are divided among ``tasks`` tasks as on a cluster; a task that fails with a retryable error is
+    run again as a new attempt.
 
     Attributes:
         tasks: Number of tasks of a transform.
@@ -127,18 +128,12 @@ class LocalEngine(EngineContext[pa.Table]):
         self.task_retries = task_retries
 
     def adopt(self, data: object) -> pa.Table:
-        """Return an Arrow table, a record batch or a pandas frame as an Arrow table."""
-        if isinstance(data, pa.Table):
-            return data
-        if isinstance(data, pa.RecordBatch):
-            return pa.Table.from_batches([data])
-        name = type_name(data)
-        if name.startswith("pandas.") and name.endswith(".DataFrame"):
-            return pa.Table.from_pandas(data, preserve_index=False).replace_schema_metadata()
+        """Return rows with ``__arrow_c_stream__`` as a table; a reader is read to its end."""
+        if has_arrow_stream(data):
+            return read_arrow_stream(data)
         raise InputError(
-            f"rows are of type {name}; allowed on the local engine: pyarrow.Table,"
-            " pyarrow.RecordBatch, pandas.DataFrame",
-            hint="pyarrow.Table.from_pylist(rows) takes dicts, frame.to_arrow() is for Polars",
+            f"rows are of type {type_name(data)}; allowed on the local engine: {ALLOWED}",
+            hint="pyarrow.Table.from_pylist(rows) takes dicts",
         )
 
     def schema(self, data: pa.Table) -> pa.Schema:
@@ -192,11 +187,6 @@ def no_engine(value: object, hint: str | None = None) -> ConfigError:
         " or an EngineContext such as LocalEngine()",
         hint=hint,
     )
-
-
-def type_name(value: object) -> str:
-    """Return the full name of a value's type, for messages."""
-    return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
 def _split_evenly(data: pa.Table, parts: int) -> list[pa.Table]:

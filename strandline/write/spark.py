@@ -20,7 +20,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from strandline.settings.host import without_brackets
-from strandline.write.engine import EngineContext, Task, TaskAttempt, no_engine, type_name
+from strandline.write.arrow_rows import type_name
+from strandline.write.engine import EngineContext, Task, TaskAttempt, no_engine
 from timeline import errors
 from timeline.errors import ConfigError, InputError, StrandlineError
 

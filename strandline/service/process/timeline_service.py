@@ -32,6 +32,7 @@ from strandline.settings.setting import Settings
 from strandline.settings.view_store import own_directory, store_options
 from timeline.clock import Clock, SystemClock
 from timeline.errors import ConfigError, ServiceUnreachableError
+from timeline.storage.open import path_text
 from timeline.storage.table_id import absolute, canonical_base_path
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class TimelineService:
         ca_file: File of the authorities that clients should trust; ``None``: the system's.
 
     Args:
-        roots: Tables, or directories of tables, that may be served; local paths or URLs.
+        roots: Tables, or directories of tables, that may be served; paths or URLs.
         host: Address to bind.
         port: 0 takes a free one.
         advertised: Host name or address at which executors reach it; ``None``: ``host``.
@@ -64,20 +65,20 @@ class TimelineService:
 
     def __init__(
         self,
-        roots: Collection[str],
+        roots: Collection[str | os.PathLike[str]],
         host: str = "127.0.0.1",
         port: int = 0,
         storage: str | None = None,
         *,
         advertised: str | None = None,
-        store_dir: str | None = None,
+        store_dir: str | os.PathLike[str] | None = None,
         token: str | None = None,
         storage_options: Mapping[str, Any] | None = None,
         in_process: bool = False,
         settings: Settings | None = None,
         clock: Clock | None = None,
     ) -> None:
-        if isinstance(roots, str) or not roots:
+        if isinstance(roots, str | os.PathLike) or not roots:
             raise ConfigError(f"roots is {roots!r}; it must be one or more base paths or parents")
         settings = settings or Settings({}, {})
         self.token = (new_token() if token is None else token) or None
@@ -88,7 +89,10 @@ class TimelineService:
             (host, port),
             storage_options=storage_options,
             store=store_options(
-                settings, storage=storage, directory=store_dir, rocksdb_default=own_directory()
+                settings,
+                storage=storage,
+                directory=None if store_dir is None else os.fspath(store_dir),
+                rocksdb_default=own_directory(),
             ),
         )
         encrypted = self._birth.server.tls_certificate is not None
@@ -183,7 +187,7 @@ class TimelineService:
         runner = self._started()
         return runner.url if self._birth.server.tls_certificate is None else self.url
 
-    def add_root(self, root: str) -> None:
+    def add_root(self, root: str | os.PathLike[str]) -> None:
         """Serve the tables at and below ``root``, too; returns once they are served.
 
         Raises:
@@ -193,7 +197,7 @@ class TimelineService:
         """
         self._started().add_root(spelled(root))
 
-    def remove_root(self, root: str) -> None:
+    def remove_root(self, root: str | os.PathLike[str]) -> None:
         """Refuse the tables at and below ``root``, unless another root has them; drop their views.
 
         Returns once they are refused. Requests under way are refused, too, or answered. No effect
@@ -222,6 +226,10 @@ class TimelineService:
             )
 
 
-def spelled(root: str) -> str:
-    """Return the one spelling of a root by which it is added and removed; reads nothing."""
-    return canonical_base_path(absolute(root))
+def spelled(root: str | os.PathLike[str]) -> str:
+    """Return the one spelling of a root by which it is added and removed; reads nothing.
+
+    Raises:
+        ConfigError: It is empty, or neither text nor a ``pathlib.Path``.
+    """
+    return canonical_base_path(absolute(path_text(root)))

@@ -80,7 +80,7 @@ def test_a_view_over_https_answers_as_any(server: ServiceServer, papers: Papers)
     before = server.parts.connections()["accepted"]
     for _ in range(3):
         start_anew()  # so that no answer is taken from the cache
-        view = connect(server.url, BASE, token=TOKEN, fallback=False, ca_file=papers.ca)
+        view = connect(server.url, Path(BASE), token=TOKEN, fallback=False, ca_file=Path(papers.ca))
         assert [list(view.latest_file_slices(partition)) for partition in partitions] == expected
     assert server.parts.hot.counts.total() > 0
     assert server.parts.connections()["accepted"] - before <= 1

@@ -168,7 +168,7 @@ def test_a_replacement_with_rocksdb_continues_from_the_stored_view(
     lake: Path, tmp_path: Path
 ) -> None:
     """Its store is free: the child that was killed is reaped before another is started."""
-    with TimelineService([str(lake)], storage="rocksdb", store_dir=str(tmp_path)) as service:
+    with TimelineService([lake], storage="rocksdb", store_dir=tmp_path) as service:
         session = HttpSession(service.url, service.token)
         before = session.get(LATEST, params(lake / "one"))
         wait_for_end(kill(service))

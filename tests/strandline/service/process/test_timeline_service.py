@@ -31,7 +31,7 @@ pytestmark = pytest.mark.property
 
 @pytest.fixture(scope="module")
 def service(lake: Path) -> Iterator[TimelineService]:
-    with TimelineService([str(lake / "one")]) as service:
+    with TimelineService([lake / "one"]) as service:
         yield service
 
 
@@ -107,6 +107,8 @@ def test_it_can_be_stopped_twice_and_started_again(lake: Path) -> None:
         ({"store_dir": "/x"}, "store directory /x: storage memory keeps no files"),
         ({"storage": "tape"}, "storage is 'tape'; allowed: memory, spillable, rocksdb"),
         ({"roots": []}, r"roots is \[\]; it must be"),
+        ({"roots": Path("/lake")}, r"roots is PosixPath\('/lake'\); it must be"),
+        ({"roots": [""]}, "base path '' can't be opened"),
         ({"roots": "/lake"}, "roots is '/lake'; it must be"),
         ({"host": "192.0.2.1"}, r"can't listen on 192\.0\.2\.1 port 0: Cannot assign"),
         ({"storage_options": {"key": object()}}, "storage_options can't be handed"),

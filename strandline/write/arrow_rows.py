@@ -1,0 +1,77 @@
+"""Converts rows of any library with an Arrow C stream to an Arrow table.
+
+pandas, Polars, DuckDB and pyarrow export their rows by ``__arrow_c_stream__``, the Arrow PyCapsule
+interface. Polars exports texts and binaries as Arrow's *views*, which neither Parquet nor Avro has;
+they become plain ones.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+from strandline.records.schema import MAX_LEVELS
+from timeline.errors import InputError
+
+ALLOWED: Final = (
+    "a type with __arrow_c_stream__, such as pyarrow.Table, pyarrow.RecordBatchReader,"
+    " pandas.DataFrame, polars.DataFrame, duckdb.DuckDBPyRelation"
+)
+"""Allowed types of rows, for messages."""
+
+
+def has_arrow_stream(data: object) -> bool:
+    """Whether an object exports Arrow data as a stream."""
+    return hasattr(data, "__arrow_c_stream__")
+
+
+def read_arrow_stream(data: object) -> pa.Table:
+    """Return the rows of an object with ``__arrow_c_stream__``; a reader is read to its end.
+
+    A pandas frame's index is left out.
+
+    Raises:
+        InputError: The stream isn't one of rows, such as that of a single column.
+
+    Cost: a pyarrow table isn't copied, except columns of views.
+    """
+    if isinstance(data, pa.Table):
+        return _without_views(data)
+    if type_name(data).startswith("pandas.") and hasattr(data, "columns"):
+        # Its own stream has the index as a column.
+        return pa.Table.from_pandas(data, preserve_index=False).replace_schema_metadata()
+    try:
+        reader = pa.RecordBatchReader.from_stream(data)
+    except pa.ArrowInvalid as exc:
+        raise InputError(
+            f"rows are of type {type_name(data)}, which has no columns: {exc}"
+        ) from exc
+    return _without_views(reader.read_all())
+
+
+def type_name(value: object) -> str:
+    """Return the full name of a value's type, for messages."""
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def _without_views(rows: pa.Table) -> pa.Table:
+    """Return the rows with plain types in place of views."""
+    plain = pa.schema([field.with_type(_plain(field.type)) for field in rows.schema])
+    return rows if plain.equals(rows.schema) else rows.cast(plain)
+
+
+def _plain(kind: pa.DataType, levels: int = MAX_LEVELS) -> pa.DataType:
+    """Return a type with plain strings and binaries in place of views, down to some levels."""
+    if kind == pa.string_view():
+        return pa.string()
+    if kind == pa.binary_view():
+        return pa.binary()
+    if not levels:  # deeper types are refused by ``check_nesting``
+        return kind
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        item = kind.value_field.with_type(_plain(kind.value_type, levels - 1))
+        return pa.list_(item) if pa.types.is_list(kind) else pa.large_list(item)
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_plain(field.type, levels - 1)) for field in kind])
+    return kind
