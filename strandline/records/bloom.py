@@ -26,6 +26,7 @@ import math
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 import numpy as np
@@ -152,15 +153,19 @@ class BloomFilter:
         self._in_last_row += len(keys)
 
     def _set(self, row: Bits, keys: pa.StringArray) -> None:
-        for _, hashes in _bits_of(keys, self._shape):
-            for bit in hashes:
-                row[bit] = True
+        bits = np.uint32(self._shape.bits)
+        for _, chain in hash_chains(keys):
+            for hashed in islice(chain, self._shape.hashes):
+                row[bit_of(hashed, bits)] = True
 
 
-def _bits_of(
-    keys: pa.StringArray, shape: _Shape
+def hash_chains(
+    keys: pa.StringArray,
 ) -> Iterator[tuple[npt.NDArray[np.int64], Iterator[U32]]]:
-    """Yield groups of keys of equal length: their positions, and an array of bits for each hash."""
+    """Yield groups of keys of equal length: their positions, and the endless chain of hashes.
+
+    The chain yields one array, overwritten by each step, with a hash of each key.
+    """
     if not len(keys):
         return
     data, starts, lengths = _key_bytes(keys)
@@ -170,7 +175,7 @@ def _bits_of(
         length = int(lengths[group[0]])
         for at in range(0, len(group), _KEYS_AT_ONCE):
             part = group[at : at + _KEYS_AT_ONCE]
-            yield part, _chain(data, starts[part], length, shape)
+            yield part, _chain(data, starts[part], length)
 
 
 def _key_bytes(
@@ -190,14 +195,13 @@ def _key_bytes(
 
 
 def _chain(
-    data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], length: int, shape: _Shape
+    data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], length: int
 ) -> Iterator[U32]:
-    """Yield, for one hash after the other, the bit of each key; the keys have equal length."""
+    """Yield, for one hash after the other, the hash of each key; the keys have equal length."""
     blocks, tail = _mixed(data, starts, length)
-    bits = np.uint32(shape.bits)
     hashed = np.zeros(len(starts), np.uint32)
     shifted = np.empty_like(hashed)
-    for _ in range(shape.hashes):
+    while True:
         hashed ^= np.uint32(length)
         for block in blocks:
             hashed *= _M
@@ -210,10 +214,10 @@ def _chain(
         hashed *= _M
         np.right_shift(hashed, 15, out=shifted)
         hashed ^= shifted
-        yield _bit(hashed, bits)
+        yield hashed
 
 
-def _bit(hashed: U32, bits: np.uint32) -> U32:
+def bit_of(hashed: U32, bits: np.uint32) -> U32:
     """Return ``|h % bits|`` of the signed hash; numpy vectorises division, but not remainder."""
     positive = np.abs(hashed.view(np.int32)).view(np.uint32)  # |-2³¹| wraps to itself, 2³¹ unsigned
     return positive - positive // bits * bits
