@@ -8,8 +8,10 @@ may be rolling its instant back.
 Hudi's heartbeat files are empty, and Hudi reads only their modification time. Strandline's hold the
 writer's process as JSON, so that a writer on the same machine knows at once that it was killed.
 That isn't enough for one that was killed while it completed its instant: the request may be under
-way, and an object store may carry it out later. Such a writer has announced in its beat that it is
-about to complete, so others wait for the expiry.
+way, and an object store may carry it out later. Such a writer has announced that it is about to
+complete, so others wait for the expiry. The announcement is a file of its own beside the heartbeat,
+``<instant>.completing``: a beat without an answer may reach the storage late, and would replace an
+announcement in the heartbeat. Hudi asks for heartbeats by name and never lists their folder.
 
 Clocks of machines that share a table must agree to within a fraction of the interval.
 
@@ -30,6 +32,9 @@ from strandline.settings.setting import Settings
 from timeline.errors import CorruptMetadataError, PathNotFoundError
 from timeline.storage.base import Storage
 from timeline.storage.read_limits import FileKind
+
+_ANNOUNCED: Final = ".completing"
+"""Suffix of the file that announces a completion."""
 
 _PIDS: Final = range(1, 1 << 31)
 """Process ids that the system can have; ``os.kill`` raises for larger numbers."""
@@ -64,8 +69,10 @@ class Beat:
 
     Attributes:
         instant: Requested time of the instant.
-        modified_ms: When it was written, milliseconds since the epoch, by the storage's clock.
-        owner: The writer's process; ``None`` if Hudi wrote the heartbeat, or it is corrupt.
+        modified_ms: When it or the announcement was written, whichever is later, milliseconds since
+            the epoch, by the storage's clock.
+        owner: The writer's process; ``None`` if Hudi wrote the heartbeat, it is corrupt, or only
+            the announcement is left.
         token: Identifies the writer within its process.
         ended: Whether the writer wrote that it failed.
         completing: Whether the writer may have sent the request that completes the instant.
@@ -84,30 +91,33 @@ def heartbeat_path(instant: str) -> str:
     return f"{HEARTBEAT_FOLDER}/{instant}"
 
 
-def read_beat(storage: Storage, instant: str) -> Beat | None:
-    """Return an instant's last beat; ``None`` if it has no heartbeat file.
+def announcement_path(instant: str) -> str:
+    """Return the path of the file whose existence announces an instant's completion."""
+    return heartbeat_path(instant) + _ANNOUNCED
 
-    Cost: a read and a stat.
+
+def read_beat(storage: Storage, instant: str) -> Beat | None:
+    """Return an instant's last beat; ``None`` if it has neither heartbeat file nor announcement.
+
+    Cost: a read and two stats; without a heartbeat file, a read and a stat.
     """
-    path = heartbeat_path(instant)
-    try:
-        content = _parsed(storage.read(path, FileKind.PROPERTIES))
-    except PathNotFoundError:
-        return None
-    except CorruptMetadataError:
-        content = {}
-    # After the read, so that a beat in between makes the writer look more alive, not less.
-    info = storage.stat(path)
-    if info is None:
+    content, beaten_ms = _read_heartbeat(storage, heartbeat_path(instant))
+    # Last, so that an announcement made meanwhile is seen.
+    announced = storage.stat(announcement_path(instant))
+    times = [] if beaten_ms is None else [beaten_ms]
+    if announced is not None:
+        times.append(announced.mtime_ms)
+    if not times:
         return None
     owner, token = _owner_in(content), content.get("token")
+    ended = owner is not None and content.get(ENDED) is True
     return Beat(
         instant,
-        info.mtime_ms,
+        max(times),
         owner,
         token if isinstance(token, str) else "",
-        ended=owner is not None and content.get(ENDED) is True,
-        completing=owner is not None and content.get("completing") is True,
+        ended=ended,
+        completing=announced is not None and not ended,
     )
 
 
@@ -147,14 +157,18 @@ def is_in_doubt(beat: Beat) -> bool:
 
 
 def delete_heartbeat(storage: Storage, instant: str) -> None:
-    """Delete an instant's heartbeat file, if any."""
-    storage.delete(heartbeat_path(instant))
+    """Delete an instant's heartbeat file and announcement, if any."""
+    storage.delete_all((heartbeat_path(instant), announcement_path(instant)))
 
 
 def instants_with_heartbeat(storage: Storage) -> tuple[str, ...]:
-    """Return the instants that have a heartbeat file, ascending. Cost: one list call."""
+    """Return the instants that have a heartbeat file or an announcement, ascending.
+
+    Cost: one list call.
+    """
     found = storage.list(HEARTBEAT_FOLDER)
-    return tuple(info.name for info in found if not info.is_dir and info.name.isdigit())
+    names = {info.name.removesuffix(_ANNOUNCED) for info in found if not info.is_dir}
+    return tuple(sorted(filter(str.isdigit, names)))
 
 
 class LiveWrites:
@@ -197,6 +211,19 @@ class LiveWrites:
 
 LIVE_WRITES: Final = LiveWrites()
 """Those of this process."""
+
+
+def _read_heartbeat(storage: Storage, path: str) -> tuple[dict[str, Any], int | None]:
+    """Return a heartbeat file's content and modification time; ``None`` if there is no file."""
+    try:
+        content = _parsed(storage.read(path, FileKind.PROPERTIES))
+    except PathNotFoundError:
+        return {}, None
+    except CorruptMetadataError:
+        content = {}
+    # After the read, so that a beat in between makes the writer look more alive, not less.
+    info = storage.stat(path)
+    return (content, info.mtime_ms) if info is not None else ({}, None)
 
 
 def _parsed(data: bytes) -> dict[str, Any]:

@@ -32,7 +32,7 @@ def operations_in_doubt(
         now: The active timeline under the lock.
         ours: The commit that compares itself with them.
 
-    Cost: two calls for each inflight write; a tree list for one in doubt.
+    Cost: three calls for each inflight write; a tree list for one in doubt.
     """
     for instant in now.write_timeline().pending():
         if (

@@ -19,6 +19,7 @@ from typing import Final
 from strandline.commit.beat import (
     LIVE_WRITES,
     HeartbeatSettings,
+    announcement_path,
     delete_heartbeat,
     heartbeat_path,
     read_beat,
@@ -34,12 +35,15 @@ logger = logging.getLogger(__name__)
 _RETRIES: Final = 10
 """A beat that failed is repeated after this fraction of an interval."""
 
+_MIN_WAIT_MS: Final = 1000
+"""Least time before a failed beat is repeated: GCS lets an object be written once a second."""
+
 
 class Heartbeat:
     """The heartbeat of one write, beaten by a daemon thread.
 
-    ``_writing`` serialises the writes of the file, so that no beat under way replaces a later
-    content; ``_lock`` guards the last beat's time and is taken within it.
+    ``_writing`` serialises the writes of the heartbeat file; ``_lock`` guards the last beat's time
+    and is taken within it.
 
     Args:
         storage: The table's storage.
@@ -141,17 +145,24 @@ class Heartbeat:
         """Write that the instant is about to be completed; call it before the completing request.
 
         From then on other writers wait for the expiry, even if this process has ended. Call
-        ``check`` again afterwards: the beat may have taken long.
+        ``check`` again afterwards: the calls may have taken long.
 
         Raises:
             ConcurrentWriteError: The last beat has expired.
-            StorageError: The beat can't be written; the instant mustn't be completed.
+            StorageError: The announcement can't be written; the instant mustn't be completed.
 
-        Cost: one replace.
+        Cost: one replace; two if the last beat is older than half an interval.
         """
+        self.check()
+        self._completing = True
+        # Not by a beat: one that got no answer may take effect after this, and would replace it.
+        self._storage.replace(announcement_path(self._instant), b"")
         with self._writing:
-            self._completing = True
-            self._beat()
+            age_ms = self._age_ms()
+            # Hudi sees only beats, and the completing request is to have most of a timeout. Not
+            # always, because GCS lets an object be written once a second.
+            if age_ms is not None and age_ms > self._settings.interval_ms / 2:
+                self._beat()
         self.check()
 
     def stop(self) -> None:
@@ -164,9 +175,9 @@ class Heartbeat:
         """Stop beating and write that the write failed, so that the next writer rolls it back."""
         self._end()
         LIVE_WRITES.discard(self._token)
-        # Only called when it is certain that the instant wasn't completed.
-        self._completing = False
         try:
+            # It counts for more than an announcement, because the caller is certain that the
+            # instant wasn't completed.
             self._write(ended=True)
         except StorageError as error:
             # Writers of other processes then wait for the expiry.
@@ -198,7 +209,8 @@ class Heartbeat:
             self._thread.join()
 
     def _run(self) -> None:
-        wait_ms: float = self._settings.interval_ms
+        interval_ms = self._settings.interval_ms
+        wait_ms: float = interval_ms
         while not self._stopping.wait(wait_ms / 1000):
             try:
                 with self._writing:
@@ -206,9 +218,9 @@ class Heartbeat:
                         return
             except Exception as error:  # noqa: BLE001 - the thread has to go on
                 logger.warning("the heartbeat of %s can't be written: %s", self._instant, error)
-                wait_ms = self._settings.interval_ms / _RETRIES
+                wait_ms = min(interval_ms, max(interval_ms / _RETRIES, _MIN_WAIT_MS))
                 continue
-            wait_ms = self._settings.interval_ms
+            wait_ms = interval_ms
 
     def _beat(self) -> bool:
         """Write a beat, unless the last one has expired; return whether the writer is alive."""
@@ -228,12 +240,7 @@ class Heartbeat:
         self._storage.replace(heartbeat_path(self._instant), self._content(ended=ended))
 
     def _content(self, *, ended: bool = False) -> bytes:
-        content = {
-            **asdict(self._owner),
-            "token": self._token,
-            ENDED: ended,
-            "completing": self._completing,
-        }
+        content = {**asdict(self._owner), "token": self._token, ENDED: ended}
         return json.dumps(content).encode()
 
     def _now(self) -> tuple[float, int]:

@@ -22,6 +22,8 @@ _POLL_S: Final = 1.0
 class Permission:
     """Decides whether pending instants may be rolled back.
 
+    Each look at a heartbeat takes the calls of ``read_beat``, twice if its writer is gone.
+
     Args:
         storage: The table's storage.
         policy: The rules.
@@ -47,20 +49,20 @@ class Permission:
         self._silent: set[tuple[str, int]] = set()
 
     def is_dead(self, instant: Instant) -> bool:
-        """Return whether the writer of a pending instant is known to be dead. Cost: two calls."""
+        """Return whether the writer of a pending instant is known to be dead."""
         return self._judged(instant)[0] is Verdict.DEAD
 
     def is_alive(self, instant: Instant) -> bool:
-        """Return whether the writer of a pending instant beats. Cost: two calls."""
+        """Return whether the writer of a pending instant beats."""
         return self._judged(instant)[0] is Verdict.ALIVE
 
     def died_completing(self, instant: Instant) -> bool:
-        """Return whether the writer of a pending instant died completing it. Cost: two calls."""
+        """Return whether the writer of a pending instant died completing it."""
         verdict, beat = self._judged(instant)
         return verdict is Verdict.DEAD and beat is not None and beat.completing
 
     def shares_lock(self, instant: Instant) -> bool:
-        """Return whether the writer of an instant takes this writer's lock. Cost: two calls."""
+        """Return whether the writer of an instant takes this writer's lock."""
         return self._shares_lock(read_beat(self._storage, instant.requested_time))
 
     def wait_for(self, instant: Instant, still_pending: Callable[[], bool]) -> bool:
@@ -81,8 +83,8 @@ class Permission:
         Raises:
             ConcurrentWriteError: Its writer is alive, or may be.
 
-        Cost: two calls for each look at the heartbeat, at most one second apart, for at most the
-            time in which a beat expires.
+        Cost: those of ``read_beat`` for each look at the heartbeat, at most one second apart, for
+            at most the time in which a beat expires.
         """
         first: Beat | None = None
         deadline = self._clock.monotonic() + self._policy.heartbeats.timeout_ms / 1000 + _POLL_S
@@ -116,7 +118,7 @@ class Permission:
         Raises:
             ConcurrentWriteError: Its writer is alive, or may be, and doesn't take the same lock.
 
-        Cost: two calls.
+        Cost: those of ``read_beat``.
         """
         verdict, beat = self._judged(instant)
         # The heartbeat of a write that has just completed is gone, too.
@@ -136,6 +138,9 @@ class Permission:
 
     def _judged(self, instant: Instant) -> tuple[Verdict, Beat | None]:
         beat = read_beat(self._storage, instant.requested_time)
+        if beat is not None and writer_is_gone(beat):
+            # Between the read and its end it may have announced its completion.
+            beat = read_beat(self._storage, instant.requested_time)
         is_silent = beat is not None and (beat.instant, beat.modified_ms) in self._silent
         is_gone = is_silent or (beat is not None and writer_is_gone(beat))
         verdict = self._policy.judge(

@@ -118,8 +118,8 @@ class Rollbacks:
             ConcurrentWriteError: There is such a rollback, a pending restore, or another writer
                 that is or may be alive.
 
-        Cost: a read of each pending rollback; two calls for each pending write, or with a lock that
-            processes share those of ``wait_for_late_readers``.
+        Cost: a read of each pending rollback; three calls for each pending write, or with a lock
+            that processes share those of ``wait_for_late_readers``.
         """
         for restore in timeline.pending():
             # Hudi requested it after this write first looked at the table.

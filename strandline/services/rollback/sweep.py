@@ -116,8 +116,8 @@ def sweep_heartbeats(meta: TableMetaClient, settings: HeartbeatSettings, now_ms:
         settings: When a beat has expired.
         now_ms: The time.
 
-    Cost: a list call; if there are heartbeats, a list of the timeline, and for each two calls and a
-        delete.
+    Cost: a list call; if there are heartbeats, a list of the timeline, and for each three calls and
+        two deletes.
     """
     storage = meta.storage
     # Heartbeats first: a writer beats before it requests its instant, and doesn't request it once

@@ -15,6 +15,7 @@ import pytest
 from strandline.commit.beat import (
     Beat,
     HeartbeatSettings,
+    announcement_path,
     delete_heartbeat,
     heartbeat_path,
     instants_with_heartbeat,
@@ -46,8 +47,6 @@ class Watched(LocalStorage):
         self.attempts = threading.Semaphore(0)
         self.on_replace: list = []
         self.lost_answers: list[str] = []
-        self.gates: list[threading.Event] = []
-        self.entered = threading.Semaphore(0)
 
     def create(self, path, data=b""):
         if self.failing.is_set():
@@ -59,11 +58,7 @@ class Watched(LocalStorage):
 
     def replace(self, path, data):
         for act in self.on_replace:
-            act()
-        if self.gates:
-            self.entered.release()
-            assert self.gates[0].wait(20)
-            self.gates.clear()
+            act(path)
         if self.failing.is_set():
             self.attempts.release()
             raise self.error
@@ -196,31 +191,58 @@ def test_a_completion_that_surely_did_not_happen_is_taken_back(storage):
     assert writer_is_gone(beat)
 
 
-def test_later_beats_repeat_the_announcement(storage):
+def test_no_later_beat_replaces_the_announcement(storage):
+    """Nor does one sent before the announcement whose request takes effect after it."""
     heartbeat = Heartbeat(storage, FAST, SystemClock())
     heartbeat.start(T)
+    before = storage.read(heartbeat_path(T))
     heartbeat.announce_completion()
     while storage.beats.acquire(blocking=False):
         pass
     for _ in range(3):
         assert storage.beats.acquire(timeout=20)
+    heartbeat.leave()
     assert read_beat(storage, T).completing
-    heartbeat.stop()
+    storage.replace(heartbeat_path(T), before)
+    assert read_beat(storage, T).completing
+    delete_heartbeat(storage, T)
+    assert read_beat(storage, T) is None
 
 
-def test_an_announcement_waits_for_the_beat_under_way(storage):
-    """That beat would otherwise replace the announcement."""
-    heartbeat = Heartbeat(storage, FAST, SystemClock())
+@pytest.mark.parametrize("later", [heartbeat_path, announcement_path])
+def test_the_later_of_beat_and_announcement_counts(storage, later):
+    heartbeat = Heartbeat(storage, HOUR, SystemClock())
     heartbeat.start(T)
-    held = threading.Event()
-    storage.gates.append(held)
-    assert storage.entered.acquire(timeout=20)
-    announcing = threading.Thread(target=heartbeat.announce_completion)
-    announcing.start()
-    held.set()
-    announcing.join(20)
-    assert not announcing.is_alive()
-    assert read_beat(storage, T).completing
+    heartbeat.announce_completion()
+    heartbeat.leave()
+    for path in (heartbeat_path, announcement_path):
+        seconds = 2_000 if path is later else 1_000
+        os.utime(f"{storage.base_path}/{path(T)}", (seconds, seconds))
+    assert read_beat(storage, T).modified_ms == 2_000_000
+
+
+def test_an_announcement_without_its_beat_counts_until_it_expires(storage):
+    """Hudi deletes only the beat of a write that it has rolled back."""
+    storage.create(announcement_path(T))
+    beat = read_beat(storage, T)
+    assert (beat.owner, beat.completing, beat.ended) == (None, True, False)
+    assert not writer_is_gone(beat)
+    assert instants_with_heartbeat(storage) == (T,)
+    storage.delete(announcement_path(T))
+    assert instants_with_heartbeat(storage) == ()
+
+
+@pytest.mark.parametrize(("age_ms", "refreshed"), [(HOUR.interval_ms // 2, 0), (None, 1)])
+def test_an_announcement_refreshes_an_old_beat_for_hudi(storage, age_ms, refreshed):
+    """A young one isn't written again, because GCS lets an object be written once a second."""
+    clock = ManualClock(1_000_000_000_000)
+    heartbeat = Heartbeat(storage, HOUR, clock)
+    heartbeat.start(T)
+    clock.advance(HOUR.interval_ms // 2 + 1 if age_ms is None else age_ms)
+    written = []
+    storage.on_replace.append(written.append)
+    heartbeat.announce_completion()
+    assert written == [announcement_path(T)] + [heartbeat_path(T)] * refreshed
     heartbeat.stop()
 
 
@@ -233,7 +255,7 @@ def test_an_announcement_that_is_not_in_time_is_an_error(storage, fault):
         clock.advance(HOUR.timeout_ms + 1)
         delete_heartbeat(storage, T)
     elif fault == "slow":
-        storage.on_replace.append(lambda: clock.advance(HOUR.timeout_ms + 1))
+        storage.on_replace.append(lambda _: clock.advance(HOUR.timeout_ms + 1))
     else:
         storage.failing.set()
     error = StorageUnavailableError if fault == "unwritten" else ConcurrentWriteError
@@ -346,12 +368,4 @@ def test_the_file_is_json(storage):
     heartbeat.start(T)
     content = json.loads(storage.read(heartbeat_path(T)))
     heartbeat.stop()
-    assert sorted(content) == [
-        "completing",
-        "ended",
-        "host",
-        "namespace",
-        "pid",
-        "started",
-        "token",
-    ]
+    assert sorted(content) == ["ended", "host", "namespace", "pid", "started", "token"]

@@ -1,7 +1,8 @@
 """A writer that is killed (-9) when it has sent its completing request, run by a test.
 
 Arguments: base path, options as JSON. It prints the request, which takes no effect: a line with the
-path, then the content.
+path, then the content. Right before, a beat takes effect that was sent long before and got no
+answer.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import signal
 import sys
 
+from strandline.service.marker.heartbeat import HEARTBEAT_FOLDER
 from tests.strandline.write.tables import client, row, table
 from timeline.storage.local import LocalStorage
 
@@ -18,8 +20,15 @@ from timeline.storage.local import LocalStorage
 class Sending(LocalStorage):
     """A local table whose process dies when it has sent a completing request."""
 
+    def __init__(self, base_path: str) -> None:
+        super().__init__(base_path)
+        self._beats: list[tuple[str, bytes]] = []
+
     def create(self, path: str, data: bytes = b"") -> None:
+        if path.startswith(HEARTBEAT_FOLDER):
+            self._beats.append((path, data))
         if path.endswith(".commit"):
+            self.replace(*self._beats[0])
             sys.stdout.buffer.write(path.encode() + b"\n" + data)
             sys.stdout.flush()
             os.kill(os.getpid(), signal.SIGKILL)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from strandline.commit.beat import heartbeat_path, read_beat
+from strandline.commit.beat import announcement_path, heartbeat_path, read_beat
 from tests.kit import reader
 from tests.kit.hooked_storage import HookedStorage
 from tests.kit.manual_clock import ManualClock
@@ -61,6 +61,13 @@ class Request:
         self.instant = Path(self._path).name[:17]
         # As an operator does; a lease would have run out.
         (base / ".hoodie/lock").unlink(missing_ok=True)
+        self.beat = base / heartbeat_path(self.instant)
+        assert read_beat(self._storage, self.instant).completing
+
+    def move_elsewhere(self) -> None:
+        """Let the heartbeat be that of a process on another machine."""
+        content = json.loads(self.beat.read_text())
+        self.beat.write_text(json.dumps({**content, "namespace": "another machine"}))
 
     def take_effect(self) -> None:
         self._storage.create(self._path, self._data)
@@ -115,11 +122,7 @@ def test_a_request_that_takes_no_effect_is_rolled_back_after_the_expiry(
 def test_under_a_lock_a_commit_that_another_machine_left_in_doubt_conflicts(base: Path) -> None:
     """Whether its process has ended isn't known here, so nobody waits for it."""
     request = Request(base, LOCKED)
-    storage = LocalStorage(str(base))
-    path = heartbeat_path(request.instant)
-    content = json.loads(storage.read(path))
-    assert content["completing"]
-    storage.replace(path, json.dumps({**content, "namespace": "another machine"}).encode())
+    request.move_elsewhere()
     with client(base, **LOCKED) as c:
         message = f"may conflict with .*{request.instant} changed file group .*completing when"
         with pytest.raises(WriteConflictError, match=message):
@@ -142,11 +145,11 @@ def test_a_writer_stopped_before_its_request_conflicts_even_if_it_expired(
 
     def stop(kind: str, path: str) -> None:
         if kind == "create" and path.endswith(".inflight") and not stopped:
-            stopped.append(Request(base, LOCKED).instant)
-            beat = base / heartbeat_path(stopped[0])
-            elsewhere = {**json.loads(beat.read_text()), "namespace": "another machine"}
-            beat.write_text(json.dumps(elsewhere))
-            os.utime(beat, (0, 0))
+            request = Request(base, LOCKED)
+            request.move_elsewhere()
+            for path in (heartbeat_path, announcement_path):
+                os.utime(base / path(request.instant), (0, 0))
+            stopped.append(request.instant)
 
     with client(base, HookedStorage(base, after=stop), **options) as c:
         with pytest.raises(WriteConflictError, match=r"may conflict with .*, which its writer was"):
@@ -158,10 +161,8 @@ def test_a_writer_stopped_before_its_request_conflicts_even_if_it_expired(
 
 def test_a_commit_in_doubt_without_markers_conflicts_with_all(base: Path) -> None:
     request = Request(base, LOCKED)
+    request.move_elsewhere()
     storage = LocalStorage(str(base))
-    path = heartbeat_path(request.instant)
-    content = json.loads(storage.read(path))
-    storage.replace(path, json.dumps({**content, "namespace": "another machine"}).encode())
     storage.delete_tree(f".hoodie/.temp/{request.instant}")
     with client(base, **LOCKED) as c, pytest.raises(WriteConflictError, match=request.instant):
         c.upsert(table(row("b", "us", ts=7)))

@@ -6,7 +6,12 @@ import json
 
 import pytest
 
-from strandline.commit.beat import HeartbeatSettings, heartbeat_path, instants_with_heartbeat
+from strandline.commit.beat import (
+    HeartbeatSettings,
+    announcement_path,
+    heartbeat_path,
+    instants_with_heartbeat,
+)
 from strandline.commit.conflict import SIMPLE
 from strandline.commit.heartbeat import Heartbeat
 from strandline.commit.lock.base import TableLock
@@ -56,6 +61,18 @@ def test_those_of_pending_instants_stay(setting, content):
     pending = setting.pending_commit()
     setting.storage.create(heartbeat_path(pending.requested_time), content)
     assert sweep(setting, later_ms=SETTINGS.timeout_ms + 1000) == (pending.requested_time,)
+
+
+def test_an_announcement_goes_with_its_beat_or_without(setting):
+    completed = setting.pending_commit()
+    setting.complete(completed)
+    pending = setting.pending_commit().requested_time
+    setting.storage.create(heartbeat_path(completed.requested_time))
+    for time in (NEVER_REQUESTED, completed.requested_time, pending):
+        setting.storage.create(announcement_path(time))
+    assert sweep(setting) == (NEVER_REQUESTED, completed.requested_time, pending)
+    assert sweep(setting, later_ms=SETTINGS.timeout_ms + 1000) == (pending,)
+    assert setting.storage.stat(announcement_path(pending)) is not None
 
 
 def test_without_heartbeats_one_list_is_all(setting):

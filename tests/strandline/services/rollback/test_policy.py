@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import pytest
 
-from strandline.commit.beat import HeartbeatSettings, heartbeat_path
+from strandline.commit.beat import HeartbeatSettings, announcement_path, heartbeat_path
 from strandline.commit.heartbeat import Heartbeat
 from strandline.commit.lock.base import TableLock
 from strandline.commit.lock.in_process import InProcessLock
+from strandline.commit.owner import this_process
+from strandline.services.rollback.permission import Permission
 from strandline.services.rollback.policy import RollbackPolicy, Verdict
+from tests.kit.hooked_storage import HookedStorage
 from tests.kit.memory_storage import MemoryStorage
 from tests.strandline.services.rollback.setting import HEARTBEATS, Setting, beat
 from timeline.clock import SystemClock
@@ -214,3 +218,23 @@ def test_a_rollback_that_is_being_carried_out_is_not_resumed(setting):
     setting.storage.fail.append(look)
     assert list(setting.repair()) == [instant.requested_time]
     assert seen == [True]
+
+
+def test_an_announcement_made_while_the_beat_was_being_read_counts(tmp_path):
+    """The writer announces its completion, sends the request and is killed between two calls."""
+    storage = HookedStorage(tmp_path / "t")
+    setting = Setting(storage)
+    instant = setting.pending_commit()
+    killed = dataclasses.replace(this_process(), pid=2**22 + 1)
+    storage.create(
+        heartbeat_path(instant.requested_time), json.dumps(dataclasses.asdict(killed)).encode()
+    )
+    path = announcement_path(instant.requested_time)
+
+    def announce(kind, called):
+        if (kind, called) == ("stat", path):
+            storage.replace(path, b"")
+
+    storage.hooks[1] = announce
+    permission = Permission(storage, EAGER, TableLock(), setting.clock)
+    assert not permission.is_dead(instant)
