@@ -18,7 +18,7 @@ Source: Hudi 1.2.0 ``HoodieBloomFilterWriteSupport``, ``HoodieAvroWriteSupport``
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Final
@@ -226,24 +226,49 @@ def read_record_keys(
 
     Cost: one open; reads the footer and at most the key column.
     """
+
+    def overlaps(footer: Mapping[bytes, bytes]) -> bool:
+        stored = footer_key_range(footer)
+        low, high = map(utf_16, wanted)
+        return stored is None or (stored[0] <= high and stored[1] >= low)
+
+    found = read_keys_if(storage, path, overlaps)
+    return None if found is None else found.column(RECORD_KEY)
+
+
+def read_keys_if(
+    storage: Storage,
+    path: str,
+    is_wanted: Callable[[Mapping[bytes, bytes]], bool],
+    columns: Sequence[str] = (),
+) -> pa.Table | None:
+    """Return a file's record keys if its footer says that they are wanted; ``None`` otherwise.
+
+    Errors as in ``iter_base_file``.
+
+    Args:
+        storage: The table's storage.
+        path: Path under the base path.
+        is_wanted: Decides by the footer's key-value pairs.
+        columns: Further columns to read.
+
+    Cost: one open; reads the footer and at most the columns.
+    """
     with _opened(storage, path) as file:
-        stored = _key_range_in(file.metadata.metadata or {})
-        if stored is not None:
-            low, high = map(_utf_16, wanted)
-            if stored[0] > high or stored[1] < low:
-                return None
-        keys = file.read(columns=_checked(file, [RECORD_KEY], path)).column(RECORD_KEY)
-        _check_keys(keys, path)
-        return keys
+        if not is_wanted(file.metadata.metadata or {}):
+            return None
+        found = file.read(columns=_checked(file, [RECORD_KEY, *columns], path))
+        _check_keys(found.column(RECORD_KEY), path)
+        return found
 
 
-def _key_range_in(footer: Mapping[bytes, bytes]) -> tuple[bytes, bytes] | None:
-    """Return a footer's least and greatest key for comparison; ``None`` if they can't be true."""
+def footer_key_range(footer: Mapping[bytes, bytes]) -> tuple[bytes, bytes] | None:
+    """Return a footer's least and greatest key as ``utf_16``; ``None`` if they can't be true."""
     least, greatest = footer.get(MIN_KEY.encode()), footer.get(MAX_KEY.encode())
     if least is None or greatest is None:
         return None
     try:
-        low, high = _utf_16(least.decode()), _utf_16(greatest.decode())
+        low, high = utf_16(least.decode()), utf_16(greatest.decode())
     except UnicodeDecodeError:
         return None
     return (low, high) if low <= high else None
@@ -322,9 +347,10 @@ def key_range(keys: pa.ChunkedArray) -> tuple[str, str]:
     if ascii_only or not pc.any(pc.match_substring_regex(keys, _BEYOND_U_FFFF)).as_py():
         ends = pc.min_max(keys).as_py()
         return str(ends["min"]), str(ends["max"])
-    ordered = sorted(keys.to_pylist(), key=_utf_16)
+    ordered = sorted(keys.to_pylist(), key=utf_16)
     return ordered[0], ordered[-1]
 
 
-def _utf_16(key: str) -> bytes:
+def utf_16(key: str) -> bytes:
+    """Return a key in a form whose bytes sort as Java sorts strings."""
     return key.encode("utf-16-be")
