@@ -14,11 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.records.avro_schema import arrow_to_avro
-from strandline.records.base_file import (
-    BaseFileSettings,
-    BaseFileWriter,
-    iter_base_file,
-)
+from strandline.records.base_file import iter_base_file
+from strandline.records.base_file_writer import BaseFileSettings, BaseFileWriter
 from strandline.records.bloom import BloomFilter
 from strandline.records.key_generator import COMPLEX, KeyGenerator
 from strandline.records.merge import Merger, MergeRules

@@ -1,186 +1,30 @@
-"""Reads and writes base files: Parquet with the meta columns first and Hudi's footer keys.
+"""Reads base files of any writer: Parquet with the meta columns first and Hudi's footer keys.
 
-Footer keys: ``parquet.avro.schema`` (with the meta columns), ``writer.model.name``, the Bloom
-filter of the record keys and its type, and the least and greatest key (absent in a file without
-rows).
+``strandline.records.base_file_writer`` writes them.
 
-Timestamps are 64-bit microseconds, decimals fixed-length, lists in the three-level form; Arrow's
-own schema isn't stored. Hudi 1.2.0 reads back every type that ``avro_schema`` lists, nested ones
-included, except a list of structs that contain a list of structs or decimals: parquet-avro before
-1.14 fails on it with "Can't redefine: element".
-
-String columns are dictionary-encoded only if their values repeat in the first rows; otherwise
-dictionaries cost more time than they save space. gzip runs at level 1: Java's level 6 takes three
-times as long for files 5 % smaller.
-
-Source: Hudi 1.2.0 ``HoodieBloomFilterWriteSupport``, ``HoodieAvroWriteSupport``.
+Source: Hudi 1.2.0 ``HoodieBloomFilterWriteSupport``, ``ParquetUtils``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import IO, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from strandline.records.avro_schema import avro_with_meta_fields
-from strandline.records.bloom import BloomFilter
-from strandline.records.meta_fields import (
-    COMMIT_TIME,
-    FILE_NAME,
-    META_FIELDS,
-    PARTITION_PATH,
-    RECORD_KEY,
-)
+from strandline.records.meta_fields import RECORD_KEY
 from timeline.errors import TableError
 from timeline.storage.base import Storage
 
 EXTENSION: Final = ".parquet"
-AVRO_SCHEMA_KEY: Final = "parquet.avro.schema"
-MODEL_KEY: Final = "writer.model.name"
-BLOOM_KEY: Final = "org.apache.hudi.bloomfilter"
-BLOOM_TYPE_KEY: Final = "hoodie_bloom_filter_type_code"
 MIN_KEY: Final = "hoodie_min_record_key"
 MAX_KEY: Final = "hoodie_max_record_key"
 
-CODECS: Final = ("gzip", "snappy", "zstd", "lz4_raw", "brotli", "uncompressed")
-
-_ARROW_NAMES: Final = {"uncompressed": "none", "lz4_raw": "lz4"}
-
-_JAVA_BLOOM_ENTRIES: Final = 60_000
 _BEYOND_U_FFFF: Final = r"[\x{10000}-\x{10FFFF}]"
-_SAMPLED_ROWS: Final = 10_000
 _PIECE_ROWS: Final = 131_072
-_CONSTANT: Final = pa.dictionary(pa.int32(), pa.string())
-"""Type of columns that have one value in the whole file."""
-
-
-@dataclass(frozen=True, slots=True)
-class BaseFileSettings:
-    """Settings of written base files.
-
-    Attributes:
-        compression: ``hoodie.parquet.compression.codec``, one of ``CODECS``.
-        row_group_bytes: ``hoodie.parquet.block.size``: in-memory Arrow bytes of one row group.
-        bloom_entries: ``hoodie.index.bloom.num_entries``; ``None`` sizes the filter for the file's
-            rows, up to Java's default of 60,000 (whose filter takes 431 kB of every footer).
-        bloom_error_rate: ``hoodie.index.bloom.fpp``.
-        bloom_max_entries: ``hoodie.bloom.index.filter.dynamic.max.entries``.
-        bloom_type: ``hoodie.bloom.index.filter.type``: ``DYNAMIC_V0`` or ``SIMPLE``.
-    """
-
-    compression: str = "gzip"
-    row_group_bytes: int = 120 * 1024 * 1024
-    bloom_entries: int | None = None
-    bloom_error_rate: float = 1e-9
-    bloom_max_entries: int = 100_000
-    bloom_type: str = "DYNAMIC_V0"
-
-    def bloom_filter(self, rows: int) -> BloomFilter:
-        """Return an empty filter for a file of ``rows`` rows."""
-        entries = self.bloom_entries or max(1, min(rows, _JAVA_BLOOM_ENTRIES))
-        dynamic = self.bloom_type != "SIMPLE"
-        return BloomFilter(entries, self.bloom_error_rate, self.bloom_max_entries, dynamic=dynamic)
-
-
-@dataclass(frozen=True, slots=True)
-class FileWritten:
-    """Size in bytes and number of rows of a finished file."""
-
-    size: int
-    rows: int
-
-
-class _ParquetWriter(pq.ParquetWriter):  # type: ignore[misc]  # pyarrow has no types
-    """A writer that doesn't finish its file when it is garbage-collected after a failure."""
-
-    def __del__(self) -> None:
-        """Do nothing: the stream is closed and the path deleted by now."""
-
-
-class BaseFileWriter:
-    """Writes one base file from a sequence of tables; used by one thread.
-
-    Args:
-        stream: Destination; left open.
-        avro_schema: The table's Avro schema, with or without meta columns.
-        settings: Settings of the file; the defaults if ``None``.
-    """
-
-    def __init__(
-        self, stream: IO[bytes], avro_schema: str, settings: BaseFileSettings | None = None
-    ) -> None:
-        self._stream = stream
-        self._avro_schema = avro_schema
-        self._settings = settings or BaseFileSettings()
-        self._writer: pq.ParquetWriter | None = None
-        self._waiting: list[pa.Table] = []
-        self._waiting_bytes = 0
-        self._keys: list[pa.StringArray] = []
-        self._rows = 0
-
-    def write(self, table: pa.Table) -> None:
-        """Append rows with the meta columns first; every call must have the same schema."""
-        self._waiting.append(table)
-        self._waiting_bytes += table.nbytes
-        self._keys.extend(table.column(RECORD_KEY).chunks)
-        self._rows += table.num_rows
-        if self._waiting_bytes >= self._settings.row_group_bytes:
-            self._flush()
-
-    def close(self) -> FileWritten:
-        """Write the remaining rows and the footer.
-
-        Raises:
-            ValueError: ``write`` was never called; a file needs a schema even without rows.
-        """
-        self._flush()
-        if self._writer is None:
-            raise ValueError("a base file needs a table, even one without rows")
-        # With ``store_schema=False`` pyarrow drops a schema's metadata, so keys are added here.
-        self._writer.add_key_value_metadata(self._footer())
-        self._writer.close()
-        return FileWritten(self._stream.tell(), self._rows)
-
-    def _flush(self) -> None:
-        if not self._waiting:
-            return
-        table = _with_constants(pa.concat_tables(self._waiting))
-        self._waiting, self._waiting_bytes = [], 0
-        if self._writer is None:
-            self._writer = self._open(table)
-        rows = table.num_rows * self._settings.row_group_bytes // max(1, table.nbytes)
-        self._writer.write_table(table, row_group_size=max(1024, rows))
-
-    def _open(self, table: pa.Table) -> pq.ParquetWriter:
-        codec = self._settings.compression
-        return _ParquetWriter(
-            self._stream,
-            table.schema,
-            compression=_ARROW_NAMES.get(codec, codec),
-            compression_level=1 if codec == "gzip" else None,
-            use_dictionary=_repeating(table),
-            store_schema=False,
-        )
-
-    def _footer(self) -> dict[str, str]:
-        keys = pa.chunked_array(self._keys, pa.string())
-        # Hudi's Bloom index fails on a file without the filter; plain readers need no keys.
-        bloom = self._settings.bloom_filter(len(keys))
-        bloom.add_all(keys)
-        footer = {
-            AVRO_SCHEMA_KEY: avro_with_meta_fields(self._avro_schema),
-            MODEL_KEY: "avro",
-            BLOOM_KEY: bloom.to_base64(),
-            BLOOM_TYPE_KEY: bloom.type_code,
-        }
-        if len(keys):
-            footer[MIN_KEY], footer[MAX_KEY] = key_range(keys)
-        return footer
 
 
 def read_base_file(storage: Storage, path: str, columns: Sequence[str] | None = None) -> pa.Table:
@@ -314,29 +158,6 @@ def _checked(file: pq.ParquetFile, columns: Sequence[str] | None, path: str) -> 
     if missing:
         raise TableError(f"{path} lacks the columns {sorted(missing)}")
     return list(columns)
-
-
-def _with_constants(table: pa.Table) -> pa.Table:
-    """Dictionary-encode the columns that have one value, so Parquet needn't encode each row."""
-    for name in (PARTITION_PATH, FILE_NAME):
-        at = table.schema.get_field_index(name)
-        column = table.column(at)
-        if column.type != _CONSTANT:
-            table = table.set_column(at, pa.field(name, _CONSTANT), column.cast(_CONSTANT))
-    return table
-
-
-def _repeating(table: pa.Table) -> list[str]:
-    """Return the names of string columns whose values repeat in the first rows."""
-    repeating = [COMMIT_TIME, PARTITION_PATH, FILE_NAME]
-    sample = table.slice(0, _SAMPLED_ROWS)
-    for field, column in zip(sample.schema, sample.columns, strict=True):
-        text = pa.types.is_string(field.type) or pa.types.is_binary(field.type)
-        if text and field.name not in META_FIELDS:
-            distinct = pc.count_distinct(column, mode="all").as_py()
-            if distinct * 2 <= sample.num_rows:
-                repeating.append(field.name)
-    return repeating
 
 
 def key_range(keys: pa.ChunkedArray) -> tuple[str, str]:

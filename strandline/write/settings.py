@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from strandline.records.base_file import CODECS
+from strandline.records.base_file_writer import CODECS
 from strandline.settings.setting import Setting, declared
 
 _MB: Final = 1024 * 1024

@@ -26,13 +26,8 @@ from executor_proxy.report import Fallback
 from fsview.model.file_name import base_file_name, parse_base_name
 from strandline.commit.markers import delete_if_ended
 from strandline.commit.write_markers import CREATE, MERGE, WriteMarkers, marker_name
-from strandline.records.base_file import (
-    EXTENSION,
-    BaseFileSettings,
-    BaseFileWriter,
-    FileWritten,
-    iter_base_file,
-)
+from strandline.records.base_file import EXTENSION, iter_base_file
+from strandline.records.base_file_writer import BaseFileSettings, BaseFileWriter, FileWritten
 from strandline.records.merge import MergeCounts, Merger, MergeRules
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.write.columns import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from strandline.records.base_file import BaseFileSettings, BaseFileWriter, FileWritten
+from strandline.records.base_file_writer import BaseFileSettings, BaseFileWriter, FileWritten
 from strandline.records.merge import MergeCounts, Merger, MergeRules
 from timeline.storage.base import Storage
 

@@ -10,14 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from strandline.records.avro_schema import arrow_to_avro, avro_to_arrow
-from strandline.records.base_file import (
-    CODECS,
-    BaseFileSettings,
-    BaseFileWriter,
-    iter_base_file,
-    read_base_file,
-    read_footer,
-)
+from strandline.records.base_file import iter_base_file, read_base_file, read_footer
+from strandline.records.base_file_writer import CODECS, BaseFileSettings, BaseFileWriter
 from strandline.records.bloom import BloomFilter
 from strandline.records.meta_fields import META_FIELDS, with_meta_fields
 from tests.kit.all_types import ALL_TYPES, FULL_ROW

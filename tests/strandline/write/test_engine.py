@@ -12,7 +12,7 @@ import pytest
 
 from executor_proxy.view_location import ViewLocation
 from strandline.commit.write_markers import DirectMarkers
-from strandline.records.base_file import BaseFileSettings
+from strandline.records.base_file_writer import BaseFileSettings
 from strandline.records.key_generator import KeyGenerator
 from strandline.records.merge import MergeRules
 from strandline.write.engine import LocalEngine
