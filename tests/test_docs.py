@@ -109,7 +109,10 @@ def test_architecture_names_only_what_is_there() -> None:
     assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
 
 
-DOCUMENTS = sorted(path.relative_to(ROOT) for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")))
+DOCUMENTS = sorted(
+    path.relative_to(ROOT)
+    for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*.md"))
+)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=str)

@@ -1,0 +1,30 @@
+"""The jobs in `examples/` run as their README says. Those on Spark are in tests/spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from strandline import Table
+from tests.kit.example_commands import JOBS, run_example
+
+SCREEN = 60
+"""Maximum lines of an example."""
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_an_example_fits_on_a_screen(name: str) -> None:
+    assert len(JOBS[name].read_text("utf-8").splitlines()) <= SCREEN
+
+
+@pytest.mark.property
+def test_the_job_without_spark(tmp_path: Path) -> None:
+    printed = run_example("without_spark", tmp_path)
+    assert "second commit: 1 updated, 1 inserted" in printed
+    rows = Table(tmp_path / "prices").to_arrow(["symbol", "at"]).sort_by("symbol").to_pylist()
+    assert rows == [
+        {"symbol": "xetr:SAP", "at": 2},
+        {"symbol": "xnas:AAPL", "at": 1},
+        {"symbol": "xnas:MSFT", "at": 2},
+    ]
