@@ -1,9 +1,11 @@
 """``EngineContext`` runs a write's tasks; ``LocalEngine`` runs them in this process.
 
-A write is a few *transforms* of rows. A task is a callable from an iterator of Arrow record batches
-to another, and may run several times (retries) or in another process. Tasks are therefore
-module-level frozen dataclasses, which pickle, and hold no engine, session or client. What the
-driver needs to know comes back as rows, too.
+A write is a few *transforms* of rows, which lie in *parts*. A task turns an iterator over the Arrow
+record batches of one part into another, and may run several times (retries) or in another process.
+Tasks are therefore module-level frozen dataclasses, which pickle, and hold no engine, session or
+client. Between transforms, ``shuffle``, ``group`` and ``join`` place rows in parts whose number the
+caller chooses; an engine's own defaults never decide. What the driver needs to know comes back as
+rows, and storage calls in a ``Tally``.
 
 Implemented by ``LocalEngine`` (Arrow tables) and ``strandline.write.spark.SparkEngine``.
 
@@ -13,18 +15,21 @@ Source: Hudi 1.2.0 ``HoodieEngineContext``.
 from __future__ import annotations
 
 import itertools
-import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from strandline.settings.setting import shortened
 from strandline.write.arrow_rows import ALLOWED, has_arrow_stream, read_arrow_stream, type_name
+from strandline.write.local_join import group_adjacent, left_join, split_groups
 from timeline.errors import ConfigError, InputError, StrandlineError
 
 _SHOWN: Final = 80
@@ -49,6 +54,23 @@ class TaskAttempt:
         return f"{self.partition}-{self.stage}-{self.attempt}"
 
 
+CallCounts = Mapping[tuple[str, str], int]
+"""Number of storage calls by (kind, cause)."""
+
+
+class Tally(ABC):
+    """Storage calls that tasks count and the driver reads; pickles with a task."""
+
+    @abstractmethod
+    def add(self, calls: CallCounts) -> None:
+        """Add the calls that a task has made; called inside a task."""
+
+    @property
+    @abstractmethod
+    def total(self) -> CallCounts:
+        """The sum over all finished attempts of tasks; read in the driver."""
+
+
 class EngineContext(ABC, Generic[D]):
     """Runs a write's tasks.
 
@@ -63,6 +85,11 @@ class EngineContext(ABC, Generic[D]):
     driver_host: str
     bind_address: str | None = None
 
+    @property
+    @abstractmethod
+    def cores(self) -> int:
+        """Number of tasks that can run at the same time."""
+
     @abstractmethod
     def adopt(self, data: object) -> D:
         """Return the caller's rows in the engine's type.
@@ -76,16 +103,44 @@ class EngineContext(ABC, Generic[D]):
         """Return the Arrow schema of rows."""
 
     @abstractmethod
-    def transform(self, data: D, task: Task, schema: pa.Schema, *, by: str | None = None) -> D:
-        """Run ``task`` over rows; its batches have ``schema``.
+    def from_driver(self, tables: Sequence[pa.Table]) -> D:
+        """Return rows of the driver, each table as one part; there must be at least one."""
+
+    @abstractmethod
+    def transform(self, data: D, task: Task, schema: pa.Schema) -> D:
+        """Run ``task`` over each part of the rows; its batches have ``schema``.
+
+        The task runs at least once for each part that has rows, and also for empty parts if the
+        engine has any.
+        """
+
+    @abstractmethod
+    def shuffle(self, data: D, column: str, parts: int, order: Sequence[str] = ()) -> D:
+        """Move each row to the part that a column names, from 0 to ``parts`` - 1.
 
         Args:
             data: The rows.
-            task: Run at least once for each part of the rows.
-            schema: Schema of the batches that the task yields.
-            by: Column to partition by, so that rows equal in it are in one task; ``None`` keeps
-                the rows' partitions.
+            column: A column of 32-bit integers.
+            parts: Number of parts of the result.
+            order: Columns that the rows of each part are sorted by, ascending; strings by their
+                UTF-8 bytes.
         """
+
+    @abstractmethod
+    def group(self, data: D, on: Sequence[str], parts: int) -> D:
+        """Place rows that are equal in the columns ``on`` in one part and adjacent there."""
+
+    @abstractmethod
+    def join(self, rows: D, found: D, on: Sequence[str], parts: int) -> D:
+        """Add the columns of ``found`` to ``rows`` where the columns ``on`` are equal (left join).
+
+        A row comes once for each match, or once with nulls. The result has ``parts`` parts, in
+        which rows equal in ``on`` are adjacent. Apart from ``on`` no column may be in both.
+        """
+
+    @abstractmethod
+    def tally(self) -> Tally:
+        """Return a new counter for tasks."""
 
     @abstractmethod
     def persist(self, data: D) -> AbstractContextManager[D]:
@@ -106,7 +161,31 @@ _STAGES: Final = itertools.count()
 _ATTEMPTS: Final = itertools.count()
 
 
-class LocalEngine(EngineContext[pa.Table]):
+@dataclass(frozen=True, slots=True)
+class LocalRows:
+    """Rows of the local engine, in parts; all tables have the schema."""
+
+    schema: pa.Schema
+    parts: tuple[pa.Table, ...]
+
+
+class _LocalTally(Tally):
+    """A counter in this process; used by one thread."""
+
+    def __init__(self) -> None:
+        self._total: Counter[tuple[str, str]] = Counter()
+
+    def add(self, calls: CallCounts) -> None:
+        """Add calls."""
+        self._total.update(calls)
+
+    @property
+    def total(self) -> CallCounts:
+        """The sum so far."""
+        return dict(self._total)
+
+
+class LocalEngine(EngineContext[LocalRows]):
     """Runs tasks sequentially in this process, on Arrow tables.
 
     Takes rows of any type with ``__arrow_c_stream__``: pyarrow's, pandas', Polars', DuckDB's. Rows
@@ -114,7 +193,7 @@ class LocalEngine(EngineContext[pa.Table]):
     run again as a new attempt.
 
     Attributes:
-        tasks: Number of tasks of a transform.
+        tasks: Number of parts in which the caller's rows are.
         task_retries: Maximum number of retries of a task, ``spark.task.maxFailures`` minus one.
     """
 
@@ -127,39 +206,79 @@ class LocalEngine(EngineContext[pa.Table]):
         self.tasks = tasks
         self.task_retries = task_retries
 
-    def adopt(self, data: object) -> pa.Table:
-        """Return rows with ``__arrow_c_stream__`` as a table; a reader is read to its end."""
-        if has_arrow_stream(data):
-            return read_arrow_stream(data)
-        raise InputError(
-            f"rows are of type {type_name(data)}; allowed on the local engine: {ALLOWED}",
-            hint="pyarrow.Table.from_pylist(rows) takes dicts",
-        )
+    @property
+    def cores(self) -> int:
+        """The number of tasks."""
+        return self.tasks
 
-    def schema(self, data: pa.Table) -> pa.Schema:
-        """Return the table's schema."""
+    def adopt(self, data: object) -> LocalRows:
+        """Return rows with ``__arrow_c_stream__`` in parts; a reader is read to its end."""
+        if not has_arrow_stream(data):
+            raise InputError(
+                f"rows are of type {type_name(data)}; allowed on the local engine: {ALLOWED}",
+                hint="pyarrow.Table.from_pylist(rows) takes dicts",
+            )
+        table = read_arrow_stream(data)
+        step = -(-table.num_rows // self.tasks)
+        slices = (table.slice(number * step, step) for number in range(self.tasks))
+        return LocalRows(table.schema, tuple(slices))
+
+    def schema(self, data: LocalRows) -> pa.Schema:
+        """Return the rows' schema."""
         return data.schema
 
-    def transform(
-        self, data: pa.Table, task: Task, schema: pa.Schema, *, by: str | None = None
-    ) -> pa.Table:
-        """Run ``task`` immediately, over ``tasks`` parts of the table."""
-        parts = _split_evenly(data, self.tasks) if by is None else _split_by(data, by, self.tasks)
-        stage = next(_STAGES)
-        batches = [
-            batch
-            for number, part in enumerate(parts)
-            for batch in self._run(task, part, number, stage)
-        ]
-        return pa.Table.from_batches(batches, schema=schema)
+    def from_driver(self, tables: Sequence[pa.Table]) -> LocalRows:
+        """Return the tables as parts."""
+        return LocalRows(tables[0].schema, tuple(tables))
 
-    def persist(self, data: pa.Table) -> AbstractContextManager[pa.Table]:
-        """Do nothing: the table is already computed."""
+    def transform(self, data: LocalRows, task: Task, schema: pa.Schema) -> LocalRows:
+        """Run ``task`` immediately, over one part after the other."""
+        stage = next(_STAGES)
+        made = (self._run(task, part, number, stage) for number, part in enumerate(data.parts))
+        return LocalRows(
+            schema, tuple(pa.Table.from_batches(batches, schema=schema) for batches in made)
+        )
+
+    def shuffle(
+        self, data: LocalRows, column: str, parts: int, order: Sequence[str] = ()
+    ) -> LocalRows:
+        """Sort the rows by part and order, stably, and cut them."""
+        rows = self.collect(data)
+        keys = rows.select([column, *order])
+        by = [(str(at), "ascending") for at in range(1 + len(order))]
+        sorted_rows = pc.sort_indices(keys.rename_columns([name for name, _ in by]), sort_keys=by)
+        part_of = keys.column(0).to_numpy()
+        ends = np.cumsum(np.bincount(part_of, minlength=parts)) if len(part_of) else [0] * parts
+        assert len(ends) == parts, f"{column} names a part beyond {parts}"
+        moved = rows.take(sorted_rows)
+        begins = [0, *ends[:-1]]
+        slices = (moved.slice(at, end - at) for at, end in zip(begins, ends, strict=True))
+        return LocalRows(data.schema, tuple(slices))
+
+    def group(self, data: LocalRows, on: Sequence[str], parts: int) -> LocalRows:
+        """Group by numbers that stand for the keys."""
+        return self._grouped(self.collect(data), on, parts)
+
+    def join(self, rows: LocalRows, found: LocalRows, on: Sequence[str], parts: int) -> LocalRows:
+        """Join on numbers that stand for the keys."""
+        return self._grouped(left_join(self.collect(rows), self.collect(found), on), on, parts)
+
+    @staticmethod
+    def _grouped(rows: pa.Table, on: Sequence[str], parts: int) -> LocalRows:
+        together, codes = group_adjacent(rows, on)
+        return LocalRows(rows.schema, tuple(split_groups(together, codes, parts)))
+
+    def tally(self) -> Tally:
+        """Return a plain counter."""
+        return _LocalTally()
+
+    def persist(self, data: LocalRows) -> AbstractContextManager[LocalRows]:
+        """Do nothing: the rows are already computed."""
         return nullcontext(data)
 
-    def collect(self, data: pa.Table) -> pa.Table:
-        """Return the table."""
-        return data
+    def collect(self, data: LocalRows) -> pa.Table:
+        """Return the rows as one table."""
+        return pa.concat_tables([data.schema.empty_table(), *data.parts])
 
     @staticmethod
     def attempt() -> TaskAttempt:
@@ -187,20 +306,3 @@ def no_engine(value: object, hint: str | None = None) -> ConfigError:
         " or an EngineContext such as LocalEngine()",
         hint=hint,
     )
-
-
-def _split_evenly(data: pa.Table, parts: int) -> list[pa.Table]:
-    """Split a table into ``parts`` slices of nearly equal length."""
-    step = -(-data.num_rows // parts)
-    return [data.slice(number * step, step) for number in range(parts)]
-
-
-def _split_by(data: pa.Table, column: str, parts: int) -> list[pa.Table]:
-    """Split a table's rows into ``parts`` tables by the hash of a column's text."""
-    coded = data[column].combine_chunks().dictionary_encode(null_encoding="encode")
-    part_of = pa.array(
-        [zlib.crc32(str(value).encode()) % parts for value in coded.dictionary.to_pylist()],
-        pa.int32(),
-    )
-    part = part_of.take(coded.indices).to_numpy(zero_copy_only=False)
-    return [data.filter(pa.array(part == number)) for number in range(parts)]

@@ -232,7 +232,9 @@ class WriteJob:
             yield _Tagged(rows.data, assign((), inserts, {}, sizing, new_file_id), rows.counts)
             return
         with self._account.timed("tag"):
-            made = engine.transform(rows.data, task, tagged_schema(rows.columns), by=PARTITION_PATH)
+            parts = min(len(rows.counts), 2 * engine.cores)
+            together = engine.group(rows.data, (PARTITION_PATH,), parts)
+            made = engine.transform(together, task, tagged_schema(rows.columns))
         with engine.persist(made) as tagged:
             with self._account.timed("tag"):
                 counts = engine.transform(tagged, TagProfileTask(), TAG_PROFILE_SCHEMA)
@@ -296,7 +298,8 @@ class WriteJob:
             markers=markers,
             attempt=engine.attempt,
         )
-        statuses = engine.transform(assigned, task, STATUS_SCHEMA, by=BUCKET)
+        together = engine.group(assigned, (BUCKET,), min(len(buckets), 2 * engine.cores))
+        statuses = engine.transform(together, task, STATUS_SCHEMA)
         return WriteReport.read(engine.collect(statuses))
 
     def _complete(self, write: _Write, report: WriteReport, markers: WriteMarkers) -> None:

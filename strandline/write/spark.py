@@ -1,6 +1,9 @@
 """``SparkEngine`` runs a write's tasks on PySpark 3.5 and 4.x; the only module importing pyspark.
 
-A transform is one ``mapInArrow``, after a ``repartition`` if rows are partitioned by a column.
+A transform is one ``mapInArrow``. Rows are placed by ``repartition`` with an explicit number of
+partitions: Spark keeps that number whatever ``spark.sql.shuffle.partitions`` says, and adaptive
+execution neither coalesces nor splits such partitions.
+
 Spark Connect isn't supported: its session has no SparkContext in this process, so executors can't
 get the service's address in a closure.
 """
@@ -9,19 +12,31 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 from pyspark import SparkContext, StorageLevel, TaskContext
+from pyspark.accumulators import Accumulator, AccumulatorParam
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import expr
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from strandline.settings.host import without_brackets
 from strandline.write.arrow_rows import type_name
-from strandline.write.engine import EngineContext, Task, TaskAttempt, no_engine
+from strandline.write.engine import (
+    CallCounts,
+    EngineContext,
+    Tally,
+    Task,
+    TaskAttempt,
+    no_engine,
+)
+from strandline.write.lanes import lanes
 from timeline import errors
 from timeline.errors import ConfigError, InputError, StrandlineError
 
@@ -71,12 +86,45 @@ class SparkEngine(EngineContext[DataFrame]):
         except PySparkException as error:
             raise InputError(f"a column of the frame can't be stored: {error}") from error
 
-    def transform(
-        self, data: DataFrame, task: Task, schema: pa.Schema, *, by: str | None = None
-    ) -> DataFrame:
+    @property
+    def cores(self) -> int:
+        """Number of cores of the executors, as Spark knows it (``spark.default.parallelism``)."""
+        return int(self._session.sparkContext.defaultParallelism)
+
+    def from_driver(self, tables: Sequence[pa.Table]) -> DataFrame:
+        """Return the tables as partitions; they travel in the closure of a task."""
+        numbers = self._session.range(0, len(tables), 1, len(tables))
+        return self.transform(numbers, _Given(tuple(map(_as_ipc, tables))), tables[0].schema)
+
+    def transform(self, data: DataFrame, task: Task, schema: pa.Schema) -> DataFrame:
         """Add ``task`` to the plan of ``data``; nothing runs yet."""
-        placed = data if by is None else data.repartition(by)
-        return placed.mapInArrow(task, from_arrow_schema(schema, prefer_timestamp_ntz=True))
+        return data.mapInArrow(task, from_arrow_schema(schema, prefer_timestamp_ntz=True))
+
+    def shuffle(
+        self, data: DataFrame, column: str, parts: int, order: Sequence[str] = ()
+    ) -> DataFrame:
+        """Partition by integers whose hashes are the wanted partitions (``lanes``)."""
+        numbers = ", ".join(map(str, lanes(parts)))
+        placed = data.repartition(parts, expr(f"element_at(array({numbers}), {column} + 1)"))
+        return placed.sortWithinPartitions(*order) if order else placed
+
+    def group(self, data: DataFrame, on: Sequence[str], parts: int) -> DataFrame:
+        """Partition by the hash of the columns and sort by them."""
+        return data.repartition(parts, *on).sortWithinPartitions(*on)
+
+    def join(self, rows: DataFrame, found: DataFrame, on: Sequence[str], parts: int) -> DataFrame:
+        """Sort and merge both sides, partitioned alike.
+
+        The hint keeps adaptive execution from broadcasting a small side, after which rows with
+        equal keys would be in several partitions. The merge's order makes the last sort free.
+        """
+        left, right = (_kept(side.repartition(parts, *on)) for side in (rows, found))
+        joined = left.join(right.hint("merge"), on=list(on), how="left")
+        return joined.sortWithinPartitions(*on)
+
+    def tally(self) -> Tally:
+        """Return a counter that Spark adds up as tasks finish (an accumulator)."""
+        return _SparkTally(self._session.sparkContext.accumulator(Counter(), _CounterSum()))
 
     @contextmanager
     def persist(self, data: DataFrame) -> Iterator[DataFrame]:
@@ -107,6 +155,64 @@ class SparkEngine(EngineContext[DataFrame]):
         if context is None:
             raise RuntimeError("SparkEngine.attempt() was called outside a Spark task")
         return TaskAttempt(context.partitionId(), context.stageId(), context.taskAttemptId())
+
+
+def _kept(placed: DataFrame) -> DataFrame:
+    """Return a repartitioned side of a join so that its number of partitions stays.
+
+    Spark raises the numbers of both sides to ``spark.sql.shuffle.partitions`` if both come directly
+    from a shuffle (``EnsureRequirements``). A filter in between, which the optimizer can't move as
+    its condition isn't deterministic, and which all rows pass, prevents that.
+    """
+    return placed.where("spark_partition_id() >= 0")
+
+
+class _CounterSum(AccumulatorParam[Any]):  # type: ignore[misc]  # pyspark isn't followed
+    """Adds counters up."""
+
+    def zero(self, value: Counter[Any]) -> Counter[Any]:
+        """Return an empty counter."""
+        return Counter()
+
+    def addInPlace(self, value1: Counter[Any], value2: Counter[Any]) -> Counter[Any]:  # noqa: N802
+        """Add a counter to another."""
+        value1.update(value2)
+        return value1
+
+
+@dataclass(frozen=True, slots=True)
+class _SparkTally(Tally):
+    """A counter of the tasks of a Spark application."""
+
+    counter: Accumulator[Counter[tuple[str, str]]]
+
+    def add(self, calls: CallCounts) -> None:
+        """Add calls to this attempt's share, which the driver gets when the attempt ends."""
+        self.counter.add(Counter(calls))
+
+    @property
+    def total(self) -> CallCounts:
+        """The sum; a task that ran twice made its calls twice."""
+        return dict(self.counter.value)
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """Yields the driver's tables; its input is a column of their numbers."""
+
+    tables: tuple[bytes, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from pa.ipc.open_stream(self.tables[number])
+
+
+def _as_ipc(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
 
 
 def refuse_connect(value: object) -> None:

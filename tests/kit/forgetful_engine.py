@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 
 import pyarrow as pa
 
-from strandline.write.engine import EngineContext, LocalEngine, Task, TaskAttempt
+from strandline.write.engine import (
+    EngineContext,
+    LocalEngine,
+    LocalRows,
+    Tally,
+    Task,
+    TaskAttempt,
+)
 
-Lazy = Callable[[], pa.Table]
+
+@dataclass(frozen=True)
+class Lazy:
+    """Rows to be computed, and their schema."""
+
+    compute: Callable[[], LocalRows]
+    schema: pa.Schema
 
 
 class ForgetfulEngine(EngineContext[Lazy]):
@@ -26,26 +40,52 @@ class ForgetfulEngine(EngineContext[Lazy]):
         self._local = LocalEngine()
         self.runs = 0
 
+    @property
+    def cores(self) -> int:
+        """The local engine's."""
+        return self._local.cores
+
     def adopt(self, data: object) -> Lazy:
         """Return the function, counted."""
         assert callable(data)
 
-        def rows() -> pa.Table:
+        def rows() -> LocalRows:
             self.runs += 1
-            return data(self.runs)
+            return self._local.adopt(data(self.runs))
 
-        self._schema = data(0).schema
-        return rows
+        return Lazy(rows, data(0).schema)
 
     def schema(self, data: Lazy) -> pa.Schema:
         """Return the schema of the rows."""
-        return self._schema
+        return data.schema
 
-    def transform(
-        self, data: Lazy, task: Task, schema: pa.Schema, *, by: str | None = None
-    ) -> Lazy:
+    def from_driver(self, tables: Sequence[pa.Table]) -> Lazy:
+        """Return the tables, which are always the same."""
+        return Lazy(lambda: self._local.from_driver(tables), tables[0].schema)
+
+    def transform(self, data: Lazy, task: Task, schema: pa.Schema) -> Lazy:
         """Return the transform, which hasn't run."""
-        return lambda: self._local.transform(data(), task, schema, by=by)
+        return Lazy(lambda: self._local.transform(data.compute(), task, schema), schema)
+
+    def shuffle(self, data: Lazy, column: str, parts: int, order: Sequence[str] = ()) -> Lazy:
+        """Return the shuffle, which hasn't run."""
+        return Lazy(lambda: self._local.shuffle(data.compute(), column, parts, order), data.schema)
+
+    def group(self, data: Lazy, on: Sequence[str], parts: int) -> Lazy:
+        """Return the grouping, which hasn't run."""
+        return Lazy(lambda: self._local.group(data.compute(), on, parts), data.schema)
+
+    def join(self, rows: Lazy, found: Lazy, on: Sequence[str], parts: int) -> Lazy:
+        """Return the join, which hasn't run."""
+        added = [field for field in found.schema if field.name not in on]
+        return Lazy(
+            lambda: self._local.join(rows.compute(), found.compute(), on, parts),
+            pa.schema([*rows.schema, *added]),
+        )
+
+    def tally(self) -> Tally:
+        """Return a plain counter."""
+        return self._local.tally()
 
     def persist(self, data: Lazy) -> AbstractContextManager[Lazy]:
         """Do nothing, so that the rows are computed again."""
@@ -53,7 +93,7 @@ class ForgetfulEngine(EngineContext[Lazy]):
 
     def collect(self, data: Lazy) -> pa.Table:
         """Compute the rows."""
-        return data()
+        return self._local.collect(data.compute())
 
     @staticmethod
     def attempt() -> TaskAttempt:

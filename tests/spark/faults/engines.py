@@ -29,10 +29,10 @@ class Detour(SparkEngine):
         super().__init__(session)
         self._changes = {"urls": urls, "patience": patience, "timeouts": DEFAULT_TIMEOUTS}
 
-    def transform(self, data, task: Task, schema: pa.Schema, *, by: str | None = None):
+    def transform(self, data, task: Task, schema: pa.Schema):
         if isinstance(task, TagTask) and task.location is not None:
             task = replace(task, location=replace(task.location, **self._changes))
-        return super().transform(data, task, schema, by=by)
+        return super().transform(data, task, schema)
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,11 @@ class Interrupted(SparkEngine):
         super().__init__(session)
         self._kind, self._in_driver, self._wrap = kind, in_driver, wrap
 
-    def transform(self, data, task: Task, schema: pa.Schema, *, by: str | None = None):
+    def transform(self, data, task: Task, schema: pa.Schema):
         if isinstance(task, self._kind):
             self._in_driver()
             task = self._wrap(task)
-        return super().transform(data, task, schema, by=by)
+        return super().transform(data, task, schema)
 
 
 def created(flag: str | Path) -> bool:

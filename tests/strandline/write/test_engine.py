@@ -21,6 +21,7 @@ from strandline.write.index.simple import TagTask
 from strandline.write.key_task import KeyProfileTask, KeyTask
 from strandline.write.placement import Assignment, Bucket
 from strandline.write.write_task import AssignTask, WriteTask
+from tests.conformance.engine_suite import EngineSuite
 from timeline.errors import ConfigError, InputError, StorageUnavailableError
 from timeline.storage.local import LocalStorage
 from timeline.table.config import TableConfig
@@ -44,17 +45,24 @@ def seen(batches):
         )
 
 
-def test_rows_equal_in_the_column_meet_in_one_task():
-    found = LocalEngine(4).transform(ROWS, seen, SEEN, by="k").to_pylist()
-    tasks = {}
-    for each in found:
-        tasks.setdefault(each["k"], set()).add(each["task"])
-    assert len(found) == 6
-    assert all(len(where) == 1 for where in tasks.values())
+def run(engine, task, schema):
+    return engine.collect(engine.transform(engine.adopt(ROWS), task, schema))
+
+
+class TestLocalEngine(EngineSuite):
+    @pytest.fixture(params=[1, 3])
+    def engine(self, request):
+        return LocalEngine(request.param)
+
+
+def test_rows_that_differ_keep_their_order_when_grouped():
+    engine = LocalEngine()
+    data = engine.adopt(pa.table({"k": ["c", "a", "b", "a"], "n": range(4)}))
+    assert engine.collect(engine.group(data, ("k",), 2))["n"].to_pylist() == [0, 1, 3, 2]
 
 
 def test_rows_are_dealt_to_all_tasks():
-    found = LocalEngine(3).transform(ROWS, seen, SEEN).to_pylist()
+    found = run(LocalEngine(3), seen, SEEN).to_pylist()
     assert sorted(each["task"] for each in found) == [0, 0, 1, 1, 2, 2]
     assert len({each["attempt"] for each in found}) == 3
 
@@ -72,9 +80,9 @@ def test_a_retryable_failure_runs_the_task_again_as_another_attempt(retries):
     engine = LocalEngine(1, task_retries=retries)
     if retries < 2:
         with pytest.raises(StorageUnavailableError):
-            engine.transform(ROWS, flaky, ROWS.schema)
+            run(engine, flaky, ROWS.schema)
     else:
-        assert engine.transform(ROWS, flaky, ROWS.schema).equals(ROWS)
+        assert run(engine, flaky, ROWS.schema).equals(ROWS)
     assert len(set(attempts)) == retries + 1
 
 
@@ -87,7 +95,7 @@ def test_a_failure_that_would_come_again_is_not_tried_again():
         yield from batches
 
     with pytest.raises(InputError):
-        LocalEngine(1, task_retries=5).transform(ROWS, wrong, ROWS.schema)
+        run(LocalEngine(1, task_retries=5), wrong, ROWS.schema)
     assert attempts == [1]
 
 
