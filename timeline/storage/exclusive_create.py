@@ -56,7 +56,7 @@ def exclusive_create(
         return _create_local
     if known & {"gs", "gcs", "abfs", "az"}:
         return lambda full, data: fs.pipe_file(full, data, mode="create")
-    if known & {"s3", "s3a"} and _s3_is_exclusive(fs, root, count):
+    if known & {"s3", "s3a"} and creates_exclusively(fs, root, count):
         return _with_condition(fs)
     if is_only_creator:
         return _look_first(fs)
@@ -107,8 +107,16 @@ def _endpoint(fs: Any) -> str:
     return str(fs.endpoint_url or fs.client_kwargs.get("endpoint_url") or "of AWS")
 
 
-def _s3_is_exclusive(fs: Any, root: str, count: Callable[[str, int], None]) -> bool:
-    """Return whether an endpoint refuses to create a file a second time, by trying it once."""
+def creates_exclusively(fs: Any, root: str, count: Callable[[str, int], None]) -> bool:
+    """Return whether an S3 endpoint refuses to create a file a second time.
+
+    It is tried once in a process.
+
+    Args:
+        fs: The file system of s3fs.
+        root: The table's path in it.
+        count: Counts the calls of the trial by kind.
+    """
     endpoint = _endpoint(fs)
     with _PROBING:
         if endpoint not in _PROBED:

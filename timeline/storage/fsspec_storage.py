@@ -7,10 +7,8 @@ nothing.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
-from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
 from typing import IO, Any, Final
@@ -27,18 +25,23 @@ from timeline.storage.base import (
     mapped_client_errors,
 )
 from timeline.storage.conditional_file import ConditionalFile, open_conditional_file
-from timeline.storage.exclusive_create import exclusive_create
+from timeline.storage.exclusive_create import Create, creates_exclusively, exclusive_create
 from timeline.storage.protocol import protocols
 from timeline.storage.read_limits import DEFAULT_LIMITS, FileKind, ReadLimits
+from timeline.storage.s3 import (
+    KEYS_A_REQUEST,
+    TAIL_BYTES,
+    NewS3File,
+    TailedFile,
+    delete_keys,
+    listed,
+)
 
 _MODIFIED: Final = ("mtime", "LastModified", "last_modified", "modified", "updated", "created")
 """Keys under which fsspec's file systems report a modification time."""
 
 _OBJECT_STORES: Final = frozenset({"s3", "s3a"})
-"""Protocols of s3fs, which lists a prefix, and deletes many keys, by one request."""
-
-_KEYS_A_REQUEST: Final = 1000
-"""Most keys that a page of a listing or a ``DeleteObjects`` request has."""
+"""Protocols of s3fs, for which ``timeline.storage.s3`` makes some requests itself."""
 
 
 class FsspecStorage(Storage):
@@ -84,6 +87,8 @@ class FsspecStorage(Storage):
     def list(self, path: str) -> tuple[FileInfo, ...]:
         """Return the direct children of a directory, by name."""
         full = self._full("list", path)
+        if self._is_object_store:
+            return self._listed(full, flat=False)
         with mapped_client_errors(full):
             # fsspec caches listings, but other processes write here, too.
             self._fs.invalidate_cache(full)
@@ -101,18 +106,15 @@ class FsspecStorage(Storage):
         """
         if not self._is_object_store:
             return super().list_tree(path)
-        full = self._joined(path)
+        return self._listed(self._full("list", path), flat=True)
+
+    def _listed(self, full: str, *, flat: bool) -> tuple[FileInfo, ...]:
+        def count(n: int) -> None:
+            self.calls.add("list", self._cause, n)
+
         with mapped_client_errors(full):
-            self._fs.invalidate_cache(full)
-            entries = self._fs.find(full, detail=True)
-        self.calls.add("list", self._cause, max(1, math.ceil(len(entries) / _KEYS_A_REQUEST)))
-        found = [
-            replace(_info(entry), name=name[len(full) + 1 :])
-            for name, entry in entries.items()
-            # A prefix that is a file itself, or a placeholder of a directory.
-            if name.startswith(f"{full}/") and not name.endswith("/")
-        ]
-        return tuple(sorted(found, key=lambda info: info.name))
+            found = listed(self._fs, full, flat=flat, count=count)
+            return tuple(sorted(found, key=lambda info: info.name))
 
     def stat(self, path: str) -> FileInfo | None:
         """Return the file or directory at ``path``, or ``None``."""
@@ -139,8 +141,12 @@ class FsspecStorage(Storage):
 
     def _head(self, full: str, size: int) -> bytes:
         """Return the first ``size`` bytes of a file, or all of a shorter one, by one call."""
+        return self._range(full, 0, size)
+
+    def _range(self, full: str, start: int, end: int | None) -> bytes:
+        """Return a range of a file; a negative start counts from its end."""
         try:
-            return bytes(self._fs.cat_file(full, start=0, end=size))
+            return bytes(self._fs.cat_file(full, start=start, end=end))
         except FileNotFoundError:
             raise
         except OSError:
@@ -155,6 +161,8 @@ class FsspecStorage(Storage):
         with mapped_client_errors(full):
             if self._in_memory:  # its open files share one position
                 opened = pa.BufferReader(self._fs.cat_file(full))
+            elif self._is_object_store:
+                opened = self._opened_object(full)
             else:
                 opened = pa.PythonFile(self._opened(full), mode="r")
         if kind is not None:
@@ -164,6 +172,13 @@ class FsspecStorage(Storage):
                 opened.close()
                 raise
         return opened
+
+    def _opened_object(self, full: str) -> pa.NativeFile:
+        """Open an object: one request if it is small, else two and those of the reader."""
+        tail = self._range(full, -TAIL_BYTES, None)
+        if len(tail) < TAIL_BYTES:
+            return pa.BufferReader(tail)
+        return pa.PythonFile(TailedFile(self._opened(full), tail), mode="r")
 
     def _opened(self, full: str) -> Any:
         try:
@@ -178,15 +193,21 @@ class FsspecStorage(Storage):
         """Create a file with this content, making its directories; atomic, exclusive, durable."""
         full = self._full("create", path)
         with mapped_client_errors(full):
-            create = exclusive_create(
-                self._fs,
-                self._root,
-                self.base_path,
-                is_only_creator=self._is_only_creator,
-                count=lambda kind, n: self.calls.add(kind, "probe", n),
-            )
+            create = self._exclusive_create()
             self._make_parents(full)
             create(full, data)
+
+    def _exclusive_create(self) -> Create:
+        return exclusive_create(
+            self._fs,
+            self._root,
+            self.base_path,
+            is_only_creator=self._is_only_creator,
+            count=self._count_probe,
+        )
+
+    def _count_probe(self, kind: str, n: int) -> None:
+        self.calls.add(kind, "probe", n)
 
     def conditional_file(self, path: str) -> ConditionalFile:
         """Return a file that is replaced only if nobody else has written it since.
@@ -202,10 +223,15 @@ class FsspecStorage(Storage):
     def create_stream(self, path: str) -> AbstractContextManager[IO[bytes]]:
         """Open a new file for writing; durable when the block ends, removed when it fails.
 
-        On an object store the name appears when the block ends.
+        On an object store the name appears when the block ends. On S3 that is also when a taken
+        name is refused.
         """
         full = self._full("create", path)
         with mapped_client_errors(full):
+            if self._is_object_store and creates_exclusively(
+                self._fs, self._root, self._count_probe
+            ):
+                return NewS3File(self._fs, full, self._exclusive_create())
             # Checked only beforehand: data files' names have their writer's token, so none compete.
             if self._fs.exists(full):
                 raise FileExistsError(full)
@@ -222,6 +248,8 @@ class FsspecStorage(Storage):
     def make_dir(self, path: str) -> None:
         """Make a directory and its parents if the file system has directories."""
         full = self._joined(path)
+        if self._is_object_store:
+            return  # s3fs would look for the bucket
         with mapped_client_errors(full):
             self._fs.makedirs(full, exist_ok=True)
 
@@ -230,35 +258,15 @@ class FsspecStorage(Storage):
         return self._delete(path, {"file"}, self._fs.rm_file)
 
     def delete_all(self, paths: Iterable[str]) -> None:
-        """Delete files, on S3 by ``DeleteObjects``.
-
-        Not by the file system's ``rm``, which ignores the errors of single keys.
-        """
+        """Delete files, on S3 by ``DeleteObjects``."""
         if not self._is_object_store:
             super().delete_all(paths)
             return
         fulls = [self._joined(path) for path in paths]
-        for start in range(0, len(fulls), _KEYS_A_REQUEST):
+        for start in range(0, len(fulls), KEYS_A_REQUEST):
             self.calls.add("delete", self._cause)
             with mapped_client_errors(self._root):
-                self._delete_keys(fulls[start : start + _KEYS_A_REQUEST])
-
-    def _delete_keys(self, fulls: Sequence[str]) -> None:
-        # Not the first segment: the ARN of an access point has a slash.
-        bucket = self._fs.split_path(fulls[0])[0]
-        keys = [{"Key": full[len(bucket) + 1 :]} for full in fulls]
-        answer = self._fs.call_s3(
-            "delete_objects", Bucket=bucket, Delete={"Objects": keys, "Quiet": True}
-        )
-        for parent in {full.rpartition("/")[0] for full in fulls}:
-            self._fs.invalidate_cache(parent)
-        errors = answer.get("Errors", ())
-        if errors:
-            first = errors[0]
-            raise OSError(
-                f"{len(errors)} of {len(keys)} keys weren't deleted; {first.get('Key')}:"
-                f" {first.get('Code')} {first.get('Message', '')}"
-            )
+                delete_keys(self._fs, fulls[start : start + KEYS_A_REQUEST])
 
     def delete_tree(self, path: str) -> bool:
         """Delete a directory and all below it; return whether it existed."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import random
 
 import pytest
 
 from tests.conformance.storage_suite import StorageSuite
+from tests.kit.s3_faults import RequestEffect
 from tests.kit.s3_server import s3_server
 from timeline.errors import AlreadyExistsError, ConfigError, StorageUnavailableError
 from timeline.storage.fsspec_storage import FsspecStorage
+from timeline.storage.s3 import TAIL_BYTES
 
 pytestmark = pytest.mark.property
 
@@ -94,6 +97,73 @@ def test_a_file_created_by_another_process_is_opened(storage, server):
     assert storage.open_input("p/new").read() == b"content"
 
 
+def stream(storage: FsspecStorage, path: str, data: bytes = b"x") -> None:
+    with storage.create_stream(path) as file:
+        file.write(data)
+
+
+@pytest.mark.parametrize(
+    ("call", "methods"),
+    [
+        pytest.param(lambda s: s.list("empty"), ["GET"], id="list of nothing"),
+        pytest.param(lambda s: s.list_tree("dir"), ["GET"], id="list_tree"),
+        pytest.param(lambda s: s.make_dir("other"), [], id="make_dir"),
+        pytest.param(lambda s: s.read("dir/file"), ["GET"], id="read"),
+        pytest.param(lambda s: s.open_input("dir/file").read(), ["GET"], id="open_input"),
+        pytest.param(lambda s: s.create("new"), ["PUT"], id="create"),
+        pytest.param(lambda s: stream(s, "newer"), ["PUT"], id="create_stream"),
+        pytest.param(lambda s: s.delete_all(["dir/file"]), ["POST"], id="delete_all"),
+    ],
+)
+def test_a_call_makes_no_other_requests(storage, server, call, methods):
+    storage.create("dir/file", b"x")
+    server.requests.begin({})
+    call(storage)
+    assert [request.method for request in server.requests.log] == methods
+
+
+def test_any_part_of_a_large_file_is_read(storage):
+    """Its end is in memory from the first request on."""
+    data = random.Random(1).randbytes(3 * TAIL_BYTES)
+    stream(storage, "large", data)
+    with storage.open_input("large") as file:
+        assert file.size() == len(data)
+        edge = len(data) - TAIL_BYTES
+        for start, size in [(edge - 5, 10), (0, 7), (edge, 4), (edge - 4, 4), (len(data) - 3, 9)]:
+            file.seek(start)
+            assert file.read(size) == data[start : start + size]
+        file.seek(0)
+        assert file.read() == data
+
+
+@pytest.mark.parametrize("size", [1, 60_000_000], ids=["one part", "two parts"])
+def test_a_stream_that_was_sent_twice_is_no_other_writers(storage, server, size):
+    """The client repeats the last request, whose answer was lost, and is refused."""
+    server.requests.begin({})
+    stream(storage, "first", b"x" * size)
+    last = len(server.requests.log)
+    server.requests.begin({last: RequestEffect.CUT_AFTER})
+    stream(storage, "second", b"x" * size)
+    assert server.requests.fired == 1
+    assert storage.stat("second").size == size
+    with pytest.raises(AlreadyExistsError):
+        stream(storage, "second", b"y")
+    assert storage.stat("second").size == size
+
+
+def test_a_failed_stream_of_several_parts_leaves_nothing(storage):
+    def fail() -> None:
+        with storage.create_stream("large") as file:
+            file.write(b"x" * 60_000_000)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    bucket = storage._root.partition("/")[0]
+    assert storage.list("") == ()
+    assert not storage._fs.call_s3("list_multipart_uploads", Bucket=bucket).get("Uploads")
+
+
 def test_endpoint_is_probed_once():
     with s3_server() as server:
         one, two = server.storage(), server.storage()
@@ -142,7 +212,7 @@ def unreachable() -> FsspecStorage:
         lambda storage: storage.read("dir/file"),
         lambda storage: storage.open_input("dir/file"),
         lambda storage: storage.create("new", b"x"),
-        lambda storage: storage.create_stream("new"),
+        lambda storage: stream(storage, "new"),
         lambda storage: storage.replace("dir/file", b"y"),
         lambda storage: storage.delete("dir/file"),
         lambda storage: storage.delete_all(["dir/file"]),

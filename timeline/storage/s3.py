@@ -1,0 +1,181 @@
+"""Requests to S3 that ``s3fs`` has no call for, or makes more of than the call needs.
+
+s3fs lists the parent of an empty prefix, asks for an object's size before it is opened, and looks
+whether a name is taken by two requests. What is here makes one request for each.
+"""
+
+from __future__ import annotations
+
+import io
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import IO, Any, Final
+
+from timeline.errors import AlreadyExistsError
+from timeline.storage.base import FileInfo, mapped_client_errors
+from timeline.storage.conditional_file import s3_conditions
+from timeline.storage.exclusive_create import Create
+
+KEYS_A_REQUEST: Final = 1000
+"""Most keys that a page of a listing or a ``DeleteObjects`` request has."""
+
+TAIL_BYTES: Final = 1 << 20
+"""How much of the end of a file is read when it is opened: a small file, or a large one's footer.
+
+More delays the first read of a large file (10 ms a MiB at 100 MB/s); less makes a second request of
+each base file below this size.
+"""
+
+_UPLOAD: Final = "upload"
+"""Key of the user metadata that identifies an upload."""
+
+
+def listed(fs: Any, full: str, *, flat: bool, count: Callable[[int], None]) -> Iterator[FileInfo]:
+    """Yield what is below a prefix, by name; nothing if there is no such prefix or bucket.
+
+    Args:
+        fs: The file system of s3fs.
+        full: The path of the directory in it.
+        flat: Whether all files below are listed, with their paths below the directory as names,
+            instead of its direct children.
+        count: Called with the number of requests beyond the first.
+    """
+    bucket, key, _ = fs.split_path(f"{full}/")
+    prefix = key if key.endswith("/") or not key else f"{key}/"
+    request = {"Bucket": bucket, "Prefix": prefix, **({} if flat else {"Delimiter": "/"})}
+    while True:
+        try:
+            page = fs.call_s3("list_objects_v2", **request)
+        except FileNotFoundError:
+            return
+        for each in page.get("CommonPrefixes", ()):
+            name = each["Prefix"][len(prefix) : -1]
+            if name:
+                yield FileInfo(name, 0, 0, is_dir=True)
+        for each in page.get("Contents", ()):
+            name = each["Key"][len(prefix) :]
+            if name and not name.endswith("/"):  # else a placeholder of a directory
+                modified = each["LastModified"].timestamp()
+                yield FileInfo(name, int(each["Size"]), int(modified * 1000))
+        if not page.get("IsTruncated"):
+            return
+        request["ContinuationToken"] = page["NextContinuationToken"]
+        count(1)
+
+
+def delete_keys(fs: Any, fulls: Sequence[str]) -> None:
+    """Delete at most ``KEYS_A_REQUEST`` objects of a bucket.
+
+    Not by the file system's ``rm``, which ignores the errors of single keys.
+    """
+    # Not the first segment: the ARN of an access point has a slash.
+    bucket = fs.split_path(fulls[0])[0]
+    keys = [{"Key": full[len(bucket) + 1 :]} for full in fulls]
+    answer = fs.call_s3("delete_objects", Bucket=bucket, Delete={"Objects": keys, "Quiet": True})
+    for parent in {full.rpartition("/")[0] for full in fulls}:
+        fs.invalidate_cache(parent)
+    errors = answer.get("Errors", ())
+    if errors:
+        first = errors[0]
+        raise OSError(
+            f"{len(errors)} of {len(keys)} keys weren't deleted; {first.get('Key')}:"
+            f" {first.get('Code')} {first.get('Message', '')}"
+        )
+
+
+class NewS3File(AbstractContextManager[IO[bytes]]):
+    """The block of ``create_stream``: an object that is created exclusively when the block ends.
+
+    The client repeats a request without an answer, and is refused if the first one succeeded. So
+    the object carries a random name of its upload, by which it is recognised.
+
+    Args:
+        fs: The file system of s3fs, at an endpoint that heeds conditions.
+        full: The object's path in it.
+        create: Creates an empty object, which s3fs would do unconditionally.
+    """
+
+    def __init__(self, fs: Any, full: str, create: Create) -> None:
+        self._fs = fs
+        self._full = full
+        self._create = create
+        self._upload = uuid.uuid4().hex
+        self._file: Any = fs.open(full, "xb", Metadata={_UPLOAD: self._upload})
+
+    def __enter__(self) -> IO[bytes]:
+        opened: IO[bytes] = self._file
+        return opened
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        with mapped_client_errors(self._full):
+            if kind is not None:
+                self._discard()
+            elif self._file.tell() == 0:
+                self._discard()
+                self._create(self._full, b"")
+            else:
+                self._close()
+
+    def _close(self) -> None:
+        try:
+            with s3_conditions(self._full):
+                self._file.close()
+        except AlreadyExistsError:
+            if not self._is_ours():
+                raise
+
+    def _is_ours(self) -> bool:
+        bucket, key, _ = self._fs.split_path(self._full)
+        found = self._fs.call_s3("head_object", Bucket=bucket, Key=key)
+        return bool(found.get("Metadata", {}).get(_UPLOAD) == self._upload)
+
+    def _discard(self) -> None:
+        """Abort a multipart upload; nothing is visible before one ends."""
+        self._file.discard()
+        # s3fs leaves it open, and its finalizer would complete the upload.
+        self._file.closed = True
+
+
+class TailedFile(io.RawIOBase):
+    """A file of fsspec whose last bytes are in memory already; for ``pyarrow.PythonFile``."""
+
+    def __init__(self, file: Any, tail: bytes) -> None:
+        self._file = file
+        self._tail = tail
+        self._size: int = file.size
+        self._at = 0
+
+    def readable(self) -> bool:
+        """Return true."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return true."""
+        return True
+
+    def tell(self) -> int:
+        """Return the position."""
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Change the position; return it."""
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = start + offset
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes; fewer only at the end of the file."""
+        end = self._size if size < 0 else min(self._at + size, self._size)
+        start, self._at = self._at, max(self._at, end)
+        tail_start = self._size - len(self._tail)
+        if start >= tail_start:
+            return self._tail[start - tail_start : max(end - tail_start, 0)]
+        self._file.seek(start)
+        head: bytes = self._file.read(min(end, tail_start) - start)
+        return head + self._tail[: max(end - tail_start, 0)]
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+        super().close()
