@@ -63,7 +63,8 @@ class Heartbeat:
         self._is_started = False
         self._is_ended = False
         self._lock = threading.Lock()
-        self._last: tuple[float, int] = (0.0, 0)
+        self._first: tuple[float, int] = (0.0, 0)
+        self._last = self._first
         self._expired = False
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -86,7 +87,7 @@ class Heartbeat:
         """
         assert self._thread is None
         self._instant = instant
-        self._last = self._now()
+        self._first = self._last = self._now()
         LIVE_WRITES.add(self._token)
         try:
             if takes_over:
@@ -182,6 +183,32 @@ class Heartbeat:
         except StorageError as error:
             # Writers of other processes then wait for the expiry.
             logger.warning("the heartbeat of %s can't be ended: %s", self._instant, error)
+
+    def withdraw(self, requested_path: str) -> None:
+        """End the heartbeat of an instant that couldn't be requested because its file exists.
+
+        Hudi's writers don't look for heartbeats, so it may be theirs, and mustn't look failed. It
+        may also be this writer's own: an object store's client repeats a request without an answer.
+
+        Args:
+            requested_path: The requested file.
+        """
+        try:
+            beat = read_beat(self._storage, self._instant)
+            request = self._storage.stat(requested_path)
+        except StorageError as error:
+            logger.warning("the heartbeat of %s is left to expire: %s", self._instant, error)
+            self.leave()
+            return
+        if beat is None or beat.token != self._token:
+            # A writer of Hudi beats in its place.
+            self._end()
+            LIVE_WRITES.discard(self._token)
+        elif request and request.mtime_ms < beat.modified_ms and self._last == self._first:
+            # It was there before the first beat, after which this writer requested its instant.
+            self.stop()
+        else:
+            self.abandon()
 
     def leave(self) -> None:
         """Stop beating and leave the file to expire, because the commit may still become visible.

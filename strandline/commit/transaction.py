@@ -111,13 +111,21 @@ class Transaction:
                 # An expired heartbeat may have been swept; a later expiry is seen by ``start``.
                 heartbeat.check()
                 # Requested first, so that no instant with an earlier time can begin unseen.
-                self.instant = meta.create_requested(action, time)
+                self.instant = self._requested(action, time)
                 # Read only now; all look-ups of the write are pinned to it.
                 self.timeline = meta.active_timeline()
         except BaseException:
             # Releasing the lock may be interrupted, too.
-            if heartbeat.is_started:
-                heartbeat.abandon()
+            heartbeat.give_up()
+            raise
+
+    def _requested(self, action: str, time: str) -> Instant:
+        """Request the instant."""
+        try:
+            return self._meta.create_requested(action, time)
+        except ConcurrentWriteError:
+            path = self._meta.path_of(Instant(time, action, State.REQUESTED))
+            self._heartbeat.withdraw(path)
             raise
 
     @property

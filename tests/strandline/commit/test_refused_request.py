@@ -1,0 +1,82 @@
+"""A write whose instant was requested by another writer leaves that writer's instant alone."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from strandline.commit.beat import heartbeat_path, read_beat
+from strandline.service.marker.heartbeat import HEARTBEAT_FOLDER
+from tests.kit.hooked_storage import Hook, HookedStorage
+from tests.strandline.write.tables import client, row, table
+from timeline.errors import AlreadyExistsError, ConcurrentWriteError
+from timeline.storage.local import LocalStorage
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    with client(tmp_path / "t") as c:
+        c.upsert(table(row("a")))
+    return tmp_path / "t"
+
+
+def refused(base: Path, before: Hook | None = None, after: Hook | None = None) -> str:
+    """Write with hooks that refuse the request; return the instant's time."""
+    seen: list[str] = []
+
+    def follow(kind: str, path: str) -> None:
+        if kind == "create" and path.startswith(HEARTBEAT_FOLDER):
+            seen.append(Path(path).name)
+        if before is not None:
+            before(kind, path)
+
+    with (
+        client(base, HookedStorage(base, follow, after)) as c,
+        pytest.raises(ConcurrentWriteError, match="was created by another writer"),
+    ):
+        c.upsert(table(row("b")))
+    return seen[0]
+
+
+def is_request(kind: str, path: str) -> bool:
+    return kind == "create" and path.endswith(".commit.requested")
+
+
+def test_an_instant_of_a_hudi_writer_without_heartbeats_gets_none(base: Path) -> None:
+    def request(kind: str, path: str) -> None:
+        if kind == "create" and path.startswith(HEARTBEAT_FOLDER):
+            taken = base / f".hoodie/timeline/{Path(path).name}.commit.requested"
+            taken.touch()
+            os.utime(taken, (taken.stat().st_mtime - 1,) * 2)
+
+    time = refused(base, before=request)
+    assert read_beat(LocalStorage(str(base)), time) is None
+    with client(base) as c, pytest.raises(ConcurrentWriteError, match=f"{time} .*no heartbeat"):
+        c.upsert(table(row("b")))
+
+
+def test_the_heartbeat_of_a_hudi_writer_stays(base: Path) -> None:
+    storage = LocalStorage(str(base))
+
+    def request(kind: str, path: str) -> None:
+        if is_request(kind, path):
+            # Hudi writes its heartbeat without looking, and then requests.
+            storage.replace(heartbeat_path(Path(path).name[:17]), b"")
+            storage.create(path)
+
+    time = refused(base, before=request)
+    beat = read_beat(storage, time)
+    assert beat is not None
+    assert beat.owner is None
+
+
+def test_its_own_instant_whose_answer_was_lost_is_rolled_back(base: Path) -> None:
+    def lose(kind: str, path: str) -> None:
+        if is_request(kind, path):
+            raise AlreadyExistsError(path)
+
+    time = refused(base, after=lose)
+    with client(base) as c:
+        assert c.upsert(table(row("b"))).rolled_back == (time,)
