@@ -89,13 +89,15 @@ class Sweep:
         """
         if instant is not None:
             return _files_in(self._meta.read(instant))
-        rollbacks = [i for i in timeline.completed() if _may_name(i, time)]
-        if any(_names(self._meta.read(each), time) for each in rollbacks):
-            return frozenset()
+        # Before any rollback: Hudi rolls back a compaction or clustering that failed and then
+        # carries its plan out at the same time, and rollbacks stay active longer than commits.
         archive = self._archived()
         found = _write_at(archive.timeline, time)
         if found is not None and found.is_completed:
             return _files_in(archive.read(found))
+        rollbacks = [i for i in timeline.completed() if _may_name(i, time)]
+        if any(_names(self._meta.read(each), time) for each in rollbacks):
+            return frozenset()
         older = [i for i in archive.timeline.completed() if _may_name(i, time)]
         return frozenset() if any(_names(archive.read(each), time) for each in older) else None
 

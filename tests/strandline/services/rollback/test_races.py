@@ -15,7 +15,7 @@ from timeline.clock import SystemClock
 from timeline.errors import CorruptMetadataError
 from timeline.instant import CLEAN, COMMIT, ROLLBACK, SAVEPOINT, Instant, State
 from timeline.meta_client import TableMetaClient
-from timeline.metadata.instant_metadata import RollbackPlan
+from timeline.metadata.instant_metadata import RollbackMetadata, RollbackPlan
 from timeline.storage.local import LocalStorage
 
 
@@ -204,9 +204,13 @@ def test_what_a_task_wrote_before_the_completion_is_swept_after_it(setting):
     assert setting.storage.list_tree(".hoodie/.temp") == ()
 
 
+@pytest.mark.parametrize("rolled_back", [False, True], ids=["once", "after its rollback"])
 @pytest.mark.parametrize("name", ["archival_cow_v6", "archival_cow_v9"])
-def test_an_archived_instants_own_metadata_decides(name, tmp_path):
-    """An archived commit's file stays, whatever is first on the timeline; its strays go."""
+def test_an_archived_instants_own_metadata_decides(name, rolled_back, tmp_path):
+    """An archived commit's file stays, whatever is first on the timeline; its strays go.
+
+    Hudi rolls back a clustering that failed, and carries it out again at the same time.
+    """
     base = golden.build(name, golden.steps(name)[-1], tmp_path)
     storage = LocalStorage(str(base))
     meta = TableMetaClient.open(storage)
@@ -217,6 +221,10 @@ def test_an_archived_instants_own_metadata_decides(name, tmp_path):
     for file in (kept, stray):
         create_marker(storage, time, marker_name(f"{partition}/{file}", CREATE))
     meta.create_requested(ROLLBACK, "20200101000000000", RollbackPlan())
+    if rolled_back:
+        rollback = meta.create_requested(ROLLBACK, "20990101000000000", RollbackPlan())
+        rollback = meta.transition_to_inflight(rollback)
+        meta.complete(rollback, RollbackMetadata(commits_rollback=(time,)), "20990101000000001")
     Sweep(meta).run()
     assert (base / partition / kept).exists()
     assert not (base / partition / stray).exists()
