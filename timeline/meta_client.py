@@ -8,6 +8,8 @@ Source: Hudi 1.2.0 ``HoodieTableMetaClient``, ``ActiveTimelineV1``/``V2``.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from timeline.archive.archived_timeline import ArchivedTimeline, read_archived_timeline
 from timeline.completion import CompletionTimes
 from timeline.errors import (
@@ -79,9 +81,27 @@ class TableMetaClient:
 
         Cost: one list call.
         """
+        return Timeline.of(self._listed())
+
+    def completions(self, instant: Instant) -> tuple[Instant, ...]:
+        """Return an instant's completed files, by completion time.
+
+        There should be one at most. In layout 2, whose names have the completion time, two writers
+        that have one instant in hand can both complete it.
+
+        Cost: one list call.
+        """
+        key = instant.requested_time, completed_action(instant.action)
+        found = [
+            i for i in self._listed() if i.is_completed and (i.requested_time, i.action) == key
+        ]
+        return tuple(sorted(found, key=lambda each: each.completion_time or ""))
+
+    def _listed(self) -> Iterator[Instant]:
+        """Yield the instants of the timeline's files, in any order."""
         entries = self._reading.list(self.layout.folder)
         parsed = (self.layout.parse(e.name, e.mtime_ms, e.size) for e in entries if not e.is_dir)
-        return Timeline.of(instant for instant in parsed if instant is not None)
+        return (instant for instant in parsed if instant is not None)
 
     def as_found(self, instant: Instant) -> Instant:
         """Return a pending instant with its file's modification time, which only layout 1 keeps.

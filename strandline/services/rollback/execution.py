@@ -247,11 +247,16 @@ class Execution:
     def _complete(self, rollback: Instant, plan: RollbackPlan, taken_ms: int) -> None:
         now = self._meta.active_timeline()
         current = now.find(rollback.requested_time, ROLLBACK)
-        # From version 8 on a second completed file would have another name.
         if current is not None and current.is_completed:
             return
         completed = self._times.next(max(rollback.requested_time, newest_time(self._meta, now)))
         self._meta.complete(rollback, result_of(rollback, plan, taken_ms), completed)
+        if self._meta.config.layout_version == 1:
+            return
+        # The name has the completion time, so another writer that resumed the rollback without a
+        # lock may have completed it, too. Both look, and both keep the earlier file.
+        for surplus in self._meta.completions(rollback)[1:]:
+            self._meta.delete_instant_file(surplus)
 
     def _target(self, info: InstantInfo) -> Instant | None:
         """Look for a rollback's target now."""

@@ -17,6 +17,7 @@ from strandline.commit.outcome import complete_surely, withdraw_if_rolled_back
 from strandline.services.rollback.execution import WITHDRAWN, Execution
 from strandline.services.rollback.plan import plan_rollback
 from tests.kit.every_order import every_order
+from tests.kit.manual_clock import ManualClock
 from tests.kit.memory_storage import MemoryStorage
 from tests.strandline.services.rollback.setting import Setting
 from timeline.clock import SystemClock, TimeGenerator
@@ -79,8 +80,22 @@ class Three:
         """Go on as a writer does that finds the rollback requested."""
         return self.execution().resume(self.rollback, self.plan)
 
+    def resume_later(self):
+        """Go on as another writer does, whose clock is ahead."""
+        clock = ManualClock(self.setting.clock.now_ms() + 5)
+        times = TimeGenerator(clock, self.meta.config.timezone, wait=self.setting._pass)
+        execution = Execution(self.meta, times, clock, TableLock(), HeartbeatSettings())
+        return execution.resume(self.rollback, self.plan)
+
     def start(self, before):
         """Return the actors; what counts are looks at the timeline and changes of its files."""
+        return self._start(before, [self.complete, self.carry_out, self.resume])
+
+    def start_both(self, before):
+        """Return two actors that find the rollback inflight, each as its writer's successor."""
+        return self._start(before, [self.resume, self.resume_later])
+
+    def _start(self, before, actors):
         folder = self.meta.layout.folder
         self.storage.files.clear()
         self.storage.files.update(self.files)
@@ -95,7 +110,7 @@ class Three:
                 before(kind, path)
 
         self.storage.fail[:] = [hook]
-        return [self.complete, self.carry_out, self.resume]
+        return actors
 
     def is_committed(self):
         self.storage.fail.clear()
@@ -129,6 +144,22 @@ def test_every_order_of_three_writers(setting):
         (False, True, True),
         (False, False, False),
     }
+
+
+def test_two_that_finish_one_rollback_complete_it_once(setting):
+    """From version 8 on the completed file's name has the completion time."""
+    three = Three(setting)
+    three.rollback = three.meta.transition_to_inflight(three.rollback)
+    three.files = dict(three.storage.files)
+    completed = 0
+    for choices, results in every_order(three.start_both, preemptions=2):
+        setting.storage.fail.clear()
+        assert len(three.meta.completions(three.rollback)) == 1, choices
+        errors = [each for each in results if isinstance(each, Exception)]
+        assert all(isinstance(each, ConcurrentWriteError) for each in errors), (choices, results)
+        completed = max(completed, len(results) - len(errors))
+        assert not setting.exists(FILE)
+    assert completed == 2
 
 
 @pytest.mark.parametrize("calls", range(1, 12))
