@@ -62,6 +62,7 @@ class BaseFileSettings:
         bloom_error_rate: ``hoodie.index.bloom.fpp``.
         bloom_max_entries: ``hoodie.bloom.index.filter.dynamic.max.entries``.
         bloom_type: ``hoodie.bloom.index.filter.type``: ``DYNAMIC_V0`` or ``SIMPLE``.
+        has_bloom: ``hoodie.parquet.bloom.filter.enabled``: whether the footer has a filter.
     """
 
     compression: str = "gzip"
@@ -70,6 +71,7 @@ class BaseFileSettings:
     bloom_error_rate: float = 1e-9
     bloom_max_entries: int = 100_000
     bloom_type: str = "DYNAMIC_V0"
+    has_bloom: bool = True
 
     def bloom_filter(self, rows: int) -> BloomFilter:
         """Return an empty filter for a file of ``rows`` rows."""
@@ -160,15 +162,15 @@ class BaseFileWriter:
 
     def _footer(self) -> dict[str, str]:
         keys = pa.chunked_array(self._keys, pa.string())
-        # Hudi's Bloom index fails on a file without the filter; plain readers need no keys.
-        bloom = self._settings.bloom_filter(len(keys))
-        bloom.add_all(keys)
         footer = {
             AVRO_SCHEMA_KEY: avro_with_meta_fields(self._avro_schema),
             MODEL_KEY: "avro",
-            BLOOM_KEY: bloom.to_base64(),
-            BLOOM_TYPE_KEY: bloom.type_code,
         }
+        # Hudi's Bloom index fails on a file without the filter; other indexes and readers don't.
+        if self._settings.has_bloom:
+            bloom = self._settings.bloom_filter(len(keys))
+            bloom.add_all(keys)
+            footer |= {BLOOM_KEY: bloom.to_base64(), BLOOM_TYPE_KEY: bloom.type_code}
         if len(keys):
             footer[MIN_KEY], footer[MAX_KEY] = key_range(keys)
         return footer

@@ -242,7 +242,7 @@ HARMLESS: Final = (
     ),
     _entry(
         "parquet.compression.ratio parquet.page.size parquet.dictionary.enabled "
-        "parquet.bloom.filter.enabled parquet.field_id.write.enabled "
+        "parquet.field_id.write.enabled "
         "parquet.write.utc-timezone.enabled orc. hfile. lance. record.size.estimator. hbase.",
         "details of Hudi's own writers of files, or of file formats and indexes that aren't used",
     ),

@@ -156,6 +156,7 @@ def base_file_settings(values: Settings) -> BaseFileSettings:
         bloom_error_rate=values.get(settings.BLOOM_ERROR_RATE),
         bloom_max_entries=values.get(settings.BLOOM_MAX_ENTRIES),
         bloom_type=values.get(settings.BLOOM_TYPE),
+        has_bloom=values.get(settings.BLOOM_ENABLED),
     )
 
 

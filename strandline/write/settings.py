@@ -184,6 +184,13 @@ ROW_GROUP: Final = Setting(
     unit="bytes",
     minimum=1024,
 )
+BLOOM_ENABLED: Final = Setting(
+    "hoodie.parquet.bloom.filter.enabled",
+    True,
+    "Whether base files have a Bloom filter of their keys. Hudi's writers with a Bloom index need"
+    " it; other indexes and readers don't.",
+    "table",
+)
 BLOOM_ENTRIES: Final = Setting(
     "hoodie.index.bloom.num_entries",
     0,

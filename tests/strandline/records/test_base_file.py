@@ -111,6 +111,14 @@ def test_a_filter_is_sized_to_its_file_by_default(storage):
     assert read_footer(storage, "simple")["hoodie_bloom_filter_type_code"] == "SIMPLE"
 
 
+def test_a_file_without_a_filter_has_its_key_range(storage):
+    write(storage, "f", simple(["b", "a"]), BaseFileSettings(has_bloom=False))
+    assert set(read_footer(storage, "f")) == {
+        *("parquet.avro.schema", "writer.model.name"),
+        *("hoodie_min_record_key", "hoodie_max_record_key"),
+    }
+
+
 @pytest.mark.parametrize(
     ("keys", "low", "high"),
     [

@@ -229,6 +229,15 @@ def test_pandas_frames_and_record_batches_are_rows_too(tmp_path):
     assert keys(tmp_path) == ["a", "b"]
 
 
+def test_base_files_without_bloom_filters(tmp_path):
+    with client(tmp_path, parquet__bloom__filter__enabled="false") as c:
+        c.upsert(table(row("a"), row("b")))
+        c.upsert(table(row("b", ts=2), row("c")))
+    assert keys(tmp_path) == ["a", "b", "c"]
+    for file in tmp_path.rglob("*.parquet"):
+        assert b"org.apache.hudi.bloomfilter" not in file.read_bytes()
+
+
 def test_several_ordering_and_key_columns(tmp_path):
     options = {
         "datasource__write__recordkey__field": "id,region",
