@@ -15,7 +15,7 @@ Source: Hudi 1.2.0 ``HoodieMergeHandle``, ``FileGroupReaderBasedMergeHandle``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -26,6 +26,9 @@ from strandline.records.merge_rule import RowOrder, delete_flags, newer_wins
 from strandline.records.meta_fields import FILE_NAME, PARTITION_PATH, RECORD_KEY, with_meta_fields
 from strandline.records.ordering import Mask, Positions, one_chunk
 from strandline.records.schema import column_of, conform
+
+REMOVES: Final = "_strandline_removes"
+"""Flags rows that remove the stored row whatever its ordering value: its record moves elsewhere."""
 
 _FILE_NAME_TYPE: Final = pa.dictionary(pa.int32(), pa.string())
 
@@ -73,7 +76,8 @@ class Merger:
 
     Args:
         incoming: Rows with ``_hoodie_record_key``, ``_hoodie_partition_path``, the table's columns
-            and optionally ``_hoodie_is_deleted``; keys are unique unless ``rules.append``.
+            and optionally ``_hoodie_is_deleted`` and ``REMOVES``; keys are unique unless
+            ``rules.append``.
         rules: The write's rules.
         file_name: Name of the new file.
         task_partition: Number of the writing task, part of sequence numbers.
@@ -98,16 +102,16 @@ class Merger:
         self._keys = one_chunk(incoming.column(RECORD_KEY))
         if not rules.append and pc.count_distinct(self._keys).as_py() < len(self._keys):
             raise ValueError("rows to merge have duplicate keys; deduplicate them first")
-        self._deletes = (
-            np.ones(incoming.num_rows, np.bool_) if rules.delete else delete_flags(incoming)
-        )
+        removes = delete_flags(incoming, REMOVES)
+        self._deletes = delete_flags(incoming) | removes | rules.delete
         self._matched: Mask = np.zeros(incoming.num_rows, np.bool_)
         self._paths = incoming.column(PARTITION_PATH) if not rules.delete else None
         self._rows = conform(incoming, rules.schema).combine_chunks() if not rules.delete else None
         self._order: RowOrder | None = None
         if rules.event_time and not rules.append and self._rows is not None:
             columns = [column_of(self._rows, name) for name in rules.ordering_fields]
-            self._order = RowOrder.of(columns, self._deletes)
+            order = RowOrder.of(columns, self._deletes)
+            self._order = replace(order, unordered=order.unordered | removes)
         self._stored_schema = with_meta_fields(rules.schema)
         self._schema = self._stored_schema.set(4, pa.field(FILE_NAME, _FILE_NAME_TYPE))
         self._seqno = first_seqno

@@ -111,16 +111,19 @@ def winners(groups: Positions, order: RowOrder) -> Positions:
     return won
 
 
-def deduplicate(rows: pa.Table, ordering_fields: Sequence[str]) -> pa.Table:
+def deduplicate(
+    rows: pa.Table, ordering_fields: Sequence[str], key: Sequence[str] = _HOODIE_KEY
+) -> pa.Table:
     """Keep the row of each record key and partition path that wins, in the order of the rows.
 
     Args:
         rows: Rows with the key columns and optionally ``_hoodie_is_deleted``, oldest first.
         ordering_fields: Ordering columns; empty by commit time.
+        key: Columns that identify a record instead of record key and partition path.
 
     Cost: a hash of each key; a sort of only the rows whose key is duplicated.
     """
-    codes = _codes(rows)
+    codes = _codes(rows, key)
     counts = np.bincount(codes) if len(codes) else np.zeros(0, np.int64)
     if counts.max(initial=0) <= 1:
         return rows
@@ -133,11 +136,11 @@ def deduplicate(rows: pa.Table, ordering_fields: Sequence[str]) -> pa.Table:
     return rows.filter(pa.array(keep))
 
 
-def delete_flags(rows: pa.Table) -> Mask:
-    """Return where ``_hoodie_is_deleted`` is true; nowhere if there is no such column."""
-    if IS_DELETED not in rows.schema.names:
+def delete_flags(rows: pa.Table, name: str = IS_DELETED) -> Mask:
+    """Return where a column of flags is true; nowhere if there is no such column."""
+    if name not in rows.schema.names:
         return np.zeros(rows.num_rows, np.bool_)
-    return as_mask(pc.fill_null(one_chunk(rows.column(IS_DELETED)), False))
+    return as_mask(pc.fill_null(one_chunk(rows.column(name)), False))
 
 
 def _without_value(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Mask | bool:
@@ -155,10 +158,10 @@ def _null_as_zero(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedAr
     return pc.fill_null(column, pa.scalar(0, pa.int32())) if is_int else column
 
 
-def _codes(rows: pa.Table) -> Positions:
+def _codes(rows: pa.Table, key: Sequence[str]) -> Positions:
     """Return a number for each row: equal for equal keys, and below the number of rows."""
     codes: Positions = np.zeros(rows.num_rows, np.int64)
-    for name in _HOODIE_KEY:
+    for name in key:
         encoded = one_chunk(rows.column(name)).dictionary_encode(null_encoding="encode")
         part = encoded.indices.to_numpy().astype(np.int64)
         _, codes = np.unique(codes * len(encoded.dictionary) + part, return_inverse=True)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strandline.records.merge import MergeCounts, Merger, MergeRules
+from strandline.records.merge import REMOVES, MergeCounts, Merger, MergeRules
 from strandline.records.merge_rule import deduplicate
 from strandline.records.meta_fields import META_FIELDS
 from tests.kit.base_files import merge
@@ -335,3 +335,12 @@ def test_chunks_make_no_difference():
         old, pa.concat_tables([incoming([row("b", 2)]), incoming([row("c", 1)])]), rules()
     )
     assert table["tags"].to_pylist() == [["a1", None], ["b2", None], ["c1", None]]
+
+
+def test_a_row_that_removes_wins_over_any_stored_row():
+    """Its record moves to another partition, whatever its ordering value."""
+    rows = incoming([row("a", 1, 1.0), row("b", 1, 1.0)])
+    rows = rows.append_column(REMOVES, pa.array([True, False]))
+    merged, counts = merge(stored([row("a", 9, 1.0), row("b", 9, 1.0)]), rows, rules())
+    assert merged["_hoodie_record_key"].to_pylist() == ["b"]
+    assert counts == MergeCounts(deletes=1, late=1)

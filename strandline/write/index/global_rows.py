@@ -1,0 +1,99 @@
+"""Places the rows of a write whose keys a global index has found, in whichever partition.
+
+If a key is stored in another partition than the write's row, that row either updates the stored one
+where it is, or *moves* the record: the stored row is removed and the write's row inserted. A record
+moves only if the write's row wins over the stored one; a late row or a delete goes to the stored
+row, where the merge decides.
+
+A key stored in several partitions, which needs inserts that aren't compared, is removed from all
+but the row's own; Hudi 1.2.0 inserts such a row once for each removal.
+
+Source: Hudi 1.2.0 ``HoodieIndexUtils.tagGlobalLocationBackToRecords`` and
+``mergeForPartitionUpdatesAndDeletionsIfNeeded``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from strandline.records.merge import REMOVES
+from strandline.records.merge_rule import RowOrder, deduplicate, delete_flags, newer_wins
+from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
+from strandline.records.ordering import Mask, as_mask, one_chunk
+from strandline.records.schema import column_of
+from strandline.write.columns import BASE_FILE, FILE_ID
+
+STORED_PARTITION: Final = "_strandline_stored_partition"
+"""Partition path of the stored row; null if there is none."""
+_STORED_VALUE: Final = "_strandline_stored_value_"
+
+
+def stored_value(number: int) -> str:
+    """Return the name of the column with the stored row's ordering value ``number``."""
+    return f"{_STORED_VALUE}{number}"
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalPlacement:
+    """Where rows go whose keys were looked up in all partitions.
+
+    Attributes:
+        moves: Whether records move to the partition of the write's row.
+        ordering_fields: Ordering columns; empty by commit time and for deletes.
+        delete: Whether all rows are hard deletes.
+    """
+
+    moves: bool
+    ordering_fields: tuple[str, ...]
+    delete: bool = False
+
+    def place(self, rows: pa.Table) -> pa.Table:
+        """Return the newest row of each key, with the partition path and file it goes to.
+
+        Args:
+            rows: Keyed rows, all rows of a key together: each once for every stored row with its
+                key, with that row's ``STORED_PARTITION``, ``FILE_ID``, ``BASE_FILE`` and, if
+                records move, ordering values; or once with nulls.
+
+        Returns:
+            Rows in the same columns and ``REMOVES``; inserts have no ``FILE_ID``.
+        """
+        rows = deduplicate(rows, self.ordering_fields, (RECORD_KEY, STORED_PARTITION, FILE_ID))
+        stored = one_chunk(rows.column(STORED_PARTITION))
+        own = one_chunk(rows.column(PARTITION_PATH))
+        elsewhere = as_mask(pc.fill_null(pc.not_equal(stored, own), False))
+        moved = elsewhere & self._move(rows)
+        at = rows.column_names.index(PARTITION_PATH)
+        placed = rows.set_column(at, PARTITION_PATH, pc.coalesce(stored, own))
+        placed = placed.append_column(REMOVES, pa.array(moved))
+        at_home = as_mask(pc.is_valid(stored)) & ~elsewhere
+        inserts = self._inserts(rows.filter(pa.array(moved)), rows.filter(pa.array(at_home)))
+        return pa.concat_tables([placed, inserts.cast(placed.schema)])
+
+    def _move(self, rows: pa.Table) -> Mask:
+        """Return which records move if they are stored elsewhere."""
+        deletes = delete_flags(rows) | self.delete
+        if not self.moves or not self.ordering_fields:
+            return ~deletes & self.moves
+        values = [column_of(rows, name) for name in self.ordering_fields]
+        held = [rows.column(stored_value(number)) for number in range(len(values))]
+        newer = RowOrder.of(values, deletes)
+        older = RowOrder.of(held, np.zeros(rows.num_rows, np.bool_))
+        return newer_wins(newer, older) & ~deletes
+
+    @staticmethod
+    def _inserts(moved: pa.Table, at_home: pa.Table) -> pa.Table:
+        """Return one insert for each moved record that isn't stored in its new partition too."""
+        codes = one_chunk(moved.column(RECORD_KEY)).dictionary_encode()
+        known = pc.is_in(codes.dictionary, value_set=one_chunk(at_home.column(RECORD_KEY)))
+        _, first = np.unique(codes.indices.to_numpy(), return_index=True)
+        inserts = moved.take(pa.array(np.sort(first[~as_mask(known)])))
+        for name in (STORED_PARTITION, FILE_ID, BASE_FILE):
+            nothing = pa.nulls(inserts.num_rows, pa.string())
+            inserts = inserts.set_column(inserts.column_names.index(name), name, nothing)
+        return inserts.append_column(REMOVES, pa.array(np.zeros(inserts.num_rows, np.bool_)))
