@@ -147,16 +147,11 @@ class _Connection:
         """Connect and shake hands, unless it is connected; bound the exchange that follows.
 
         Raises:
-            ServiceUnreachableError: No connection within the time-out; ``what`` names the request.
+            ServiceUnreachableError: No connection or no handshake within the time-out; ``what``
+                names the request.
         """
         if self._sock is None:
-            try:
-                connect_s = min(timeouts.connect_s, max(deadline - time.monotonic(), _LEAST_S))
-                self._sock = _TimedSocket(_connected(self._peer, connect_s))
-            except TimeoutError as error:
-                raise ServiceUnreachableError(
-                    f"{what}: no connection within {timeouts.connect_s:g} s"
-                ) from error
+            self._sock = _TimedSocket(_connected(self._peer, timeouts, deadline, what))
         # Set for each exchange, as a kept connection still has the bounds of the last one.
         self._sock.deadline, self._sock.read_s = deadline, timeouts.read_s
         self._sock.left_bytes = MAX_BODY_BYTES + _MARGIN_BYTES
@@ -202,15 +197,30 @@ class _Connection:
         self.close()
 
 
-def _connected(peer: Peer, within_s: float) -> socket.socket:
-    """Connect to a peer, TLS handshake included."""
-    sock = socket.create_connection((peer.host, peer.port), within_s)
+def _connected(peer: Peer, timeouts: Timeouts, deadline: float, what: str) -> socket.socket:
+    """Connect to a peer and shake hands."""
+    try:
+        left_s = max(deadline - time.monotonic(), _LEAST_S)
+        address = (peer.host, peer.port)
+        sock = socket.create_connection(address, min(timeouts.connect_s, left_s))
+    except TimeoutError as error:
+        raise ServiceUnreachableError(
+            f"{what}: no connection within {timeouts.connect_s:g} s"
+        ) from error
     try:
         # Without it the body of a POST would wait for the acknowledgement of its head.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if not peer.encrypted:
             return sock
+        # The system accepts a connection for a busy service, which has to shake hands itself. So
+        # the handshake may take as long as an answer.
+        sock.settimeout(min(timeouts.read_s, max(deadline - time.monotonic(), _LEAST_S)))
         return tls_context(peer.ca_file).wrap_socket(sock, server_hostname=peer.host)
+    except TimeoutError as error:
+        sock.close()
+        raise ServiceUnreachableError(
+            f"{what}: no TLS handshake within {timeouts.read_s:g} s"
+        ) from error
     except BaseException:
         sock.close()
         raise

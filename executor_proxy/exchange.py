@@ -36,8 +36,8 @@ class Timeouts:
     """How long one exchange may take, in seconds.
 
     Attributes:
-        connect_s: To connect, TLS handshake included.
-        read_s: Between two packets of the answer.
+        connect_s: To connect.
+        read_s: For the TLS handshake, and between two packets of the answer.
         exchange_s: From the start of the connection to the last byte of the answer.
     """
 

@@ -21,7 +21,7 @@ REMOTE_TIMEOUT: Final = Setting(
 REMOTE_CONNECT_TIMEOUT: Final = Setting(
     "strandline.remote.connect.timeout.secs",
     2.0,
-    "Time for an executor to connect to the service, TLS included.",
+    "Time for an executor to connect to the service.",
     "executor",
     unit="s",
     minimum=0.01,
@@ -29,7 +29,7 @@ REMOTE_CONNECT_TIMEOUT: Final = Setting(
 REMOTE_READ_TIMEOUT: Final = Setting(
     "strandline.remote.read.timeout.secs",
     10.0,
-    "Longest wait of an executor for the next packet of an answer.",
+    "Longest wait of an executor for the TLS handshake, and for the next packet of an answer.",
     "executor",
     unit="s",
     minimum=0.01,

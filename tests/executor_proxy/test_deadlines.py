@@ -96,3 +96,14 @@ def test_a_host_that_accepts_nothing_is_unreachable_within_the_time_to_connect()
         finally:
             for each in waiting:
                 each.close()
+
+
+def test_a_handshake_has_the_time_of_an_answer():
+    """The system accepts connections for a busy service, which has to shake hands itself."""
+    with socket.socket() as busy:
+        busy.bind(("127.0.0.1", 0))
+        busy.listen()
+        url = f"https://127.0.0.1:{busy.getsockname()[1]}"
+        timeouts = Timeouts(connect_s=0.1, read_s=0.2)
+        with pytest.raises(ServiceUnreachableError, match=r"no TLS handshake within 0\.2 s"):
+            HttpSession(url, timeouts=timeouts).get("/x", {})
