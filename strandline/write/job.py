@@ -162,6 +162,7 @@ class WriteJob:
             with self._account.timed("tag"):
                 profile = engine.transform(keyed, KeyProfileTask(), key_task.PROFILE_SCHEMA)
                 counts = key_task.rows_by_partition(engine.collect(profile))
+            key_task.refuse_long_names(counts, context.storage)
             yield _Rows(keyed, columns, counts), target
 
     def _roll_back_failed(self, target: Target) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ Source: Hudi 1.2.0 ``HoodieCreateRecordUtils``; Hudi doesn't check all rows befo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,17 +18,22 @@ import pyarrow.compute as pc
 
 from strandline.records.key_generator import KeyGenerator
 from strandline.records.meta_fields import IS_DELETED, PARTITION_PATH, RECORD_KEY
-from strandline.records.schema import column_of, conform, other_case
+from strandline.records.schema import column_of, conform, is_utf8, other_case, without_utf8
+from strandline.service.marker.file import directory_path
 from strandline.settings.setting import Setting, shortened
 from strandline.write import settings
 from strandline.write.columns import PROBLEM, count_rows, fill, gather, keyed_schema
 from strandline.write.row_count import KEY_HASH, ROWS, RowCount, by_partition, key_hashes
 from timeline.errors import InputError
+from timeline.storage.base import Storage
 
 _OURS: Final = "_strandline_"
 """Names of the columns that tasks add begin with this (``strandline.write.columns``)."""
 _SHOWN: Final = 400
-"""Maximum length of a list of columns in a message."""
+"""Maximum length of a list of columns, or of a partition path, in a message."""
+_MARKERS: Final = directory_path("0" * 17)
+_LONGEST_NAME: Final = "0" * 160
+"""As long as the name of a marker, with a file id, a write token and an instant."""
 PROFILE_SCHEMA = pa.schema(
     [
         (PARTITION_PATH, pa.string()),
@@ -88,6 +93,12 @@ class KeyTask:
             missing = pc.and_(pc.is_null(column_of(batch, name)), pc.invert(_deletes(batch)))
             text = f"ordering column {name!r} is null"
             problems = pc.coalesce(problems, pc.if_else(missing, text, none))
+        for name in self.schema.names:
+            if name in batch.schema.names and not is_utf8(batch.column(name)):
+                text = f"column {name!r} has text that isn't UTF-8"
+                problems = pc.coalesce(
+                    problems, pc.if_else(without_utf8(batch.column(name)), text, none)
+                )
         return problems
 
 
@@ -122,6 +133,21 @@ def rows_by_partition(counts: pa.Table) -> dict[str, RowCount]:
         found = "; ".join(f"{text} in {count}" for text, count in sorted(problems.items()))
         raise InputError(f"{found} of {total} rows; nothing was written")
     return by_partition(rows)
+
+
+def refuse_long_names(partitions: Iterable[str], storage: Storage) -> None:
+    """Check that the partitions' files and markers can be created.
+
+    Raises:
+        InputError: The storage can't hold so long a name or path; the message names a partition.
+    """
+    for partition in partitions:
+        found = storage.too_long(f"{_MARKERS}/{partition}/{_LONGEST_NAME}")
+        if found is not None:
+            raise InputError(
+                f"partition path {shortened(repr(partition), _SHOWN)} is too long for"
+                f" {storage.base_path}: {found}; nothing was written"
+            )
 
 
 def check_columns(

@@ -177,6 +177,13 @@ class Storage(ABC):
         """
         return self
 
+    def too_long(self, path: str) -> str | None:
+        """Return why nothing can be created at a path if it is too long; ``None`` if it isn't.
+
+        Only file systems with a known limit say so; not counted.
+        """
+        return None
+
     def check_base(self) -> None:
         """Check, by one small call, that the base path can be listed.
 

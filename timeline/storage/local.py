@@ -39,6 +39,9 @@ logger = logging.getLogger(__name__)
 LOGGED_LINKS: Final = 16
 """At most so many links out of the roots are logged for one table."""
 
+_NAME_BYTES: Final = 255
+"""Linux's limit for one name (``NAME_MAX``)."""
+
 _PATH_BYTES: Final = 4096
 """Linux's limit (``PATH_MAX``), with the terminating zero byte."""
 
@@ -80,6 +83,16 @@ class LocalStorage(Storage):
         other = self.for_cause(self._cause)
         other._place_of = place_of
         return other
+
+    def too_long(self, path: str) -> str | None:
+        """Compare a path and its names with Linux's limits; see ``Storage``."""
+        longest = max(len(os.fsencode(name)) for name in path.split("/"))
+        if longest > _NAME_BYTES:
+            return f"a name of {longest} bytes; allowed: {_NAME_BYTES}"
+        total = len(os.fsencode(self._joined(path)))
+        if total >= _PATH_BYTES:
+            return f"{total} bytes in all; allowed: {_PATH_BYTES - 1}"
+        return None
 
     def check_base(self) -> None:
         """Begin to list the base path; see ``Storage``."""

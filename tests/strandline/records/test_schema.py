@@ -1,5 +1,6 @@
 """Schemas: Spark's, Hudi's, and those that a write may have."""
 
+import itertools
 import json
 import re
 
@@ -11,7 +12,14 @@ from hypothesis import strategies as st
 
 from strandline.records.avro_schema import arrow_to_avro, avro_to_arrow, avro_with_meta_fields
 from strandline.records.meta_fields import META_FIELDS, with_meta_fields, without_meta_fields
-from strandline.records.schema import check_against_table, column_of, conform, nullable_inside
+from strandline.records.schema import (
+    check_against_table,
+    column_of,
+    conform,
+    is_utf8,
+    nullable_inside,
+    without_utf8,
+)
 from timeline.errors import InputError, UnsupportedTableError
 
 TABLE = pa.schema(
@@ -327,3 +335,33 @@ def test_a_new_table_is_nullable_inside(case):
     held = conform(rows, check_against_table(schema, table_schema))
     held.validate(full=True)
     assert held["x"].to_pylist() == values
+
+
+def text_of(*values):
+    """Return a column of text with these bytes, UTF-8 or not."""
+    offsets = pa.array([0, *itertools.accumulate(map(len, values))], pa.int32())
+    data = pa.py_buffer(b"".join(values))
+    return pa.StringArray.from_buffers(len(values), offsets.buffers()[1], data)
+
+
+NO_UTF8 = text_of(b"a", b"\xff\xfe", "é".encode())
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        NO_UTF8,
+        pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), NO_UTF8),
+        pa.StructArray.from_arrays([NO_UTF8], ["inner"]),
+        pa.MapArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), NO_UTF8, pa.array([1, 2, 3])),
+        pa.DictionaryArray.from_arrays(pa.array([0, 1, 2]), NO_UTF8),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_text_that_is_not_utf8_is_found_wherever_it_is(column):
+    assert not is_utf8(column)
+    assert without_utf8(column).to_pylist() == [False, True, False]
+
+
+def test_binary_columns_hold_any_bytes():
+    assert is_utf8(pa.array([b"\xff", None]))

@@ -10,6 +10,9 @@ from tests.strandline.write.refusals import files, refused
 from tests.strandline.write.tables import SCHEMA, client, row, table
 from timeline.errors import InputError
 
+NO_UTF8 = pa.StringArray.from_buffers(
+    3, pa.array([0, 1, 3, 4], pa.int32()).buffers()[1], pa.py_buffer(b"a\xff\xfeb")
+)
 BAD_ROWS = {
     "null key": (table(row("a"), row(None)), "'id' is null or empty in 1 of 2 rows"),
     "empty key": (table(row(""), row(""), row("a")), "'id' is null or empty in 2 of 3 rows"),
@@ -19,6 +22,18 @@ BAD_ROWS = {
         "'id' is null or empty in 1; ordering column 'ts' is null in 1 of 3 rows",
     ),
     "partition that leaves the table": (table(row("a", "../x")), "'region' has the value '../x'"),
+    "long partition": (
+        table(row("a"), row("b", "é" * 128)),
+        "ééé.* is too long for .*: a name of 256 bytes; allowed: 255",
+    ),
+    "long partition path": (
+        table(row("a", "/".join(["x" * 200] * 20))),
+        r"xxx.* is too long for .*: 4\d{3} bytes in all; allowed: 4095",
+    ),
+    "text that isn't UTF-8": (
+        table(row("a"), row("b"), row("c")).set_column(3, "name", NO_UTF8),
+        "column 'name' has text that isn't UTF-8 in 1 of 3 rows",
+    ),
     "missing key column": (table(row("a")).drop_columns(["id"]), "'id'"),
     "missing ordering column": (table(row("a")).drop_columns(["ts"]), "'ts'"),
     "missing partition column": (table(row("a")).drop_columns(["region"]), "'region'"),
