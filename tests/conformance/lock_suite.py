@@ -12,6 +12,7 @@ import os
 import signal
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -156,12 +157,12 @@ class LockSuite:
                 assert two.is_held()
 
 
-class SharedLockSuite(LockSuite):
-    """What providers promise that exclude other processes; also define ``expire``."""
+class SharedLockSuite(LockSuite, ABC):
+    """What providers promise that exclude other processes."""
 
+    @abstractmethod
     def expire(self, clock: ManualClock) -> None:
         """Let the lock of a killed holder end, by the clock or by waiting for the server."""
-        raise NotImplementedError
 
     @pytest.mark.property
     def test_processes_exclude_each_other(self, subject: LockSubject, tmp_path: Path) -> None:
@@ -191,7 +192,7 @@ class SharedLockSuite(LockSuite):
 
 
 class ExpiringLockSuite(SharedLockSuite):
-    """What providers promise whose lock ends by itself; define ``losing_an_answer``.
+    """What providers promise whose lock ends by itself.
 
     Attributes:
         life_ms: How long a lock that isn't extended lasts.
@@ -199,9 +200,9 @@ class ExpiringLockSuite(SharedLockSuite):
 
     life_ms: int
 
+    @abstractmethod
     def losing_an_answer(self, subject: Any) -> LockProvider:
         """Return a client whose first request is carried out, but its answer lost."""
-        raise NotImplementedError
 
     def expire(self, clock: ManualClock) -> None:
         clock.advance(self.life_ms + 60_000)

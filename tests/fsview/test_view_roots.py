@@ -130,15 +130,21 @@ def test_a_table_whose_root_is_added_again_while_its_opening_fails_is_opened(lak
     assert (views.open_tables(), stores.opened) == ((table,), 2)
 
 
+def read_once(kind: str, folder: Path) -> tuple[ViewManager, Path]:
+    """Return a manager that has read the table at its root, and the table's path."""
+    base = folder / "t"
+    views = ViewManager([str(base)], stores=stores_of(kind, folder / "stores"))
+    small(base, "old-0")
+    assert groups(views, base) == {"old-0"}
+    return views, base
+
+
 @pytest.mark.parametrize("kind", ALL_KINDS)
 def test_a_deleted_and_created_table_is_read_anew_when_its_root_is_added_again(
     kind: str, tmp_path: Path
 ) -> None:
     """With RocksDB, the new view opens the store that the removed one has closed."""
-    base = tmp_path / "t"
-    views = ViewManager([str(base)], stores=stores_of(kind, tmp_path / "stores"))
-    small(base, "old-0")
-    assert groups(views, base) == {"old-0"}
+    views, base = read_once(kind, tmp_path)
     removed = views.view(str(base))
     views.remove_root(str(base))
     shutil.rmtree(base)
@@ -154,10 +160,7 @@ def test_a_table_created_anew_below_a_root_that_stays_is_read_anew(
     kind: str, tmp_path: Path
 ) -> None:
     """As of a client whose service lingers: the view finds that it isn't the same table."""
-    base = tmp_path / "t"
-    views = ViewManager([str(base)], stores=stores_of(kind, tmp_path / "stores"))
-    small(base, "old-0")
-    assert groups(views, base) == {"old-0"}
+    views, base = read_once(kind, tmp_path)
     shutil.rmtree(base)
     small(base, "new-0", after_s=60).write(("p=1", "new-1"))
     assert groups(views, base) == {"new-0", "new-1"}

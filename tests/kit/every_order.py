@@ -11,6 +11,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
+from tests.kit.outcomes import outcome_of
+
 Actor = Callable[[], object]
 
 
@@ -31,9 +33,7 @@ class _Run:
         with self._changed:
             assert self._changed.wait_for(lambda: self._turn == number, timeout=60)
         try:
-            results[number] = work()
-        except Exception as error:
-            results[number] = error
+            results[number] = outcome_of(work)
         finally:
             with self._changed:
                 self._left.discard(number)

@@ -16,6 +16,7 @@ from typing import ClassVar
 
 from strandline.commit.lock.base import LockProvider
 from tests.kit.memory_storage import MemoryStorage
+from tests.kit.outcomes import outcome_of
 
 _END = 10**9
 
@@ -44,9 +45,7 @@ class Interleaving:
         def act(number: int, work: Callable[[], object]) -> None:
             self._actor.number = number
             try:
-                results[number] = work()
-            except Exception as error:
-                results[number] = error
+                results[number] = outcome_of(work)
             finally:
                 with self._changed:
                     self._ended[number] = True

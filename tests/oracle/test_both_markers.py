@@ -6,17 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from fsview.local_view import LocalView
 from strandline.service.marker.announced import announced
 from tests.oracle.hudi import Hudi, merged, rows_of
 from tests.oracle.tables import (
     SCHEMA,
     die_before_completion,
-    our_rows,
+    newest_rows,
     ours,
     rides,
     theirs,
-    view_of,
     writer,
 )
 from timeline.storage.local import LocalStorage
@@ -43,17 +41,24 @@ def check(hudi: Hudi, path: Path, *writes: list) -> None:
     for rows in writes:
         expected = merged(expected, rows)
     assert hudi.read(path) == expected
-    assert our_rows(path, LocalView.newest(view_of(path))) == expected
+    assert newest_rows(path) == expected
+
+
+FIRST, LAST = rides(range(20), ts=1), rides(range(5), ts=2)
+
+
+@pytest.fixture
+def path(tmp_path: Path, version: int) -> Path:
+    """A table of ours with the first rows."""
+    with writer(tmp_path / "rides", ours(version)) as client:
+        client.insert(FIRST)
+    return tmp_path / "rides"
 
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("version", [6, 9])
-def test_hudi_rolls_back_ours(hudi: Hudi, tmp_path: Path, version: int) -> None:
+def test_hudi_rolls_back_ours(hudi: Hudi, path: Path, version: int) -> None:
     """Also what a task wrote into a ``MARKERS<n>`` of its own when it couldn't ask the service."""
-    path = tmp_path / "rides"
-    first, last = rides(range(20), ts=1), rides(range(5), ts=2)
-    with writer(path, ours(version)) as client:
-        client.insert(first)
     doomed = rides(range(30), ts=9, note="must never be seen")
     die_before_completion(path, ours(version, **SERVED), doomed)
     folder = pending_markers(path)
@@ -62,21 +67,17 @@ def test_hudi_rolls_back_ours(hudi: Hudi, tmp_path: Path, version: int) -> None:
     (folder / "MARKERS987654321").write_text(f"{moved}\n")
     assert len(files_of(path, folder.name)) == len(kept) + 1 == 3
 
-    hudi.write(last, path, theirs(version, "upsert", hoodie_index_type="SIMPLE"))
+    hudi.write(LAST, path, theirs(version, "upsert", hoodie_index_type="SIMPLE"))
     assert files_of(path, folder.name) == []
-    check(hudi, path, rows_of(first), rows_of(last))
+    check(hudi, path, rows_of(FIRST), rows_of(LAST))
 
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("version", [6, 9])
-def test_we_roll_back_hudis(hudi: Hudi, tmp_path: Path, version: int) -> None:
+def test_we_roll_back_hudis(hudi: Hudi, path: Path, version: int) -> None:
     from pyspark.sql import functions
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    path = tmp_path / "rides"
-    first, last = rides(range(20), ts=1), rides(range(5), ts=2)
-    with writer(path, ours(version)) as client:
-        client.insert(first)
     rows = [tuple(row.values()) for row in rides(range(30), ts=9).to_pylist()]
     frame = hudi.spark.createDataFrame(rows, from_arrow_schema(SCHEMA)).coalesce(1)
     # Fails in the task that has written the rows before it.
@@ -91,7 +92,7 @@ def test_we_roll_back_hudis(hudi: Hudi, tmp_path: Path, version: int) -> None:
     assert marked
 
     with writer(path, {**ours(version), "strandline.write.rollback.foreign": "true"}) as client:
-        assert client.upsert(last).rolled_back == (folder.name,)
+        assert client.upsert(LAST).rolled_back == (folder.name,)
     assert files_of(path, folder.name) == []
     assert not folder.exists()
-    check(hudi, path, rows_of(first), rows_of(last))
+    check(hudi, path, rows_of(FIRST), rows_of(LAST))

@@ -11,6 +11,7 @@ from fsview.local_view import LocalView
 from tests.oracle.hudi import Hudi, Rows, merged, rows_of
 from tests.oracle.tables import (
     die_before_completion,
+    newest_rows,
     our_rows,
     ours,
     rides,
@@ -115,7 +116,7 @@ def test_hudi_rolls_back_what_we_left_pending(hudi: Hudi, tmp_path: Path, versio
 
     expected = merged(rows_of(rides(range(20), ts=1)), rows_of(rides(range(5), ts=2)))
     assert hudi.read(path) == expected
-    assert our_rows(path, LocalView.newest(view_of(path))) == expected
+    assert newest_rows(path) == expected
     on_disk = {file.name for file in path.rglob("*.parquet")}
     named = {file.name for file in _all_files(path)}
     assert on_disk == named

@@ -9,9 +9,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from fsview.local_view import LocalView
 from tests.oracle.hudi import Hudi, merged, rows_of
-from tests.oracle.tables import die_before_completion, our_rows, ours, rides, view_of, writer
+from tests.oracle.tables import (
+    die_before_completion,
+    newest_rows,
+    ours,
+    rides,
+    writer,
+)
 from timeline.meta_client import TableMetaClient
 from timeline.storage.open import open_storage
 
@@ -56,7 +61,7 @@ def test_upserts_a_delete_a_failed_write_and_a_clean(
     assert second.instant < cleaned.earliest_commit_to_retain
     assert hudi.read(path) == expected
     assert hudi.read(path, as_of_instant=deleted.instant) != expected
-    assert our_rows(path, LocalView.newest(view_of(path))) == expected
+    assert newest_rows(path) == expected
 
 
 @pytest.mark.oracle
@@ -144,7 +149,7 @@ def test_every_column_type_without_partitions(hudi: Hudi, tmp_path: Path, versio
         client.upsert(data.slice(1, 2))
 
     assert hudi.read(path) == rows_of(data)
-    assert our_rows(path, LocalView.newest(view_of(path))) == rows_of(data)
+    assert newest_rows(path) == rows_of(data)
 
 
 @pytest.mark.oracle

@@ -12,7 +12,7 @@ from fsview.local_view import LocalView
 from strandline.services.metadata_table import INDEX_DEFINITIONS_FOLDER
 from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage
 from tests.oracle.hudi import Hudi, Rows, merged, rows_of
-from tests.oracle.tables import our_rows, ours, rides, theirs, view_of, writer
+from tests.oracle.tables import newest_rows, our_rows, ours, rides, theirs, view_of, writer
 from timeline.storage.open import open_storage
 from timeline.table.config_file import read_table_config
 
@@ -62,7 +62,7 @@ class Shared:
             self.path, hoodie_metadata_enable="true", hoodie_enable_data_skipping="true"
         ).where("ts >= 2")
         assert self.hudi.rows(found) == [row for row in self.expected if row["ts"] >= 2]
-        assert our_rows(self.path, LocalView.newest(view_of(self.path))) == self.expected
+        assert newest_rows(self.path) == self.expected
 
 
 @pytest.mark.oracle
