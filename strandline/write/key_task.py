@@ -142,7 +142,8 @@ def refuse_long_names(partitions: Iterable[str], storage: Storage) -> None:
         InputError: The storage can't hold so long a name or path; the message names a partition.
     """
     for partition in partitions:
-        found = storage.too_long(f"{_MARKERS}/{partition}/{_LONGEST_NAME}")
+        folder = f"{_MARKERS}/{partition}" if partition else _MARKERS
+        found = storage.too_long(f"{folder}/{_LONGEST_NAME}")
         if found is not None:
             raise InputError(
                 f"partition path {shortened(repr(partition), _SHOWN)} is too long for"

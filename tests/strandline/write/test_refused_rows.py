@@ -54,6 +54,11 @@ def test_bad_rows(base, case):
     refused(base, InputError, match, rows)
 
 
+def test_a_table_without_partitions_has_no_long_one(tmp_path):
+    with client(tmp_path / "t", datasource__write__partitionpath__field=None) as c:
+        assert c.insert(table(row("a"))).rows_inserted == 1
+
+
 @pytest.mark.parametrize("operation", ["insert", "bulk_insert", "delete"])
 def test_bad_keys_of_other_operations(base, operation):
     for case in ("null key", "partition that leaves the table"):
