@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.records.avro_schema import arrow_to_avro
-from strandline.records.base_file import iter_base_file
+from strandline.records.base_file import stored_rows
 from strandline.records.base_file_writer import BaseFileSettings, BaseFileWriter
 from strandline.records.bloom import BloomFilter
 from strandline.records.key_generator import COMPLEX, KeyGenerator
@@ -65,9 +65,9 @@ def rewrite(
     merger = Merger(updates, rules, "f.parquet", 0)
     with storage.create_stream("new.parquet") as stream:
         writer = BaseFileWriter(stream, avro, settings)
-        for piece in iter_base_file(storage, "old.parquet"):
-            writer.write(merger.apply(piece))
-        writer.write(merger.finish())
+        with stored_rows(storage, "old.parquet") as stored:
+            for piece in merger.merge(stored):
+                writer.write(piece)
         writer.close()
     storage.delete("new.parquet")
 

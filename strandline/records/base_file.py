@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from strandline.records.meta_fields import RECORD_KEY
+from strandline.records.meta_fields import FILE_NAME, RECORD_KEY
 from timeline.errors import TableError
 from timeline.storage.base import Storage
 
@@ -43,16 +43,57 @@ def read_base_file(storage: Storage, path: str, columns: Sequence[str] | None = 
         return file.read(columns=_checked(file, columns, path))
 
 
-def iter_base_file(storage: Storage, path: str) -> Iterator[pa.Table]:
-    """Yield a base file's rows in pieces, in file order; errors as in ``read_base_file``.
+class StoredRows:
+    """The rows of an open base file, read once; used by one thread.
 
-    A ``TableError`` is raised for record keys that are missing, null or no strings.
+    ``stored_rows`` opens it. Errors of all methods as in ``read_base_file``, and a ``TableError``
+    for record keys that are missing, null or no strings.
     """
-    with _opened(storage, path) as file:
-        _checked(file, [RECORD_KEY], path)
-        for batch in file.iter_batches(batch_size=_PIECE_ROWS):
-            _check_keys(batch.column(RECORD_KEY), path)
-            yield pa.Table.from_batches([batch])
+
+    def __init__(self, file: pq.ParquetFile, path: str, place: str) -> None:
+        self._file = file
+        self._path = path
+        self._place = place
+        self._keys: pa.ChunkedArray | None = None
+
+    def keys(self) -> pa.ChunkedArray:
+        """Read the record keys of all rows; ``pieces`` doesn't read them again."""
+        with _read_errors(self._place):
+            columns = _checked(self._file, [RECORD_KEY], self._path)
+            self._keys = self._file.read(columns=columns).column(RECORD_KEY)
+        _check_keys(self._keys, self._path)
+        return self._keys
+
+    def pieces(self) -> Iterator[pa.Table]:
+        """Yield the rows in file order, in pieces, without the column of the file's name."""
+        with _read_errors(self._place):
+            _checked(self._file, [RECORD_KEY], self._path)
+            names = [name for name in self._file.schema_arrow.names if name != FILE_NAME]
+            key_at = names.index(RECORD_KEY)
+            if self._keys is not None:
+                names.remove(RECORD_KEY)
+            first = 0
+            # Row group by row group, so that no more than one is buffered.
+            for group in range(self._file.num_row_groups):
+                for batch in self._file.iter_batches(_PIECE_ROWS, [group], names):
+                    piece = pa.Table.from_batches([batch])
+                    if self._keys is None:
+                        _check_keys(batch.column(RECORD_KEY), self._path)
+                    else:
+                        keys = self._keys.slice(first, batch.num_rows)
+                        piece = piece.add_column(key_at, RECORD_KEY, keys)
+                    first += batch.num_rows
+                    yield piece
+
+
+@contextmanager
+def stored_rows(storage: Storage, path: str) -> Iterator[StoredRows]:
+    """Open a base file to read its rows in pieces; errors as in ``read_base_file``."""
+    place = f"{path} under {storage.base_path}"
+    with storage.open_input(path) as source:
+        with _read_errors(place):
+            file = _parquet_file(source, place)
+        yield StoredRows(file, path, place)
 
 
 def read_record_keys(
@@ -61,7 +102,7 @@ def read_record_keys(
     """Return a file's record keys; ``None`` if its key range doesn't overlap ``wanted``.
 
     A key range in the footer that isn't text, or is empty, is ignored. Errors as in
-    ``iter_base_file``.
+    ``StoredRows``.
 
     Args:
         storage: The table's storage.
@@ -88,7 +129,7 @@ def read_keys_if(
 ) -> pa.Table | None:
     """Return a file's record keys if its footer says that they are wanted; ``None`` otherwise.
 
-    Errors as in ``iter_base_file``.
+    Errors as in ``StoredRows``.
 
     Args:
         storage: The table's storage.
@@ -138,17 +179,27 @@ def read_footer(storage: Storage, path: str) -> dict[str, str]:
 
 @contextmanager
 def _opened(storage: Storage, path: str) -> Iterator[pq.ParquetFile]:
-    with storage.open_input(path) as source:
-        try:
-            # Old Spark writers store 96-bit timestamps; read them as microseconds like the rest.
-            file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
-            names = file.schema_arrow.names
-            if len(set(names)) < len(names):
-                twice = sorted({name for name in names if names.count(name) > 1})
-                raise TableError(f"{path} under {storage.base_path} has duplicate columns {twice}")
-            yield file
-        except (pa.ArrowInvalid, OSError) as exc:
-            raise TableError(f"{path} under {storage.base_path} can't be read: {exc}") from exc
+    place = f"{path} under {storage.base_path}"
+    with storage.open_input(path) as source, _read_errors(place):
+        yield _parquet_file(source, place)
+
+
+def _parquet_file(source: pa.NativeFile, place: str) -> pq.ParquetFile:
+    # Old Spark writers store 96-bit timestamps; read them as microseconds like the rest.
+    file = pq.ParquetFile(source, pre_buffer=True, coerce_int96_timestamp_unit="us")
+    names = file.schema_arrow.names
+    if len(set(names)) < len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise TableError(f"{place} has duplicate columns {twice}")
+    return file
+
+
+@contextmanager
+def _read_errors(place: str) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowInvalid, OSError) as exc:
+        raise TableError(f"{place} can't be read: {exc}") from exc
 
 
 def _checked(file: pq.ParquetFile, columns: Sequence[str] | None, path: str) -> list[str] | None:

@@ -8,29 +8,39 @@ that the write doesn't contain are copied with the new file's name. Rows of this
 instant and a sequence number ``<instant>_<task partition>_<n>``. Stored rows keep their order; new
 rows follow in the write's order.
 
-Stored rows are merged in pieces, so that a large file is never in memory as a whole.
+The stored keys are matched at once, so that the hash of the write's keys is built once, and the
+other columns are merged in pieces: of a large file only the key column is in memory as a whole.
 
 Source: Hudi 1.2.0 ``HoodieMergeHandle``, ``FileGroupReaderBasedMergeHandle``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from strandline.records.base_file import StoredRows
 from strandline.records.merge_rule import RowOrder, delete_flags, newer_wins
-from strandline.records.meta_fields import FILE_NAME, PARTITION_PATH, RECORD_KEY, with_meta_fields
+from strandline.records.meta_fields import (
+    FILE_NAME,
+    META_FIELDS,
+    PARTITION_PATH,
+    RECORD_KEY,
+    with_meta_fields,
+)
 from strandline.records.ordering import Mask, Positions, one_chunk
 from strandline.records.schema import column_of, conform
 
 REMOVES: Final = "_strandline_removes"
 """Flags rows that remove the stored row whatever its ordering value: its record moves elsewhere."""
 
-_FILE_NAME_TYPE: Final = pa.dictionary(pa.int32(), pa.string())
+_FILE_NAME_AT: Final = META_FIELDS.index(FILE_NAME)
+_FILE_NAME_FIELD: Final = pa.field(FILE_NAME, pa.dictionary(pa.int32(), pa.string()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +122,9 @@ class Merger:
             columns = [column_of(self._rows, name) for name in rules.ordering_fields]
             order = RowOrder.of(columns, self._deletes)
             self._order = replace(order, unordered=order.unordered | removes)
-        self._stored_schema = with_meta_fields(rules.schema)
-        self._schema = self._stored_schema.set(4, pa.field(FILE_NAME, _FILE_NAME_TYPE))
+        self._schema = with_meta_fields(rules.schema).remove(_FILE_NAME_AT)
+        self._match = _Match()
+        self._next_row = 0
         self._seqno = first_seqno
         self._inserts = self._updates = self._removed = self._late = 0
 
@@ -127,18 +138,40 @@ class Merger:
         """The next sequence number to assign."""
         return self._seqno
 
+    def merge(self, stored: StoredRows) -> Iterator[pa.Table]:
+        """Yield the rows of a base file with the write's rows merged in; call it once.
+
+        Yields:
+            Pieces of the file's rows in file order, then the inserts, with the columns of base
+            files; the file name is a dictionary of one value.
+
+        Cost: a hash of the write's keys; the file's key column and one piece in memory.
+        """
+        if not self._rules.append:
+            self.match(stored.keys())
+        for piece in stored.pieces():
+            yield self.apply(piece)
+        yield self.finish()
+
+    def match(self, keys: pa.ChunkedArray) -> None:
+        """Find the stored rows whose keys are in the write.
+
+        Args:
+            keys: The keys of all stored rows, in their order.
+        """
+        self._match = _Match.of(keys, self._keys)
+        self._matched[self._match.touched] = True
+
     def apply(self, existing: pa.Table) -> pa.Table:
-        """Merge into a piece of the stored rows and return the result, in the same order.
+        """Merge into the next piece of the stored rows, after ``match``.
 
         Args:
             existing: Rows of the base file with the meta columns (the file name may be missing), in
                 the table's schema or an older one.
-
-        Returns:
-            Rows in the schema of base files, with the file name as a dictionary of one value.
         """
-        stored = conform(existing, self._stored_schema)
-        rows, touched = self._touched(stored)
+        stored = conform(existing, self._schema)
+        rows, touched = self._match.between(self._next_row, stored.num_rows)
+        self._next_row += stored.num_rows
         if not len(rows):
             return self._named(stored)
         wins = self._wins(stored, rows, touched)
@@ -147,35 +180,18 @@ class Merger:
         # time of the row's last change.
         rows, touched = rows[wins], touched[wins]
         deleted = self._deletes[touched]
-        self._removed += int(np.count_nonzero(deleted))
-        updated, by = rows[~deleted], touched[~deleted]
+        removed, updated, by = rows[deleted], rows[~deleted], touched[~deleted]
+        self._removed += len(removed)
         self._updates += len(updated)
-        if len(updated):
-            stored = _replaced(stored, updated, self._stamped(by))
-        if deleted.any():
-            keep = np.ones(stored.num_rows, np.bool_)
-            keep[rows[deleted]] = False
-            stored = stored.filter(pa.array(keep))
+        if len(rows):
+            stored = _replaced(stored, updated, self._stamped(by), removed)
         return self._named(stored)
 
     def finish(self) -> pa.Table:
         """Return the inserts, in the write's order; call it once, after all pieces."""
         new = np.flatnonzero(~self._matched & ~self._deletes)
         self._inserts += len(new)
-        if not len(new):
-            return self._schema.empty_table()
         return self._named(self._stamped(new))
-
-    def _touched(self, stored: pa.Table) -> tuple[Positions, Positions]:
-        """Return the positions of stored rows whose key is in the write, and of the write's row."""
-        if self._rules.append or not len(self._keys):
-            nothing = np.zeros(0, np.int64)
-            return nothing, nothing
-        found = one_chunk(pc.index_in(stored.column(RECORD_KEY), value_set=self._keys))
-        rows = np.flatnonzero(pc.is_valid(found).to_numpy(zero_copy_only=False))
-        touched = found.drop_null().to_numpy().astype(np.int64)
-        self._matched[touched] = True
-        return rows, touched
 
     def _wins(self, stored: pa.Table, rows: Positions, touched: Positions) -> Mask:
         """Return for each pair of rows whether the write's row wins."""
@@ -189,9 +205,11 @@ class Merger:
 
     def _stamped(self, which: Positions) -> pa.Table:
         """Return rows of the write with this instant's meta columns, except the file name."""
+        count = len(which)
+        if not count:
+            return self._schema.empty_table()
         assert self._rows is not None
         assert self._paths is not None
-        count = len(which)
         numbers = pa.array(np.arange(self._seqno, self._seqno + count)).cast(pa.string())
         self._seqno += count
         meta = [
@@ -203,28 +221,56 @@ class Merger:
             at = pa.array(which)
             given = [column.take(at) for column in given]
         key, path, *own = given
-        columns = [*meta, key, path, pa.nulls(count, pa.string()), *own]
-        return pa.Table.from_arrays(columns, schema=self._stored_schema)
+        return pa.Table.from_arrays([*meta, key, path, *own], schema=self._schema)
 
     def _named(self, rows: pa.Table) -> pa.Table:
-        """Set the rows' file name to the new file's."""
+        """Add the new file's name to the rows."""
         zeros = pa.array(np.zeros(rows.num_rows, np.int32))
         names = pa.DictionaryArray.from_arrays(zeros, pa.array([self._file_name]))
-        return rows.set_column(4, pa.field(FILE_NAME, _FILE_NAME_TYPE), names)
+        return rows.add_column(_FILE_NAME_AT, _FILE_NAME_FIELD, names)
 
 
-def _replaced(stored: pa.Table, at: Positions, rows: pa.Table) -> pa.Table:
-    """Return the stored rows with those at the ascending positions ``at`` replaced by ``rows``."""
-    flags = np.zeros(stored.num_rows, np.bool_)
-    flags[at] = True
-    mask = pa.array(flags)
+def _no_positions() -> Positions:
+    return np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class _Match:
+    """Pairs of a stored row and the write's row with the same key, by stored row.
+
+    Attributes:
+        rows: Positions of the stored rows, ascending.
+        touched: Positions of the write's rows.
+    """
+
+    rows: Positions = field(default_factory=_no_positions)
+    touched: Positions = field(default_factory=_no_positions)
+
+    @classmethod
+    def of(cls, stored: pa.ChunkedArray, incoming: pa.Array) -> _Match:
+        """Return the pairs of two columns of keys, of which the second has no duplicates."""
+        # On the key alone: Acero's joins refuse nested payloads, and lose the order of rows.
+        found = one_chunk(pc.index_in(stored.cast(incoming.type), value_set=incoming))
+        rows = np.flatnonzero(pc.is_valid(found).to_numpy(zero_copy_only=False))
+        return cls(rows, found.drop_null().to_numpy().astype(np.int64))
+
+    def between(self, first: int, count: int) -> tuple[Positions, Positions]:
+        """Return the pairs of some consecutive stored rows, whose positions count from 0."""
+        low, high = np.searchsorted(self.rows, [first, first + count])
+        return self.rows[low:high] - first, self.touched[low:high]
+
+
+def _replaced(stored: pa.Table, at: Positions, rows: pa.Table, without: Positions) -> pa.Table:
+    """Replace the stored rows at the positions ``at`` by ``rows``; leave out those at ``without``.
+
+    ``take`` from both tables' rows costs a third of ``replace_with_mask`` for strings, and takes
+    nested columns.
+    """
     places: Positions = np.arange(stored.num_rows)
     places[at] = stored.num_rows + np.arange(len(at))
-    columns = []
-    for old, new in zip(stored.columns, rows.columns, strict=True):
-        if pa.types.is_nested(old.type):
-            both = pa.concat_arrays([*old.chunks, *new.chunks])
-            columns.append(both.take(pa.array(places)))
-        else:
-            columns.append(pc.replace_with_mask(one_chunk(old), mask, one_chunk(new)))
+    taken = pa.array(np.delete(places, without))
+    columns = [
+        pa.concat_arrays([*old.chunks, *new.chunks]).take(taken)
+        for old, new in zip(stored.columns, rows.columns, strict=True)
+    ]
     return pa.Table.from_arrays(columns, schema=stored.schema)

@@ -26,7 +26,7 @@ from executor_proxy.report import Fallback
 from fsview.model.file_name import base_file_name, parse_base_name
 from strandline.commit.markers import delete_if_ended
 from strandline.commit.write_markers import CREATE, MERGE, WriteMarkers, marker_name
-from strandline.records.base_file import EXTENSION, iter_base_file
+from strandline.records.base_file import EXTENSION, stored_rows
 from strandline.records.base_file_writer import BaseFileSettings, BaseFileWriter, FileWritten
 from strandline.records.merge import MergeCounts, Merger, MergeRules
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
@@ -230,10 +230,12 @@ class WriteTask:
         storage = self.storage.for_cause("write")
         with storage.create_stream(path) as stream:
             writer = BaseFileWriter(stream, self.avro_schema, self.settings)
-            if bucket.base_file is not None:
-                for piece in iter_base_file(storage, _below(bucket.partition, bucket.base_file)):
-                    writer.write(merger.apply(piece))
-            writer.write(merger.finish())
+            if bucket.base_file is None:
+                writer.write(merger.finish())
+            else:
+                with stored_rows(storage, _below(bucket.partition, bucket.base_file)) as stored:
+                    for piece in merger.merge(stored):
+                        writer.write(piece)
             return writer.close()
 
 

@@ -6,6 +6,7 @@ import pyarrow as pa
 
 from strandline.records.base_file_writer import BaseFileSettings, BaseFileWriter, FileWritten
 from strandline.records.merge import MergeCounts, Merger, MergeRules
+from strandline.records.meta_fields import RECORD_KEY
 from timeline.storage.base import Storage
 
 
@@ -14,6 +15,8 @@ def merge(
 ) -> tuple[pa.Table, MergeCounts]:
     """Merge rows into the rows of a base file; return those of new.parquet, and the counts."""
     merger = Merger(incoming, rules, "new.parquet", 3)
+    if not rules.append:
+        merger.match(existing.column(RECORD_KEY))
     return pa.concat_tables([merger.apply(existing), merger.finish()]), merger.counts
 
 

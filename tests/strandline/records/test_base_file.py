@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from strandline.records.avro_schema import arrow_to_avro, avro_to_arrow
-from strandline.records.base_file import iter_base_file, read_base_file, read_footer
+from strandline.records.base_file import read_base_file, read_footer, stored_rows
 from strandline.records.base_file_writer import CODECS, BaseFileSettings, BaseFileWriter
 from strandline.records.bloom import BloomFilter
 from strandline.records.meta_fields import META_FIELDS, with_meta_fields
@@ -45,6 +45,11 @@ def simple(keys):
     return stamped(
         pa.table({"id": pa.array(keys, pa.string()), "n": pa.array(range(len(keys)), pa.int64())})
     )
+
+
+def read_pieces(storage, path):
+    with stored_rows(storage, path) as stored:
+        return pa.concat_tables(stored.pieces())
 
 
 def write(storage, path, table, settings=None):
@@ -157,9 +162,28 @@ def test_pieces_make_row_groups_and_one_filter(storage):
         assert pq.ParquetFile(source).metadata.num_row_groups >= 3
     whole = pa.concat_tables(pieces)
     assert read_base_file(storage, "f") == whole
-    assert pa.concat_tables(iter_base_file(storage, "f")) == whole
+    assert read_pieces(storage, "f") == whole.drop_columns(["_hoodie_file_name"])
     bloom = BloomReader(read_footer(storage, "f")["org.apache.hudi.bloomfilter"], "DYNAMIC_V0")
     assert all(key in bloom for key in whole["_hoodie_record_key"].to_pylist())
+
+
+def test_pieces_are_the_same_whether_keys_were_read_before_or_not(storage):
+    """Several row groups, and a row group of more than one piece."""
+    table = simple([f"k{i:06d}" for i in range(150_000)])
+    pq.write_table(table, Path(storage.base_path) / "f", row_group_size=140_000)
+    with stored_rows(storage, "f") as stored:
+        assert stored.keys() == table["_hoodie_record_key"]
+        pieces = list(stored.pieces())
+    assert [len(piece) for piece in pieces] == [131_072, 140_000 - 131_072, 10_000]
+    assert pa.concat_tables(pieces) == read_pieces(storage, "f")
+    assert pa.concat_tables(pieces) == table.drop_columns(["_hoodie_file_name"])
+
+
+def test_an_error_of_whoever_reads_pieces_is_no_error_of_the_file(storage):
+    write(storage, "f", simple(["a"]))
+    with pytest.raises(OSError, match="disk full"), stored_rows(storage, "f") as stored:  # noqa: PT012
+        for _ in stored.pieces():
+            raise OSError("disk full")
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -230,7 +254,7 @@ def test_a_damaged_page_is_named(storage):
     with pytest.raises(TableError, match="damaged under"):
         read_base_file(storage, "damaged")
     with pytest.raises(TableError, match="damaged under"):
-        list(iter_base_file(storage, "damaged"))
+        read_pieces(storage, "damaged")
 
 
 def test_a_failed_write_leaves_nothing_behind(storage):

@@ -7,15 +7,25 @@ import pytest
 from strandline.records.base_file import (
     MAX_KEY,
     MIN_KEY,
-    iter_base_file,
     read_base_file,
     read_footer,
     read_record_keys,
+    stored_rows,
 )
 from timeline.errors import TableError
 from timeline.storage.local import LocalStorage
 
 WANTED = ("a", "b")
+
+
+def read_pieces(storage):
+    with stored_rows(storage, "f.parquet") as stored:
+        return list(stored.pieces())
+
+
+def read_keys(storage):
+    with stored_rows(storage, "f.parquet") as stored:
+        return stored.keys()
 
 
 def write(base, keys, least=b"a", greatest=b"c", **columns):
@@ -47,8 +57,9 @@ def test_record_keys_that_are_null_or_numbers_are_refused_by_file(tmp_path, keys
     storage = write(tmp_path, keys)
     with pytest.raises(TableError, match=r"f\.parquet has record keys of type"):
         read_record_keys(storage, "f.parquet", WANTED)
-    with pytest.raises(TableError, match=r"f\.parquet has record keys of type"):
-        list(iter_base_file(storage, "f.parquet"))
+    for read in (read_pieces, read_keys):
+        with pytest.raises(TableError, match=r"f\.parquet has record keys of type"):
+            read(storage)
 
 
 def test_duplicate_columns_are_refused_by_file(tmp_path):
@@ -56,7 +67,7 @@ def test_duplicate_columns_are_refused_by_file(tmp_path):
     for read in (
         lambda: read_record_keys(storage, "f.parquet", WANTED),
         lambda: read_base_file(storage, "f.parquet"),
-        lambda: list(iter_base_file(storage, "f.parquet")),
+        lambda: read_pieces(storage),
     ):
         with pytest.raises(TableError, match=r"f\.parquet under .* duplicate columns \['n'\]"):
             read()
@@ -64,5 +75,6 @@ def test_duplicate_columns_are_refused_by_file(tmp_path):
 
 def test_rows_without_a_key_column_are_refused_by_file(tmp_path):
     pq.write_table(pa.table({"n": [1]}), tmp_path / "f.parquet")
-    with pytest.raises(TableError, match=r"f\.parquet lacks the columns \['_hoodie_record_key'\]"):
-        list(iter_base_file(LocalStorage(str(tmp_path)), "f.parquet"))
+    for read in (read_pieces, read_keys):
+        with pytest.raises(TableError, match=r"f\.parquet lacks the columns \['_hoodie_record_key"):
+            read(LocalStorage(str(tmp_path)))

@@ -1,151 +1,38 @@
 """Merging and deduplicating against Hudi's rules, applied to one row after the other."""
 
-import math
 import re
 from decimal import Decimal
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strandline.records.merge import REMOVES, MergeCounts, Merger, MergeRules
+from strandline.records.base_file import stored_rows
+from strandline.records.merge import REMOVES, MergeCounts
 from strandline.records.merge_rule import deduplicate
 from strandline.records.meta_fields import META_FIELDS
 from tests.kit.base_files import merge
+from tests.strandline.records.merge_model import (
+    NEW,
+    OLD,
+    ROWS,
+    SCHEMA,
+    UNIQUE_ROWS,
+    incoming,
+    merger_of,
+    naive_merge,
+    naive_wins,
+    plain,
+    row,
+    rules,
+    stored,
+)
 from timeline.errors import InputError
-
-OLD, NEW = "20250101000000000", "20250102000000000"
-SCHEMA = pa.schema(
-    [
-        ("id", pa.string()),
-        ("ts", pa.int64()),
-        ("seq", pa.float64()),
-        ("tags", pa.list_(pa.field("element", pa.string()))),
-    ]
-)
-
-
-def rules(**changes):
-    defaults = {
-        "schema": SCHEMA,
-        "ordering_fields": ("ts", "seq"),
-        "event_time": True,
-        "instant": NEW,
-    }
-    return MergeRules(**(defaults | changes))
-
-
-def merger_of(rows, how, file_name="new.parquet", first_seqno=0):
-    return Merger(rows, how, file_name, 3, first_seqno)
-
-
-def row(key, ts=None, seq=None, *, deleted=None):
-    return {
-        "_hoodie_record_key": key,
-        "_hoodie_partition_path": "p",
-        "id": key,
-        "ts": ts,
-        "seq": seq,
-        "tags": [f"{key}{ts}", None],
-        "_hoodie_is_deleted": deleted,
-    }
-
-
-INCOMING = pa.schema(
-    [
-        ("_hoodie_record_key", pa.string()),
-        ("_hoodie_partition_path", pa.string()),
-        *SCHEMA,
-        ("_hoodie_is_deleted", pa.bool_()),
-    ]
-)
-
-
-def incoming(rows, schema=INCOMING):
-    return pa.Table.from_pylist(rows, schema=schema)
-
-
-def stored(rows):
-    """A base file that an earlier instant wrote in one go."""
-    how = rules(instant=OLD, append=True)
-    return merger_of(incoming(rows), how, "old.parquet").finish()
-
-
-def java_compare(mine, theirs):
-    """Compare two ordering values as ``Comparable`` does, a null below any value."""
-    if mine is None or theirs is None:
-        return (mine is not None) - (theirs is not None)
-    if isinstance(mine, float):
-        key = [
-            (math.isnan(v), 0.0 if math.isnan(v) else v, math.copysign(1, v) if v == 0 else 0)
-            for v in (mine, theirs)
-        ]
-        mine, theirs = key
-    return (mine > theirs) - (mine < theirs)
-
-
-def naive_compare(mine, theirs, fields):
-    return next((c for f in fields if (c := java_compare(mine[f], theirs[f]))), 0)
-
-
-def is_unordered(one, fields):
-    """Whether a row is a delete without an ordering value; the tests' columns aren't int."""
-    return bool(one.get("_hoodie_is_deleted")) and all(one[f] is None for f in fields)
-
-
-def naive_wins(newer, older, fields):
-    unordered = is_unordered(newer, fields) or is_unordered(older, fields)
-    return unordered or naive_compare(newer, older, fields) >= 0
-
-
-def naive_merge(existing, new, how):
-    """Return the rows (without file name and seqno) and the counts, one row after the other."""
-    by_key = {} if how.append else {r["_hoodie_record_key"]: r for r in new}
-    seen, out, counts = set(), [], dict.fromkeys(("updates", "deletes", "late"), 0)
-    for old in existing:
-        key = old["_hoodie_record_key"]
-        mine = by_key.get(key)
-        if mine is None:
-            out.append((old["_hoodie_commit_time"], old))
-            continue
-        seen.add(key)
-        dead = how.delete or bool(mine["_hoodie_is_deleted"])
-        wins = how.delete or not how.event_time or naive_wins(mine, old, how.ordering_fields)
-        if not wins:
-            counts["late"] += 1
-            out.append((old["_hoodie_commit_time"], old))
-        elif dead:
-            counts["deletes"] += 1
-        else:
-            counts["updates"] += 1
-            out.append((how.instant, mine))
-    rest = [r for r in new if r["_hoodie_record_key"] not in seen]
-    fresh = [r for r in rest if not (how.delete or r["_hoodie_is_deleted"])]
-    out.extend((how.instant, r) for r in fresh)
-    return out, MergeCounts(len(fresh), **counts)
-
-
-def plain(rows):
-    """Make rows comparable: NaN is itself, -0.0 is not 0.0."""
-    return [
-        {name: repr(value) if isinstance(value, float) else value for name, value in r.items()}
-        for r in rows
-    ]
-
-
-KEYS = st.sampled_from("abcdefgh")
-ROWS = st.lists(
-    st.builds(
-        row,
-        KEYS,
-        st.none() | st.integers(-1, 2),
-        st.none() | st.sampled_from([0.0, -0.0, 1.5, math.nan, math.inf, -math.inf]),
-        deleted=st.none() | st.booleans(),
-    ),
-    max_size=10,
-)
-UNIQUE_ROWS = ROWS.map(lambda rows: list({r["_hoodie_record_key"]: r for r in rows}.values()))
+from timeline.storage.local import LocalStorage
 
 
 @settings(max_examples=300, deadline=None)
@@ -155,6 +42,8 @@ def test_a_merge_is_the_rules_row_by_row(before, new, mode, in_pieces):
     existing = stored(before)
     how = rules(event_time=mode == "event", delete=mode == "delete", append=mode == "append")
     merger = merger_of(incoming(new), how)
+    if mode != "append":
+        merger.match(existing["_hoodie_record_key"])
     step = 3 if in_pieces else max(1, len(existing))
     pieces = [merger.apply(existing.slice(i, step)) for i in range(0, len(existing), step)]
     result = pa.concat_tables([*pieces, merger.finish()])
@@ -188,6 +77,26 @@ def merged(before, new, **changes):
 
 def by_key(rows):
     return {r["_hoodie_record_key"]: r for r in rows.to_pylist()}
+
+
+@settings(max_examples=30, deadline=None)
+@given(ROWS, UNIQUE_ROWS, st.booleans(), st.booleans())
+def test_a_file_is_merged_like_its_rows(before, new, append, large):
+    """In row groups of three rows, its keys as text with 32-bit or 64-bit offsets."""
+    existing = stored([r | {"_hoodie_is_deleted": None} for r in before])
+    how = rules(append=append)
+    kind = pa.large_string() if large else pa.string()
+    keys = existing["_hoodie_record_key"].cast(kind)
+    with TemporaryDirectory() as folder:
+        file = existing.set_column(2, "_hoodie_record_key", keys)
+        pq.write_table(file, Path(folder) / "f", row_group_size=3)
+        merger = merger_of(incoming(new), how, "new.parquet")
+        with stored_rows(LocalStorage(folder), "f") as opened:
+            result = pa.concat_tables(merger.merge(opened))
+    want, counts = merge(existing, incoming(new), how)
+    assert plain(result.to_pylist()) == plain(want.to_pylist())
+    assert merger.counts == counts
+    assert result.schema == want.schema
 
 
 def test_a_late_row_leaves_the_stored_row_wholly_alone():
