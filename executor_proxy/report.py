@@ -73,16 +73,12 @@ class LookupReport:
 
     @contextmanager
     def counting(self, calls: StorageCalls) -> Iterator[None]:
-        """Include the calls of a shared storage within the block.
-
-        Blocks that run at the same time in several threads each count all calls; a worker of Spark
-        runs one task at a time.
-        """
-        before = Counter(calls.snapshot())
-        try:
-            yield
-        finally:
-            self.add_calls(Counter(calls.snapshot()) - before)
+        """Include the calls of a shared storage that this thread makes within the block."""
+        with calls.of_this_thread() as made:
+            try:
+                yield
+            finally:
+                self.add_calls(made)
 
     def add_calls(self, calls: Mapping[tuple[str, str], int]) -> None:
         """Include storage calls, by (kind, cause)."""

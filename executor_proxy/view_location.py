@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -63,6 +63,8 @@ class ViewLocation:
         ca_file: PEM file of trusted certificate authorities on the task's machine; ``None`` for the
             system's.
         session: See ``HttpSession``.
+        local_urls: Addresses that only this process uses, in place of ``urls``; not pickled. A
+            driver may not reach its own service where executors do.
     """
 
     base_path: str
@@ -78,6 +80,11 @@ class ViewLocation:
     shared: bool = True
     ca_file: str | None = None
     session: str | None = None
+    local_urls: tuple[str, ...] = ()
+
+    def __reduce__(self) -> tuple[type[ViewLocation], tuple[Any, ...]]:
+        names = (each.name for each in fields(self) if each.name != "local_urls")
+        return ViewLocation, tuple(getattr(self, name) for name in names)
 
     def open(self, report: LookupReport | None = None) -> FileSystemView:
         """Return a view at this instant, whose look-ups are recorded in ``report``.
@@ -116,7 +123,7 @@ class ViewLocation:
 
     def _service(self, *, insists: bool) -> ServiceClient:
         return _service(
-            self.urls,
+            self.local_urls or self.urls,
             self.token,
             self.timeouts,
             self.ca_file,

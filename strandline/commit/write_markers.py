@@ -125,14 +125,12 @@ class ServiceMarkers(WriteMarkers):
 
     Attributes:
         instant: Requested time of the write.
-        tasks: Where tasks find the service.
-        driver: Where the driver does.
+        service: Where the service is found.
         detects: Whether the service refuses markers because of early conflicts.
     """
 
     instant: str
-    tasks: ViewLocation = field(repr=False)
-    driver: ViewLocation = field(repr=False)
+    service: ViewLocation = field(repr=False)
     detects: bool = False
 
     @property
@@ -157,7 +155,7 @@ class ServiceMarkers(WriteMarkers):
             logger.debug("%s already exists", path)
         try:
             # The service opens the table by its base path, which need not be this storage.
-            if self.driver.open_markers(directory_path(self.instant)).exists():
+            if self.service.open_markers(directory_path(self.instant)).exists():
                 return None
             fallback = Fallback("refused", "the timeline service doesn't see this table's storage")
         except StrandlineError as error:
@@ -168,7 +166,7 @@ class ServiceMarkers(WriteMarkers):
 
     def create(self, storage: Storage, names: Sequence[str]) -> Fallback | None:
         """Have the service create the markers, or write them after a failure of the service."""
-        client = self.tasks.open_markers(directory_path(self.instant))
+        client = self.service.open_markers(directory_path(self.instant))
         try:
             are_free = client.create(names, early_conflicts=self.detects)
         # Any error: the task's own storage may do what the service's didn't, and a marker that was
@@ -185,7 +183,7 @@ class ServiceMarkers(WriteMarkers):
     def delete(self, storage: Storage) -> None:
         """Have the service delete the directory, so that it forgets it, or delete it after all."""
         try:
-            self.driver.open_markers(directory_path(self.instant)).delete()
+            self.service.open_markers(directory_path(self.instant)).delete()
         except StrandlineError as error:
             logger.info("the timeline service didn't delete its markers: %s", error)
             storage.delete_tree(directory_path(self.instant))

@@ -126,20 +126,13 @@ class EmbeddedService:
         pinned = timeline.client_timeline()
         return replace(self._location(pinned.last_time, pinned.hash), shared=not self._is_custom)
 
-    def in_driver(self, location: ViewLocation) -> ViewLocation:
-        """Return a location of the tasks as the driver reaches it."""
-        if self._service is None:
-            return location
-        # The driver may not reach itself where executors reach it.
-        return replace(location, urls=(self._service.local_url,))
-
     def synced_view(self) -> FileSystemView:
         """Return the driver's view, synced to the newest instant together with the service's.
 
         The view is kept between writes, so that a view that lists storage isn't rebuilt.
         """
         if self._view is None:
-            self._view = self.in_driver(self._location("", NEWEST)).open(self.report)
+            self._view = self._location("", NEWEST).open(self.report)
         self._view.sync()
         return self._view
 
@@ -175,6 +168,7 @@ class EmbeddedService:
             storage=self._storage,
             shared=False,
             ca_file=None if service is None else service.ca_file,
+            local_urls=() if service is None else (service.local_url,),
         )
 
 

@@ -15,13 +15,15 @@ Source: Hudi 1.2.0 ``HoodieEngineContext``.
 from __future__ import annotations
 
 import itertools
+import os
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from threading import Event
+from typing import Final, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +32,7 @@ import pyarrow.compute as pc
 from strandline.settings.setting import shortened
 from strandline.write.arrow_rows import ALLOWED, has_arrow_stream, read_arrow_stream, type_name
 from strandline.write.local_join import group_adjacent, left_join, split_groups
+from strandline.write.task_threads import StageStoppedError, run_in_threads
 from timeline.errors import ConfigError, InputError, StrandlineError
 
 _SHOWN: Final = 80
@@ -157,7 +160,6 @@ class EngineContext(ABC, Generic[D]):
 
 
 _RUNNING: ContextVar[TaskAttempt] = ContextVar("strandline_local_task")
-_STAGES: Final = itertools.count()
 _ATTEMPTS: Final = itertools.count()
 
 
@@ -170,46 +172,52 @@ class LocalRows:
 
 
 class _LocalTally(Tally):
-    """A counter in this process; used by one thread."""
+    """A counter of this process's tasks; ``add`` is safe from several threads."""
 
     def __init__(self) -> None:
-        self._total: Counter[tuple[str, str]] = Counter()
+        self._added: list[CallCounts] = []
 
     def add(self, calls: CallCounts) -> None:
         """Add calls."""
-        self._total.update(calls)
+        self._added.append(dict(calls))
 
     @property
     def total(self) -> CallCounts:
         """The sum so far."""
-        return dict(self._total)
+        return dict(sum(map(Counter, self._added), Counter()))
 
 
 class LocalEngine(EngineContext[LocalRows]):
-    """Runs tasks sequentially in this process, on Arrow tables.
+    """Runs tasks on threads of this process, on Arrow tables.
 
     Takes rows of any type with ``__arrow_c_stream__``: pyarrow's, pandas', Polars', DuckDB's. Rows
     are divided among ``tasks`` tasks as on a cluster; a task that fails with a retryable error is
-    run again as a new attempt.
+    run again as a new attempt. If it fails for good, the others stop before their next file.
 
-    Attributes:
-        tasks: Number of parts in which the caller's rows are.
+    Args:
+        tasks: Number of parts in which the caller's rows are; ``None``: one for each core.
         task_retries: Maximum number of retries of a task, ``spark.task.maxFailures`` minus one.
+        cores: Maximum number of tasks that run at the same time; ``None``: the cores that this
+            process may use.
     """
 
     in_process = True
     driver_host = "127.0.0.1"
 
-    def __init__(self, tasks: int = 2, task_retries: int = 0) -> None:
-        if tasks < 1:
-            raise ConfigError(f"tasks is {tasks}; allowed: 1 or more")
-        self.tasks = tasks
+    def __init__(
+        self, tasks: int | None = None, task_retries: int = 0, *, cores: int | None = None
+    ) -> None:
+        self._cores = usable_cores() if cores is None else cores
+        self.tasks = self._cores if tasks is None else tasks
         self.task_retries = task_retries
+        for name, value in (("cores", self._cores), ("tasks", self.tasks)):
+            if value < 1:
+                raise ConfigError(f"{name} is {value}; allowed: 1 or more")
 
     @property
     def cores(self) -> int:
-        """The number of tasks."""
-        return self.tasks
+        """Maximum number of tasks that run at the same time."""
+        return self._cores
 
     def adopt(self, data: object) -> LocalRows:
         """Return rows with ``__arrow_c_stream__`` in parts; a reader is read to its end."""
@@ -232,9 +240,12 @@ class LocalEngine(EngineContext[LocalRows]):
         return LocalRows(tables[0].schema, tuple(tables))
 
     def transform(self, data: LocalRows, task: Task, schema: pa.Schema) -> LocalRows:
-        """Run ``task`` immediately, over one part after the other."""
-        stage = next(_STAGES)
-        made = (self._run(task, part, number, stage) for number, part in enumerate(data.parts))
+        """Run ``task`` immediately, over as many parts at a time as there are cores."""
+        made = run_in_threads(
+            lambda number, stop: self._run(task, data.parts[number], number, stop),
+            len(data.parts),
+            self._cores,
+        )
         return LocalRows(
             schema, tuple(pa.Table.from_batches(batches, schema=schema) for batches in made)
         )
@@ -285,18 +296,36 @@ class LocalEngine(EngineContext[LocalRows]):
         """Return the attempt running in this context."""
         return _RUNNING.get()
 
-    def _run(self, task: Task, part: pa.Table, number: int, stage: int) -> list[Any]:
+    def _run(self, task: Task, part: pa.Table, number: int, stop: Event) -> list[pa.RecordBatch]:
         retries = self.task_retries
         while True:
-            token = _RUNNING.set(TaskAttempt(number, stage, next(_ATTEMPTS)))
+            # Attempts are counted for all stages of this process. 0 is never the stage of a write
+            # task on Spark, so both may take part in one write.
+            token = _RUNNING.set(TaskAttempt(number, 0, next(_ATTEMPTS)))
             try:
-                return list(task(iter(part.to_batches())))
+                return list(_until(stop, task(iter(part.to_batches()))))
             except StrandlineError as error:
-                if not error.retryable or not retries:
+                if not error.retryable or not retries or stop.is_set():
                     raise
                 retries -= 1
             finally:
                 _RUNNING.reset(token)
+
+
+def usable_cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _until(stop: Event, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield a task's batches until another task of the stage has failed."""
+    for batch in batches:
+        yield batch
+        # A write task yields a batch after each file.
+        if stop.is_set():
+            raise StageStoppedError
 
 
 def no_engine(value: object, hint: str | None = None) -> ConfigError:

@@ -67,14 +67,14 @@ def begin_markers(
     direct = DirectMarkers(instant, early)
     if context.settings.get(MARKERS_TYPE) != TIMELINE_SERVER_BASED or not buckets:
         return BegunMarkers(direct)
-    tasks = context.embedded.location(timeline)
-    if not tasks.urls:
+    service = context.embedded.location(timeline)
+    if not service.urls:
         return BegunMarkers(direct, (Fallback("unreachable", "there is no timeline service"),))
     try:
         for bucket in buckets:
             check_name(marker_name(*marked_file(bucket, "0-0-0", instant)), instant)
     except InputError as error:
         return BegunMarkers(direct, (Fallback("refused", str(error)),))
-    served = ServiceMarkers(instant, tasks, context.embedded.in_driver(tasks), detects=detects)
+    served = ServiceMarkers(instant, service, detects=detects)
     fallback = served.begin(context.storage.for_cause("marker"))
     return BegunMarkers(served) if fallback is None else BegunMarkers(direct, (fallback,))

@@ -55,6 +55,14 @@ def test_a_location_pickles_and_shows_no_secret(table):
     assert "hidden" not in repr(here)
 
 
+def test_a_local_address_is_used_in_this_process_and_not_sent(table, nowhere):
+    """A driver need not reach itself at the address that it gives to its tasks."""
+    with server_of(TableView(table.storage)) as server:
+        here = location(table, nowhere, local_urls=(server.url,), fallback=False)
+        assert paths(here.open().latest_base_files("p=1"))
+        assert sent(here) == location(table, nowhere, fallback=False)
+
+
 def test_with_a_service_a_task_touches_no_storage(table):
     report = LookupReport()
     with server_of(TableView(table.storage)) as server:

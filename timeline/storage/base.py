@@ -109,6 +109,12 @@ class FileInfo:
     is_dir: bool = False
 
 
+class _OwnCounters(threading.local):
+    """The counters of one thread's calls."""
+
+    counters: tuple[Counter[tuple[str, str]], ...] = ()
+
+
 class StorageCalls:
     """Counts of storage calls by (kind, cause); its lock guards the counter.
 
@@ -120,11 +126,25 @@ class StorageCalls:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts: Counter[tuple[str, str]] = Counter()
+        self._own = _OwnCounters()
 
     def add(self, kind: str, cause: str, n: int = 1) -> None:
         """Book ``n`` calls of ``kind`` under ``cause``."""
         with self._lock:
             self._counts[kind, cause] += n
+        for counter in self._own.counters:
+            counter[kind, cause] += n
+
+    @contextmanager
+    def of_this_thread(self) -> Iterator[Counter[tuple[str, str]]]:
+        """Yield a counter of the calls that this thread makes while the block runs."""
+        counter: Counter[tuple[str, str]] = Counter()
+        outer = self._own.counters
+        self._own.counters = (*outer, counter)
+        try:
+            yield counter
+        finally:
+            self._own.counters = outer
 
     def snapshot(self) -> dict[tuple[str, str], int]:
         """Return the counts so far."""

@@ -1,0 +1,71 @@
+"""``run_in_threads`` runs a stage's tasks on threads of this process; the first failure stops all.
+
+The calling thread takes tasks like the others, so a stage of one task starts no thread, and the
+connections that this thread keeps to the timeline service are used again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+R = TypeVar("R")
+
+
+class StageStoppedError(Exception):
+    """A task ended early because another task of its stage failed."""
+
+
+def run_in_threads(run: Callable[[int, threading.Event], R], tasks: int, threads: int) -> list[R]:
+    """Run a stage's tasks and return their results in the order of their numbers.
+
+    Args:
+        run: Runs the task with a number from 0 to ``tasks - 1``. While the event is set, another
+            task has failed: ``run`` should then end soon, by ``StageStoppedError``.
+        tasks: Number of tasks.
+        threads: Maximum number of tasks that run at the same time.
+
+    Raises:
+        BaseException: What the first task to fail raised, or an interrupt of the calling thread;
+            all threads have ended by then, unless a second interrupt comes while they do.
+    """
+    stop = threading.Event()
+    # Each is changed by single atomic calls: a lock could stay locked after an interrupt.
+    numbers = iter(range(tasks))
+    results: dict[int, R] = {}
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            while not stop.is_set() and (number := next(numbers, None)) is not None:
+                results[number] = run(number, stop)
+        # Also an interrupt, which only reaches the main thread.
+        except BaseException as error:  # noqa: BLE001 - raised by the calling thread
+            failures.append(error)
+            stop.set()
+
+    helpers = [
+        threading.Thread(target=work, name=f"strandline-task-{number}")
+        for number in range(1, min(tasks, threads))
+    ]
+    try:
+        for helper in helpers:
+            helper.start()
+        work()
+        _join(helpers)
+    except BaseException:
+        # An interrupt between the steps: the helpers end before their next file.
+        stop.set()
+        _join(helpers)
+        raise
+    if failures:
+        # Taken out of the list, as the error's traceback refers to this frame.
+        raise failures.pop(0)
+    return [results[number] for number in range(tasks)]
+
+
+def _join(helpers: list[threading.Thread]) -> None:
+    for helper in helpers:
+        if helper.is_alive():
+            helper.join()
