@@ -36,10 +36,10 @@ class LookupHook(EngineContext[D]):
 
     before_lookups: Callable[[], None]
 
-    def transform(self, data: D, task: Task, schema: pa.Schema, *, by: str | None = None) -> D:
+    def transform(self, data: D, task: Task, schema: pa.Schema) -> D:
         if isinstance(task, TagTask):
             self.before_lookups()
-        return super().transform(data, task, schema, by=by)  # type: ignore[safe-super]
+        return super().transform(data, task, schema)  # type: ignore[safe-super]
 
 
 @dataclass(slots=True)

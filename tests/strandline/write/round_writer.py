@@ -55,10 +55,10 @@ class MeetingEngine(LocalEngine):
         super().__init__()
         self.meet: Callable[[], None] = lambda: None
 
-    def transform(self, data, task, schema, *, by=None):
+    def transform(self, data, task, schema):
         if isinstance(task, WriteTask):
             self.meet()
-        return super().transform(data, task, schema, by=by)
+        return super().transform(data, task, schema)
 
 
 def obey(

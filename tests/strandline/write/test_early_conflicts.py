@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from strandline.commit.settings import EARLY_STRATEGIES
-from strandline.write.columns import BUCKET
 from strandline.write.engine import LocalEngine
+from strandline.write.write_task import WriteTask
 from tests.kit import reader
 from tests.strandline.write.tables import client, row, table
 from tests.strandline.write.test_service_markers import EARLY, SERVED, Watched, names
@@ -31,12 +31,12 @@ class Interrupted(LocalEngine):
     """Does something once when all data files of the next write are there; one task a write."""
 
     def __init__(self):
-        super().__init__(tasks=1)
+        super().__init__(tasks=1, cores=1)
         self.meanwhile = None
 
-    def transform(self, data, task, schema, *, by=None):
-        done = super().transform(data, task, schema, by=by)
-        if by == BUCKET and self.meanwhile is not None:
+    def transform(self, data, task, schema):
+        done = super().transform(data, task, schema)
+        if isinstance(task, WriteTask) and self.meanwhile is not None:
             meanwhile, self.meanwhile = self.meanwhile, None
             meanwhile()
         return done
@@ -68,7 +68,7 @@ def test_the_later_of_two_writes_fails_early(base, options):
         # The service looks in the background, as Hudi's does.
         found_by(later.service)
 
-    later = client(base, Watched(base, at_file), LocalEngine(tasks=1), **options)
+    later = client(base, Watched(base, at_file), LocalEngine(tasks=1, cores=1), **options)
     older = client(base, engine=engine, **options)
 
     def write_later():
@@ -98,7 +98,7 @@ def test_a_commit_during_the_write_counts_if_it_is_looked_for(base, options, ear
             found_by(c.service if early else None)
 
     chosen = {**options, **(COMMITS if early else {})}
-    with client(base, Watched(base, at_file), LocalEngine(tasks=1), **chosen) as c:
+    with client(base, Watched(base, at_file), LocalEngine(tasks=1, cores=1), **chosen) as c:
         with pytest.raises(WriteConflictError, match="by its markers" if early else "UPSERT of"):
             c.upsert(LATER)
         assert len(created) == (1 if early else 3)
@@ -116,7 +116,7 @@ def test_a_write_that_failed_is_no_conflict(base, options):
             raise StorageUnavailableError("injected")
 
     with (
-        client(base, Watched(base, fail), LocalEngine(tasks=1), **lazy) as c,
+        client(base, Watched(base, fail), LocalEngine(tasks=1, cores=1), **lazy) as c,
         pytest.raises(StorageUnavailableError),
     ):
         c.upsert(OLDER)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import pickle
 import signal
 import socket
 from collections import Counter
@@ -48,11 +49,11 @@ class Killing(LocalEngine):
         super().__init__()
         self.at, self.kill, self.client = 0, kill, None
 
-    def transform(self, data, task, schema, *, by=None):
+    def transform(self, data, task, schema):
         self.at -= 1
         if self.at == 0:
             self.kill(self.client.service)
-        return super().transform(data, task, schema, by=by)
+        return super().transform(data, task, schema)
 
 
 def listings(result):
@@ -194,6 +195,9 @@ class OnAnotherHost(LocalEngine):
     driver_host = "driver.invalid"
     bind_address = "0.0.0.0"
 
+    def transform(self, data, task, schema):
+        return super().transform(data, pickle.loads(pickle.dumps(task)), schema)
+
 
 def test_tasks_are_told_the_advertised_address_and_the_driver_uses_its_own(tmp_path, without):
     """The name can't be resolved here, so that each task's use of it is a fallback."""
@@ -204,6 +208,15 @@ def test_tasks_are_told_the_advertised_address_and_the_driver_uses_its_own(tmp_p
         # The driver's own view is the service's.
         assert c.service.status()["requests"]["sync"] > 0
     assert reader.rows(tmp_path) == without[0][0]
+
+
+def test_tasks_in_the_driver_use_its_own_address(tmp_path):
+    engine = LocalEngine()
+    engine.driver_host, engine.bind_address = "driver.invalid", "0.0.0.0"
+    with client(tmp_path, engine=engine, **ON) as c:
+        result = c.upsert(ROUNDS[0])
+    assert result.lookups
+    assert not result.fallbacks
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def client(base, kind, version, mode) -> WriteClient:
         "hoodie.embed.timeline.server": "false",
         "hoodie.clean.automatic": "false",
     }
-    return WriteClient(LocalEngine(tasks=1), str(base), options)
+    return WriteClient(LocalEngine(tasks=1, cores=1), str(base), options)
 
 
 def left(base, kind, version, mode, cases) -> dict[str, str]:
