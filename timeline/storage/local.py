@@ -212,13 +212,13 @@ class LocalStorage(Storage):
     def delete(self, path: str) -> bool:
         """Delete a file; return whether it existed."""
         full = self._full("delete", path)
-        with mapped_errors(full), files.MISSING_OK:
-            with self._at(full, follow=False) as (folder, name):
-                existed = files.remove(name, folder)
-                # Hadoop would hold a later file of this name against the old checksum and refuse
-                # it.
-                files.remove(files.checksum_of(name), folder)
-            return existed
+        with mapped_errors(full), files.MISSING_OK, self._at(full, follow=False) as place:
+            folder, name = place
+            # Hadoop would hold a later file of this name against the old checksum and refuse it.
+            # The checksum goes first: a Hadoop client may create a file of this name, such as a
+            # lock, as soon as there is none, and fails if its checksum vanishes.
+            files.remove(files.checksum_of(name), folder)
+            return files.remove(name, folder)
         return False
 
     def delete_tree(self, path: str) -> bool:

@@ -1,15 +1,18 @@
 import os
 import stat
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from tests.conformance.storage_suite import StorageSuite
+from tests.kit.interrupts import interrupted
 from timeline.errors import (
     AlreadyExistsError,
     PathNotFoundError,
     RootNotAllowedError,
 )
+from timeline.storage import local
 from timeline.storage.local import LOGGED_LINKS, LocalStorage
 from timeline.storage.local_path import PlaceOf
 
@@ -41,6 +44,19 @@ def test_hadoops_checksum_goes_with_its_file(tmp_path: Path, change: str) -> Non
     else:
         storage.delete("file")
     assert not (tmp_path / ".file.crc").exists()
+
+
+def test_no_checksum_outlives_its_file_at_any_step_of_a_deletion(tmp_path: Path) -> None:
+    storage, steps, seen = LocalStorage(str(tmp_path)), count(1), set()
+    file, checksum = tmp_path / "file", tmp_path / ".file.crc"
+    while True:
+        file.write_bytes(b"")
+        checksum.write_bytes(b"crc")
+        was_interrupted = interrupted(lambda: storage.delete("file"), next(steps), (local,))
+        seen.add((file.exists(), checksum.exists()))
+        if not was_interrupted:
+            break
+    assert seen == {(True, True), (True, False), (False, False)}
 
 
 def test_a_stale_checksum_is_deleted_even_without_its_file(tmp_path: Path) -> None:
