@@ -1,0 +1,1 @@
+"""Writes of this package beside those of Hudi and deltalake: ``python -m benchmarks.write``."""

@@ -1,0 +1,91 @@
+"""CPU time and peak memory of a process and all its descendants (Linux)."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_PROC: Final = Path("/proc")
+_TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
+_RESET_PEAK: Final = "5"
+"""What ``/proc/<pid>/clear_refs`` takes for resetting ``VmHWM``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process as ``/proc`` shows it.
+
+    Attributes:
+        parent: Its parent's id.
+        cpu_s: Its CPU seconds, with those of ended children that it waited for.
+    """
+
+    pid: int
+    parent: int
+    cpu_s: float
+
+
+def processes() -> Iterator[Process]:
+    """Yield the machine's processes."""
+    for folder in _PROC.iterdir():
+        if folder.name.isdigit():
+            with suppress(OSError):  # it has ended
+                yield _parsed((folder / "stat").read_text("utf-8", "replace"))
+
+
+def _parsed(stat: str) -> Process:
+    """Return a process from its line in ``stat``; its name may hold spaces and parentheses."""
+    pid = int(stat.partition(" ")[0])
+    fields = stat.rpartition(")")[2].split()
+    return Process(pid, int(fields[1]), sum(map(int, fields[11:15])) * _TICK_S)
+
+
+def tree(root: int, among: Iterable[Process] | None = None) -> list[Process]:
+    """Return a process and its descendants.
+
+    Args:
+        root: The process's id.
+        among: All processes; the machine's by default.
+    """
+    children = defaultdict(list)
+    for each in processes() if among is None else among:
+        children[each.parent].append(each)
+        if each.pid == root:
+            children[None].append(each)
+    found = list(children[None])
+    for each in found:  # grows
+        found += children[each.pid]
+    return found
+
+
+def cpu_seconds(root: int) -> float:
+    """Return the CPU seconds of a process and its descendants so far."""
+    return sum(each.cpu_s for each in tree(root))
+
+
+def reset_peaks(root: int) -> None:
+    """Begin to measure the peak memory of a process and its descendants anew."""
+    for each in tree(root):
+        with suppress(OSError):
+            (_PROC / str(each.pid) / "clear_refs").write_text(_RESET_PEAK)
+
+
+def peak_bytes(root: int) -> int:
+    """Return the sum of the processes' peaks of resident memory since ``reset_peaks``.
+
+    It is an upper bound: the peaks may be at different times, and shared pages count in each.
+    """
+    return sum(_peak(each.pid) for each in tree(root))
+
+
+def _peak(pid: int) -> int:
+    with suppress(OSError):
+        for line in (_PROC / str(pid) / "status").read_text("utf-8", "replace").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) << 10
+    return 0

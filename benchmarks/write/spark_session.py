@@ -1,0 +1,50 @@
+"""Spark sessions of the benchmark's sides."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from benchmarks.java_server import HUDI
+from demo.spark import start_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_BUNDLE: Final = f"org.apache.hudi:hudi-spark3.5-bundle_2.12:{HUDI}"
+_OURS: Final = {"spark.driver.memory": "2g", "spark.driver.extraJavaOptions": "-XX:+UseParallelGC"}
+"""A JVM with both compilers, as in a job: ``start_session`` starts those of short runs."""
+_HUDI: Final = {
+    "spark.jars.packages": _BUNDLE,
+    "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+    "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
+    "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
+}
+_MASTER: Final = "local[{}]"
+
+
+def plain_session(conf: Mapping[str, str]) -> SparkSession:
+    """Return a session for this package; ``conf`` has the settings of both sides."""
+    return start_session("benchmark", _master(), {**_OURS, **conf})
+
+
+def hudi_session(conf: Mapping[str, str]) -> SparkSession:
+    """Return a session with Hudi, whose bundle Ivy fetches (``STRANDLINE_IVY_DIR``)."""
+    ivy = os.environ.get("STRANDLINE_IVY_DIR")
+    kept = {"spark.jars.ivy": ivy} if ivy else {}
+    return start_session("benchmark", _master(), {**_OURS, **_HUDI, **kept, **conf})
+
+
+def completed_tasks(session: SparkSession) -> int:
+    """Return how many tasks the executors have completed."""
+    context = session.sparkContext._jsc.sc()
+    context.listenerBus().waitUntilEmpty()  # the store hears of tasks later than the driver
+    store = context.statusStore()
+    executors = store.executorList(False)
+    return sum(executors.apply(at).completedTasks() for at in range(executors.size()))
+
+
+def _master() -> str:
+    return _MASTER.format(os.cpu_count())
