@@ -184,7 +184,9 @@ class Table:
             for found in slices
             if found.base_file is not None
         ]
-        return pa.concat_tables(parts) if parts else schema.empty_table()
+        rows = pa.concat_tables(parts) if parts else schema.empty_table()
+        # Without the footer of a file, which holds a Bloom filter and a range of its keys alone.
+        return pa.Table.from_arrays(rows.columns, schema=schema)
 
     def _slices(self, partition: str | None, *, every: bool = False) -> Iterator[FileSlice]:
         """Yield each group's newest committed slice, or every slice, partition by partition."""
@@ -212,8 +214,8 @@ class Table:
         newest = max(slices, key=lambda found: found.base_instant, default=None)
         if newest is None or newest.base_file is None:
             return with_meta_fields(pa.schema([]))
-        schema: pa.Schema = read_base_file(self._storage, newest.base_file.path).schema
-        return schema
+        schema = read_base_file(self._storage, newest.base_file.path).schema
+        return pa.schema([field.remove_metadata() for field in schema])
 
 
 def _history_row(entry: Entry) -> dict[str, Any]:

@@ -56,6 +56,16 @@ class StoredRows:
         self._place = place
         self._keys: pa.ChunkedArray | None = None
 
+    @property
+    def num_rows(self) -> int:
+        """Number of rows, as the footer tells it."""
+        return int(self._file.metadata.num_rows)
+
+    @property
+    def footer(self) -> Mapping[bytes, bytes]:
+        """The footer's key-value pairs."""
+        return self._file.metadata.metadata or {}
+
     def keys(self) -> pa.ChunkedArray:
         """Read the record keys of all rows; ``pieces`` doesn't read them again."""
         with _read_errors(self._place):
@@ -215,7 +225,7 @@ def key_range(keys: pa.ChunkedArray) -> tuple[str, str]:
     """Return the least and greatest key in the order of Java strings, by UTF-16 code units."""
     # UTF-8 bytes sort the same way unless a key has a character above U+FFFF: its surrogates sort
     # below U+E000 to U+FFFF, its UTF-8 bytes above them.
-    ascii_only = pc.sum(pc.binary_length(keys)) == pc.sum(pc.utf8_length(keys))
+    ascii_only = pc.all(pc.string_is_ascii(keys)).as_py()
     if ascii_only or not pc.any(pc.match_substring_regex(keys, _BEYOND_U_FFFF)).as_py():
         ends = pc.min_max(keys).as_py()
         return str(ends["min"]), str(ends["max"])

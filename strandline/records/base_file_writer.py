@@ -9,7 +9,7 @@ own schema isn't stored. Hudi 1.2.0 reads back every type that ``avro_schema`` l
 included, except a list of structs that contain a list of structs or decimals: parquet-avro before
 1.14 fails on it with "Can't redefine: element".
 
-String columns are dictionary-encoded only if their values repeat in the first rows; otherwise
+Columns are dictionary-encoded only if their values repeat in the first rows; otherwise
 dictionaries cost more time than they save space. gzip runs at level 1: Java's level 6 takes three
 times as long for files 5 % smaller.
 
@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from strandline.records.avro_schema import avro_with_meta_fields
-from strandline.records.base_file import MAX_KEY, MIN_KEY, key_range
+from strandline.records.base_file import MAX_KEY, MIN_KEY, StoredRows, key_range
 from strandline.records.bloom import BloomFilter
 from strandline.records.meta_fields import (
     COMMIT_TIME,
@@ -45,7 +45,7 @@ CODECS: Final = ("gzip", "snappy", "zstd", "lz4_raw", "brotli", "uncompressed")
 
 _ARROW_NAMES: Final = {"uncompressed": "none", "lz4_raw": "lz4"}
 _JAVA_BLOOM_ENTRIES: Final = 60_000
-_SAMPLED_ROWS: Final = 10_000
+_SAMPLED_ROWS: Final = 5_000
 _CONSTANT: Final = pa.dictionary(pa.int32(), pa.string())
 """Type of columns that have one value in the whole file."""
 
@@ -115,6 +115,7 @@ class BaseFileWriter:
         self._waiting_bytes = 0
         self._keys: list[pa.StringArray] = []
         self._rows = 0
+        self._stored_bloom: tuple[bytes, int] | None = None
 
     def write(self, table: pa.Table) -> None:
         """Append rows with the meta columns first; every call must have the same schema."""
@@ -124,6 +125,16 @@ class BaseFileWriter:
         self._rows += table.num_rows
         if self._waiting_bytes >= self._settings.row_group_bytes:
             self._flush()
+
+    def keep_bloom(self, stored: StoredRows) -> None:
+        """Begin the Bloom filter with that of a stored file, if it is what its keys would give.
+
+        Args:
+            stored: The file whose keys came first and in the same order, none of them left out.
+        """
+        text = stored.footer.get(BLOOM_KEY.encode())
+        if text is not None:
+            self._stored_bloom = text, stored.num_rows
 
     def close(self) -> FileWritten:
         """Write the remaining rows and the footer.
@@ -143,10 +154,10 @@ class BaseFileWriter:
         if not self._waiting:
             return
         table = _with_constants(pa.concat_tables(self._waiting))
+        rows = table.num_rows * self._settings.row_group_bytes // max(1, self._waiting_bytes)
         self._waiting, self._waiting_bytes = [], 0
         if self._writer is None:
             self._writer = self._open(table)
-        rows = table.num_rows * self._settings.row_group_bytes // max(1, table.nbytes)
         self._writer.write_table(table, row_group_size=max(1024, rows))
 
     def _open(self, table: pa.Table) -> pq.ParquetWriter:
@@ -169,7 +180,8 @@ class BaseFileWriter:
         # Hudi's Bloom index fails on a file without the filter; other indexes and readers don't.
         if self._settings.has_bloom:
             bloom = self._settings.bloom_filter(len(keys))
-            bloom.add_all(keys)
+            stored, kept = self._stored_bloom or (b"", 0)
+            bloom.add_all(keys.slice(kept) if bloom.restore(stored, kept) else keys)
             footer |= {BLOOM_KEY: bloom.to_base64(), BLOOM_TYPE_KEY: bloom.type_code}
         if len(keys):
             footer[MIN_KEY], footer[MAX_KEY] = key_range(keys)
@@ -187,12 +199,11 @@ def _with_constants(table: pa.Table) -> pa.Table:
 
 
 def _repeating(table: pa.Table) -> list[str]:
-    """Return the names of string columns whose values repeat in the first rows."""
+    """Return the names of columns whose values repeat in the first rows; no nested columns."""
     repeating = [COMMIT_TIME, PARTITION_PATH, FILE_NAME]
     sample = table.slice(0, _SAMPLED_ROWS)
     for field, column in zip(sample.schema, sample.columns, strict=True):
-        text = pa.types.is_string(field.type) or pa.types.is_binary(field.type)
-        if text and field.name not in META_FIELDS:
+        if not pa.types.is_nested(field.type) and field.name not in META_FIELDS:
             distinct = pc.count_distinct(column, mode="all").as_py()
             if distinct * 2 <= sample.num_rows:
                 repeating.append(field.name)

@@ -22,16 +22,18 @@ Source: Hudi 1.2.0 ``SimpleBloomFilter``, ``InternalDynamicBloomFilter``, ``Murm
 from __future__ import annotations
 
 import base64
+import binascii
 import math
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 SIMPLE: Final = "SIMPLE"
 DYNAMIC: Final = "DYNAMIC_V0"
@@ -109,6 +111,42 @@ class BloomFilter:
             while taken < len(chunk):
                 taken += self._add_some(chunk.slice(taken))
 
+    def restore(self, text: bytes, keys: int) -> bool:
+        """Become a stored filter instead of adding its keys to this one, which is empty.
+
+        Args:
+            text: The filter as stored in the footer.
+            keys: Number of its keys.
+
+        Returns:
+            Whether the stored filter has the size and number of keys that this one would get;
+            otherwise this one remains empty. A simple filter doesn't tell its number of keys.
+        """
+        most = max(1, -(-self._max_entries // self._num_entries))
+        rows = min(most, max(1, -(-keys // self._num_entries)))
+        in_last_row = keys - (rows - 1) * self._num_entries
+        header = self._shape.header()
+        begin = header + _DYNAMIC_HEADER.pack(self._num_entries, in_last_row, rows)
+        try:
+            image = base64.b64decode(text, validate=True)
+        except binascii.Error:
+            return False
+        step = len(header) + (self._shape.bits + 7) // 8
+        parts = [image[at : at + step] for at in range(len(begin), len(image), step)]
+        if not (
+            self._dynamic
+            and image.startswith(begin)
+            and [len(part) for part in parts] == [step] * rows
+            and all(part.startswith(header) for part in parts)
+        ):
+            return False
+        self._rows = [self._unpacked(part[len(header) :]) for part in parts]
+        self._in_last_row = in_last_row
+        self._full = in_last_row > self._num_entries
+        if self._full:
+            self._next_row = (in_last_row - self._num_entries - 1) % rows
+        return True
+
     def to_base64(self) -> str:
         """Return the filter as stored in the footer."""
         header = self._shape.header()
@@ -118,6 +156,10 @@ class BloomFilter:
         sizes = _DYNAMIC_HEADER.pack(self._num_entries, self._in_last_row, len(rows))
         image = header + sizes + b"".join(header + row for row in rows)
         return base64.b64encode(image).decode("ascii")
+
+    def _unpacked(self, row: bytes) -> Bits:
+        packed = np.frombuffer(row, np.uint8)
+        return np.unpackbits(packed, count=self._shape.bits, bitorder="little").view(np.bool_)
 
     def _new_row(self) -> Bits:
         return np.zeros(self._shape.bits, np.bool_)
@@ -168,38 +210,33 @@ def hash_chains(
     """
     if not len(keys):
         return
-    data, starts, lengths = _key_bytes(keys)
-    order = np.argsort(lengths, kind="stable")
-    edges = np.flatnonzero(np.diff(lengths[order])) + 1
-    for group in np.split(order, edges):
-        length = int(lengths[group[0]])
-        for at in range(0, len(group), _KEYS_AT_ONCE):
-            part = group[at : at + _KEYS_AT_ONCE]
-            yield part, _chain(data, starts[part], length)
-
-
-def _key_bytes(
-    keys: pa.StringArray,
-) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the keys' shared buffer, and the start and length of each key."""
     if keys.null_count:
         raise ValueError(f"{keys.null_count} record keys are null")
     keys = keys.cast(pa.string())
-    _, offsets_buffer, data_buffer = keys.buffers()
-    offsets = np.frombuffer(offsets_buffer, np.int32, len(keys) + 1, keys.offset * 4)
-    starts = offsets[:-1].astype(np.int64)
-    lengths = np.diff(offsets).astype(np.int64)
+    lengths = pc.binary_length(keys).to_numpy()
     if not lengths.all():
         raise ValueError("a record key is empty")
-    return np.frombuffer(data_buffer, np.uint8), starts, lengths
+    order = np.argsort(lengths, kind="stable")
+    lengths = lengths[order]
+    if lengths[0] < lengths[-1]:
+        keys = keys.take(pa.array(order))
+    # Keys of equal length that are one after the other in memory are a matrix without a copy.
+    _, offsets_buffer, data_buffer = keys.buffers()
+    offsets = np.frombuffer(offsets_buffer, np.int32, len(keys) + 1, keys.offset * 4)
+    data = np.frombuffer(data_buffer, np.uint8)
+    edges = np.flatnonzero(np.diff(lengths)) + 1
+    for first, end in pairwise([0, *edges.tolist(), len(keys)]):
+        for at in range(first, end, _KEYS_AT_ONCE):
+            until = min(at + _KEYS_AT_ONCE, end)
+            matrix = data[offsets[at] : offsets[until]].reshape(until - at, -1)
+            yield order[at:until], _chain(matrix)
 
 
-def _chain(
-    data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], length: int
-) -> Iterator[U32]:
-    """Yield, for one hash after the other, the hash of each key; the keys have equal length."""
-    blocks, tail = _mixed(data, starts, length)
-    hashed = np.zeros(len(starts), np.uint32)
+def _chain(matrix: npt.NDArray[np.uint8]) -> Iterator[U32]:
+    """Yield, for one hash after the other, the hash of each row, which has a key's bytes."""
+    count, length = matrix.shape
+    blocks, tail = _mixed(matrix)
+    hashed = np.zeros(count, np.uint32)
     shifted = np.empty_like(hashed)
     while True:
         hashed ^= np.uint32(length)
@@ -223,11 +260,9 @@ def bit_of(hashed: U32, bits: np.uint32) -> U32:
     return positive - positive // bits * bits
 
 
-def _mixed(
-    data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], length: int
-) -> tuple[list[U32], U32 | None]:
+def _mixed(matrix: npt.NDArray[np.uint8]) -> tuple[list[U32], U32 | None]:
     """Return the parts that don't depend on the seed: the mixed 4-byte blocks, and any tail."""
-    matrix = data[starts[:, None] + np.arange(length)]
+    length = matrix.shape[1]
     whole = length // 4 * 4
     words = np.ascontiguousarray(matrix[:, :whole]).view("<u4").astype(np.uint32, copy=False)
     blocks = []
@@ -238,7 +273,7 @@ def _mixed(
         blocks.append(mixed)
     if length == whole:
         return blocks, None
-    tail = np.zeros(len(starts), np.uint32)
+    tail = np.zeros(len(matrix), np.uint32)
     # Java treats the tail's bytes as signed and takes them from the key's end.
     for back in range(1, length - whole + 1):
         signed = matrix[:, length - back].view(np.int8).astype(np.int32).view(np.uint32)

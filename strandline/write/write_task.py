@@ -236,6 +236,8 @@ class WriteTask:
                 with stored_rows(storage, _below(bucket.partition, bucket.base_file)) as stored:
                     for piece in merger.merge(stored):
                         writer.write(piece)
+                    if not merger.counts.deletes:
+                        writer.keep_bloom(stored)
             return writer.close()
 
 

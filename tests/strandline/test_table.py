@@ -30,6 +30,9 @@ def test_rows_are_those_that_spark_read(scenario, tmp_path):
     found = table.to_arrow()
     common = [column for column in found.schema.names if column in truth[0]]
     assert len(common) > 5
+    # Neither a file's Bloom filter and key range nor its field ids.
+    assert found.schema.metadata is None
+    assert not any(field.metadata for field in found.schema)
     assert text(found.select(common).to_pylist()) == [
         {column: row[column] for column in common} for row in truth
     ]

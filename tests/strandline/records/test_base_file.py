@@ -124,6 +124,23 @@ def test_a_file_without_a_filter_has_its_key_range(storage):
     }
 
 
+@pytest.mark.parametrize("more", [0, 3])
+@pytest.mark.parametrize("entries", [None, 50])
+def test_a_rewritten_file_keeps_its_filter(storage, more, entries):
+    """It is taken over where it is what adding all keys gives, as the sizes of both are equal."""
+    keys = [f"k{number}" for number in range(60 + more)]
+    settings = BaseFileSettings(bloom_entries=entries)
+    write(storage, "old", simple(keys[:60]), settings)
+    write(storage, "whole", simple(keys), settings)
+    avro = arrow_to_avro(pa.schema([("id", pa.string()), ("n", pa.int64())]), "t")
+    with storage.create_stream("new") as stream, stored_rows(storage, "old") as old:
+        writer = BaseFileWriter(stream, avro, settings)
+        writer.write(simple(keys))
+        writer.keep_bloom(old)
+        writer.close()
+    assert read_footer(storage, "new") == read_footer(storage, "whole")
+
+
 @pytest.mark.parametrize(
     ("keys", "low", "high"),
     [
@@ -184,6 +201,25 @@ def test_an_error_of_whoever_reads_pieces_is_no_error_of_the_file(storage):
     with pytest.raises(OSError, match="disk full"), stored_rows(storage, "f") as stored:  # noqa: PT012
         for _ in stored.pieces():
             raise OSError("disk full")
+
+
+def test_values_that_repeat_are_in_dictionaries(storage):
+    count = 9_000
+    columns = {
+        "id": [f"k{number}" for number in range(count)],
+        "few": [number % 7 for number in range(count)],
+        "rate": [number % 5 / 4 for number in range(count)],
+        "many": list(range(count)),
+        "tags": [[number] for number in range(count)],
+    }
+    write(storage, "f", stamped(pa.table(columns)))
+    with storage.open_input("f") as source:
+        group = pq.ParquetFile(source).metadata.row_group(0)
+        chunks = [group.column(at) for at in range(group.num_columns)]
+    encoded = {chunk.path_in_schema for chunk in chunks if chunk.has_dictionary_page}
+    assert encoded == {
+        "_hoodie_commit_time", "_hoodie_partition_path", "_hoodie_file_name", "few", "rate"
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("codec", CODECS)

@@ -104,3 +104,60 @@ def test_no_keys_are_no_trouble():
     bloom = BloomFilter(10)
     bloom.add_all(pa.array([], pa.string()))
     assert "a" not in BloomReader(bloom.to_base64(), bloom.type_code)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.integers(1, 40),
+    st.integers(0, 60),
+    st.integers(0, 150),
+    st.integers(0, 20),
+)
+def test_a_stored_filter_goes_on_as_if_all_keys_had_been_added(entries, most, stored, more):
+    """Also one that is full, or has an exactly full row."""
+    keys = [f"key {number}" for number in range(stored + more)]
+    before = filled(keys[:stored], entries, 1e-3, most).to_base64()
+    bloom = BloomFilter(entries, 1e-3, most)
+    assert bloom.restore(before.encode(), stored)
+    bloom.add_all(pa.array(keys[stored:], pa.string()))
+    assert bloom.to_base64() == filled(keys, entries, 1e-3, most).to_base64()
+
+
+@pytest.mark.parametrize(
+    ("change", "keys"),
+    [
+        (lambda text: text, 4),
+        (lambda text: text, 15),
+        (lambda text: b"", 0),
+        (lambda text: b"no base64", 5),
+        (lambda text: text[:-4], 5),
+        (lambda text: text + text, 5),
+        (lambda text: filled(list("abcde"), 11).to_base64().encode(), 5),
+        (lambda text: filled(list("abcde"), 10, 1e-3).to_base64().encode(), 5),
+        (lambda text: filled(list("abcde"), 10, dynamic=False).to_base64().encode(), 5),
+    ],
+)
+def test_a_stored_filter_of_another_kind_or_number_of_keys_is_not_taken(change, keys):
+    text = filled(list("abcde"), 10).to_base64().encode()
+    bloom = BloomFilter(10)
+    assert not bloom.restore(change(text), keys)
+    bloom.add_all(pa.array(list("abcde")))
+    assert bloom.to_base64().encode() == text
+
+
+def test_a_simple_filter_is_not_taken():
+    """It doesn't tell how many keys it has."""
+    text = filled(list("abcde"), 10, dynamic=False).to_base64().encode()
+    assert not BloomFilter(10, dynamic=False).restore(text, 5)
+
+
+def test_keys_of_equal_and_of_different_length_are_hashed_alike():
+    """Slices of columns, too: their memory begins before the first key."""
+    keys = pa.array([f"k{number:03}" for number in range(50)])
+    mixed = pa.concat_arrays([keys, pa.array(["longer than the others"])])
+    for column in (keys.slice(7, 30), mixed.slice(7)):
+        bloom, by_one = BloomFilter(60), BloomFilter(60)
+        bloom.add_all(column)
+        for key in column.to_pylist():
+            by_one.add_all(pa.array([key]))
+        assert bloom.to_base64() == by_one.to_base64()
