@@ -16,7 +16,7 @@ from fsview.model.file_group import FileSlice
 from fsview.view_manager import open_view
 from strandline.history import CommitSummary, Entry, TableHistory
 from strandline.records.avro_schema import avro_to_arrow
-from strandline.records.base_file import read_base_file
+from strandline.records.base_file import read_base_file, stored_columns
 from strandline.records.commit_history import CommitHistory
 from strandline.records.meta_fields import with_meta_fields
 from strandline.records.schema import conform
@@ -180,7 +180,7 @@ class Table:
                 raise InputError(f"the table has no columns {unknown}; it has {schema.names}")
             schema = pa.schema([schema.field(name) for name in columns])
         parts = [
-            conform(read_base_file(self._storage, found.base_file.path, columns), schema)
+            conform(stored_columns(self._storage, found.base_file.path, columns), schema)
             for found in slices
             if found.base_file is not None
         ]

@@ -17,6 +17,8 @@ binary, large_binary      bytes
 date32                    int, ``date``
 timestamp[us, any zone]   long, ``timestamp-micros``
 timestamp[us]             long, ``local-timestamp-micros``
+timestamp[ms, any zone]   long, ``timestamp-millis``
+timestamp[ms]             long, ``local-timestamp-millis``
 decimal128(p, s)          fixed of the fewest bytes that hold p digits, ``decimal``
 list, large_list          array
 map with string keys      map
@@ -24,7 +26,7 @@ struct                    record
 ========================  =================================================================
 
 A nullable column is the union ``["null", T]`` with default null. Reading also accepts the union in
-the other order, decimals on ``bytes``, milliseconds, and references to named types.
+the other order, decimals on ``bytes``, and references to named types.
 
 Source: Hudi 1.2.0 ``SchemaConverters.toAvroType``, ``AvroSchemaUtils.getAvroRecordQualifiedName``.
 """
@@ -41,6 +43,7 @@ from strandline.records.meta_fields import META_FIELDS, RECORD_KEY, without_meta
 from timeline.errors import CorruptMetadataError, InputError, UnsupportedTableError
 
 _AVRO_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_UNITS: Final = {"us": "micros", "ms": "millis"}
 _META_AVRO: Final = [
     {"name": name, "type": ["null", "string"], "doc": "", "default": None} for name in META_FIELDS
 ]
@@ -54,21 +57,24 @@ def avro_with_meta_fields(avro_schema: str) -> str:
     return _dump(record)
 
 
-def arrow_to_avro(schema: pa.Schema, table_name: str) -> str:
+def arrow_to_avro(schema: pa.Schema, table_name: str, record_name: str = "") -> str:
     """Return the Avro schema of a table with these columns, as one line of JSON.
 
     Args:
         schema: The table's columns; meta columns are left out.
         table_name: Gives the record's name ``hoodie.<table>.<table>_record``, with ``__`` for each
             character that Avro doesn't allow.
+        record_name: The record's full name, if it has another one.
 
     Raises:
         InputError: A column's type isn't in the module's table, or its name isn't an Avro name.
     """
     safe = re.sub(r"[^A-Za-z0-9_]", "__", re.sub(r"^[^A-Za-z_]", "__", table_name))
-    name, namespace = f"{safe}_record", f"hoodie.{safe}"
-    fields = [_avro_field(f, f.name, f"{namespace}.{name}") for f in without_meta_fields(schema)]
-    return _dump({"type": "record", "name": name, "namespace": namespace, "fields": fields})
+    full = record_name or f"hoodie.{safe}.{safe}_record"
+    namespace, _, name = full.rpartition(".")
+    fields = [_avro_field(f, f.name, full) for f in without_meta_fields(schema)]
+    named = {"name": name, "namespace": namespace} if namespace else {"name": name}
+    return _dump({"type": "record", **named, "fields": fields})
 
 
 def avro_to_arrow(avro_schema: str) -> pa.Schema:
@@ -152,9 +158,9 @@ def _avro_item(field: pa.Field, column: str, name: str, namespace: str) -> Any:
 
 def _plain_avro(kind: pa.DataType) -> Any:
     """Return a type that has no parts and no name; ``None`` for other types."""
-    if pa.types.is_timestamp(kind) and kind.unit == "us":
-        logical = "timestamp-micros" if kind.tz else "local-timestamp-micros"
-        return {"type": "long", "logicalType": logical}
+    if pa.types.is_timestamp(kind) and kind.unit in _UNITS:
+        logical = f"timestamp-{_UNITS[kind.unit]}"
+        return {"type": "long", "logicalType": logical if kind.tz else f"local-{logical}"}
     if _is_string(kind):
         return "string"
     return {
@@ -184,7 +190,7 @@ def _decimal_bytes(precision: int) -> int:
 def _type_hint(kind: pa.DataType) -> str:
     """Return what to do about a column of a type that can't be stored."""
     if pa.types.is_timestamp(kind):
-        return "cast it to microseconds"
+        return "cast it to microseconds or milliseconds"
     if pa.types.is_dictionary(kind):
         return f"cast it to {kind.value_type}"
     if pa.types.is_unsigned_integer(kind):
@@ -195,7 +201,7 @@ def _type_hint(kind: pa.DataType) -> str:
         return "the keys of maps must be strings"
     return (
         "allowed: booleans, signed integers, floats, strings, binary, dates, decimals, timestamps"
-        " in us, and lists, maps and structs of them"
+        " in us or ms, and lists, maps and structs of them"
     )
 
 

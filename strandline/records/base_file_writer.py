@@ -4,10 +4,10 @@ Footer keys: ``parquet.avro.schema`` (with the meta columns), ``writer.model.nam
 filter of the record keys and its type, and the least and greatest key (absent in a file without
 rows).
 
-Timestamps are 64-bit microseconds, decimals fixed-length, lists in the three-level form; Arrow's
-own schema isn't stored. Hudi 1.2.0 reads back every type that ``avro_schema`` lists, nested ones
-included, except a list of structs that contain a list of structs or decimals: parquet-avro before
-1.14 fails on it with "Can't redefine: element".
+Timestamps are 64-bit, in micro- or milliseconds, decimals fixed-length, lists in three levels;
+Arrow's own schema isn't stored. Hudi 1.2.0 reads back every type that ``avro_schema`` lists, nested
+ones included, except a list of structs that contain a list of structs or decimals: parquet-avro
+before 1.14 fails on it with "Can't redefine: element".
 
 Columns are dictionary-encoded only if their values repeat in the first rows; otherwise
 dictionaries cost more time than they save space. gzip runs at level 1: Java's level 6 takes three

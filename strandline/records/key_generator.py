@@ -9,7 +9,8 @@
 A null or empty partition value becomes ``__HIVE_DEFAULT_PARTITION__``. Hive style puts ``column=``
 before each value; URL encoding escapes, in the value only, the characters that Hive doesn't allow
 in directory names. Values become text as in Java: ``true``, decimal digits, ``yyyy-mm-dd``,
-``BigDecimal.toString``; a timestamp is the number of microseconds since the epoch. Floats are
+``BigDecimal.toString``; a timestamp is the number of microseconds or milliseconds since
+the epoch, as it is stored. Floats are
 refused because their text differs between languages.
 
 Source: Hudi 1.2.0 ``KeyGenUtils``, ``SimpleAvroKeyGenerator``, ``ComplexAvroKeyGenerator``,
@@ -166,12 +167,13 @@ def _text(column: pa.Array | pa.ChunkedArray, name: str, role: str) -> pa.String
             column.validate(full=True)
         except pa.ArrowInvalid as exc:
             raise InputError(f"{role} {name!r} has text that isn't UTF-8: {exc}") from exc
-    if pa.types.is_timestamp(kind) and kind.unit == "us":
+    if pa.types.is_timestamp(kind) and kind.unit in ("us", "ms"):
         column = column.cast(pa.int64())
     elif not _has_one_text(kind):
         raise InputError(
             f"{role} {name!r} has the type {kind}",
-            hint="allowed: strings, booleans, signed integers, dates, decimals, timestamps in us",
+            hint="allowed: strings, booleans, signed integers, dates, decimals, timestamps in us or"
+            " ms",
         )
     text = column.cast(pa.string())
     if pa.types.is_decimal128(kind):  # older pyarrow writes "1.E-10" where Java writes "1E-10"

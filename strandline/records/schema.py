@@ -1,10 +1,7 @@
-"""Checks the columns of a write against the table's schema, and casts rows to that schema.
+"""Casts rows to the table's schema, by ``strandline.records.cast``, and finds columns in them.
 
-Columns are matched by name, in any order. Their types are the table's or safely narrower (``int``
-for ``long``, ``float`` for ``double``, string types for each other). Anything that would change a
-value or the table's schema is refused before anything is written, and so is a null where the table
-allows none, inside a column, too. ``_hoodie_is_deleted`` is optional in both the table and the
-write.
+Columns are matched by name, in any order. A null where the table allows none is refused, inside a
+column, too.
 """
 
 from __future__ import annotations
@@ -15,15 +12,10 @@ from typing import Final, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.records.meta_fields import IS_DELETED, without_meta_fields
+from strandline.records.cast import cast_column, nulls
 from timeline.errors import InputError
 
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
-
-_INTEGERS: Final = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
-_FLOATS: Final = (pa.float32(), pa.float64())
-_BINARIES: Final = (pa.binary(), pa.large_binary())
-_STRINGS: Final = (pa.string(), pa.large_string())
 
 MAX_LEVELS: Final = 98
 """Most Parquet levels of a column: pyarrow writes deeper ones, but doesn't read them."""
@@ -67,64 +59,34 @@ def _parts(kind: pa.DataType) -> list[tuple[pa.DataType, int]]:
     return [(kind.field(at).type, levels) for at in range(kind.num_fields)]
 
 
-def check_against_table(incoming: pa.Schema, table_schema: pa.Schema) -> pa.Schema:
-    """Return the schema that ``conform`` must cast a write's rows to.
-
-    Args:
-        incoming: Schema of the caller's rows; meta columns in it are ignored.
-        table_schema: The table's own columns, as ``avro_to_arrow`` returns them.
-
-    Returns:
-        The table's columns in the table's order and types, then ``_hoodie_is_deleted`` if only the
-        write has it.
+def check_names(schema: pa.Schema) -> None:
+    """Check that no two columns have one name.
 
     Raises:
-        InputError: A column is missing, unknown to the table, duplicated, or of a type that doesn't
-            fit.
+        InputError: Columns are duplicated.
     """
-    given = {field.name: field for field in without_meta_fields(incoming)}
-    if len(given) < len(without_meta_fields(incoming)):
-        names = without_meta_fields(incoming).names
+    names = schema.names
+    if len(set(names)) < len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
         raise InputError(f"duplicate columns {twice}")
-    if IS_DELETED in given and given[IS_DELETED].type != pa.bool_():
-        raise InputError(f"column {IS_DELETED!r} is {given[IS_DELETED].type}; allowed: bool")
-    target = []
-    for field in table_schema:
-        incoming_field = given.pop(field.name, None)
-        if incoming_field is None:
-            target.append(_absent(field, incoming))
-        elif not _fits(incoming_field.type, field.type):
-            raise InputError(
-                f"column {field.name!r} is {incoming_field.type}; in the table it is {field.type}",
-                hint="only int to long, float to double and string types are converted",
-            )
-        else:
-            target.append(field)
-    if given.pop(IS_DELETED, None) is not None:
-        target.append(pa.field(IS_DELETED, pa.bool_()))
-    if given:
-        raise InputError(f"the table has no columns {sorted(given)}; it has {table_schema.names}")
-    return pa.schema(target)
 
 
 def conform(rows: Rows, schema: pa.Schema) -> Rows:
     """Cast rows to exactly the columns, types and order of ``schema``.
 
     Args:
-        rows: Rows that ``check_against_table`` accepted, or rows of a base file written with an
-            older schema of the table.
-        schema: Target schema. Its nullable columns that the rows lack become nulls; columns of the
-            rows that it lacks are dropped.
+        rows: Rows of a write, or of a base file written with an older schema of the table.
+        schema: Target schema, to which the rows' schema has evolved or can be cast. Its nullable
+            columns that the rows lack become nulls; columns of the rows that it lacks are dropped.
 
     Raises:
         InputError: A non-nullable column is missing or has nulls, or a value doesn't fit its type.
 
-    Cost: columns that already have the right type aren't copied.
+    Cost: columns that already have the right type aren't copied; ``cast_column`` for the others.
     """
-    for field in filter(_requires_values, schema):
-        _refuse_forbidden_nulls(rows, field)
     if rows.schema.equals(schema):
+        for field in filter(_requires_values, schema):
+            _refuse_forbidden_nulls(rows.column(field.name), field)
         return rows
     columns = [_conformed(rows, field) for field in schema]
     return type(rows).from_arrays(columns, schema=schema)
@@ -204,38 +166,6 @@ def _struct_names(kind: pa.DataType) -> list[str]:
     return [field.name for field in kind] if pa.types.is_struct(kind) else []
 
 
-def _absent(field: pa.Field, incoming: pa.Schema) -> pa.Field:
-    """Return the target field for a column that the write lacks, or raise ``InputError``."""
-    if field.name == IS_DELETED:
-        return field.with_nullable(True)
-    raise InputError(
-        f"column {field.name!r} ({field.type}) of the table is missing from the rows",
-        hint=other_case(field.name, incoming),
-    )
-
-
-def _fits(kind: pa.DataType, table: pa.DataType) -> bool:
-    """Whether every value of type ``kind`` is a value of the table's type."""
-    if kind == table:
-        return True
-    for family in (_INTEGERS, _FLOATS):
-        if kind in family and table in family:
-            return family.index(kind) <= family.index(table)
-    if any(kind in family and table in family for family in (_STRINGS, _BINARIES)):
-        return True
-    if pa.types.is_timestamp(kind) and pa.types.is_timestamp(table):
-        return kind.unit == table.unit and bool(kind.tz) == bool(table.tz)
-    if _is_list(kind) and _is_list(table):
-        return _fits(kind.value_type, table.value_type)
-    if pa.types.is_map(kind) and pa.types.is_map(table):
-        return _fits(kind.key_type, table.key_type) and _fits(kind.item_type, table.item_type)
-    if pa.types.is_struct(kind) and pa.types.is_struct(table):
-        return [f.name for f in kind] == [f.name for f in table] and all(
-            _fits(f.type, other.type) for f, other in zip(kind, table, strict=True)
-        )
-    return False
-
-
 def _is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
@@ -243,28 +173,27 @@ def _is_list(kind: pa.DataType) -> bool:
 def _conformed(rows: pa.Table | pa.RecordBatch, field: pa.Field) -> pa.Array | pa.ChunkedArray:
     """Return one column, cast to its target field."""
     if field.name not in rows.schema.names:
-        return pa.nulls(rows.num_rows, field.type)
+        if not field.nullable:
+            raise InputError(
+                f"column {field.name!r} is missing, but the table allows no nulls in it"
+            )
+        return nulls(rows.num_rows, field.type)
     column = rows.column(field.name)
-    if column.type == field.type:
-        return column
-    if any(map(_requires_values, _inner_fields(field.type))):
-        # Arrow's cast would also look for nulls in other rows' part of the memory.
-        column = column.take(pa.array(range(len(column)), pa.int64()))
-    try:
-        return column.cast(field.type)
-    except pa.ArrowInvalid as exc:
-        raise InputError(f"column {field.name!r} doesn't fit {field.type}: {exc}") from exc
+    if column.type != field.type:
+        try:
+            column = cast_column(column, field.type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
+            raise InputError(f"column {field.name!r} doesn't fit {field.type}: {exc}") from exc
+    if _requires_values(field):
+        _refuse_forbidden_nulls(column, field)
+    return column
 
 
-def _refuse_forbidden_nulls(rows: pa.Table | pa.RecordBatch, field: pa.Field) -> None:
-    """Refuse rows with nulls where a column or a part of it allows none."""
-    if field.name in rows.schema.names:
-        column = rows.column(field.name)
-        for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
-            for name, count in _forbidden_nulls(chunk, field, field.name):
-                raise InputError(f"column {name!r} has {count} nulls; the table allows none in it")
-    elif not field.nullable:
-        raise InputError(f"column {field.name!r} is missing, but the table allows no nulls in it")
+def _refuse_forbidden_nulls(column: pa.Array | pa.ChunkedArray, field: pa.Field) -> None:
+    """Refuse a column with nulls where it or a part of it allows none."""
+    for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+        for name, count in _forbidden_nulls(chunk, field, field.name):
+            raise InputError(f"column {name!r} has {count} nulls; the table allows none in it")
 
 
 def _forbidden_nulls(values: pa.Array, field: pa.Field, column: str) -> Iterator[tuple[str, int]]:

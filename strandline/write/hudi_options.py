@@ -59,10 +59,8 @@ REFUSED: Final = (
         "partitions can't be overwritten or deleted",
     ),
     _entry(
-        "datasource.write.reconcile.schema "
-        "datasource.write.schema.allow.auto.evolution.column.drop "
-        "write.set.null.for.missing.columns schema.on.read.enable",
-        "the rows must have the table's columns; schemas don't evolve",
+        "schema.on.read.enable",
+        "schemas evolve by the options of the write; the schema's history isn't kept",
         _FALSE,
     ),
     _entry(
@@ -294,7 +292,7 @@ HARMLESS: Final = (
         "skip.default.partition.validation merge.data.validation.enabled sensitive.config.keys "
         "post.commit.failures.ignored write.can.ignore.post.commit.failures "
         "write.empty.clean.interval.hours rollback.instant.backup. rollback.avoid.duplicate.plan "
-        "write.auto.upgrade avro.schema.validate write.complex.keygen.validation.enable "
+        "write.auto.upgrade write.complex.keygen.validation.enable "
         "payload.event.time.field write.track.event.time.watermark rollback.using.markers "
         "consistency.check. filesystem. embed.timeline.server.async "
         "markers.timeline_server_based. fail.on.timeline.archiving "

@@ -37,7 +37,7 @@ from strandline.write.index.profile import TAG_PROFILE_SCHEMA, TagProfile, TagPr
 from strandline.write.key_task import KeyProfileTask, KeyTask
 from strandline.write.marker_choice import begin_markers
 from strandline.write.operation import Operation, checked_metadata
-from strandline.write.options import base_file_settings
+from strandline.write.options import base_file_settings, evolution_rules
 from strandline.write.placement import Assignment, Sizing, assign, new_file_id, refuse_clustered
 from strandline.write.result import WriteAccount, WriteResult
 from strandline.write.row_count import RowCount, refuse_changed
@@ -154,7 +154,7 @@ class WriteJob:
         key_task.check_columns(incoming, target.generator, ordering)
         columns = pa.schema([])
         if create:
-            target, columns = target.columns_of(incoming)
+            target, columns = target.columns_of(incoming, evolution_rules(context.settings))
         task = KeyTask(columns, target.generator, ordering)
         with self._account.timed("tag"):
             made = engine.transform(given, task, keyed_schema(columns))

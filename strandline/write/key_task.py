@@ -75,9 +75,11 @@ class KeyTask:
     def _keyed(self, batch: pa.RecordBatch, form: pa.Schema) -> pa.RecordBatch:
         rows = conform(batch, self.schema)
         columns = dict(zip(rows.schema.names, rows.columns, strict=True))
-        columns[RECORD_KEY] = self.generator.record_keys(batch)
+        # Deletes have no columns. The keys of other rows are those of their values as stored.
+        keyed = rows if columns else batch
+        columns[RECORD_KEY] = self.generator.record_keys(keyed)
         columns[KEY_HASH] = key_hashes(columns[RECORD_KEY])
-        columns[PARTITION_PATH] = self.generator.partition_paths(batch)
+        columns[PARTITION_PATH] = self.generator.partition_paths(keyed)
         return fill(form, batch.num_rows, columns)
 
     def _problems(self, batch: pa.RecordBatch) -> pa.Array:

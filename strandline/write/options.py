@@ -19,6 +19,7 @@ from typing import Final
 from strandline.commit.lock.settings import LOCK_ALIASES, LOCK_SETTINGS
 from strandline.commit.settings import COMMIT_SETTINGS
 from strandline.records.base_file_writer import BaseFileSettings
+from strandline.records.schema_evolution import EvolutionRules
 from strandline.services.clean.policy import CLEAN_SETTINGS
 from strandline.services.rollback.policy import FAILED_WRITES, ROLLBACK_SETTINGS
 from strandline.settings.service import SERVICE_SETTINGS
@@ -157,6 +158,16 @@ def base_file_settings(values: Settings) -> BaseFileSettings:
         bloom_max_entries=values.get(settings.BLOOM_MAX_ENTRIES),
         bloom_type=values.get(settings.BLOOM_TYPE),
         has_bloom=values.get(settings.BLOOM_ENABLED),
+    )
+
+
+def evolution_rules(values: Settings) -> EvolutionRules:
+    """Return how writes may change the table's schema."""
+    return EvolutionRules(
+        reconcile=values.get(settings.RECONCILE_SCHEMA),
+        set_null=values.get(settings.SET_NULL),
+        validate=values.get(settings.VALIDATE_SCHEMA),
+        allow_drop=values.get(settings.ALLOW_DROP),
     )
 
 

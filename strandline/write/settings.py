@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from strandline.records import schema_evolution
 from strandline.records.base_file_writer import CODECS
 from strandline.settings.setting import Setting, declared
 
@@ -116,6 +117,31 @@ TIMEZONE: Final = Setting(
     " year in many places.",
     "table",
     allowed=("UTC", "LOCAL"),
+)
+RECONCILE_SCHEMA: Final = Setting(
+    schema_evolution.RECONCILE,
+    False,
+    "Whether the table keeps its schema where it has all columns of the rows, as wide or wider;"
+    " missing columns are null. Deprecated by Hudi.",
+    "table",
+)
+SET_NULL: Final = Setting(
+    schema_evolution.SET_NULL,
+    False,
+    "Whether columns of the table that the rows lack become nullable and are null in the rows.",
+    "table",
+)
+VALIDATE_SCHEMA: Final = Setting(
+    schema_evolution.VALIDATE,
+    False,
+    "Whether the rows' schema becomes the table's if stored rows can be read by it.",
+    "table",
+)
+ALLOW_DROP: Final = Setting(
+    schema_evolution.ALLOW_DROP,
+    False,
+    "Whether columns that the rows lack are dropped from the table.",
+    "table",
 )
 COMBINE_UPSERT: Final = Setting(
     "hoodie.combine.before.upsert",

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Final
 
 import pyarrow as pa
 
 from strandline.commit.conflict import REPEAT
-from strandline.records.avro_schema import arrow_to_avro, avro_to_arrow
+from strandline.records.avro_schema import avro_to_arrow
 from strandline.records.base_file import MIN_KEY, read_footer
 from strandline.records.commit_history import CommitHistory
 from strandline.records.key_generator import COMPLEX, KeyGenerator
-from strandline.records.schema import check_against_table, check_nesting, nullable_inside
+from strandline.records.schema_evolution import EvolutionRules
+from strandline.records.write_schema import check_keys_kept, columns_after
 from strandline.settings.setting import Settings
 from strandline.write import settings
 from strandline.write.placement import Sizing, average_record_bytes
@@ -39,6 +41,8 @@ from timeline.table.config_file import read_table_config, write_table_config
 from timeline.table.property_name import EVENT_TIME
 from timeline.timeline import Timeline
 
+_DEFAULT_RULES: Final = EvolutionRules()
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -48,7 +52,8 @@ class Target:
         meta: The table's meta client.
         exists: Whether the table exists; if not, its properties come from the options.
         timeline: The active timeline; empty for a new table.
-        avro_schema: The table's schema without the meta columns; ``None`` if no commit has one yet.
+        avro_schema: The table's schema without the meta columns, as it is after the write once
+            ``columns_of`` was called; ``None`` if no commit has one yet.
         generator: Makes the table's record keys and partition paths.
         merge_mode: The table's merge mode; that of the options if the table names none.
     """
@@ -76,18 +81,24 @@ class Target:
         assert self.avro_schema is not None
         return avro_to_arrow(self.avro_schema)
 
-    def columns_of(self, incoming: pa.Schema) -> tuple[Target, pa.Schema]:
-        """Return the target with its schema, and the schema to cast ``incoming`` rows to.
+    def columns_of(
+        self, incoming: pa.Schema, rules: EvolutionRules = _DEFAULT_RULES
+    ) -> tuple[Target, pa.Schema]:
+        """Return the target with its schema after the write, and the schema to cast rows to.
+
+        Args:
+            incoming: Schema of the caller's rows; meta columns in it are ignored.
+            rules: How the write may change the table's schema.
 
         Raises:
-            InputError: A column doesn't fit the table's, or can't be stored.
+            InputError: A column can't be stored, or the rules refuse it.
         """
-        check_nesting(incoming)
-        known = self
-        if self.avro_schema is None:
-            first = arrow_to_avro(nullable_inside(incoming), self.config.name)
-            known = replace(self, avro_schema=first)
-        return known, check_against_table(incoming, known.schema)
+        avro_schema, columns = columns_after(incoming, self.avro_schema, self.config.name, rules)
+        known = replace(self, avro_schema=avro_schema)
+        if self.avro_schema not in (None, avro_schema):
+            keys = self.config.record_key_fields + self.config.partition_fields
+            check_keys_kept(self.schema, known.schema, keys, self.config.ordering_fields)
+        return known, columns
 
     def created(self) -> Target:
         """Return the target as an existing table, creating it if necessary.

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from demo.spark import start_session
 from strandline.records.meta_fields import META_FIELDS
+from tests.kit.schema_cases import with_dicts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,7 +42,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        if value and all(isinstance(item, tuple) and len(item) == 2 for item in value):
+        pairs = all(isinstance(item, tuple) and not hasattr(item, "asDict") for item in value)
+        if value and pairs:
             return {name: plain(item) for name, item in value}  # pyarrow's way to say a map
         return [plain(item) for item in value]
     return value
@@ -132,7 +134,10 @@ class Hudi:
         """
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        rows = [tuple(row.values()) for row in data.to_pylist()]
+        rows = [
+            tuple(with_dicts(row[field.name], field.type) for field in data.schema)
+            for row in data.to_pylist()
+        ]
         frame = self.spark.createDataFrame(rows, from_arrow_schema(data.schema))
         if partitions is not None:
             frame = frame.coalesce(partitions)

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.oracle
 # What Avro's text of a record shows for FULL_ROW, as raw values of the columns' Avro types.
 AS_AVRO = {
     "id": "k", "flag": True, "i": -5, "n": 2**40, "f": 1.5, "x": 2.25, "raw": "\x00\xff",
-    "day": -25567, "at": -1, "local": -1, "small": [-1, -49, -57],
+    "day": -25567, "at": -1, "local": -1, "at_ms": -1, "local_ms": -1, "small": [-1, -49, -57],
     "big": [-10, -74, 79, 9, 15, -3, -52, -20, 59, -74, 111, -79, 51, -104, -70, -21],
     "words": ["a", None, ""], "grid": [[1, None], None, []], "points": [{"x": 1}, {"x": None}],
     "counts": {"a": 1, "b": None}, "deep": {"s": {"t": 1_577_836_800_000_000}},

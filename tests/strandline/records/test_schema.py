@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from strandline.records.avro_schema import arrow_to_avro, avro_to_arrow, avro_with_meta_fields
 from strandline.records.meta_fields import META_FIELDS, with_meta_fields, without_meta_fields
 from strandline.records.schema import (
-    check_against_table,
     column_of,
     conform,
     is_utf8,
@@ -206,63 +205,11 @@ def test_columns_come_in_any_order_and_narrower():
             ("id", pa.large_string()),
         ]
     )
-    assert check_against_table(incoming, TABLE) == TABLE
     rows = pa.table([["t"], [1], [0.5], [7], ["k"]], schema=incoming)
     want = pa.table([["k"], [7], [0.5], [1]], schema=TABLE)
     assert conform(rows, TABLE) == want
     assert conform(rows.to_batches()[0], TABLE) == want.to_batches()[0]
     assert conform(want, TABLE) is want
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"n": None}, "column 'n' (int64) of the table is missing"),
-        ({"n": None, "N": pa.int64()}, "the rows have 'N'"),
-        ({"more": pa.int64()}, "no columns ['more']"),
-        ({"n": pa.float64()}, "column 'n' is double; in the table it is int64"),
-        ({"at": pa.timestamp("us")}, "column 'at' is timestamp[us]"),
-        ({"_hoodie_is_deleted": pa.int8()}, "is int8; allowed: bool"),
-    ],
-    ids=lambda value: None if isinstance(value, str) else str(value),
-)
-def test_what_does_not_fit_is_refused_by_name(changes, message):
-    columns = {field.name: field.type for field in TABLE} | changes
-    incoming = pa.schema([(name, kind) for name, kind in columns.items() if kind is not None])
-    with pytest.raises(InputError, match=re.escape(message)):
-        check_against_table(incoming, TABLE)
-
-
-def test_a_column_that_comes_twice_is_refused():
-    with pytest.raises(InputError, match=r"duplicate columns \['n'\]"):
-        check_against_table(pa.schema([*TABLE, TABLE.field("n")]), TABLE)
-
-
-def test_a_narrower_table_column_is_not_filled_with_wider_values():
-    with pytest.raises(InputError, match="column 'n' is int64; in the table it is int32"):
-        check_against_table(pa.schema([("n", pa.int64())]), pa.schema([("n", pa.int32())]))
-
-
-def test_the_delete_flag_is_optional_on_both_sides():
-    flag = pa.field("_hoodie_is_deleted", pa.bool_())
-    with_flag = pa.schema([*TABLE, flag])
-    assert check_against_table(with_flag, TABLE) == with_flag
-    assert check_against_table(TABLE, with_flag) == with_flag
-
-
-def test_nested_columns_fit_part_by_part():
-    narrow = pa.struct([("a", pa.int32()), ("l", pa.list_(pa.float32()))])
-    wide = pa.struct([("a", pa.int64()), ("l", pa.list_(pa.field("element", pa.float64())))])
-    mapped = pa.map_(pa.string(), narrow), pa.map_(pa.string(), wide)
-    for mine, table in ((narrow, wide), mapped):
-        assert check_against_table(pa.schema([("c", mine)]), pa.schema([("c", table)]))
-    rows = pa.table({"c": pa.array([{"a": 1, "l": [0.5]}, None], narrow)})
-    assert conform(rows, pa.schema([("c", wide)])).column("c").to_pylist() == [
-        {"a": 1, "l": [0.5]},
-        None,
-    ]
-    with pytest.raises(InputError, match="column 'c'"):
-        check_against_table(pa.schema([("c", wide)]), pa.schema([("c", narrow)]))
 
 
 def test_nulls_where_the_table_has_none_are_refused():
@@ -332,7 +279,7 @@ def test_a_new_table_is_nullable_inside(case):
     assert table_schema.field("id").nullable is False
     ids = pa.array(list("abc")[: len(values)])
     rows = pa.table([ids, pa.array(values, kind)], schema=schema)
-    held = conform(rows, check_against_table(schema, table_schema))
+    held = conform(rows, table_schema)
     held.validate(full=True)
     assert held["x"].to_pylist() == values
 

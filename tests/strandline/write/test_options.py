@@ -63,7 +63,6 @@ COPIED = {
 
 ASKING = {
     "hoodie.datasource.write.operation": ("upsert", "the method that is called"),
-    "hoodie.datasource.write.reconcile.schema": ("true", "schemas don't evolve"),
     "hoodie.datasource.hive_sync.enable": ("true", "Hudi's sync tool"),
     "hoodie.datasource.meta.sync.enable": ("true", "Hudi's sync tool"),
     "hoodie.datasource.write.insert.drop.duplicates": ("true", "use upsert"),
@@ -77,7 +76,7 @@ ASKING = {
     "hoodie.metrics.on": ("true", "WriteResult"),
     "hoodie.auto.commit": ("false", "every write is committed"),
     "hoodie.table.cdc.enabled": ("true", "change data capture"),
-    "hoodie.schema.on.read.enable": ("true", "schemas don't evolve"),
+    "hoodie.schema.on.read.enable": ("true", "the schema's history isn't kept"),
 }
 
 

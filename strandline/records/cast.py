@@ -1,0 +1,134 @@
+"""Casts columns to other types as Hudi rewrites values when a schema has changed.
+
+Structs are matched by the names of their fields, in any order: fields that the values lack become
+null, others are dropped. Beyond Arrow's safe casts:
+
+* Whole numbers become the nearest float, and a float the double with the same shortest text.
+* Numbers, decimals, dates and UTF-8 bytes become their text (``java_text`` for floats).
+* Text becomes a date or bytes; numbers and text become decimals, rounded half up.
+* Microseconds become milliseconds, rounded down.
+
+Source: Hudi 1.2.0 ``HoodieAvroUtils.rewriteRecordWithNewSchema``, ``rewritePrimaryType``.
+"""
+
+from __future__ import annotations
+
+from decimal import ROUND_HALF_UP, Context, Decimal, DecimalException
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from strandline.records.java_text import float_text
+
+_CONTEXT: Final = Context(prec=76)
+
+
+def cast_column(
+    column: pa.ChunkedArray | pa.Array, kind: pa.DataType
+) -> pa.ChunkedArray | pa.Array:
+    """Return a column as another type; nulls where the type forbids them aren't looked for.
+
+    Raises:
+        pa.ArrowInvalid: A value doesn't fit.
+        pa.ArrowNotImplementedError: There is no such cast.
+
+    Cost: vectorised, but for a Python step for each distinct value that becomes a decimal or is a
+        float that becomes text; nested columns are copied.
+    """
+    if isinstance(column, pa.ChunkedArray):
+        return pa.chunked_array([cast_column(each, kind) for each in column.chunks], kind)
+    if not is_nested(kind):
+        return _cast_plain(column, kind)
+    # Only these rows: the array may be a slice of a large one.
+    return _cast_nested(column.take(pa.array(range(len(column)), pa.int64())), kind)
+
+
+def is_nested(kind: pa.DataType) -> bool:
+    """Whether a type is a struct, list or map."""
+    return bool(pa.types.is_nested(kind))
+
+
+def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    if values.type == kind:
+        return values
+    return _cast_nested(values, kind) if is_nested(kind) else _cast_plain(values, kind)
+
+
+def _cast_nested(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Cast an array without offset, whose children may have one."""
+    # Arrow's own casts look for forbidden nulls below null structs, too.
+    if pa.types.is_struct(kind):
+        children = [
+            _cast(_values_of(values, field.name), field.type)
+            if values.type.get_field_index(field.name) >= 0
+            else nulls(len(values), field.type)
+            for field in kind
+        ]
+        return pa.StructArray.from_buffers(
+            kind, len(values), values.buffers()[:1], values.null_count, children=children
+        )
+    wide = pa.types.is_large_list(kind)
+    offsets = values.offsets.cast(pa.int64() if wide else pa.int32()).buffers()[1]
+    if pa.types.is_map(kind):
+        entries = _cast_nested(values.values, kind.field(0).type)
+    else:
+        entries = _cast(values.values, kind.value_type)
+    return pa.Array.from_buffers(
+        kind, len(values), [values.buffers()[0], offsets], values.null_count, children=[entries]
+    )
+
+
+def _values_of(values: pa.StructArray, name: str) -> pa.Array:
+    """Return a field of structs, null where they are: below a null there may be any value."""
+    field = values.field(name)
+    if not values.null_count:
+        return field
+    places = pa.array(range(len(values)), pa.int64())
+    return field.take(pc.if_else(values.is_valid(), places, None))
+
+
+def nulls(count: int, kind: pa.DataType) -> pa.Array:
+    """Return nulls; below those of a struct, fields that must not be null have some value."""
+    if not is_nested(kind):
+        return pa.nulls(count, kind)
+    return pa.array([None], kind).take(pa.array(np.zeros(count, np.int64)))
+
+
+def _cast_plain(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    types, old = pa.types, values.type
+    if types.is_floating(kind):
+        if types.is_floating(old) and old.bit_width < kind.bit_width:
+            return values.cast(pa.string()).cast(kind)
+        return values.cast(kind, safe=not types.is_integer(old))
+    if types.is_string(kind) and types.is_floating(old):
+        return float_text(values)
+    if types.is_string(kind) and types.is_decimal(old):
+        return decimal_text(values)
+    if types.is_decimal(kind) and not types.is_decimal(old):
+        return _decimals(values, kind)
+    if types.is_timestamp(kind) and types.is_timestamp(old) and kind.unit == "ms" != old.unit:
+        return pc.floor_temporal(values, unit="millisecond").cast(kind)
+    return values.cast(kind)
+
+
+def decimal_text(values: pa.Array) -> pa.Array:
+    """Return the text of decimals as ``BigDecimal.toString`` gives it."""
+    # Older pyarrow writes "1.E-10" where Java writes "1E-10".
+    return pc.replace_substring(values.cast(pa.string()), ".E", "E")
+
+
+def _decimals(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return numbers or their texts as decimals."""
+    texts = values.cast(pa.string()).dictionary_encode()
+    step = Decimal(1).scaleb(-kind.scale)
+    made = [_decimal(text, step) for text in texts.dictionary.to_pylist()]
+    return pa.array(made, kind).take(texts.indices)
+
+
+def _decimal(text: str, step: Decimal) -> Decimal:
+    try:
+        return Decimal(text).quantize(step, ROUND_HALF_UP, _CONTEXT)
+    except DecimalException as exc:
+        raise pa.ArrowInvalid(f"{text!r} is no decimal") from exc

@@ -1,0 +1,294 @@
+"""Deduces the schema that a table has after a write, from its own and that of the rows.
+
+The rows' columns are first aligned with the table's: they take the table's order, a column that is
+nullable on one side becomes nullable, and a type that the table's is wider than becomes the
+table's. Then, by the options:
+
+* neither: all columns of the table must be among the rows'; new and wider ones change the table.
+* ``set_null``: missing columns become nullable and are null in the rows.
+* ``reconcile``: if the table has all columns of the rows, as wide or wider, its schema stays, and
+  missing columns are null; otherwise the rows' schema becomes the table's, if none is missing.
+* ``validate`` or ``allow_drop``: the rows' schema becomes the table's. ``validate`` checks that
+  stored rows can be read by it; ``allow_drop`` alone checks nothing, and drops missing columns.
+
+Columns are addressed by dotted names, so all this holds inside structs, lists and maps.
+
+Source: Hudi 1.2.0 ``HoodieSchemaUtils.deduceWriterSchema``, ``AvroSchemaEvolutionUtils``,
+``SchemaChangeUtils``, ``HoodieSchemaCompatibilityChecker``, ``HoodieSchemaProjectionChecker``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from strandline.records.avro_type import (
+    ArrayType,
+    AvroType,
+    Column,
+    DecimalType,
+    MapType,
+    RecordType,
+)
+from strandline.records.type_change import (
+    casts,
+    is_one_kind,
+    is_wider,
+    reads,
+    reads_primitive,
+    type_text,
+)
+from timeline.errors import InputError
+
+RECONCILE: Final = "hoodie.datasource.write.reconcile.schema"
+SET_NULL: Final = "hoodie.write.set.null.for.missing.columns"
+VALIDATE: Final = "hoodie.avro.schema.validate"
+ALLOW_DROP: Final = "hoodie.datasource.write.schema.allow.auto.evolution.column.drop"
+
+
+@dataclass(frozen=True, slots=True)
+class EvolutionRules:
+    """Options that decide how a write may change the table's schema.
+
+    Attributes:
+        reconcile: The option ``RECONCILE``.
+        set_null: The option ``SET_NULL``.
+        validate: The option ``VALIDATE``.
+        allow_drop: The option ``ALLOW_DROP``.
+    """
+
+    reconcile: bool = False
+    set_null: bool = False
+    validate: bool = False
+    allow_drop: bool = False
+
+
+def evolved(rows: RecordType, table: RecordType, rules: EvolutionRules) -> RecordType:
+    """Return the table's schema after a write.
+
+    Args:
+        rows: Schema of the write's rows, without meta columns, with the table's record name.
+        table: The table's schema, without meta columns.
+        rules: The write's options.
+
+    Raises:
+        InputError: Hudi refuses the rows by these rules; the message names the columns.
+    """
+    result = _deduced(rows, table, rules)
+    _refuse_other_cases(rows, table)
+    if rules.validate or not rules.allow_drop:
+        _check_table(result, table, rules)
+    # Where Hudi's rules don't compare types, its tasks fail, or stored values can't be read.
+    _require_castable(rows, result, "the rows")
+    _require_castable(table, result, "the table")
+    return result
+
+
+def _deduced(rows: RecordType, table: RecordType, rules: EvolutionRules) -> RecordType:
+    """Return the schema that Hudi deduces; errors as in ``evolved``."""
+    aligned = _aligned(rows, table, in_table_order=not rules.reconcile)
+    if rules.reconcile:
+        return _reconciled(aligned, table, validate=rules.validate)
+    if rules.validate or rules.allow_drop:
+        return aligned
+    result = _merged(aligned, table) if rules.set_null else aligned
+    missing = list(_missing(result, table, ""))
+    if missing:
+        raise _missing_error(missing, rows, f"{SET_NULL}=true writes nulls")
+    _require_readable(result, table, check_names=False)
+    return result
+
+
+def _aligned(rows: RecordType, table: RecordType, *, in_table_order: bool) -> RecordType:
+    """Return the rows' record with the table's nullability, wider types and, if asked, order."""
+    columns = list(rows.columns)
+    if in_table_order:
+        places = {column.name: place for place, column in enumerate(table.columns)}
+        columns.sort(key=lambda column: places.get(column.name, len(places)))
+    return replace(
+        rows,
+        columns=tuple(
+            each
+            if (held := table.column(each.name)) is None
+            else _align(each, held, in_table_order)
+            for each in columns
+        ),
+    )
+
+
+def _align(column: Column, held: Column, in_table_order: bool) -> Column:
+    kind = _align_type(column.type, held.type, in_table_order)
+    # Arrow's columns have no documentation. Hudi would drop that of the table.
+    return replace(column, type=kind, nullable=column.nullable or held.nullable, doc=held.doc)
+
+
+def _align_type(kind: AvroType, held: AvroType, in_table_order: bool) -> AvroType:
+    match kind, held:
+        case RecordType(), RecordType():
+            return _aligned(kind, held, in_table_order=in_table_order)
+        case ArrayType(), ArrayType():
+            return ArrayType(_align(kind.element, held.element, in_table_order))
+        case MapType(), MapType():
+            return MapType(_align(kind.value, held.value, in_table_order))
+    return held if is_wider(held, kind) else kind
+
+
+def _refuse_other_cases(rows: RecordType, table: RecordType) -> None:
+    """Refuse new columns that Spark, which ignores case, takes for columns of the table."""
+    known = {held.name for held in table.columns}
+    folded = {name.lower() for name in known}
+    for column in rows.columns:
+        if column.name not in known and column.name.lower() in folded:
+            raise InputError(f"column {column.name!r} is new; the table has it in another case")
+
+
+def _merged(rows: RecordType, table: RecordType) -> RecordType:
+    """Return the table's record with the rows' new columns and wider types.
+
+    Columns that the rows lack become nullable.
+    """
+    columns = [
+        replace(held, nullable=True) if (given := rows.column(held.name)) is None
+        # Nullability was aligned: a column that the rows made nullable stays required here.
+        else replace(held, type=_merge_type(given.type, held.type, held.name))
+        for held in table.columns
+    ]  # fmt: skip
+    known = {held.name for held in table.columns}
+    added = [replace(each, nullable=True) for each in rows.columns if each.name not in known]
+    # Hudi's change of a nested record loses its name.
+    return replace(table, columns=(*columns, *added))
+
+
+def _merge_type(kind: AvroType, held: AvroType, name: str) -> AvroType:
+    match kind, held:
+        case RecordType(), RecordType():
+            return _merged(kind, held)
+        case ArrayType(), ArrayType():
+            inner = _merge_type(kind.element.type, held.element.type, f"{name}.element")
+            return ArrayType(replace(held.element, type=inner))
+        case MapType(), MapType():
+            inner = _merge_type(kind.value.type, held.value.type, f"{name}.value")
+            return MapType(replace(held.value, type=inner))
+    if kind == held or is_wider(kind, held):
+        return kind
+    raise _mismatch(name, kind, held)
+
+
+def _missing(rows: RecordType, table: RecordType, prefix: str) -> Iterator[str]:
+    for held in table.columns:
+        name = f"{prefix}{held.name}"
+        given = rows.column(held.name)
+        if given is None:
+            yield name
+        elif given.nullable == held.nullable:
+            yield from _missing_inside(given.type, held.type, name)
+        # Hudi compares a union with a plain type as different, and looks no further.
+
+
+def _missing_inside(kind: AvroType, held: AvroType, name: str) -> Iterator[str]:
+    match kind, held:
+        case RecordType(), RecordType():
+            yield from _missing(kind, held, f"{name}.")
+        case ArrayType(), ArrayType():
+            if kind.element.nullable == held.element.nullable:
+                yield from _missing_inside(kind.element.type, held.element.type, f"{name}.element")
+        case MapType(), MapType():
+            if kind.value.nullable == held.value.nullable:
+                yield from _missing_inside(kind.value.type, held.value.type, f"{name}.value")
+
+
+def _check_table(result: RecordType, table: RecordType, rules: EvolutionRules) -> None:
+    """Refuse a schema of the table that lacks columns of the old one, or can't read its rows."""
+    missing = [held.name for held in table.columns if result.column(held.name) is None]
+    if missing and not rules.allow_drop:
+        raise _missing_error(missing, result, f"{ALLOW_DROP}=true drops them from the table")
+    if rules.validate:
+        _require_readable(result, table, check_names=True)
+
+
+def _reconciled(rows: RecordType, table: RecordType, *, validate: bool) -> RecordType:
+    """Return the table's record if the rows' is a projection of it, else the rows'."""
+    reader, written = (table, rows) if _has_all(table, rows) else (rows, table)
+    if validate:
+        _require_readable(reader, written, check_names=True)
+    return reader
+
+
+def _has_all(table: RecordType, rows: RecordType) -> bool:
+    """Whether a record has all columns of another, each of a type that one can widen to."""
+    return all(
+        (held := table.column(each.name)) is not None and _projects(held, each)
+        for each in rows.columns
+    )
+
+
+def _projects(held: Column, given: Column) -> bool:
+    if held.nullable != given.nullable:  # Hudi doesn't look into a union and a plain type
+        return is_one_kind(held.type, given.type)
+    match held.type, given.type:
+        case RecordType() as table, RecordType() as rows:
+            return _has_all(table, rows)
+        case ArrayType(inner), ArrayType(other):
+            return _projects(inner, other)
+        case MapType(inner), MapType(other):
+            return _projects(inner, other)
+        case DecimalType(), DecimalType():
+            return True
+        case str() as old, str() as new if "timestamp" in new:
+            return "timestamp" in old
+    return is_one_kind(held.type, given.type) or reads_primitive(given.type, held.type)
+
+
+def _require_readable(reader: RecordType, written: RecordType, *, check_names: bool) -> None:
+    """Refuse a record by which the rows of another can't be read.
+
+    Args:
+        reader: The record to read by.
+        written: The record of the rows.
+        check_names: Whether records must have one name, at the top and in nullable columns.
+    """
+    if check_names and reader.name != written.name:
+        raise InputError(
+            f"the record of the rows is {reader.name}; in the table it is {written.name}"
+        )
+    for column in reader.columns:
+        held = written.column(column.name)
+        if held is None and not column.nullable:
+            raise InputError(f"column {column.name!r} is new and must be nullable")
+        if held is not None and not reads(column, held, check_names, column.nullable):
+            raise _mismatch(column.name, column.type, held.type)
+
+
+def _require_castable(source: RecordType, target: RecordType, what: str) -> None:
+    """Refuse a record to which Hudi's tasks, or ours, can't cast the rows of another."""
+    for column in target.columns:
+        given = source.column(column.name)
+        if given is None and not column.nullable:
+            raise InputError(
+                f"column {column.name!r} has no values in {what}, but must not be null"
+            )
+        if given is not None and not casts(given.type, column.type):
+            raise InputError(
+                f"column {column.name!r} of {what} can't be cast: {_change(given, column)}"
+            )
+
+
+def _change(given: Column, column: Column) -> str:
+    return f"{type_text(given.type)} to {type_text(column.type)}"
+
+
+def _missing_error(missing: list[str], rows: RecordType, hint: str) -> InputError:
+    folded = {name.lower() for name in missing}
+    close = [column.name for column in rows.columns if column.name.lower() in folded]
+    return InputError(
+        f"columns {missing} of the table are missing from the rows",
+        hint=f"names are case-sensitive; the rows have {close}" if close else hint,
+    )
+
+
+def _mismatch(name: str, kind: AvroType, held: AvroType) -> InputError:
+    return InputError(
+        f"column {name!r} is {type_text(kind)}; in the table it is {type_text(held)}",
+        hint="allowed: a type that is narrower or wider by Hudi's rules",
+    )

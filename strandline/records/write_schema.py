@@ -1,0 +1,101 @@
+"""The columns of a write: the schema that the table has afterwards, and that its rows are cast to.
+
+``_hoodie_is_deleted`` is optional in both the table and the write: a table gets it from its first
+write only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import pyarrow as pa
+
+from strandline.records.avro_schema import arrow_to_avro, avro_to_arrow
+from strandline.records.avro_type import Column, RecordType, dump_record, parse_record
+from strandline.records.meta_fields import IS_DELETED, without_meta_fields
+from strandline.records.schema import check_names, check_nesting, column_of, nullable_inside
+from strandline.records.schema_evolution import EvolutionRules, evolved
+from timeline.errors import InputError
+
+_SAME_TEXT: Final = ((pa.int32(), pa.int64()), (pa.float32(), pa.float64()))
+"""Old and new type of columns whose values keep text and order."""
+
+
+def columns_after(
+    incoming: pa.Schema, avro_schema: str | None, table_name: str, rules: EvolutionRules
+) -> tuple[str, pa.Schema]:
+    """Return the table's Avro schema after a write, and the schema to cast the write's rows to.
+
+    Args:
+        incoming: Schema of the write's rows; meta columns in it are ignored.
+        avro_schema: The table's schema without the meta columns; ``None`` if it has none yet.
+        table_name: The table's name, for its first schema.
+        rules: How the write may change the schema.
+
+    Returns:
+        The Avro schema, as stored if the columns stay as they are. The columns are the table's, in
+        its order, then ``_hoodie_is_deleted`` if only the write has it.
+
+    Raises:
+        InputError: A column is duplicated, can't be stored, or is refused by the rules.
+    """
+    check_nesting(incoming)
+    own = without_meta_fields(incoming)
+    check_names(own)
+    if IS_DELETED in own.names and own.field(IS_DELETED).type != pa.bool_():
+        raise InputError(f"column {IS_DELETED!r} is {own.field(IS_DELETED).type}; allowed: bool")
+    if avro_schema is None:
+        first = arrow_to_avro(nullable_inside(own), table_name)
+        return first, avro_to_arrow(first)
+    table = parse_record(avro_schema)
+    rows = _with_flag_of(table, parse_record(arrow_to_avro(own, table_name, table.name)))
+    after = evolved(rows, table, rules)
+    result = avro_schema if after == table else dump_record(after)
+    columns = avro_to_arrow(result)
+    if IS_DELETED in own.names and IS_DELETED not in columns.names:
+        columns = columns.append(pa.field(IS_DELETED, pa.bool_()))
+    return result, columns
+
+
+def _with_flag_of(table: RecordType, rows: RecordType) -> RecordType:
+    """Return the rows' record with ``_hoodie_is_deleted`` as the table has it, or without."""
+    columns = [column for column in rows.columns if column.name != IS_DELETED]
+    held = table.column(IS_DELETED)
+    if held is not None:
+        columns.append(Column(IS_DELETED, held.type, nullable=True))
+    return RecordType(rows.name, tuple(columns))
+
+
+def check_keys_kept(
+    before: pa.Schema, after: pa.Schema, keys: Iterable[str], ordering: Iterable[str]
+) -> None:
+    """Check that columns that decide about rows keep the text or order of their values.
+
+    Hudi doesn't: a key column that widens from ``long`` to ``double`` gives stored rows' keys
+    another text, so that later rows with them are new ones.
+
+    Args:
+        before: The table's columns before the write.
+        after: The table's columns after the write.
+        keys: Key and partition columns.
+        ordering: Ordering columns.
+
+    Raises:
+        InputError: A column's type changes otherwise than from ``int`` to ``long``, from ``float``
+            to ``double``, to a longer decimal of the same scale, or, of a key or partition column,
+            from a whole number to text.
+    """
+    stored, written = before.empty_table(), after.empty_table()
+    for names, role in ((keys, "the keys or partitions of rows"), (ordering, "which row is newer")):
+        for name in names:
+            old, new = (column_of(rows, name).type for rows in (stored, written))
+            as_text = names is keys and pa.types.is_integer(old) and pa.types.is_string(new)
+            longer = pa.types.is_decimal(old) and pa.types.is_decimal(new)
+            if old == new or as_text or (longer and old.scale == new.scale):
+                continue
+            if (old, new) not in _SAME_TEXT:
+                raise InputError(
+                    f"column {name!r} decides {role}, and would change from {old} to {new}",
+                    hint=f"cast it to {old}",
+                )

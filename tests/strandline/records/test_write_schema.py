@@ -1,0 +1,99 @@
+"""The columns of a write, before anything is written."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pyarrow as pa
+import pytest
+
+from strandline.records.avro_schema import arrow_to_avro, avro_to_arrow
+from strandline.records.schema_evolution import EvolutionRules
+from strandline.records.write_schema import columns_after
+from timeline.errors import InputError
+
+TABLE = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        ("n", pa.int64()),
+        ("at", pa.timestamp("us", tz="UTC")),
+    ]
+)
+AVRO = arrow_to_avro(TABLE, "t")
+DEFAULTS = EvolutionRules()
+
+
+def after(incoming: pa.Schema, rules: EvolutionRules = DEFAULTS) -> pa.Schema:
+    return columns_after(incoming, AVRO, "t", rules)[1]
+
+
+def test_columns_come_in_any_order_and_narrower():
+    incoming = pa.schema(
+        [
+            ("_hoodie_commit_time", pa.string()),
+            ("at", pa.timestamp("us", tz="Asia/Tokyo")),
+            ("n", pa.int16()),
+            pa.field("id", pa.large_string(), nullable=False),
+        ]
+    )
+    assert columns_after(incoming, AVRO, "t", DEFAULTS) == (AVRO, TABLE)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"n": None}, "columns ['n'] of the table are missing"),
+        ({"n": None, "N": pa.int64()}, "the rows have ['N']"),
+        ({"n": pa.bool_()}, "column 'n' is boolean; in the table it is long"),
+        ({"at": pa.timestamp("us")}, "column 'at' is local-timestamp-micros"),
+        ({"_hoodie_is_deleted": pa.int8()}, "is int8; allowed: bool"),
+        ({"dep delay": pa.int8()}, "its name isn't an Avro name"),
+    ],
+    ids=lambda value: None if isinstance(value, str) else str(value),
+)
+def test_what_does_not_fit_is_refused_by_name(changes, message):
+    columns = {field.name: field.type for field in TABLE} | changes
+    incoming = pa.schema([(name, kind) for name, kind in columns.items() if kind is not None])
+    with pytest.raises(InputError, match=re.escape(message)):
+        after(incoming)
+
+
+def test_a_column_that_comes_twice_is_refused():
+    with pytest.raises(InputError, match=r"duplicate columns \['n'\]"):
+        after(pa.schema([*TABLE, TABLE.field("n")]))
+
+
+def test_the_delete_flag_is_optional_on_both_sides():
+    flag = pa.field("_hoodie_is_deleted", pa.bool_())
+    with_flag = pa.schema([*TABLE, flag])
+    assert columns_after(with_flag, AVRO, "t", DEFAULTS) == (AVRO, with_flag)
+    held = arrow_to_avro(with_flag, "t")
+    assert columns_after(TABLE, held, "t", DEFAULTS) == (held, with_flag)
+    assert columns_after(with_flag, held, "t", DEFAULTS) == (held, with_flag)
+
+
+def test_the_first_write_gives_the_schema():
+    first, columns = columns_after(TABLE, None, "t", DEFAULTS)
+    assert (first, columns) == (AVRO, TABLE)
+
+
+def test_the_record_keeps_the_name_that_another_writer_gave_it():
+    record = {**json.loads(AVRO), "name": "Row", "namespace": "com.example"}
+    wide = pa.schema([*TABLE, ("s", pa.struct([("x", pa.decimal128(9, 2))]))])
+    evolved, columns = columns_after(wide, json.dumps(record), "t", DEFAULTS)
+    assert '"name":"Row","namespace":"com.example"' in evolved
+    assert '"namespace":"com.example.Row.s.x"' in evolved
+    assert columns == avro_to_arrow(evolved) == wide
+
+
+def test_a_schema_that_stays_as_it_is_keeps_its_text():
+    record = json.loads(AVRO)
+    record["fields"][1] = {"type": ["long", "null"], "name": "n", "doc": "number"}
+    text = json.dumps(record, indent=1)
+    assert columns_after(TABLE, text, "t", DEFAULTS) == (text, TABLE)
+
+
+def test_hudi_refuses_a_required_column_that_becomes_nullable_only_where_values_are_null():
+    nullable = pa.schema([(field.name, field.type) for field in TABLE])
+    assert after(nullable) == nullable
