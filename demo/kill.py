@@ -1,8 +1,8 @@
 """Kills the timeline service under a running job: ``ServiceKiller``.
 
-It strikes in the middle of a write: the driver has pinned the timeline of the write's look-ups, the
-tasks haven't looked up yet. ``LookupHook`` calls it there, in the driver, so the moment is the
-same in every run, however fast the machine is.
+It strikes in the middle of a write: the rows have their keys, and the driver hasn't looked up their
+partitions yet. ``LookupHook`` calls it there, in the driver, so the moment is the same in every
+run, however fast the machine is.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from demo.record import ServiceKill
 from strandline.write.engine import EngineContext, Task
-from strandline.write.index.simple import TagTask
+from strandline.write.key_task import KeyProfileTask
 from timeline.errors import ServiceError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ D = TypeVar("D")
 
 
 class LookupHook(EngineContext[D]):
-    """A mix-in before an engine's class: calls a function before the tasks that look up.
+    """A mix-in before an engine's class: calls a function before the driver looks up.
 
     Attributes:
         before_lookups: Called in the driver, once a write.
@@ -37,7 +37,7 @@ class LookupHook(EngineContext[D]):
     before_lookups: Callable[[], None]
 
     def transform(self, data: D, task: Task, schema: pa.Schema) -> D:
-        if isinstance(task, TagTask):
+        if isinstance(task, KeyProfileTask):
             self.before_lookups()
         return super().transform(data, task, schema)  # type: ignore[safe-super]
 

@@ -80,6 +80,14 @@ class MergeCounts:
     deletes: int = 0
     late: int = 0
 
+    def __add__(self, other: MergeCounts) -> MergeCounts:
+        return MergeCounts(
+            self.inserts + other.inserts,
+            self.updates + other.updates,
+            self.deletes + other.deletes,
+            self.late + other.late,
+        )
+
 
 class Merger:
     """Merges the rows of one write into the pieces of a base file; used by one thread.

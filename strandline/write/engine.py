@@ -5,7 +5,7 @@ record batches of one part into another, and may run several times (retries) or 
 Tasks are therefore module-level frozen dataclasses, which pickle, and hold no engine, session or
 client. Between transforms, ``shuffle``, ``group`` and ``join`` place rows in parts whose number the
 caller chooses; an engine's own defaults never decide. What the driver needs to know comes back as
-rows, and storage calls in a ``Tally``.
+rows, and what tasks count on the way in a ``Tally``.
 
 Implemented by ``LocalEngine`` (Arrow tables) and ``strandline.write.spark.SparkEngine``.
 
@@ -57,21 +57,21 @@ class TaskAttempt:
         return f"{self.partition}-{self.stage}-{self.attempt}"
 
 
-CallCounts = Mapping[tuple[str, str], int]
-"""Number of storage calls by (kind, cause)."""
+Numbers = Mapping[tuple[str, ...], int]
+"""Numbers by the names of what was counted."""
 
 
 class Tally(ABC):
-    """Storage calls that tasks count and the driver reads; pickles with a task."""
+    """Numbers that tasks count and the driver reads; pickles with a task."""
 
     @abstractmethod
-    def add(self, calls: CallCounts) -> None:
-        """Add the calls that a task has made; called inside a task."""
+    def add(self, numbers: Numbers) -> None:
+        """Add to the numbers; called inside a task."""
 
     @property
     @abstractmethod
-    def total(self) -> CallCounts:
-        """The sum over all finished attempts of tasks; read in the driver."""
+    def total(self) -> Numbers:
+        """The sums over all attempts of tasks that finished; read in the driver."""
 
 
 class EngineContext(ABC, Generic[D]):
@@ -175,15 +175,15 @@ class _LocalTally(Tally):
     """A counter of this process's tasks; ``add`` is safe from several threads."""
 
     def __init__(self) -> None:
-        self._added: list[CallCounts] = []
+        self._added: list[Numbers] = []
 
-    def add(self, calls: CallCounts) -> None:
-        """Add calls."""
-        self._added.append(dict(calls))
+    def add(self, numbers: Numbers) -> None:
+        """Add to the numbers."""
+        self._added.append(dict(numbers))
 
     @property
-    def total(self) -> CallCounts:
-        """The sum so far."""
+    def total(self) -> Numbers:
+        """The sums so far."""
         return dict(sum(map(Counter, self._added), Counter()))
 
 

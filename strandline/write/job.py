@@ -14,78 +14,49 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
+from executor_proxy.report import LookupReport
 from fsview.sync.plan_reader import pending_clustering
 from strandline.commit.heartbeat import Heartbeat
 from strandline.commit.markers import delete_unreported
 from strandline.commit.transaction import Transaction
 from strandline.commit.write_markers import WriteMarkers
 from strandline.records.merge import MergeRules
-from strandline.records.meta_fields import PARTITION_PATH
 from strandline.services.clean.run import CleanResult
 from strandline.write import key_task
-from strandline.write.columns import BUCKET, assigned_schema, keyed_schema, tagged_schema
+from strandline.write.assign_task import AssignTask
+from strandline.write.columns import BUCKET, TASK, assigned_schema, keyed_schema, storage_calls
 from strandline.write.context import WriteContext
-from strandline.write.engine import Task
-from strandline.write.index.base import TagRequest
-from strandline.write.index.profile import TAG_PROFILE_SCHEMA, TagProfile, TagProfileTask
+from strandline.write.engine import Tally
 from strandline.write.key_task import KeyProfileTask, KeyTask
 from strandline.write.marker_choice import begin_markers
 from strandline.write.operation import Operation, checked_metadata
 from strandline.write.options import base_file_settings, evolution_rules
-from strandline.write.placement import Assignment, Sizing, assign, new_file_id, refuse_clustered
+from strandline.write.placement import Placement, StoredFile, place
 from strandline.write.result import WriteAccount, WriteResult
-from strandline.write.row_count import RowCount, refuse_changed
+from strandline.write.row_count import refuse_changed
 from strandline.write.settings import COMBINE_INSERT
+from strandline.write.tagging import KeyedRows, TaggedRows, Tagging, stored_files
 from strandline.write.target import Target, open_target
-from strandline.write.write_task import STATUS_SCHEMA, AssignTask, WriteReport, WriteTask
+from strandline.write.write_task import STATUS_SCHEMA, WriteReport, WriteTask
 from timeline.errors import StrandlineError, WriteConflictError
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
-    """Checked rows with their keys.
-
-    Attributes:
-        data: The rows in the engine's form, persisted.
-        columns: Their columns as the table stores them; none for deletes.
-        counts: What they count to, by partition path.
-    """
-
-    data: Any
-    columns: pa.Schema
-    counts: Mapping[str, RowCount]
-
-
-@dataclass(frozen=True, slots=True)
 class _Write:
     """A write whose instant has been requested."""
 
-    rows: _Rows
+    rows: KeyedRows[Any]
     target: Target
     transaction: Transaction
-
-
-@dataclass(frozen=True, slots=True)
-class _Tagged:
-    """Rows with their stored file groups, and the buckets that they go to.
-
-    Attributes:
-        data: The rows in the engine's form.
-        assignment: The buckets.
-        counts: What the rows count to, by partition path; rows with one key may be combined.
-    """
-
-    data: Any
-    assignment: Assignment
-    counts: Mapping[str, RowCount]
+    tally: Tally
 
 
 class WriteJob:
@@ -131,7 +102,7 @@ class WriteJob:
             try:
                 transaction = self._request(target, heartbeat)
                 with self._ended(target, transaction):
-                    report = self._write(_Write(rows, target, transaction))
+                    report = self._write(_Write(rows, target, transaction, self._engine.tally()))
                 # The write has happened: from here on failures are reported, not raised.
                 with self._account.survived("ending its heartbeat"):
                     transaction.end()
@@ -143,7 +114,7 @@ class WriteJob:
         return self._account.result(transaction, name, report, cleaned, rolled_back)
 
     @contextmanager
-    def _checked(self, data: object) -> Iterator[tuple[_Rows, Target]]:
+    def _checked(self, data: object) -> Iterator[tuple[KeyedRows[Any], Target]]:
         """Check table and rows; persist the rows while the block runs."""
         context, engine = self._context, self._engine
         given = engine.adopt(data)
@@ -158,12 +129,13 @@ class WriteJob:
         task = KeyTask(columns, target.generator, ordering)
         with self._account.timed("tag"):
             made = engine.transform(given, task, keyed_schema(columns))
-        with engine.persist(made) as keyed:
+        with ExitStack() as persisted:
+            keyed = persisted.enter_context(engine.persist(made))
             with self._account.timed("tag"):
                 profile = engine.transform(keyed, KeyProfileTask(), key_task.PROFILE_SCHEMA)
                 counts = key_task.rows_by_partition(engine.collect(profile))
             key_task.refuse_long_names(counts, context.storage)
-            yield _Rows(keyed, columns, counts), target
+            yield KeyedRows(keyed, columns, counts, persisted.close), target
 
     def _roll_back_failed(self, target: Target) -> tuple[str, ...]:
         """Roll back failed writes, before the timeline for this write's look-ups is read."""
@@ -210,82 +182,75 @@ class WriteJob:
         context.rollbacks(target.meta).check_alone(transaction.instant, transaction.timeline)
         target.check_pinned(transaction.timeline, context.history)
         # Tagging precedes inflight: if it fails, there are no data files to delete.
-        with self._tagged(write) as tagged:
+        with self._tagged(write) as (tagged, placement):
             with self._account.timed("commit"):
                 transaction.start()
             with self._account.timed("write"):
-                begun = begin_markers(context, transaction, tagged.assignment.buckets)
-                report = self._write_files(write, tagged, begun.markers)
+                begun = begin_markers(context, transaction, placement.buckets)
+                report = self._write_files(write, tagged.data, placement, begun.markers)
             refuse_changed(tagged.counts, report.given)
-        self._account.add(report.calls, marker_fallbacks=begun.fallbacks + report.fallbacks)
+        self._account.add(
+            storage_calls(write.tally.total), marker_fallbacks=begun.fallbacks + report.fallbacks
+        )
         with self._account.timed("commit"):
             self._complete(write, report, begun.markers)
         return report
 
     @contextmanager
-    def _tagged(self, write: _Write) -> Iterator[_Tagged]:
-        """Tag the rows and assign their buckets; persist the tagged rows while the block runs."""
-        rows, engine = write.rows, self._engine
-        sizing = write.target.sizing(self._context.settings, self._context.history)
-        task = self._tag_task(write, sizing)
-        if task is None or not rows.counts:
-            inserts = {partition: count.rows for partition, count in rows.counts.items()}
-            yield _Tagged(rows.data, assign((), inserts, {}, sizing, new_file_id), rows.counts)
-            return
-        with self._account.timed("tag"):
-            parts = min(len(rows.counts), 2 * engine.cores)
-            together = engine.group(rows.data, (PARTITION_PATH,), parts)
-            made = engine.transform(together, task, tagged_schema(rows.columns))
-        with engine.persist(made) as tagged:
-            with self._account.timed("tag"):
-                counts = engine.transform(tagged, TagProfileTask(), TAG_PROFILE_SCHEMA)
-                profile = TagProfile.read(engine.collect(counts))
-            self._account.add(profile.calls, profile.report)
-            refuse_changed(rows.counts, profile.given)
-            yield _Tagged(tagged, self._assign(write, profile, sizing), profile.tagged)
-
-    def _tag_task(self, write: _Write, sizing: Sizing) -> Task | None:
-        """Return the task that tags the rows; ``None`` if all rows open new file groups."""
-        operation, context = self._operation, self._context
-        return context.index.tag_task(
-            TagRequest(
-                operation=operation,
-                schema=write.rows.columns,
-                storage=context.storage,
-                # Starts the service, so only where the index needs it.
-                locate=lambda: context.embedded.location(write.transaction.timeline),
-                combine=operation.needs_match or context.settings.get(COMBINE_INSERT),
-                ordering_fields=self._ordering_fields(write.target),
-                fills_small_files=operation.fills_small_files and sizing.small_file_bytes > 0,
-            )
+    def _tagged(self, write: _Write) -> Iterator[tuple[TaggedRows[Any], Placement]]:
+        """Tag the rows and place them; persist the tagged rows while the block runs."""
+        context, operation, target = self._context, self._operation, write.target
+        sizing = target.sizing(context.settings, context.history)
+        fills = operation.fills_small_files and sizing.small_file_bytes > 0
+        tagging = Tagging(
+            engine=self._engine,
+            index=context.index,
+            operation=operation,
+            storage=context.storage,
+            tally=write.tally,
+            combine_inserts=context.settings.get(COMBINE_INSERT),
+            ordering_fields=self._ordering_fields(target),
         )
+        with ExitStack() as stack:
+            with self._account.timed("tag"):
+                files = self._stored_files(write) if operation.needs_match or fills else ()
+                tagged = stack.enter_context(tagging.tagged(write.rows, files))
+                clustered = pending_clustering(target.meta, write.transaction.timeline)
+                placement = place(
+                    tagged.updates, tagged.inserts, files, clustered, sizing, fills=fills
+                )
+            yield tagged, placement
+
+    def _stored_files(self, write: _Write) -> tuple[StoredFile, ...]:
+        """Return the newest base files of the rows' partitions at the write's timeline."""
+        embedded, report = self._context.embedded, LookupReport()
+        location = embedded.location(write.transaction.timeline)
+        try:
+            with closing(location.open(report)) as view:
+                return stored_files(view, tuple(sorted(write.rows.counts)))
+        finally:
+            self._account.add({}, report)
 
     def _ordering_fields(self, target: Target) -> tuple[str, ...]:
         """Return the columns that rows are ordered by; empty by commit time and for deletes."""
         by_time = target.event_time and not self._operation.hard_delete
         return target.config.ordering_fields if by_time else ()
 
-    def _assign(self, write: _Write, profile: TagProfile, sizing: Sizing) -> Assignment:
-        """Assign buckets; groups of a pending clustering get no inserts, updates to them fail."""
-        clustered = pending_clustering(write.target.meta, write.transaction.timeline)
-        refuse_clustered(profile.updates, clustered)
-        stored = {
-            partition: [file for file in files if (partition, file.file_id) not in clustered]
-            for partition, files in profile.stored.items()
-        }
-        return assign(profile.updates, profile.inserts, stored, sizing, new_file_id)
-
-    def _write_files(self, write: _Write, tagged: _Tagged, markers: WriteMarkers) -> WriteReport:
-        buckets = tagged.assignment.buckets
+    def _write_files(
+        self, write: _Write, rows: object, placement: Placement, markers: WriteMarkers
+    ) -> WriteReport:
+        buckets = placement.buckets
         if not buckets:
             return WriteReport()
         engine, target, columns = self._engine, write.target, write.rows.columns
-        form = assigned_schema(columns)
-        assigned = engine.transform(tagged.data, AssignTask(columns, tagged.assignment), form)
+        tasks = placement.tasks(engine.cores)
+        assign = AssignTask(columns, placement.of_file, placement.inserts, tasks)
+        assigned = engine.transform(rows, assign, assigned_schema(columns))
         task = WriteTask(
             storage=self._context.storage,
             config=target.config,
             buckets=buckets,
+            tasks=tasks,
             rules=MergeRules(
                 schema=target.schema,
                 ordering_fields=target.config.ordering_fields,
@@ -297,10 +262,11 @@ class WriteJob:
             avro_schema=target.avro_schema or "",
             settings=base_file_settings(self._context.settings),
             markers=markers,
+            tally=write.tally,
             attempt=engine.attempt,
         )
-        together = engine.group(assigned, (BUCKET,), min(len(buckets), 2 * engine.cores))
-        statuses = engine.transform(together, task, STATUS_SCHEMA)
+        moved = engine.shuffle(assigned, TASK, max(tasks) + 1, (BUCKET,))
+        statuses = engine.transform(moved, task, STATUS_SCHEMA)
         return WriteReport.read(engine.collect(statuses))
 
     def _complete(self, write: _Write, report: WriteReport, markers: WriteMarkers) -> None:

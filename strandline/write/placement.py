@@ -2,42 +2,43 @@
 
 An update goes to the group that holds its key. Inserts first fill the *small* files of their
 partition up to the maximum size, then open new groups; how many rows fit is estimated from the
-record size of earlier commits. Tasks choose the group of each insert by a hash of its record key
-over the groups' shares, so that a repeated task chooses the same.
+record size of earlier commits. Tasks choose the group of each insert by the hash of its record key
+over the groups' shares, so that a repeated task chooses the same
+(``strandline.write.assign_task``). ``pack`` divides the groups among the tasks that write them.
 
 Source: Hudi 1.2.0 ``UpsertPartitioner``, ``AverageRecordSizeEstimator``.
 """
 
 from __future__ import annotations
 
+import heapq
 import uuid
-import zlib
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import Final
 
 from timeline.errors import UnsupportedTableError
 from timeline.instant import Instant
 
+_NO_BUCKET: Final = -1
+_TASK_BYTES: Final = 512 * 1024 * 1024
+"""Bytes of files that a task writes at most, if it writes more than one."""
+
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """The newest base file of a group, as the tag tasks report it; ``size`` in bytes."""
+    """The newest base file of a group; ``size`` in bytes."""
 
+    partition: str
     file_id: str
     name: str
     size: int
 
-
-@dataclass(frozen=True, slots=True)
-class UpdateGroup:
-    """Number of rows that update one stored file."""
-
-    partition: str
-    file_id: str
-    base_file: str
-    rows: int
+    @property
+    def path(self) -> str:
+        """Path under the table's base path."""
+        return f"{self.partition}/{self.name}" if self.partition else self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,113 +86,156 @@ class InsertShares:
     numbers: tuple[int, ...]
     bounds: tuple[float, ...]
 
-    def pick(self, key: str) -> int:
-        """Return the bucket of a new record by its key's hash."""
-        at = bisect_right(self.bounds, zlib.crc32(key.encode()) / 2**32)
-        return self.numbers[min(at, len(self.numbers) - 1)]
-
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
-    """Buckets by number; bucket by (partition, file id) of updates, by partition of inserts."""
+class Placement:
+    """Where the rows of a write go.
+
+    Attributes:
+        buckets: The buckets by number.
+        weights: Estimated size of each bucket's new file in bytes.
+        of_file: Bucket of each stored file's updates by the file's number; -1 without updates.
+        inserts: Buckets of new records by partition path.
+    """
 
     buckets: tuple[Bucket, ...] = ()
-    updates: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    weights: tuple[int, ...] = ()
+    of_file: tuple[int, ...] = ()
     inserts: Mapping[str, InsertShares] = field(default_factory=dict)
+
+    def tasks(self, cores: int) -> tuple[int, ...]:
+        """Return the number of the task that writes each bucket.
+
+        There are no more tasks than cores, unless they would become large.
+        """
+        fair = -(-sum(self.weights) // _TASK_BYTES)
+        return pack(self.weights, min(len(self.buckets), max(cores, fair)))
+
+
+def new_file_id() -> str:
+    """Return the id of a new file group."""
+    return f"{uuid.uuid4()}-0"
 
 
 class _Builder:
     """Opens buckets and numbers them in that order."""
 
-    def __init__(self, new_file_id: Callable[[], str]) -> None:
+    def __init__(self, sizing: Sizing, new_file_id: Callable[[], str]) -> None:
         self.buckets: list[Bucket] = []
-        self.updates: dict[tuple[str, str], int] = {}
+        self.weights: list[int] = []
+        self._stored: dict[tuple[str, str], int] = {}
+        self._sizing = sizing
         self._new_file_id = new_file_id
 
-    def stored(self, partition: str, file_id: str, base_file: str) -> int:
-        """Return the bucket of a stored group, opening it on first use."""
-        known = self.updates.get((partition, file_id))
-        if known is not None:
-            return known
-        self.updates[partition, file_id] = len(self.buckets)
-        return self._open(partition, file_id, base_file)
+    def stored(self, file: StoredFile, rows: int) -> int:
+        """Return the bucket of a stored file's group, to which rows are added."""
+        group = (file.partition, file.file_id)
+        if group not in self._stored:
+            self._stored[group] = self._open(*group, file.name, file.size)
+        number = self._stored[group]
+        self.weights[number] += rows * self._sizing.record_bytes
+        return number
 
-    def new(self, partition: str) -> int:
+    def new(self, partition: str, rows: int) -> int:
         """Open the bucket of a new group."""
-        return self._open(partition, self._new_file_id(), None)
+        weight = rows * self._sizing.record_bytes
+        return self._open(partition, self._new_file_id(), None, weight)
 
-    def _open(self, partition: str, file_id: str, base_file: str | None) -> int:
+    def _open(self, partition: str, file_id: str, base_file: str | None, weight: int) -> int:
         self.buckets.append(Bucket(len(self.buckets), partition, file_id, base_file))
+        self.weights.append(weight)
         return len(self.buckets) - 1
 
 
-def assign(
-    updates: Iterable[UpdateGroup],
+def place(
+    updates: Mapping[int, int],
     inserts: Mapping[str, int],
-    stored: Mapping[str, Iterable[StoredFile]],
+    files: Sequence[StoredFile],
+    clustered: Mapping[tuple[str, str], Instant],
     sizing: Sizing,
-    new_file_id: Callable[[], str],
-) -> Assignment:
-    """Assign the rows of a write to buckets.
+    *,
+    fills: bool = True,
+    new_file_id: Callable[[], str] = new_file_id,
+) -> Placement:
+    """Place the rows of a write.
 
     Args:
-        updates: Groups that have rows to update.
-        inserts: Partition → number of new records.
-        stored: Partition → files that may take inserts (none under a pending clustering).
+        updates: Number of rows to update, by the number of the stored file.
+        inserts: Number of new records by partition path.
+        files: The newest base files of the partitions; a file's number is its position.
+        clustered: (partition, file id) → the pending clustering that replaces the group. Such a
+            group takes no inserts.
         sizing: Sizes of files and records.
+        fills: Whether inserts go to small stored files first.
         new_file_id: Makes the id of a new group.
+
+    Raises:
+        UnsupportedTableError: An update goes to a group of a pending clustering.
     """
-    build = _Builder(new_file_id)
-    for group in sorted(updates, key=lambda group: (group.partition, group.file_id)):
-        build.stored(group.partition, group.file_id, group.base_file)
+    build = _Builder(sizing, new_file_id)
+    numbers = sorted(updates, key=lambda number: (files[number].partition, files[number].file_id))
+    of_file = [_NO_BUCKET] * len(files)
+    for number in numbers:
+        file, rows = files[number], updates[number]
+        instant = clustered.get((file.partition, file.file_id))
+        if instant is not None:
+            raise _refused(file, rows, instant)
+        of_file[number] = build.stored(file, rows)
+    small: dict[str, list[StoredFile]] = {}
+    for file in files:
+        is_small = fills and file.size < sizing.small_file_bytes
+        if is_small and (file.partition, file.file_id) not in clustered:
+            small.setdefault(file.partition, []).append(file)
     shares = {
-        partition: _share(build, partition, rows, stored.get(partition, ()), sizing)
+        partition: _share(build, partition, rows, small.get(partition, ()), sizing)
         for partition, rows in sorted(inserts.items())
         if rows
     }
-    return Assignment(tuple(build.buckets), build.updates, shares)
+    return Placement(tuple(build.buckets), tuple(build.weights), tuple(of_file), shares)
 
 
 def _share(
-    build: _Builder, partition: str, rows: int, stored: Iterable[StoredFile], sizing: Sizing
+    build: _Builder, partition: str, rows: int, small: Iterable[StoredFile], sizing: Sizing
 ) -> InsertShares:
     """Distribute one partition's inserts: first to small files, then evenly to new groups."""
     taken: list[tuple[int, int]] = []
     left = rows
-    for file in sorted(stored, key=lambda file: (file.size, file.file_id)):
+    for file in sorted(small, key=lambda file: (file.size, file.file_id)):
         fits = min(sizing.room(file.size), left)
-        if file.size < sizing.small_file_bytes and fits > 0:
-            taken.append((build.stored(partition, file.file_id, file.name), fits))
+        if fits > 0:
+            taken.append((build.stored(file, fits), fits))
             left -= fits
     groups = -(-left // max(sizing.room(0), 1))
     for number in range(groups):
         # The first groups take one record more if the number isn't divisible.
-        taken.append((build.new(partition), left // groups + (number < left % groups)))
+        fits = left // groups + (number < left % groups)
+        taken.append((build.new(partition, fits), fits))
     bounds = tuple(total / rows for total in accumulate(count for _, count in taken))
     return InsertShares(tuple(number for number, _ in taken), bounds)
 
 
-def refuse_clustered(
-    updates: Iterable[UpdateGroup], clustered: Mapping[tuple[str, str], Instant]
-) -> None:
-    """Check that no update goes to a file group that a pending clustering replaces.
+def _refused(file: StoredFile, rows: int, instant: Instant) -> UnsupportedTableError:
+    return UnsupportedTableError(
+        f"{rows} rows of this write update file group {file.file_id} of partition"
+        f" {file.partition!r}, which is in the pending clustering {instant.requested_time}",
+        hint="let the clustering finish, or roll it back",
+    )
 
-    Args:
-        updates: The groups with updates.
-        clustered: (partition, file id) → the pending clustering.
 
-    Raises:
-        UnsupportedTableError: One does.
+def pack(weights: Sequence[int], parts: int) -> tuple[int, ...]:
+    """Return the part of each item, so that the heaviest part is light (longest first).
+
+    Cost: ``n log(n)``. The heaviest part is at most 4/3 of the lightest possible.
+
+    Source: R. L. Graham, Bounds on Multiprocessing Timing Anomalies, 1969.
     """
-    for group in updates:
-        instant = clustered.get((group.partition, group.file_id))
-        if instant is not None:
-            raise UnsupportedTableError(
-                f"{group.rows} rows of this write update file group {group.file_id} of partition"
-                f" {group.partition!r}, which is in the pending clustering"
-                f" {instant.requested_time}",
-                hint="let the clustering finish, or roll it back",
-            )
+    loads = [(0, part) for part in range(parts)]
+    chosen = [0] * len(weights)
+    for item in sorted(range(len(weights)), key=lambda item: -weights[item]):
+        load, part = loads[0]
+        heapq.heapreplace(loads, (load + weights[item], part))
+        chosen[item] = part
+    return tuple(chosen)
 
 
 def average_record_bytes(
@@ -211,8 +255,3 @@ def average_record_bytes(
         if total_bytes > threshold_bytes and records > 0:
             return max(-(-total_bytes // records), 1)
     return default
-
-
-def new_file_id() -> str:
-    """Return the id of a new file group."""
-    return f"{uuid.uuid4()}-0"

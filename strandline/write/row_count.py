@@ -21,6 +21,7 @@ from zlib import crc32
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from strandline.records.meta_fields import PARTITION_PATH
 from timeline.errors import RowsChangedError
 
 ROWS: Final = "rows"
@@ -46,6 +47,52 @@ def by_partition(counts: Iterable[tuple[str, RowCount]]) -> dict[str, RowCount]:
     for partition, count in counts:
         sums[partition] = sums.get(partition, RowCount()) + count
     return sums
+
+
+def counts_of(rows: pa.Table) -> dict[str, RowCount]:
+    """Return partition path → count of its rows, which have the column ``KEY_HASH``."""
+    counts = rows.group_by([PARTITION_PATH]).aggregate([([], "count_all"), (KEY_HASH, "sum")])
+    return {
+        row[PARTITION_PATH]: RowCount(row["count_all"], row[f"{KEY_HASH}_sum"])
+        for row in counts.to_pylist()
+    }
+
+
+def add_counts(to: dict[str, RowCount], counts: Mapping[str, RowCount]) -> None:
+    """Add counts by partition path to others."""
+    for path, count in counts.items():
+        to[path] = to.get(path, RowCount()) + count
+
+
+def as_numbers(
+    stage: str, part: int, attempt: int, counts: Mapping[str, RowCount]
+) -> dict[tuple[str, ...], int]:
+    """Return a task's counts in the form of a ``Tally``, for ``counted_by``."""
+    at = (stage, str(part), str(attempt))
+    numbers: dict[tuple[str, ...], int] = {}
+    for path, count in counts.items():
+        numbers[(*at, path, ROWS)] = count.rows
+        numbers[(*at, path, KEY_HASH)] = count.keys
+    return numbers
+
+
+def counted_by(stage: str, numbers: Mapping[tuple[str, ...], int]) -> dict[str, RowCount]:
+    """Return partition path → what the tasks of a stage counted; a repeated task counts once.
+
+    Raises:
+        RowsChangedError: Two attempts of a task had other rows.
+    """
+    attempts: dict[tuple[str, str], dict[str, RowCount]] = {}
+    for (of_stage, part, attempt, *what), number in numbers.items():
+        if of_stage == stage:
+            path, name = what
+            count = RowCount(number) if name == ROWS else RowCount(0, number)
+            counts = attempts.setdefault((part, attempt), {})
+            counts[path] = counts.get(path, RowCount()) + count
+    first: dict[str, dict[str, RowCount]] = {}
+    for (part, _), counts in attempts.items():
+        refuse_changed(first.setdefault(part, counts), counts)
+    return by_partition(item for counts in first.values() for item in counts.items())
 
 
 def refuse_changed(earlier: Mapping[str, RowCount], later: Mapping[str, RowCount]) -> None:

@@ -29,8 +29,8 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from strandline.settings.host import without_brackets
 from strandline.write.arrow_rows import type_name
 from strandline.write.engine import (
-    CallCounts,
     EngineContext,
+    Numbers,
     Tally,
     Task,
     TaskAttempt,
@@ -182,17 +182,17 @@ class _CounterSum(AccumulatorParam[Any]):  # type: ignore[misc]  # pyspark isn't
 
 @dataclass(frozen=True, slots=True)
 class _SparkTally(Tally):
-    """A counter of the tasks of a Spark application."""
+    """Counts in an accumulator."""
 
-    counter: Accumulator[Counter[tuple[str, str]]]
+    counter: Accumulator[Counter[tuple[str, ...]]]
 
-    def add(self, calls: CallCounts) -> None:
-        """Add calls to this attempt's share, which the driver gets when the attempt ends."""
-        self.counter.add(Counter(calls))
+    def add(self, numbers: Numbers) -> None:
+        """Add to this attempt's numbers, which the driver gets when the attempt has succeeded."""
+        self.counter.add(Counter(numbers))
 
     @property
-    def total(self) -> CallCounts:
-        """The sum; a task that ran twice made its calls twice."""
+    def total(self) -> Numbers:
+        """The sums; what ran twice, because rows were lost, is counted twice."""
         return dict(self.counter.value)
 
 

@@ -1,6 +1,8 @@
-"""The last tasks of a write: assign each row its bucket, then write each bucket's base file.
+"""``WriteTask``: writes the base files of a task's buckets.
 
-All rows of a bucket are in one task. For each bucket it creates a marker
+All rows of a bucket are in one task, whose rows are sorted by bucket, so that it holds one bucket
+at a time. New groups are streamed into their files; only a bucket with a stored file is gathered
+before it is merged. For each bucket the task creates a marker
 (``strandline.commit.write_markers``), writes the partition's metadata file if the partition is new,
 merges the rows into the stored base file, writes the new file and returns a status row to the
 driver. The files of a repeated task differ in the write token of their names; the commit keeps
@@ -15,42 +17,29 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from itertools import chain, groupby, islice, pairwise
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from executor_proxy.report import Fallback
 from fsview.model.file_name import base_file_name, parse_base_name
 from strandline.commit.markers import delete_if_ended
 from strandline.commit.write_markers import CREATE, MERGE, WriteMarkers, marker_name
 from strandline.records.base_file import EXTENSION, stored_rows
-from strandline.records.base_file_writer import BaseFileSettings, BaseFileWriter, FileWritten
+from strandline.records.base_file_writer import (
+    BaseFileSettings,
+    BaseFileWriter,
+    FileWritten,
+)
 from strandline.records.merge import MergeCounts, Merger, MergeRules
-from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
-from strandline.write.columns import (
-    BUCKET,
-    FILE_ID,
-    NOTE,
-    PROBLEM,
-    assigned_schema,
-    calls_since,
-    fill,
-    gather,
-    parts,
-    read_calls,
-)
-from strandline.write.engine import TaskAttempt
-from strandline.write.placement import Assignment, Bucket
-from strandline.write.row_count import (
-    RowCount,
-    by_partition,
-    changed,
-    count_of,
-    refuse_without_key,
-)
+from strandline.write.columns import BUCKET, call_numbers, calls_since
+from strandline.write.engine import Tally, TaskAttempt
+from strandline.write.placement import Bucket
+from strandline.write.row_count import RowCount, by_partition, count_of
 from timeline.errors import ConcurrentWriteError
 from timeline.instant import COMMIT, Instant, State
 from timeline.meta_client import TableMetaClient
@@ -65,66 +54,6 @@ STATUS_SCHEMA = pa.schema([(STATUS, pa.string())])
 
 
 @dataclass(frozen=True, slots=True)
-class AssignTask:
-    """Turns tagged (or keyed) rows into assigned rows.
-
-    Attributes:
-        schema: The columns of the rows.
-        assignment: The driver's assignment.
-    """
-
-    schema: pa.Schema
-    assignment: Assignment
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows with the number of their bucket, without notes.
-
-        Raises:
-            RowsChangedError: A row came that wasn't there when the rows were counted.
-        """
-        form = assigned_schema(self.schema)
-        for batch in batches:
-            rows = batch
-            if NOTE in rows.schema.names:
-                rows = rows.filter(pc.is_null(rows.column(NOTE)))
-            if PROBLEM in rows.schema.names:
-                refuse_without_key(rows.column(PROBLEM))
-            if rows.num_rows:
-                columns = {name: rows.column(name) for name in form.names if name != BUCKET}
-                columns[BUCKET] = self._numbers(rows)
-                yield fill(form, rows.num_rows, columns)
-
-    def _numbers(self, rows: pa.RecordBatch) -> pa.Array:
-        """Return each row's bucket, found once for all rows of a file or of a single bucket."""
-        numbers = np.full(rows.num_rows, -1, np.int32)
-        paths = rows.column(PARTITION_PATH)
-        has_ids = FILE_ID in rows.schema.names
-        ids = rows.column(FILE_ID) if has_ids else pa.nulls(rows.num_rows, pa.string())
-        groups = pa.table([paths, ids], names=["path", "id"]).group_by(["path", "id"])
-        for group in groups.aggregate([]).to_pylist():
-            path, file_id = group["path"], group["id"]
-            same_id = pc.is_null(ids) if file_id is None else pc.equal(ids, file_id)
-            same = pc.and_(pc.equal(paths, path), pc.fill_null(same_id, False))
-            mask = same.to_numpy(zero_copy_only=False)
-            if file_id is not None:
-                update = self.assignment.updates.get((path, file_id))
-                if update is None:
-                    raise changed(path, f"rows of file group {file_id} weren't counted")
-                numbers[mask] = update
-                continue
-            shares = self.assignment.inserts.get(path)
-            if shares is None:
-                raise changed(path, "new rows weren't counted")
-            if len(shares.numbers) == 1:
-                numbers[mask] = shares.numbers[0]
-            else:
-                keys = rows.column(RECORD_KEY).filter(same).to_pylist()
-                numbers[mask] = [shares.pick(key) for key in keys]
-        assert (numbers >= 0).all()
-        return pa.array(numbers, pa.int32())
-
-
-@dataclass(frozen=True, slots=True)
 class WriteTask:
     """Writes the base files of a task's buckets.
 
@@ -132,68 +61,78 @@ class WriteTask:
         storage: The table's storage.
         config: The table's properties.
         buckets: The write's buckets by number.
+        tasks: Number of the task that writes each bucket.
         rules: How rows are merged into stored ones.
         avro_schema: The table's schema, for the files' footers.
         settings: Settings of base files.
         markers: The write's markers.
+        tally: Takes the task's storage calls.
         attempt: Returns the running attempt of the task.
     """
 
     storage: Storage
     config: TableConfig
     buckets: tuple[Bucket, ...]
+    tasks: tuple[int, ...]
     rules: MergeRules
     avro_schema: str
     settings: BaseFileSettings
     markers: WriteMarkers
+    tally: Tally
     attempt: Callable[[], TaskAttempt]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield a status row for each file, and one for the task's storage calls."""
-        rows = gather(batches)
-        if rows is None:
+        """Yield a status row for each file, and one for the whole task."""
+        rows = (batch for batch in batches if batch.num_rows)
+        first = next(rows, None)
+        if first is None:
             return
         calls_before = self.storage.calls.snapshot()
         attempt = self.attempt()
-        seqno = 0
         known: set[str] = set()
-        stats: list[WriteStat] = []
         fallbacks: list[Fallback] = []
-        given = list(parts(rows, BUCKET))
-        for start in range(0, len(given), self.markers.at_once):
-            coming = [
-                (self.buckets[number], part)
-                for number, part in given[start : start + self.markers.at_once]
-            ]
-            paths = self._announce([bucket for bucket, _ in coming], attempt, fallbacks)
-            for (bucket, part), path in zip(coming, paths, strict=True):
-                if bucket.partition not in known:
-                    # Before its first data file: without this file Hudi's readers see no rows
-                    # there.
-                    self._make_partition(bucket.partition)
-                    known.add(bucket.partition)
-                stat, counts, seqno = self._write(bucket, path, part, attempt, seqno)
-                stats.append(stat)
-                read = count_of(part)
-                status = {"stat": asdict(stat), "counts": asdict(counts)}
-                yield _status({**status, "rows": [bucket.partition, read.rows, read.keys]})
-        self._check_inflight([stat.path for stat in stats if stat.path])
-        noted = [[each.cause, each.reason] for each in fallbacks]
-        yield _status({"calls": calls_since(self.storage, calls_before), "fallbacks": noted})
+        paths: dict[int, str] = {}
+        written: list[str] = []
+        seqno = 0
+        for number, pieces in by_bucket(chain([first], rows)):
+            bucket = self.buckets[number]
+            if number not in paths:
+                paths = self._announce(number, attempt, fallbacks)
+            if bucket.partition not in known:
+                # Before its first data file: without this file Hudi's readers see no rows there.
+                self._make_partition(bucket.partition)
+                known.add(bucket.partition)
+            file = self._write(bucket, paths[number], pieces, attempt, seqno)
+            seqno = file.next_seqno
+            written.append(paths[number])
+            given = [bucket.partition, file.given.rows, file.given.keys]
+            counts = asdict(file.counts)
+            yield _status({"stat": asdict(file.stat), "counts": counts, "rows": given})
+        self._check_inflight(written)
+        calls = calls_since(self.storage, calls_before)
+        self.tally.add(call_numbers(calls))
+        if fallbacks:
+            yield _status({"fallbacks": [[each.cause, each.reason] for each in fallbacks]})
 
     def _announce(
-        self, buckets: Sequence[Bucket], attempt: TaskAttempt, fallbacks: list[Fallback]
-    ) -> list[str]:
-        """Create the markers of buckets' files; return the files' paths."""
+        self, number: int, attempt: TaskAttempt, fallbacks: list[Fallback]
+    ) -> dict[int, str]:
+        """Create the markers of a bucket's file and of the next ones; return the files' paths."""
+        task = self.tasks[number]
+        coming = (each for each in range(number, len(self.tasks)) if self.tasks[each] == task)
+        numbers = list(islice(coming, self.markers.at_once))
         # Before the data files: a rollback deletes what is marked, wherever the task dies. The
         # write token differs between attempts, so a repeated task never meets an earlier file.
-        names = [marked_file(each, attempt.write_token, self.rules.instant) for each in buckets]
+        names = [
+            marked_file(self.buckets[each], attempt.write_token, self.rules.instant)
+            for each in numbers
+        ]
         fallback = self.markers.create(
             self.storage.for_cause("marker"), [marker_name(*name) for name in names]
         )
         if fallback is not None:
             fallbacks.append(fallback)
-        return [path for path, _ in names]
+        return {each: path for each, (path, _) in zip(numbers, names, strict=True)}
 
     def _check_inflight(self, paths: Sequence[str]) -> None:
         """Delete the task's files and fail if its instant has ended meanwhile."""
@@ -214,31 +153,76 @@ class WriteTask:
             write_partition_metadata(storage, partition, self.rules.instant)
 
     def _write(
-        self, bucket: Bucket, path: str, rows: pa.Table, attempt: TaskAttempt, seqno: int
-    ) -> tuple[WriteStat, MergeCounts, int]:
-        """Write one bucket's file; return its statistics, counts and the next sequence number."""
+        self,
+        bucket: Bucket,
+        path: str,
+        pieces: Iterator[pa.Table],
+        attempt: TaskAttempt,
+        seqno: int,
+    ) -> _FileReport:
+        """Write one bucket's file."""
+        given, counts = RowCount(), MergeCounts()
         name = path.rpartition("/")[2]
-        merger = Merger(rows, self.rules, name, attempt.partition, seqno)
         started = time.perf_counter()
-        written = self._merge(bucket, path, merger)
-        taken_ms = round((time.perf_counter() - started) * 1000)
-        counts = merger.counts
-        return _stat(bucket, path, written, counts, taken_ms), counts, merger.next_seqno
-
-    def _merge(self, bucket: Bucket, path: str, merger: Merger) -> FileWritten:
-        """Stream the stored file, if any, through the merge into the new file."""
         storage = self.storage.for_cause("write")
         with storage.create_stream(path) as stream:
             writer = BaseFileWriter(stream, self.avro_schema, self.settings)
             if bucket.base_file is None:
-                writer.write(merger.finish())
+                # Every row is an insert: keys are unique by now, unless the write doesn't care.
+                rules = replace(self.rules, append=True)
+                for piece in pieces:
+                    merger = Merger(piece, rules, name, attempt.partition, seqno)
+                    writer.write(merger.finish())
+                    given, counts = given + count_of(piece), counts + merger.counts
+                    seqno = merger.next_seqno
             else:
+                rows = pa.concat_tables(pieces)
+                merger = Merger(rows, self.rules, name, attempt.partition, seqno)
                 with stored_rows(storage, _below(bucket.partition, bucket.base_file)) as stored:
                     for piece in merger.merge(stored):
                         writer.write(piece)
                     if not merger.counts.deletes:
                         writer.keep_bloom(stored)
-            return writer.close()
+                given, counts, seqno = count_of(rows), merger.counts, merger.next_seqno
+            written = writer.close()
+        taken_ms = round((time.perf_counter() - started) * 1000)
+        return _FileReport(_stat(bucket, path, written, counts, taken_ms), counts, given, seqno)
+
+
+@dataclass(frozen=True, slots=True)
+class _FileReport:
+    """A written file: its statistics, its rows by outcome and as given, the next sequence number.
+
+    Attributes:
+        stat: For the commit.
+        counts: Rows by outcome.
+        given: The bucket's rows of the write.
+        next_seqno: First sequence number of the next file.
+    """
+
+    stat: WriteStat
+    counts: MergeCounts
+    given: RowCount
+    next_seqno: int
+
+
+def by_bucket(
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[tuple[int, Iterator[pa.Table]]]:
+    """Yield (bucket number, its rows in pieces) from rows that are sorted by bucket.
+
+    The pieces of a bucket must be used before the next bucket is asked for.
+    """
+    for number, pieces in groupby(_pieces(batches), key=itemgetter(0)):
+        yield number, (piece for _, piece in pieces)
+
+
+def _pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
+    for batch in batches:
+        numbers = batch.column(BUCKET).to_numpy()
+        cuts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
+        for begin, end in pairwise(cuts):
+            yield int(numbers[begin]), pa.Table.from_batches([batch.slice(begin, end - begin)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,14 +233,12 @@ class WriteReport:
         stats: Statistics of each file, in order of paths.
         counts: Numbers of rows by outcome, over all files.
         given: Partition → the rows that the tasks were given.
-        calls: The tasks' storage calls by (kind, cause).
         fallbacks: Why tasks wrote markers that the timeline service should have written.
     """
 
     stats: tuple[WriteStat, ...] = ()
     counts: MergeCounts = field(default_factory=MergeCounts)
     given: Mapping[str, RowCount] = field(default_factory=dict)
-    calls: Mapping[tuple[str, str], int] = field(default_factory=dict)
     fallbacks: tuple[Fallback, ...] = ()
 
     @classmethod
@@ -264,7 +246,6 @@ class WriteReport:
         """Return the sum of status rows."""
         stats: list[WriteStat] = []
         totals: Counter[str] = Counter()
-        calls: Counter[tuple[str, str]] = Counter()
         read: list[tuple[str, RowCount]] = []
         fallbacks: list[Fallback] = []
         for text in statuses.column(STATUS).to_pylist():
@@ -274,11 +255,10 @@ class WriteReport:
                 partition, rows, keys = status["rows"]
                 read.append((partition, RowCount(rows, keys)))
             totals.update(status.get("counts", {}))
-            calls.update(read_calls(status.get("calls", ())))
             fallbacks += [Fallback(*each) for each in status.get("fallbacks", ())]
         ordered = sorted(stats, key=lambda stat: stat.path or "")
         counts = MergeCounts(**totals)
-        return cls(tuple(ordered), counts, by_partition(read), calls, tuple(fallbacks))
+        return cls(tuple(ordered), counts, by_partition(read), tuple(fallbacks))
 
 
 def marked_file(bucket: Bucket, write_token: str, instant: str) -> tuple[str, str]:

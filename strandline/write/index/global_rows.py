@@ -26,7 +26,7 @@ from strandline.records.merge_rule import RowOrder, deduplicate, delete_flags, n
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.records.ordering import Mask, as_mask, one_chunk
 from strandline.records.schema import column_of
-from strandline.write.columns import BASE_FILE, FILE_ID
+from strandline.write.columns import FILE
 
 STORED_PARTITION: Final = "_strandline_stored_partition"
 """Partition path of the stored row; null if there is none."""
@@ -57,13 +57,13 @@ class GlobalPlacement:
 
         Args:
             rows: Keyed rows, all rows of a key together: each once for every stored row with its
-                key, with that row's ``STORED_PARTITION``, ``FILE_ID``, ``BASE_FILE`` and, if
-                records move, ordering values; or once with nulls.
+                key, with that row's ``STORED_PARTITION``, ``FILE`` and, if records move, ordering
+                values; or once with nulls.
 
         Returns:
-            Rows in the same columns and ``REMOVES``; inserts have no ``FILE_ID``.
+            Rows in the same columns and ``REMOVES``; inserts have no ``FILE``.
         """
-        rows = deduplicate(rows, self.ordering_fields, (RECORD_KEY, STORED_PARTITION, FILE_ID))
+        rows = deduplicate(rows, self.ordering_fields, (RECORD_KEY, STORED_PARTITION, FILE))
         stored = one_chunk(rows.column(STORED_PARTITION))
         own = one_chunk(rows.column(PARTITION_PATH))
         elsewhere = as_mask(pc.fill_null(pc.not_equal(stored, own), False))
@@ -93,7 +93,8 @@ class GlobalPlacement:
         known = pc.is_in(codes.dictionary, value_set=one_chunk(at_home.column(RECORD_KEY)))
         _, first = np.unique(codes.indices.to_numpy(), return_index=True)
         inserts = moved.take(pa.array(np.sort(first[~as_mask(known)])))
-        for name in (STORED_PARTITION, FILE_ID, BASE_FILE):
-            nothing = pa.nulls(inserts.num_rows, pa.string())
-            inserts = inserts.set_column(inserts.column_names.index(name), name, nothing)
+        for name in (STORED_PARTITION, FILE):
+            at = inserts.schema.get_field_index(name)
+            nothing = pa.nulls(inserts.num_rows, inserts.schema.field(at).type)
+            inserts = inserts.set_column(at, name, nothing)
         return inserts.append_column(REMOVES, pa.array(np.zeros(inserts.num_rows, np.bool_)))

@@ -17,9 +17,10 @@ from pathlib import Path
 
 from demo.spark import start_session
 from strandline.write.engine import LocalEngine
-from strandline.write.index.simple import TagTask
+from strandline.write.key_task import KeyProfileTask
 from tests.spark.faults import job
-from tests.spark.faults.engines import Detour, Interrupted
+from tests.spark.faults.engines import Interrupted
+from tests.spark.faults.lookup_task import look_up_at, names_in
 from tests.spark.faults.own_process import tell
 
 SERVICE, NOWHERE = "10.99.0.1", "10.99.0.2"
@@ -29,16 +30,14 @@ def ip(*arguments: str) -> None:
     subprocess.run(["ip", *arguments], check=True)
 
 
-def figures(result, base: Path) -> dict:
-    """Return a write's fallbacks by (cause, whether its task waited), and whether it is right."""
+def figures(report) -> dict:
+    """Return fallbacks by (cause, whether their task waited), and sources of answers."""
     waited = Counter(
-        (each.cause, "is not asked until" not in each.reason) for each in result.fallbacks
+        (each.cause, "is not asked until" not in each.reason) for each in report.fallbacks
     )
-    left = job.left_in(base)
     return {
         "fallbacks": sorted([cause, waits, n] for (cause, waits), n in waited.items()),
-        "sources": job.sources(result),
-        "left": [left.rows, left.groups, left.leftovers],
+        "sources": job.sources(report),
     }
 
 
@@ -62,17 +61,26 @@ def main(folder: Path) -> None:
         base = folder / name
         shutil.copytree(folder / "prepared", base)
         with job.client(engine, base, options) as c:
-            found[name] = figures(c.upsert(job.frame(session, job.changes())), base)
+            found[name] = figures(c.upsert(job.frame(session, job.changes())))
+        left = job.left_in(base)
+        found[name]["left"] = [left.rows, left.groups, left.leftovers]
+
+    def look_up(name: str, *urls: str) -> None:
+        with job.client(LocalEngine(), folder / "prepared", options) as other:
+            every = tuple(other.service.url if url == SERVICE else url for url in urls)
+            answers = look_up_at(session, other, job.PARTITIONS, every)
+        right = answers.names == names_in(folder / "prepared", job.PARTITIONS)
+        found[name] = {**figures(answers.report), "right": right}
 
     found: dict[str, dict] = {}
     write("well", session)
     hole = f"http://{NOWHERE}:26754"
-    write("nowhere", Detour(session, hole))
-    with job.client(LocalEngine(), folder / "prepared", options) as other:
-        write("one of two", Detour(session, hole, other.service.url))
-        # Before the look-ups: the service runs, and its port is open, but no packet arrives.
+    look_up("nowhere", hole)
+    look_up("one of two", hole, SERVICE)
+    with job.client(LocalEngine(), folder / "prepared", options):
+        # Before the look-up: the service runs, and its port is open, but no packet arrives.
         lost = Interrupted(
-            session, TagTask, lambda: ip("address", "delete", f"{SERVICE}/32", "dev", "lo")
+            session, KeyProfileTask, lambda: ip("address", "delete", f"{SERVICE}/32", "dev", "lo")
         )
         write("lost", lost)
     session.stop()

@@ -1,38 +1,17 @@
-"""Spark engines with a fault: tasks that look up elsewhere, or a process killed at some stage."""
+"""Spark engines with a fault: a process killed at some stage of a write."""
 
 from __future__ import annotations
 
 import os
 import signal
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 
-from executor_proxy.http import DEFAULT_TIMEOUTS
-from executor_proxy.service_client import DEFAULT_PATIENCE, Patience
 from strandline.write.engine import Task
-from strandline.write.index.simple import TagTask
 from strandline.write.spark import SparkEngine
-
-
-class Detour(SparkEngine):
-    """The tasks of a write look up elsewhere, and the driver still in its own service.
-
-    Args:
-        urls: The addresses for tasks.
-        patience: Theirs; their timeouts are the defaults.
-    """
-
-    def __init__(self, session: object, *urls: str, patience: Patience = DEFAULT_PATIENCE) -> None:
-        super().__init__(session)
-        self._changes = {"urls": urls, "patience": patience, "timeouts": DEFAULT_TIMEOUTS}
-
-    def transform(self, data, task: Task, schema: pa.Schema):
-        if isinstance(task, TagTask) and task.location is not None:
-            task = replace(task, location=replace(task.location, **self._changes))
-        return super().transform(data, task, schema)
 
 
 @dataclass(frozen=True)
@@ -44,7 +23,7 @@ class First:
     flag: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        # Spark calls this for each task; without rows a task makes no look-up.
+        # Spark calls this for each task; one without rows does nothing.
         first = next(batches, None)
         if first is None:
             return

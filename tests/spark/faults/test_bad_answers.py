@@ -1,4 +1,4 @@
-"""Slow answers, garbage, half bodies and errors between a write's tasks and the service.
+"""Slow answers, garbage, half bodies and errors between tasks that look up and the service.
 
 The driver talks to the service itself, its tasks to a server in front of it.
 """
@@ -13,8 +13,8 @@ from executor_proxy.service_client import DEFAULT_PATIENCE, Patience
 from strandline.write.engine import LocalEngine
 from tests.executor_proxy.scripted_server import Reply
 from tests.spark.faults import job
-from tests.spark.faults.engines import Detour
 from tests.spark.faults.front import DRIP, GARBAGE, HALF, Front
+from tests.spark.faults.lookup_task import look_up_at, names_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults]
 
@@ -59,25 +59,34 @@ FAULTS = {
 }
 
 
-def write(spark, base, answer, patience):
-    """Return the write's result and how often tasks asked."""
+PARTITIONS = job.PARTITIONS
+
+
+def look_up(spark, base, answer, patience):
+    """Return what tasks find and how often they asked."""
     with job.client(LocalEngine(), base) as other:
         script = answer if callable(answer) else lambda *_: answer
         with Front(other.service, script) as front:
-            with job.client(Detour(spark, front.url, patience=patience), base) as c:
-                result = c.upsert(job.frame(spark, job.changes()))
-            return result, front.asked
+            return look_up_at(spark, other, PARTITIONS, (front.url,), patience), front.asked
+
+
+def sources(found):
+    return {each.source for each in found.report.lookups}
+
+
+def causes(found):
+    return {each.cause for each in found.report.fallbacks}
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_tasks_list_storage(several_tasks, base, expected, name):
+def test_tasks_list_storage(spark, base, name):
     fault = FAULTS[name]
-    result, asked = write(several_tasks, base, fault.answer, fault.patience)
-    assert job.left_in(base) == expected
-    assert job.causes(result) == {fault.cause}
-    assert set(job.sources(result)) == {"local"}
+    found, asked = look_up(spark, base, fault.answer, fault.patience)
+    assert found.names == names_in(base, PARTITIONS)
+    assert causes(found) == {fault.cause}
+    assert sources(found) == {"local"}
     # More than workers, so that one of them has a second task.
-    tasks = len(result.fallbacks)
+    tasks = len(found.report.fallbacks)
     assert tasks > WORKERS
     if fault.asks is None:
         assert asked == tasks
@@ -85,39 +94,37 @@ def test_tasks_list_storage(several_tasks, base, expected, name):
         assert 1 <= asked <= WORKERS * fault.asks
 
 
-def test_tasks_list_storage_at_the_deadline_of_a_service_that_loads_forever(
-    several_tasks, base, expected
-):
+def test_tasks_list_storage_at_the_deadline_of_a_service_that_loads_forever(spark, base):
     busy = Reply(b"loading", 503, {"Retry-After": "0"})
-    result, asked = write(several_tasks, base, busy, Patience(deadline_s=1))
-    assert job.left_in(base) == expected
-    assert job.causes(result) == {"late"}
-    assert set(job.sources(result)) == {"local"}
-    assert asked > len(result.fallbacks)
+    found, asked = look_up(spark, base, busy, Patience(deadline_s=1))
+    assert found.names == names_in(base, PARTITIONS)
+    assert causes(found) == {"late"}
+    assert sources(found) == {"local"}
+    assert asked > len(found.report.fallbacks)
 
 
-def test_tasks_wait_for_a_service_that_is_loading(several_tasks, base, expected):
+def test_tasks_wait_for_a_service_that_is_loading(spark, base):
     def loading(front, number, request):
         if number < 3:
             return Reply(b"loading", 503, {"Retry-After": "1"})
         return front.forward(request)
 
-    result, asked = write(several_tasks, base, loading, Patience(first_s=120))
-    assert job.left_in(base) == expected
-    assert result.fallbacks == ()
-    assert set(job.sources(result)) == {"service"}
-    assert asked == len(result.lookups) + 3
+    found, asked = look_up(spark, base, loading, Patience(first_s=120))
+    assert found.names == names_in(base, PARTITIONS)
+    assert causes(found) == set()
+    assert sources(found) == {"service"}
+    assert asked == len(found.report.lookups) + 3
 
 
-def test_tasks_wait_for_slow_answers_within_their_settings(several_tasks, base, expected):
+def test_tasks_wait_for_slow_answers_within_their_settings(spark, base):
     """The first answer that a worker gets takes longer than it waits by default."""
 
     def slow_at_first(front, number, request):
         front.delay(4 if number < CORES else 0)
         return front.forward(request)
 
-    result, asked = write(several_tasks, base, slow_at_first, Patience(first_s=120))
-    assert job.left_in(base) == expected
-    assert result.fallbacks == ()
-    assert set(job.sources(result)) == {"service"}
-    assert asked == len(result.lookups)
+    found, asked = look_up(spark, base, slow_at_first, Patience(first_s=120))
+    assert found.names == names_in(base, PARTITIONS)
+    assert causes(found) == set()
+    assert sources(found) == {"service"}
+    assert asked == len(found.report.lookups)

@@ -14,7 +14,7 @@ from tests.spark.faults import own_process
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults]
 
-STAGES = ("look-ups", "writes")
+STAGES = ("the search", "writes")
 FAULTS = [f"{fault} {stage}" for fault in ("speculated", "executor lost in") for stage in STAGES]
 
 

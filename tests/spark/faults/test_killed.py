@@ -14,7 +14,8 @@ import pytest
 
 from strandline.service.process.supervisor import RESTARTS
 from strandline.write.engine import LocalEngine
-from strandline.write.index.simple import TagTask
+from strandline.write.index.search import SearchTask
+from strandline.write.key_task import KeyProfileTask
 from strandline.write.write_task import WriteTask
 from tests.spark.faults import job
 from tests.spark.faults.engines import First, Interrupted
@@ -49,9 +50,9 @@ def kill_for_good(service) -> int:
 
 STAGES = {
     # The kind of task; whether the first of them does it, or the driver before their stage.
-    "before the look-ups": (TagTask, False),
-    "during the look-ups": (TagTask, True),
-    "between look-ups and writes": (WriteTask, False),
+    "before the look-up": (KeyProfileTask, False),
+    "during the search": (SearchTask, True),
+    "between search and writes": (WriteTask, False),
     "during the writes": (WriteTask, True),
 }
 
@@ -81,11 +82,13 @@ def test_a_write_goes_on_with_the_replacement(several_tasks, base, tmp_path, exp
 
 
 def test_a_write_goes_on_without_a_service_that_is_given_up(several_tasks, base, expected):
-    """The driver closes the socket, so tasks are refused at once; the next write has another."""
+    """The driver closes the socket, so its view is refused; the next write has another."""
     killed = []
     with job.client(LocalEngine(), base) as other:
         service = other.service
-        engine = Interrupted(several_tasks, TagTask, lambda: killed.append(kill_for_good(service)))
+        engine = Interrupted(
+            several_tasks, KeyProfileTask, lambda: killed.append(kill_for_good(service))
+        )
         with job.client(engine, base) as c:
             result = c.upsert(job.frame(several_tasks, job.changes()))
     left = job.left_in(base)
@@ -126,7 +129,7 @@ def test_twenty_kills_in_a_row(spark, base, prepared, tmp_path, report):
         def strike() -> None:
             pids.append(kill(other))
 
-        engines = {kind: Interrupted(spark, kind, strike) for kind in (TagTask, WriteTask)}
+        engines = {kind: Interrupted(spark, kind, strike) for kind in (KeyProfileTask, WriteTask)}
         with contextlib.ExitStack() as stack:
             clients = {
                 kind: stack.enter_context(job.client(engine, base))

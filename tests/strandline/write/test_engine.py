@@ -5,22 +5,23 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pyarrow as pa
 import pytest
 
-from executor_proxy.view_location import ViewLocation
 from strandline.commit.write_markers import DirectMarkers
 from strandline.records.base_file_writer import BaseFileSettings
 from strandline.records.key_generator import KeyGenerator
 from strandline.records.merge import MergeRules
+from strandline.write.assign_task import AssignTask
 from strandline.write.engine import LocalEngine
 from strandline.write.index.profile import TagProfileTask
-from strandline.write.index.simple import TagTask
+from strandline.write.index.search import SearchTask, SpreadTask
+from strandline.write.index.tag_task import TagTask
 from strandline.write.key_task import KeyProfileTask, KeyTask
-from strandline.write.placement import Assignment, Bucket
-from strandline.write.write_task import AssignTask, WriteTask
+from strandline.write.placement import Bucket
+from strandline.write.write_task import WriteTask
 from tests.conformance.engine_suite import EngineSuite
 from timeline.errors import ConfigError, InputError, StorageUnavailableError
 from timeline.storage.local import LocalStorage
@@ -104,24 +105,32 @@ def test_an_engine_needs_a_task():
         LocalEngine(0)
 
 
+TALLY = LocalEngine().tally()
+
+
 def tasks():
     storage = LocalStorage("/nowhere")
-    location = ViewLocation("/nowhere", "http://h:1", "t", {}, "", "", storage=storage)
     schema = pa.schema([("k", pa.string())])
     generator = KeyGenerator(("k",), (), "NON_PARTITION")
     return [
         KeyTask(schema, generator, ("k",)),
         KeyProfileTask(),
-        TagTask(schema, storage, location, match=True, combine=True),
+        SpreadTask({"": (0,)}, TALLY, LocalEngine.attempt),
+        SearchTask(
+            ({"": ((0, "f"),)},), storage, TALLY, LocalEngine.attempt, by_range=True, by_filter=True
+        ),
+        TagTask(schema, ("k",), TALLY, LocalEngine.attempt, combine=True),
         TagProfileTask(),
-        AssignTask(schema, Assignment()),
+        AssignTask(schema, (0,), {}, (0,)),
         WriteTask(
             storage=storage,
             config=TableConfig({}),
             buckets=(Bucket(0, "", "id"),),
+            tasks=(0,),
             rules=MergeRules(schema, (), False, "1"),
             avro_schema="{}",
             settings=BaseFileSettings(),
+            tally=TALLY,
             attempt=LocalEngine.attempt,
             markers=DirectMarkers("1"),
         ),
@@ -132,12 +141,9 @@ def tasks():
 def test_tasks_pickle(task):
     there = pickle.loads(pickle.dumps(task))
     assert type(there) is type(task)
-    if isinstance(there, TagTask):
-        # One storage for rows and look-ups: its counts are the task's.
-        assert there.storage is there.location.storage
-        there = replace(there, storage=task.storage, location=task.location)
-    if isinstance(there, WriteTask):
-        there = replace(there, storage=task.storage)
+    # Storages and counters are equal only to themselves.
+    own = {"storage", "tally"} & {each.name for each in fields(there)}
+    there = replace(there, **{name: getattr(task, name) for name in own})
     assert there == task
 
 
@@ -148,7 +154,9 @@ SERVER_ROOMS = ("api", "http", "lookup", "process")
 def test_executors_load_neither_the_server_nor_the_driver():
     modules = [
         "strandline.write.key_task",
-        "strandline.write.index.simple",
+        "strandline.write.assign_task",
+        "strandline.write.index.search",
+        "strandline.write.index.tag_task",
         "strandline.write.write_task",
     ]
     script = (

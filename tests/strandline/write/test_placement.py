@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,46 +10,56 @@ from hypothesis import strategies as st
 from strandline.write.placement import (
     Sizing,
     StoredFile,
-    UpdateGroup,
-    assign,
     average_record_bytes,
+    pack,
+    place,
 )
 
 SIZING = Sizing(max_file_bytes=1000, small_file_bytes=800, record_bytes=10)
 
 
-def decide(updates=(), inserts=None, stored=None, sizing=SIZING):
+def stored(file_id, size, partition="p"):
+    return StoredFile(partition, file_id, f"{file_id}_f", size)
+
+
+def decide(updates=(), inserts=None, files=(), sizing=SIZING):
     numbers = itertools.count()
-    return assign(updates, inserts or {}, stored or {}, sizing, lambda: f"new{next(numbers)}")
+    return place(
+        dict(updates),
+        inserts or {},
+        files,
+        {},
+        sizing,
+        new_file_id=lambda: f"new{next(numbers)}",
+    )
 
 
 def test_updates_go_to_their_groups():
-    found = decide([UpdateGroup("p", "g2", "g2_f", 5), UpdateGroup("p", "g1", "g1_f", 1)])
+    found = decide({0: 5, 2: 1}, files=[stored("g2", 900), stored("g3", 900), stored("g1", 900)])
     assert [(b.number, b.file_id, b.base_file) for b in found.buckets] == [
         (0, "g1", "g1_f"),
         (1, "g2", "g2_f"),
     ]
-    assert found.updates == {("p", "g1"): 0, ("p", "g2"): 1}
+    assert found.of_file == (1, -1, 0)
 
 
 def test_inserts_fill_small_files_and_then_open_groups():
-    stored = {"p": [StoredFile("big", "big_f", 800), StoredFile("small", "small_f", 700)]}
-    found = decide(inserts={"p": 130}, stored=stored)
+    found = decide(inserts={"p": 130}, files=[stored("big", 800), stored("small", 700)])
     assert [b.file_id for b in found.buckets] == ["small", "new0"]
     # 300 bytes are free in the small one, 30 records; 100 records fit into a new one.
     assert found.inserts["p"].bounds == (30 / 130, 1.0)
+    assert found.weights == (1000, 1000)
 
 
 def test_a_small_file_with_updates_takes_inserts_in_the_same_bucket():
-    stored = {"p": [StoredFile("g", "g_f", 100)]}
-    found = decide([UpdateGroup("p", "g", "g_f", 3)], {"p": 10}, stored)
+    found = decide({0: 3}, {"p": 10}, [stored("g", 100)])
     assert len(found.buckets) == 1
-    assert found.inserts["p"].pick("any") == found.updates["p", "g"] == 0
+    assert found.inserts["p"].numbers == found.of_file == (0,)
+    assert found.weights == (230,)
 
 
 def test_a_limit_of_nothing_leaves_stored_files_alone():
-    sizing = Sizing(1000, 0, 10)
-    found = decide(inserts={"p": 1}, stored={"p": [StoredFile("g", "g_f", 0)]}, sizing=sizing)
+    found = decide(inserts={"p": 1}, files=[stored("g", 0)], sizing=Sizing(1000, 0, 10))
     assert [b.base_file for b in found.buckets] == [None]
 
 
@@ -66,24 +75,33 @@ def test_a_record_larger_than_a_file_gets_a_file_of_its_own():
 )
 def test_no_group_is_given_more_than_fits(rows, sizes, record):
     sizing = Sizing(1000, 800, record)
-    stored = [StoredFile(f"s{n}", f"s{n}_f", size) for n, size in enumerate(sizes)]
-    found = decide(inserts={"p": rows}, stored={"p": stored}, sizing=sizing)
+    files = [stored(f"s{n}", size) for n, size in enumerate(sizes)]
+    found = decide(inserts={"p": rows}, files=files, sizing=sizing)
     shares = found.inserts["p"]
     counts = [round((high - low) * rows) for low, high in itertools.pairwise((0.0, *shares.bounds))]
     assert sum(counts) == rows
     assert shares.bounds[-1] == 1.0
-    size_of = {file.file_id: file.size for file in stored}
+    size_of = {file.file_id: file.size for file in files}
     for number, count in zip(shares.numbers, counts, strict=True):
         room = sizing.room(size_of.get(found.buckets[number].file_id, 0))
         assert 0 < count <= max(room, 1)
 
 
-def test_keys_spread_over_groups_by_their_share_and_always_alike():
-    shares = decide(inserts={"p": 400}).inserts["p"]
-    picked = Counter(shares.pick(f"key{n}") for n in range(4000))
-    assert set(picked) == set(shares.numbers)
-    assert max(picked.values()) < 1.2 * min(picked.values())
-    assert all(shares.pick(f"key{n}") == shares.pick(f"key{n}") for n in range(100))
+@given(st.lists(st.integers(0, 100), min_size=1, max_size=30), st.integers(1, 8))
+def test_no_part_is_much_heavier_than_it_must_be(weights, parts):
+    chosen = pack(weights, parts)
+    loads = [0] * parts
+    for weight, part in zip(weights, chosen, strict=True):
+        loads[part] += weight
+    assert sum(loads) == sum(weights)
+    assert max(loads) <= max(max(weights), sum(weights) / parts) * 4 / 3 + max(weights) / 3
+
+
+def test_equal_buckets_use_all_tasks():
+    assert sorted(pack([5, 5, 5, 5], 4)) == [0, 1, 2, 3]
+    found = decide(inserts={"p": 100, "q": 100})
+    assert len(set(found.tasks(cores=2))) == 2
+    assert set(found.tasks(cores=1)) == {0}
 
 
 def test_the_newest_commit_that_is_large_enough_tells_the_size_of_a_record():

@@ -4,6 +4,7 @@ import pyarrow as pa
 import pytest
 
 from strandline.records.merge import REMOVES
+from strandline.write.columns import FILE
 from strandline.write.index.global_rows import STORED_PARTITION, GlobalPlacement, stored_value
 
 SCHEMA = pa.schema(
@@ -12,8 +13,7 @@ SCHEMA = pa.schema(
         ("_hoodie_is_deleted", pa.bool_()),
         ("_hoodie_record_key", pa.string()),
         ("_hoodie_partition_path", pa.string()),
-        ("_strandline_file_id", pa.string()),
-        ("_strandline_base_file", pa.string()),
+        (FILE, pa.int32()),
         (STORED_PARTITION, pa.string()),
         (stored_value(0), pa.int64()),
     ]
@@ -27,7 +27,7 @@ def joined(key, own, ts, stored=None, held=None, file="f", deleted=None):
     return dict(
         zip(
             SCHEMA.names,
-            [ts, deleted, key, own, file, file and f"{file}.parquet", stored, held],
+            [ts, deleted, key, own, file and ord(file), stored, held],
             strict=True,
         )
     )
@@ -38,7 +38,9 @@ def placed(*rows, moves=True, ordering=("ts",), **options):
     table = pa.Table.from_pylist(list(rows), SCHEMA)
     found = GlobalPlacement(moves, ordering, **options).place(table)
     names = [f"_hoodie_{each}" for each in ("record_key", "partition_path")]
-    columns = found.select([*names, "_strandline_file_id", REMOVES, "ts"]).to_pylist()
+    columns = found.select([*names, FILE, REMOVES, "ts"]).to_pylist()
+    for row in columns:
+        row[FILE] = row[FILE] and chr(row[FILE])
     return [tuple(row.values()) for row in columns]
 
 

@@ -1,0 +1,197 @@
+"""Searches the keys of a write in the stored files of their partitions.
+
+Files are packed into tasks by size. Each key is sent to the tasks that have files of its partition,
+which read a file's keys only if its footer doesn't rule out all keys searched for. So what moves is
+keys of the write, not stored ones, and no task has a whole partition if there are several files.
+
+Source: Hudi 1.2.0 ``HoodieSimpleIndex``, ``HoodieBloomIndex``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from strandline.records.key_search import KeySearch
+from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
+from strandline.write.columns import PROBLEM, TASK, call_numbers, calls_since
+from strandline.write.engine import D, Tally, TaskAttempt
+from strandline.write.index.base import LOCATION_SCHEMA, LocationRequest
+from strandline.write.placement import pack
+from strandline.write.row_count import (
+    KEY_HASH,
+    RowCount,
+    add_counts,
+    as_numbers,
+    counts_of,
+    refuse_without_key,
+)
+from timeline.storage.base import Storage
+
+SEARCHED: Final = "search"
+"""Stage of a write's tally: the rows whose keys were searched."""
+_KEYS_AT_ONCE: Final = 1_000_000
+"""Keys of one partition that a task searches at once. With more, files are read repeatedly."""
+_SPREAD = pa.schema([(TASK, pa.int32()), (PARTITION_PATH, pa.string()), (RECORD_KEY, pa.string())])
+
+
+def search_files(request: LocationRequest[D], *, by_range: bool, by_filter: bool) -> D:
+    """Return the files that hold the keys of a write, in the form of ``LOCATION_SCHEMA``.
+
+    Args:
+        request: The keys and files.
+        by_range: Whether key ranges in footers rule files out.
+        by_filter: Whether Bloom filters in footers do.
+
+    Cost: opens each file once for each million keys of its partition.
+    """
+    engine, files = request.engine, request.files
+    parts = max(1, min(len(files), engine.cores))
+    chosen = pack([file.size for file in files], parts)
+    tasks: dict[str, set[int]] = {}
+    of_task: list[dict[str, list[tuple[int, str]]]] = [{} for _ in range(parts)]
+    for number, (file, task) in enumerate(zip(files, chosen, strict=True)):
+        tasks.setdefault(file.partition, set()).add(task)
+        of_task[task].setdefault(file.partition, []).append((number, file.path))
+    spread = SpreadTask(
+        {path: tuple(sorted(each)) for path, each in tasks.items()}, request.tally, engine.attempt
+    )
+    placed = engine.shuffle(
+        engine.transform(request.rows, spread, _SPREAD), TASK, parts, (PARTITION_PATH, RECORD_KEY)
+    )
+    search = SearchTask(
+        tuple({path: tuple(each) for path, each in files.items()} for files in of_task),
+        request.storage,
+        request.tally,
+        engine.attempt,
+        by_range=by_range,
+        by_filter=by_filter,
+    )
+    return engine.transform(placed, search, LOCATION_SCHEMA)
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadTask:
+    """Sends the keys of rows to the tasks that search them.
+
+    Attributes:
+        tasks: Tasks that have files of a partition, by partition path.
+        tally: Takes the counts of the rows.
+        attempt: Returns the running attempt.
+    """
+
+    tasks: Mapping[str, tuple[int, ...]]
+    tally: Tally
+    attempt: Callable[[], TaskAttempt]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield each key once for each task."""
+        read: dict[str, RowCount] = {}
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            refuse_without_key(batch.column(PROBLEM))
+            rows = batch.select([PARTITION_PATH, RECORD_KEY, KEY_HASH])
+            add_counts(read, counts_of(pa.Table.from_batches([rows])))
+            yield self._spread(rows)
+        at = self.attempt()
+        self.tally.add(as_numbers(SEARCHED, at.partition, at.attempt, read))
+
+    def _spread(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows' keys, repeated for each task of their partition."""
+        coded = rows.column(PARTITION_PATH).dictionary_encode()
+        codes = coded.indices.to_numpy()
+        tasks = [self.tasks.get(path, ()) for path in coded.dictionary.to_pylist()]
+        ends = np.cumsum([len(each) for each in tasks])
+        times = np.diff(ends, prepend=0)[codes]
+        at = np.repeat(np.arange(len(codes)), times)
+        # The n-th copy of a row goes to the n-th task of its partition.
+        nth = np.arange(len(at)) - np.repeat(np.cumsum(times) - times, times)
+        begins = np.append(0, ends)[codes]
+        flat = np.array([task for each in tasks for task in each], np.int32)
+        sent = rows.take(pa.array(at))
+        columns = [pa.array(flat[begins[at] + nth]), *(sent.column(n) for n in _SPREAD.names[1:])]
+        return pa.RecordBatch.from_arrays(columns, schema=_SPREAD)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchTask:
+    """Searches sorted keys in the files of its part.
+
+    Attributes:
+        files: For each part, partition path → number and path of its files.
+        storage: The table's storage.
+        tally: Takes the storage calls.
+        attempt: Returns the running attempt.
+        by_range: Whether key ranges rule files out.
+        by_filter: Whether Bloom filters do.
+    """
+
+    files: tuple[Mapping[str, tuple[tuple[int, str], ...]], ...]
+    storage: Storage
+    tally: Tally
+    attempt: Callable[[], TaskAttempt]
+    by_range: bool
+    by_filter: bool
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield rows of ``LOCATION_SCHEMA``."""
+        before = self.storage.calls.snapshot()
+        files = self.files[self.attempt().partition]
+        storage = self.storage.for_cause("tag")
+        for path, keys in _distinct_keys(batches, _KEYS_AT_ONCE):
+            if not len(keys):
+                continue
+            search = KeySearch(keys, by_range=self.by_range, by_filter=self.by_filter)
+            for number, name in files.get(path, ()):
+                found = search.found(storage, name)
+                if found is not None:
+                    # A file of another writer may hold a key twice.
+                    held = pc.unique(found.stored.column(RECORD_KEY)).cast(pa.string())
+                    columns = [
+                        pa.repeat(pa.scalar(path, pa.string()), len(held)),
+                        held,
+                        pa.repeat(pa.scalar(number, pa.int32()), len(held)),
+                    ]
+                    yield pa.RecordBatch.from_arrays(columns, schema=LOCATION_SCHEMA)
+        calls = calls_since(self.storage, before)
+        self.tally.add(call_numbers(calls))
+
+
+def _distinct_keys(
+    batches: Iterator[pa.RecordBatch], at_once: int
+) -> Iterator[tuple[str, pa.Array]]:
+    """Yield (partition path, its distinct keys) of sorted rows, about ``at_once`` keys each."""
+    waiting: list[pa.Array] = []
+    current, size = "", 0
+    for batch in batches:
+        for path, keys in _runs(batch):
+            if waiting and path != current:
+                yield current, pc.unique(pa.concat_arrays(waiting))
+                waiting, size = [], 0
+            current = path
+            if size >= at_once:
+                # The last key may go on in this run, and then belongs to it alone.
+                last = waiting[-1][-1]
+                held = pa.concat_arrays(waiting)
+                yield current, pc.unique(held.filter(pc.not_equal(held, last)))
+                waiting, size = [pa.array([last.as_py()], pa.string())], 1
+            waiting.append(keys)
+            size += len(keys)
+    if waiting:
+        yield current, pc.unique(pa.concat_arrays(waiting))
+
+
+def _runs(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.Array]]:
+    """Yield (partition path, keys) of a sorted batch."""
+    ends = pc.run_end_encode(batch.column(PARTITION_PATH), run_end_type=pa.int32())
+    begin = 0
+    keys = batch.column(RECORD_KEY)
+    for path, end in zip(ends.values.to_pylist(), ends.run_ends.to_pylist(), strict=True):
+        yield path, keys.slice(begin, end - begin)
+        begin = end

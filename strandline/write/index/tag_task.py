@@ -1,0 +1,122 @@
+"""``TagTask``: turns rows joined to locations into tagged rows.
+
+It gets rows of one key adjacent, each once for every stored file that holds the key. It keeps the
+newest of them if the write combines rows, and drops deletes of keys that aren't stored. It holds no
+more than a batch and the rows of one key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from strandline.records.merge_rule import deduplicate, delete_flags
+from strandline.records.ordering import Mask, as_mask, one_chunk
+from strandline.write.columns import FILE, PROBLEM, fill, tagged_schema
+from strandline.write.engine import Tally, TaskAttempt
+from strandline.write.row_count import (
+    RowCount,
+    add_counts,
+    as_numbers,
+    counts_of,
+    refuse_without_key,
+)
+
+TAGGED: Final = "tag"
+"""Stage of a write's tally: the rows before they were combined."""
+
+
+@dataclass(frozen=True, slots=True)
+class TagTask:
+    """Combines rows of one key and tags them.
+
+    Attributes:
+        schema: The columns of the rows.
+        key: Columns that identify a record, which the rows are grouped by.
+        tally: Takes the counts of the rows.
+        attempt: Returns the running attempt.
+        combine: Whether only the newest of rows with one key is kept.
+        ordering_fields: Ordering columns that decide which row is the newest.
+        only_stored: Whether rows whose key isn't stored are dropped, as for deletes.
+    """
+
+    schema: pa.Schema
+    key: tuple[str, ...]
+    tally: Tally
+    attempt: Callable[[], TaskAttempt]
+    combine: bool
+    ordering_fields: tuple[str, ...] = ()
+    only_stored: bool = False
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield tagged rows."""
+        form = tagged_schema(self.schema)
+        read: dict[str, RowCount] = {}
+        for group in whole_groups(batches, self.key):
+            rows = group
+            refuse_without_key(rows.column(PROBLEM))
+            add_counts(read, counts_of(_each_once(rows, self.key)))
+            if self.combine:
+                by_file = (*self.key, FILE) if FILE in rows.schema.names else self.key
+                rows = deduplicate(rows, self.ordering_fields, by_file)
+            for batch in self._wanted(rows).combine_chunks().to_batches():
+                names = [name for name in form.names if name in batch.schema.names]
+                yield fill(form, batch.num_rows, {name: batch.column(name) for name in names})
+        at = self.attempt()
+        self.tally.add(as_numbers(TAGGED, at.partition, at.attempt, read))
+
+    def _wanted(self, rows: pa.Table) -> pa.Table:
+        """Drop rows that delete keys that aren't stored."""
+        stored: Mask = np.zeros(rows.num_rows, np.bool_)
+        if FILE in rows.schema.names:
+            stored = as_mask(pc.is_valid(one_chunk(rows.column(FILE))))
+        deletes = np.ones(rows.num_rows, np.bool_) if self.only_stored else delete_flags(rows)
+        unknown = deletes & ~stored
+        return rows.filter(pa.array(~unknown)) if unknown.any() else rows
+
+
+def whole_groups(batches: Iterator[pa.RecordBatch], key: Sequence[str]) -> Iterator[pa.Table]:
+    """Yield tables of rows such that the rows of a group, which are adjacent, are in one table."""
+    waiting: list[pa.RecordBatch] = []
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        starts = np.flatnonzero(_starts(batch, key))
+        # The last group may go on in the next batch, the first one may have begun in the last.
+        if starts[-1]:
+            yield pa.Table.from_batches([*waiting, batch.slice(0, starts[-1])])
+            waiting = [batch.slice(starts[-1])]
+        else:
+            waiting.append(batch)
+    if waiting:
+        yield pa.Table.from_batches(waiting)
+
+
+def _starts(rows: pa.RecordBatch | pa.Table, key: Sequence[str]) -> Mask:
+    """Return where a row differs in its key from the one before; true for the first."""
+    starts: Mask = np.zeros(rows.num_rows, np.bool_)
+    starts[0] = True
+    for name in key:
+        column = one_chunk(rows.column(name))
+        same = pc.equal(column.slice(1), column.slice(0, len(column) - 1))
+        both_null = pc.and_(
+            pc.is_null(column.slice(1)), pc.is_null(column.slice(0, len(column) - 1))
+        )
+        starts[1:] |= ~as_mask(pc.fill_null(same, False)) & ~as_mask(both_null)
+    return starts
+
+
+def _each_once(rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Return the rows that stand for the least file that holds their key, or for none."""
+    if FILE not in rows.schema.names:
+        return rows
+    files = pc.fill_null(one_chunk(rows.column(FILE)), -1).to_numpy()
+    starts = _starts(rows, key)
+    least = np.minimum.reduceat(files, np.flatnonzero(starts))
+    first = files == least[np.cumsum(starts) - 1]
+    return rows if first.all() else rows.filter(pa.array(first))

@@ -1,0 +1,111 @@
+"""Keys of a write are searched in the stored files of their partitions, in tasks of whole files."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+
+from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
+from strandline.write.columns import FILE, PROBLEM, keyed_schema, storage_calls
+from strandline.write.engine import LocalEngine
+from strandline.write.index.base import LOCATION_SCHEMA, LocationRequest
+from strandline.write.index.search import SEARCHED, _distinct_keys
+from strandline.write.index.simple import SimpleIndex
+from strandline.write.placement import StoredFile
+from strandline.write.row_count import KEY_HASH, counted_by, counts_of, key_hashes
+from tests.strandline.write.tables import client, row, table
+from timeline.errors import RowsChangedError
+from timeline.storage.local import LocalStorage
+
+
+def keyed(*rows, problem=None):
+    """Keyed rows from (partition, key)."""
+    paths, keys = zip(*rows, strict=True)
+    texts = pa.array(keys, pa.string())
+    columns = [texts, key_hashes(texts), pa.array(paths), pa.array([problem] * len(rows))]
+    names = [RECORD_KEY, KEY_HASH, PARTITION_PATH, PROBLEM]
+    return pa.table(columns, names=names).cast(keyed_schema(pa.schema([])))
+
+
+@pytest.fixture(scope="module")
+def stored(memory):
+    """A table with two files of two rows in each of three partitions, and its files."""
+    base = memory / "stored"
+    with client(base) as c:
+        for group in "ab":
+            c.bulk_insert(table(*(row(f"{group}{n}", p) for p in ("eu", "us", "x") for n in "12")))
+    paths = sorted(path for path in base.rglob("*.parquet"))
+    files = [
+        StoredFile(path.parent.name, path.name.partition("_")[0], path.name, path.stat().st_size)
+        for path in paths
+    ]
+    return LocalStorage(str(base)), tuple(files)
+
+
+def locate(stored, rows, cores=2):
+    storage, files = stored
+    engine = LocalEngine(cores)
+    tally = engine.tally()
+    request = LocationRequest(engine, engine.adopt(rows), counts_of(rows), files, storage, tally)
+    data = SimpleIndex().locations(request)
+    assert engine.schema(data) == LOCATION_SCHEMA
+    found = [
+        (each[PARTITION_PATH], each[RECORD_KEY], files[each[FILE]].path)
+        for each in engine.collect(data).to_pylist()
+    ]
+    return sorted(found), tally.total
+
+
+def holders(stored, partition, key):
+    """Return the paths of the files of a partition that hold a key."""
+    storage, files = stored
+    held = []
+    for file in files:
+        keys = pa.parquet.read_table(f"{storage.base_path}/{file.path}", partitioning=None)["id"]
+        if file.partition == partition and key in keys.to_pylist():
+            held.append(file.path)
+    return held
+
+
+@pytest.mark.parametrize("cores", [1, 2, 5])
+def test_each_stored_key_is_found_once_in_the_file_that_holds_it(stored, cores):
+    rows = keyed(
+        ("eu", "a1"), ("eu", "b2"), ("us", "b2"), ("us", "new"), ("none", "a1"), ("eu", "a1")
+    )
+    found, numbers = locate(stored, rows, cores)
+    wanted = [("eu", "a1"), ("eu", "b2"), ("us", "b2")]
+    assert found == [(p, key, path) for p, key in wanted for path in holders(stored, p, key)]
+    assert len(found) == 3
+    assert counted_by(SEARCHED, numbers) == counts_of(rows)
+
+
+def test_only_files_whose_key_range_meets_the_keys_are_read(stored):
+    found, numbers = locate(stored, keyed(("eu", "a1"), ("eu", "a3")), cores=1)
+    assert len(found) == 1
+    # Both files of the partition are opened; of one the footer suffices.
+    assert storage_calls(numbers) == {("read", "tag"): 2}
+
+
+def test_a_row_without_a_key_wasnt_there_when_rows_were_checked(stored):
+    with pytest.raises(RowsChangedError, match="key column is null"):
+        locate(stored, keyed(("eu", "a1"), problem="key column is null"))
+
+
+def test_files_are_packed_into_tasks(stored):
+    """A partition's files are in several tasks, to each of which its keys are sent."""
+    keys = [("eu", f"{group}{n}") for group in "ab" for n in "12"]
+    found, _ = locate(stored, keyed(*keys))
+    files = {*holders(stored, "eu", "a1"), *holders(stored, "eu", "b1")}
+    assert Counter(path for *_, path in found) == dict.fromkeys(files, 2)
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3, 100])
+@pytest.mark.parametrize("batch", [1, 2, 4, 100])
+def test_sorted_keys_come_once_whatever_the_batches(at_once, batch):
+    rows = [("p", "a")] * 5 + [("p", "b"), ("p", "c"), ("q", "a"), ("q", "a"), ("r", "a")]
+    given = keyed(*rows).select([PARTITION_PATH, RECORD_KEY])
+    batches = given.combine_chunks().to_batches(max_chunksize=batch)
+    found = [(path, key) for path, keys in _distinct_keys(iter(batches), at_once) for key in keys]
+    assert [(path, key.as_py()) for path, key in found] == sorted(set(rows))
