@@ -88,9 +88,14 @@ def call_numbers(calls: Mapping[tuple[str, str], int]) -> dict[tuple[str, ...], 
     return {(_CALL, *kind): number for kind, number in calls.items()}
 
 
+def is_call(name: tuple[str, ...]) -> bool:
+    """Whether a number of a ``Tally`` counts storage calls."""
+    return name[0] == _CALL
+
+
 def storage_calls(numbers: Mapping[tuple[str, ...], int]) -> dict[tuple[str, str], int]:
     """Return the storage calls of a ``Tally`` by (kind, cause)."""
-    return {(name[1], name[2]): n for name, n in numbers.items() if name[0] == _CALL}
+    return {(name[1], name[2]): n for name, n in numbers.items() if is_call(name)}
 
 
 def _nullable(columns: pa.Schema) -> list[pa.Field]:

@@ -158,6 +158,11 @@ class EngineContext(ABC, Generic[D]):
     def attempt() -> TaskAttempt:
         """Return the running attempt, inside a task. Static, so that tasks can carry it."""
 
+    def in_driver(self) -> LocalEngine:
+        """Return the engine for small batches that the driver writes itself."""
+        # A second failure moves them to the executors, who try again as often as Spark does.
+        return LocalEngine(task_retries=1)
+
 
 _RUNNING: ContextVar[TaskAttempt] = ContextVar("strandline_local_task")
 _ATTEMPTS: Final = itertools.count()
@@ -310,6 +315,11 @@ class LocalEngine(EngineContext[LocalRows]):
                 retries -= 1
             finally:
                 _RUNNING.reset(token)
+
+
+def running_attempt(elsewhere: Callable[[], TaskAttempt]) -> TaskAttempt:
+    """Return the attempt of a task that runs on a local engine or on another one."""
+    return _RUNNING.get(None) or elsewhere()
 
 
 def usable_cores() -> int:

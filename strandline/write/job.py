@@ -32,15 +32,17 @@ from strandline.write import key_task
 from strandline.write.assign_task import AssignTask
 from strandline.write.columns import BUCKET, TASK, assigned_schema, keyed_schema, storage_calls
 from strandline.write.context import WriteContext
+from strandline.write.driver_engine import DriverEngine
 from strandline.write.engine import Tally
 from strandline.write.key_task import KeyProfileTask, KeyTask
 from strandline.write.marker_choice import begin_markers
 from strandline.write.operation import Operation, checked_metadata
 from strandline.write.options import base_file_settings, evolution_rules
-from strandline.write.placement import Placement, StoredFile, place
+from strandline.write.placement import Placement, StoredFile, place, rewritten_bytes
 from strandline.write.result import WriteAccount, WriteResult
 from strandline.write.row_count import refuse_changed
 from strandline.write.settings import COMBINE_INSERT
+from strandline.write.small_batch import DriverLimits, decoded_batch
 from strandline.write.tagging import KeyedRows, TaggedRows, Tagging, stored_files
 from strandline.write.target import Target, open_target
 from strandline.write.write_task import STATUS_SCHEMA, WriteReport, WriteTask
@@ -79,7 +81,6 @@ class WriteJob:
         extra_metadata: Mapping[str, str] | None = None,
     ) -> None:
         self._context = context
-        self._engine = context.engine
         self._operation = operation
         self._extra_metadata = checked_metadata(extra_metadata)
         self._account = WriteAccount(
@@ -102,7 +103,7 @@ class WriteJob:
             try:
                 transaction = self._request(target, heartbeat)
                 with self._ended(target, transaction):
-                    report = self._write(_Write(rows, target, transaction, self._engine.tally()))
+                    report = self._write(_Write(rows, target, transaction, rows.engine.tally()))
                 # The write has happened: from here on failures are reported, not raised.
                 with self._account.survived("ending its heartbeat"):
                     transaction.end()
@@ -111,12 +112,14 @@ class WriteJob:
                 heartbeat.give_up()
         cleaned = self._sync_and_clean(target)
         name = self._operation.name
-        return self._account.result(transaction, name, report, cleaned, rolled_back)
+        return self._account.result(
+            transaction, name, report, cleaned, rolled_back, in_driver=rows.engine.in_process
+        )
 
     @contextmanager
     def _checked(self, data: object) -> Iterator[tuple[KeyedRows[Any], Target]]:
-        """Check table and rows; persist the rows while the block runs."""
-        context, engine = self._context, self._engine
+        """Check table and rows; keep the rows while the block runs, in the driver if they fit."""
+        context, engine = self._context, self._context.engine
         given = engine.adopt(data)
         create = not self._operation.hard_delete
         target = open_target(context.storage, context.settings, context.history, create=create)
@@ -129,13 +132,21 @@ class WriteJob:
         task = KeyTask(columns, target.generator, ordering)
         with self._account.timed("tag"):
             made = engine.transform(given, task, keyed_schema(columns))
+        limits = DriverLimits() if engine.in_process else DriverLimits.of(context.settings)
+        count = KeyProfileTask(limits, engine.attempt)
         with ExitStack() as persisted:
             keyed = persisted.enter_context(engine.persist(made))
             with self._account.timed("tag"):
-                profile = engine.transform(keyed, KeyProfileTask(), key_task.PROFILE_SCHEMA)
-                counts = key_task.rows_by_partition(engine.collect(profile))
+                counted = engine.transform(keyed, count, key_task.PROFILE_SCHEMA)
+                profile = engine.collect(counted)
+                counts = key_task.rows_by_partition(profile)
             key_task.refuse_long_names(counts, context.storage)
-            yield KeyedRows(keyed, columns, counts, persisted.close), target
+            batch = decoded_batch(profile, counts, keyed_schema(columns), limits)
+            if batch is not None:
+                persisted.close()
+                engine = DriverEngine(engine, limits)
+                keyed = engine.adopt(batch)
+            yield KeyedRows(engine, keyed, columns, counts, persisted.close), target
 
     def _roll_back_failed(self, target: Target) -> tuple[str, ...]:
         """Roll back failed writes, before the timeline for this write's look-ups is read."""
@@ -203,7 +214,7 @@ class WriteJob:
         sizing = target.sizing(context.settings, context.history)
         fills = operation.fills_small_files and sizing.small_file_bytes > 0
         tagging = Tagging(
-            engine=self._engine,
+            engine=write.rows.engine,
             index=context.index,
             operation=operation,
             storage=context.storage,
@@ -219,6 +230,8 @@ class WriteJob:
                 placement = place(
                     tagged.updates, tagged.inserts, files, clustered, sizing, fills=fills
                 )
+                if isinstance(write.rows.engine, DriverEngine):
+                    write.rows.engine.limit_rewrite(rewritten_bytes(placement.buckets, files))
             yield tagged, placement
 
     def _stored_files(self, write: _Write) -> tuple[StoredFile, ...]:
@@ -242,7 +255,7 @@ class WriteJob:
         buckets = placement.buckets
         if not buckets:
             return WriteReport()
-        engine, target, columns = self._engine, write.target, write.rows.columns
+        engine, target, columns = write.rows.engine, write.target, write.rows.columns
         tasks = placement.tasks(engine.cores)
         assign = AssignTask(columns, placement.of_file, placement.inserts, tasks)
         assigned = engine.transform(rows, assign, assigned_schema(columns))

@@ -9,7 +9,7 @@ Source: Hudi 1.2.0 ``HoodieCreateRecordUtils``; Hudi doesn't check all rows befo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,7 +23,9 @@ from strandline.service.marker.file import directory_path
 from strandline.settings.setting import Setting, shortened
 from strandline.write import settings
 from strandline.write.columns import PROBLEM, count_rows, fill, gather, keyed_schema
+from strandline.write.engine import TaskAttempt
 from strandline.write.row_count import KEY_HASH, ROWS, RowCount, by_partition, key_hashes
+from strandline.write.small_batch import DECODED_BYTES, STREAM, BatchEncoder, DriverLimits
 from timeline.errors import InputError
 from timeline.storage.base import Storage
 
@@ -40,6 +42,8 @@ PROFILE_SCHEMA = pa.schema(
         (PROBLEM, pa.string()),
         (ROWS, pa.int64()),
         (KEY_HASH, pa.int64()),
+        (STREAM, pa.binary()),
+        (DECODED_BYTES, pa.int64()),
     ]
 )
 
@@ -106,15 +110,32 @@ class KeyTask:
 
 @dataclass(frozen=True, slots=True)
 class KeyProfileTask:
-    """Counts keyed rows by partition and problem."""
+    """Counts keyed rows by partition and problem, and returns the rows if they are few.
+
+    Attributes:
+        limits: Limits of the rows to return.
+        attempt: Returns the running attempt of the task.
+    """
+
+    limits: DriverLimits
+    attempt: Callable[[], TaskAttempt]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield a row of ``PROFILE_SCHEMA`` for each partition or problem of the task."""
+        """Yield a row for each partition or problem of the task, and one with the task's rows."""
         by = [PARTITION_PATH, PROBLEM]
-        rows = gather(batch.select([*by, KEY_HASH]) for batch in batches)
+        encoder = BatchEncoder(self.limits, self.attempt().partition)
+        counted = []
+        for batch in batches:
+            encoder.add(batch)
+            counted.append(batch.select([*by, KEY_HASH]))
+        rows = gather(iter(counted))
         if rows is None:
             return
         yield from count_rows(rows, by, PROFILE_SCHEMA)
+        if (encoded := encoder.finish()) is not None:
+            columns = zip((STREAM, DECODED_BYTES), encoded, strict=True)
+            values = {name: pa.array([value]) for name, value in columns}
+            yield fill(PROFILE_SCHEMA, 1, values)
 
 
 def rows_by_partition(counts: pa.Table) -> dict[str, RowCount]:
@@ -125,7 +146,8 @@ def rows_by_partition(counts: pa.Table) -> dict[str, RowCount]:
     """
     rows: list[tuple[str, RowCount]] = []
     problems: Counter[str] = Counter()
-    for row in counts.to_pylist():
+    counted = counts.filter(pc.is_valid(counts.column(ROWS)))
+    for row in counted.select([PARTITION_PATH, PROBLEM, ROWS, KEY_HASH]).to_pylist():
         if row[PROBLEM] is None:
             rows.append((row[PARTITION_PATH], RowCount(row[ROWS], row[KEY_HASH])))
         else:

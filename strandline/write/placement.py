@@ -222,6 +222,12 @@ def _refused(file: StoredFile, rows: int, instant: Instant) -> UnsupportedTableE
     )
 
 
+def rewritten_bytes(buckets: Iterable[Bucket], stored: Iterable[StoredFile]) -> int:
+    """Return the total size of the stored files that the buckets' files replace."""
+    replaced = {(bucket.partition, bucket.base_file) for bucket in buckets}
+    return sum(file.size for file in stored if (file.partition, file.name) in replaced)
+
+
 def pack(weights: Sequence[int], parts: int) -> tuple[int, ...]:
     """Return the part of each item, so that the heaviest part is light (longest first).
 

@@ -19,6 +19,8 @@ from timeline.storage.base import StorageCalls
 
 logger = logging.getLogger(__name__)
 
+DRIVER: Final = "driver"
+EXECUTORS: Final = "executors"
 _STEPS: Final = ("tag", "write", "commit", "sync", "clean", "rollback")
 
 
@@ -29,6 +31,7 @@ class WriteResult:
     Attributes:
         instant: Requested time of the commit.
         operation: ``UPSERT``, ``INSERT``, ``BULK_INSERT`` or ``DELETE``.
+        written_by: ``driver``, or ``executors`` if they wrote files.
         rows_inserted: Rows added.
         rows_updated: Stored rows replaced.
         rows_deleted: Stored rows removed.
@@ -54,6 +57,7 @@ class WriteResult:
 
     instant: str
     operation: str
+    written_by: str = DRIVER
     rows_inserted: int = 0
     rows_updated: int = 0
     rows_deleted: int = 0
@@ -142,6 +146,8 @@ class WriteAccount:
         report: WriteReport,
         clean: CleanResult | None,
         rolled_back: tuple[str, ...],
+        *,
+        in_driver: bool,
     ) -> WriteResult:
         """Return the write's result; log a warning if views fell back to listing storage."""
         fallbacks = (
@@ -161,6 +167,7 @@ class WriteAccount:
         return WriteResult(
             instant=transaction.time,
             operation=operation,
+            written_by=DRIVER if in_driver else EXECUTORS,
             rows_inserted=report.counts.inserts,
             rows_updated=report.counts.updates,
             rows_deleted=report.counts.deletes,

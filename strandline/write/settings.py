@@ -289,5 +289,32 @@ DROP_PARTITION_COLUMNS: Final = Setting(
     allowed=("false",),
 )
 
+DRIVER_MAX_ROWS: Final = Setting(
+    "strandline.write.driver.max.rows",
+    50_000,
+    "Rows of a batch up to which the driver writes it itself, on its own cores, if the next two"
+    " settings allow it; with 0, Spark's executors write every batch.",
+    "client",
+    minimum=0,
+)
+DRIVER_MAX_BYTES: Final = Setting(
+    "strandline.write.driver.max.bytes",
+    64 * _MB,
+    "Size in memory of a batch up to which the driver writes it itself. A task of Spark also"
+    " returns at most 2 MiB of its rows, compressed.",
+    "client",
+    unit="bytes",
+    minimum=0,
+)
+DRIVER_MAX_REWRITE: Final = Setting(
+    "strandline.write.driver.max.rewrite.bytes",
+    128 * _MB,
+    "Total size of the stored files up to which the driver rewrites them itself; beyond, it hands"
+    " the rows to the executors.",
+    "client",
+    unit="bytes",
+    minimum=0,
+)
+
 WRITE_SETTINGS: Final = declared(globals())
 """All settings of this module."""

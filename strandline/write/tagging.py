@@ -38,12 +38,14 @@ class KeyedRows(Generic[D]):
     """Checked rows with their keys.
 
     Attributes:
+        engine: Runs the tasks that follow.
         data: The rows in the engine's form, persisted.
         columns: Their columns as the table stores them; none for deletes.
         counts: What they count to, by partition path.
         release: Drops the persisted rows, which are computed again if they are used after that.
     """
 
+    engine: EngineContext[D]
     data: D
     columns: pa.Schema
     counts: Mapping[str, RowCount]

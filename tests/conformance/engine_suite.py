@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pytest
 
-from strandline.write.engine import EngineContext
+from strandline.write.engine import TaskAttempt
 
 KEYED = pa.schema([("part", pa.int32()), ("path", pa.string()), ("key", pa.string())])
 NESTED = pa.schema(
@@ -41,10 +42,10 @@ def rows(count: int, parts: int = 1, schema: pa.Schema = NESTED) -> pa.Table:
 class Seen:
     """Yields for each row the part that it is in, and its position there."""
 
-    engine: type[EngineContext]
+    attempt: Callable[[], TaskAttempt]
 
     def __call__(self, batches):
-        part, position = self.engine.attempt().partition, 0
+        part, position = self.attempt().partition, 0
         for batch in batches:
             count = batch.num_rows
             given = {name: batch.column(name) for name in KEYED.names}
@@ -70,7 +71,7 @@ class EngineSuite:
     """The contract of ``EngineContext``."""
 
     def seen(self, engine, data) -> list[dict]:
-        return engine.collect(engine.transform(data, Seen(type(engine)), SEEN)).to_pylist()
+        return engine.collect(engine.transform(data, Seen(engine.attempt), SEEN)).to_pylist()
 
     def given(self, engine, table: pa.Table, parts: int = 2):
         step = -(-table.num_rows // parts)

@@ -26,6 +26,8 @@ OPTIONS = {
     "hoodie.datasource.write.partitionpath.field": "region",
     "hoodie.embed.timeline.server": "false",
     "hoodie.clean.automatic": "false",
+    # All tasks run on executors.
+    "strandline.write.driver.max.rows": "0",
 }
 
 

@@ -8,7 +8,16 @@ import pytest
 
 from tests.kit import reader
 from tests.spark.once import DIE, OnceFaulty
-from tests.spark.test_write import AFTER, NEXT, client, names, rows, table, written  # noqa: F401
+from tests.spark.test_write import (
+    AFTER,
+    EXECUTORS,
+    NEXT,
+    WAYS,
+    client,
+    names,
+    rows,
+    written,  # noqa: F401
+)
 from timeline.errors import WriteConflictError
 
 pytestmark = pytest.mark.spark
@@ -22,9 +31,9 @@ EARLY = {
 OLDER = "20200101000000000"
 
 
-def test_files_of_a_worker_that_died_are_found_by_the_services_markers(spark, table, tmp_path):  # noqa: F811
+def test_files_of_a_worker_that_died_are_found_by_the_services_markers(spark, table, tmp_path):
     storage = OnceFaulty(table, tmp_path / "happened", "close", DIE, ".parquet", only_in_tasks=True)
-    with client(spark, table, storage, **SERVED) as c:
+    with client(spark, table, storage, **SERVED, **EXECUTORS) as c:
         result = c.upsert(rows(spark, NEXT))
     assert storage.happened
     assert result.marker_fallbacks == ()
@@ -35,7 +44,8 @@ def test_files_of_a_worker_that_died_are_found_by_the_services_markers(spark, ta
     assert reader.leftovers(table) == []
 
 
-def test_a_task_in_conflict_with_an_older_write_fails_the_write_as_such(spark, table):  # noqa: F811
+@pytest.mark.parametrize("way", WAYS)
+def test_a_task_in_conflict_with_an_older_write_fails_the_write_as_such(spark, table, way):
     hoodie = table / ".hoodie"
     (name,) = (name for region, name, *_ in reader.base_files(table) if region == "us")
     file_id = name.partition("_")[0]
@@ -50,7 +60,7 @@ def test_a_task_in_conflict_with_an_older_write_fails_the_write_as_such(spark, t
         path.touch()
     before = names(table)
     with (
-        client(spark, table, embed__timeline__server=False, **EARLY) as c,
+        client(spark, table, embed__timeline__server=False, **EARLY, **way) as c,
         pytest.raises(WriteConflictError, match=f"{file_id} .* is also being written by {OLDER}"),
     ):
         c.upsert(rows(spark, NEXT))

@@ -36,8 +36,17 @@ NEXT = [
 AFTER = ["a@2", "b@1", "c@1", "d@1", "e@1"]
 
 
+EXECUTORS = {"strandline__write__driver__max__rows": 0}
+"""No batch is small enough for the driver."""
+WAYS = [pytest.param({}, id="driver"), pytest.param(EXECUTORS, id="executors")]
+
+
 def client(spark, base, storage=None, **options):
-    changed = {f"hoodie.{name.replace('__', '.')}": value for name, value in options.items()}
+    names = {name: name.replace("__", ".") for name in options}
+    changed = {
+        name if name.startswith("strandline.") else f"hoodie.{name}": options[given]
+        for given, name in names.items()
+    }
     return WriteClient(spark, str(base), {**OPTIONS, **changed}, storage=storage)
 
 
@@ -64,9 +73,11 @@ def table(written, tmp_path):
     return tmp_path / "t"
 
 
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("version", [6, 9])
-def test_a_table_through_its_life(spark, tmp_path, version):
+def test_a_table_through_its_life(spark, tmp_path, version, way):
     options = {
+        **way,
         "write__table__version": version,
         "clean__automatic": True,
         "cleaner__commits__retained": 1,
@@ -82,6 +93,7 @@ def test_a_table_through_its_life(spark, tmp_path, version):
     assert [r.rows_deleted for r in (first, second, third)] == [0, 0, 1]
     assert third.clean.files_deleted > 0
     for result in (first, second, third):
+        assert result.written_by == ("executors" if way else "driver")
         assert result.fallbacks == ()
         assert result.lookups
         # Executors list no partition. A write task lists the timeline once, after its files, to see
@@ -94,7 +106,8 @@ def test_a_table_through_its_life(spark, tmp_path, version):
     assert reader.leftovers(tmp_path) == []
 
 
-def test_all_kinds_of_columns_come_back_as_they_went(spark, tmp_path):
+@pytest.mark.parametrize("way", WAYS)
+def test_all_kinds_of_columns_come_back_as_they_went(spark, tmp_path, way):
     columns = (
         "id string, region string, ts timestamp, ntz timestamp_ntz, day date, price decimal(12,3),"
         " n int, big bigint, x double, f float, ok boolean, raw binary, tags array<string>,"
@@ -122,7 +135,7 @@ def test_all_kinds_of_columns_come_back_as_they_went(spark, tmp_path):
         for n in range(3)
     ]
     empty = ("k9", "eu", at, *[None] * 12)
-    with client(spark, tmp_path, embed__timeline__server=False) as c:
+    with client(spark, tmp_path, embed__timeline__server=False, **way) as c:
         c.upsert(rows(spark, [*data, empty], columns))
         c.upsert(rows(spark, data[:1], columns))
     found = {each["id"]: each for each in reader.rows(tmp_path)}
@@ -140,7 +153,7 @@ def test_all_kinds_of_columns_come_back_as_they_went(spark, tmp_path):
         "ts",
     }
     # What the package reads back can be written again.
-    with client(spark, tmp_path, embed__timeline__server=False) as c:
+    with client(spark, tmp_path, embed__timeline__server=False, **way) as c:
         again = spark.createDataFrame(data[2:], columns)
         assert c.upsert(again).rows_updated == 1
     assert Table(str(tmp_path)).to_arrow().num_rows == 4
@@ -194,7 +207,20 @@ FAULTS = {
 def test_one_fault_of_each_kind(spark, table, tmp_path, fault):
     kind, within, action, in_tasks = FAULTS[fault]
     storage = OnceFaulty(table, tmp_path / "happened", kind, action, within, only_in_tasks=in_tasks)
-    with client(spark, table, storage, embed__timeline__server=False) as c:
+    expect_recovery(spark, table, storage, EXECUTORS, in_tasks, fault)
+
+
+@pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault != "a worker that dies"])
+def test_one_fault_of_each_kind_in_the_driver(spark, table, tmp_path, fault):
+    kind, within, action, in_tasks = FAULTS[fault]
+    storage = OnceFaulty(table, tmp_path / "happened", kind, action, within)
+    expect_recovery(spark, table, storage, {}, in_tasks, fault)
+
+
+def expect_recovery(spark, table, storage, way, in_tasks, fault):
+    """Write with a storage that fails once; a task is tried again, on either way."""
+    alone = {"embed__timeline__server": False, **way}
+    with client(spark, table, storage, **alone) as c:
         try:
             result = c.upsert(rows(spark, NEXT))
         except StorageUnavailableError:
@@ -202,14 +228,13 @@ def test_one_fault_of_each_kind(spark, table, tmp_path, fault):
             assert names(table) in (["a@1", "b@1", "c@1"], AFTER)
             result = c.upsert(rows(spark, NEXT))
     assert storage.happened
+    assert result.written_by == ("executors" if way else "driver")
     assert names(table) == AFTER
     # No file of a task attempt that was repeated is left: markers told of them.
     written = Counter(instant for *_, instant in reader.base_files(table))
     assert written[result.instant] == result.files == 3
     if fault == "delete the markers":
-        assert (
-            client(spark, table, embed__timeline__server=False).upsert(rows(spark, [])).files == 0
-        )
+        assert client(spark, table, **alone).upsert(rows(spark, [])).files == 0
     assert reader.leftovers(table) == []
 
 
@@ -218,7 +243,7 @@ def test_the_service_killed_in_the_middle_of_a_job(spark, table, tmp_path, caplo
     with client(spark, table) as c:
         pid = c.service.status()["pid"]
         storage = OnceFaulty(table, tmp_path / "happened", "open_input", pid, only_in_tasks=True)
-        job = client(spark, table, storage, clean__automatic=True)
+        job = client(spark, table, storage, clean__automatic=True, **EXECUTORS)
         with job, caplog.at_level(logging.WARNING, "strandline"):
             result = job.upsert(rows(spark, NEXT))
         assert storage.happened

@@ -25,6 +25,8 @@ OPTIONS = {
     "hoodie.datasource.write.partitionpath.field": "region",
     "hoodie.table.ordering.fields": "ts",
     "hoodie.clean.automatic": "false",
+    # All tasks run on executors.
+    "strandline.write.driver.max.rows": "0",
 }
 REGIONS = ("asia", "eu", "us")
 SETTINGS = {

@@ -19,6 +19,8 @@ OPTIONS = {
     "hoodie.datasource.write.partitionpath.field": "part",
     "hoodie.table.ordering.fields": "ts",
     "hoodie.clean.automatic": "false",
+    # All tasks run on executors.
+    "strandline.write.driver.max.rows": "0",
     # Inserts open new file groups, so that which rows share a group doesn't depend on random ids.
     "hoodie.parquet.small.file.limit": "0",
     # For a service that is started or replaced on a busy machine. Faults set what they are about.

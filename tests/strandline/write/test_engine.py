@@ -21,6 +21,7 @@ from strandline.write.index.search import SearchTask, SpreadTask
 from strandline.write.index.tag_task import TagTask
 from strandline.write.key_task import KeyProfileTask, KeyTask
 from strandline.write.placement import Bucket
+from strandline.write.small_batch import DriverLimits
 from strandline.write.write_task import WriteTask
 from tests.conformance.engine_suite import EngineSuite
 from timeline.errors import ConfigError, InputError, StorageUnavailableError
@@ -114,7 +115,7 @@ def tasks():
     generator = KeyGenerator(("k",), (), "NON_PARTITION")
     return [
         KeyTask(schema, generator, ("k",)),
-        KeyProfileTask(),
+        KeyProfileTask(DriverLimits(), LocalEngine.attempt),
         SpreadTask({"": (0,)}, TALLY, LocalEngine.attempt),
         SearchTask(
             ({"": ((0, "f"),)},), storage, TALLY, LocalEngine.attempt, by_range=True, by_filter=True
