@@ -39,6 +39,7 @@ from rich.progress import (
 
 from demo.feed import DAYS, Batch, FeedError, Landing, arrow, batches, flights
 from demo.file_groups import compare, file_groups
+from demo.lake import Lake, LocalLake, ObjectStoreLake
 from demo.prove import prove
 from demo.record import BatchRecord, GroupProof, Proof, RunRecord, ServiceKill
 from demo.replay import replay
@@ -48,6 +49,8 @@ from demo.run import JobFailedError, Plan, run
 from demo.spark import NoJavaError, java_home
 
 FEWEST_DAYS: Final = 3
+LOCAL: Final = "local"
+S3: Final = "s3"
 _RUNS: Final = ("service on", "service off", "service killed")
 _WIDE: Final = 118
 
@@ -75,12 +78,14 @@ class Demo:
 
     Attributes:
         console: Shows progress.
-        folder: Holds the feed and the tables.
+        folder: Holds the feed and the logs.
+        lake: Holds the tables.
         args: The command line.
     """
 
     console: Console
     folder: Path
+    lake: Lake
     args: argparse.Namespace
     proofs: dict[str, tuple[Proof, ...]] = field(default_factory=dict)
 
@@ -105,6 +110,7 @@ class Demo:
             killed=killed,
             proofs=dict(self.proofs),
             groups=self._compare_groups(),
+            request_ms=self.args.delay_ms if self.args.storage == S3 else None,
         )
 
     def _run(
@@ -116,10 +122,11 @@ class Demo:
         die_on: int | None = None,
         service_kill: ServiceKill | None = None,
     ) -> RunRecord:
-        table = self._table(name)
+        table = _table(name)
         plan = Plan(
             feed=feed.landing.folder,
-            table=table,
+            table=self.lake.address(table),
+            log=self.folder / f"{table}.log",
             days=self.args.days,
             table_version=self.args.table_version,
             master=self.args.master,
@@ -129,21 +136,25 @@ class Demo:
         )
 
         def on_death() -> None:
-            self.proofs[f"{name}, batch {die_on} killed"] = prove(table, feed.before_death)
+            self.proofs[f"{name}, batch {die_on} killed"] = prove(
+                self.lake.files(table), feed.before_death
+            )
 
         with _progress(self.console, name, self.args.days) as progress:
             record = run(plan, progress.add, on_death)
-        self.proofs[name] = prove(table, feed.end)
+        self.proofs[name] = prove(self.lake.files(table), feed.end)
         return record
 
     def _compare_groups(self) -> dict[str, GroupProof]:
         """Compare each table's file groups with those of the run with the service on."""
-        tables = [self._table(name) for name in _RUNS if name in self.proofs]
+        tables = [self.lake.files(_table(name)) for name in _RUNS if name in self.proofs]
         wanted, *others = (file_groups(table) for table in tables)
         return dict(zip(_RUNS[1:], (compare(found, wanted) for found in others), strict=False))
 
-    def _table(self, name: str) -> Path:
-        return self.folder / name.replace(" ", "-")
+
+def _table(name: str) -> str:
+    """Return the name of a run's table."""
+    return name.replace(" ", "-")
 
 
 def land(folder: Path, days: int) -> Feed:
@@ -206,8 +217,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console()
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        with _folder(args.path) as folder:
-            report = Demo(console, folder, args).report()
+        with _folder(args.path) as folder, _lake(args, folder) as lake:
+            report = Demo(console, folder, lake, args).report()
         show(report, console)
         for path in write(report, args.report):
             console.print(f"written: {path}", style="dim", highlight=False)
@@ -227,11 +238,21 @@ def _folder(path: Path | None) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix="strandline-demo-") as folder:
             yield Path(folder)
         return
-    for name in ("feed", *(name.replace(" ", "-") for name in _RUNS)):
+    for name in ("feed", *map(_table, _RUNS)):
         shutil.rmtree(path / name, ignore_errors=True)
         (path / f"{name}.log").unlink(missing_ok=True)
     path.mkdir(parents=True, exist_ok=True)
     yield path
+
+
+@contextmanager
+def _lake(args: argparse.Namespace, folder: Path) -> Iterator[Lake]:
+    """Yield the place of the tables."""
+    if args.storage == LOCAL:
+        yield LocalLake(folder)
+        return
+    with ObjectStoreLake.running(folder, args.delay_ms / 1000) as lake:
+        yield lake
 
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -271,6 +292,19 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--path", type=Path, help="keep feed, tables and logs here (default: a temporary folder)"
+    )
+    parser.add_argument(
+        "--storage",
+        choices=(LOCAL, S3),
+        default=LOCAL,
+        help=f"where the tables are: {LOCAL} disk (the default), or {S3}: an S3 server of its own, "
+        "behind a proxy that delays each request",
+    )
+    parser.add_argument(
+        "--delay-ms",
+        type=_number,
+        default=30,
+        help=f"delay of each request with --storage {S3} (default 30)",
     )
     parser.add_argument(
         "--report",

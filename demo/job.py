@@ -13,6 +13,7 @@ On stdout it prints one line of JSON per event (``demo.record``); logs go to std
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import signal
@@ -28,11 +29,14 @@ from typing import TYPE_CHECKING, Any
 
 from demo.feed import FIRST_DAY, KEY, Landing
 from demo.kill import LookupHook, ServiceKiller
+from demo.lake import TableAddress
 from demo.progress import STEPS, Step, last_step, note
 from demo.record import BatchRecord, ServiceKill, line
 from demo.spark import start_session
 from strandline import WriteClient
 from strandline.write.result import WriteResult
+from timeline.storage.base import Storage
+from timeline.storage.fsspec_storage import FsspecStorage
 from timeline.storage.local import LocalStorage
 
 if TYPE_CHECKING:
@@ -48,21 +52,38 @@ class Doom:
     near: bool = False
 
 
-class FatalStorage(LocalStorage):
-    """A storage that kills its process when that is about to complete a commit.
+class _Fatal(Storage):
+    """A mix-in before a storage's class: kills the process that is about to complete a commit.
 
-    The data files are written by then, the commit isn't: the worst moment. Pickled, it becomes a
-    plain ``LocalStorage``, so executors are safe.
+    The data files are written by then, the commit isn't: the worst moment. Pickled, the storage
+    becomes a plain one, so executors are safe.
     """
 
-    def __init__(self, base_path: str, doom: Doom) -> None:
-        super().__init__(base_path)
-        self._doom = doom
+    doom: Doom
 
     def create(self, path: str, data: bytes = b"") -> None:
-        if self._doom.near and path.endswith(".commit"):
+        if self.doom.near and path.endswith(".commit"):
             os.kill(os.getpid(), signal.SIGKILL)
-        super().create(path, data)
+        super().create(path, data)  # type: ignore[safe-super]
+
+
+class _FatalLocal(_Fatal, LocalStorage):
+    pass
+
+
+class _FatalFsspec(_Fatal, FsspecStorage):
+    pass
+
+
+def fatal_storage(address: TableAddress, doom: Doom) -> Storage:
+    """Return the storage of a table, which kills this process at a commit when ``doom`` is near."""
+    storage: _FatalLocal | _FatalFsspec
+    if address.base_path.startswith("s3:"):
+        storage = _FatalFsspec(address.base_path, address.storage_options)
+    else:
+        storage = _FatalLocal(address.base_path)
+    storage.doom = doom
+    return storage
 
 
 def options(table_version: int, *, service: bool) -> dict[str, str]:
@@ -209,14 +230,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--kill-service needs the service, which --no-service turns off")
     if args.tied:
         threading.Thread(target=_die_with_parent, daemon=True).start()
-    base_path, doom = args.table.resolve().as_uri(), Doom()
+    table, doom = TableAddress(args.table, args.storage_options), Doom()
     spark = start_session("strandline-demo", args.master)
-    storage = FatalStorage(base_path, doom) if args.die_on else None
+    storage = fatal_storage(table, doom) if args.die_on else None
     settings = options(args.table_version, service=args.service)
-    done = last_step(base_path)
+    done = last_step(table.base_path, table.storage_options)
     killer = ServiceKiller(args.kill_service) if args.kill_service else None
     engine = _engine(spark, killer)
-    with WriteClient(engine, base_path, settings, storage=storage) as client:
+    with WriteClient(
+        engine, table.base_path, settings, storage=storage, storage_options=table.storage_options
+    ) as client:
         job = Job(spark, client, Landing(args.feed), doom, killer)
         _emit("started", platform=_platform(spark), after=list(done))
         for number, steps in steps_left(job.landing, args.days, done):
@@ -241,7 +264,10 @@ def _engine(spark: SparkSession, killer: ServiceKiller | None) -> object:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m demo.job", description=__doc__.split("\n")[0])
     parser.add_argument("--feed", type=Path, required=True, help="folder of the batches")
-    parser.add_argument("--table", type=Path, required=True, help="the table's base path")
+    parser.add_argument("--table", required=True, help="the table's base path, or its URL")
+    parser.add_argument(
+        "--storage-options", type=json.loads, default={}, help="options of fsspec, as JSON"
+    )
     parser.add_argument("--days", type=int, default=28, help="number of the last batch")
     parser.add_argument("--table-version", type=int, default=9, help="of a new table: 6, 8 or 9")
     parser.add_argument("--master", default="local[2]", help="Spark's master URL")

@@ -11,7 +11,7 @@ from typing import Final
 from demo import svg
 from demo.page_lookups import BOTH, key, killed_section, lookup_section
 from demo.record import PHASES, RunRecord, megabytes, milliseconds, percentile
-from demo.report import CallRow, Report, killed_summary, numbers, summary
+from demo.report import CallRow, Report, killed_summary, numbers, saved_summary, summary
 
 _STYLE: Final = Path(__file__).with_name("page.css")
 
@@ -44,6 +44,7 @@ def _head(report: Report) -> Iterator[str]:
     yield f"<p>{escape(summary(report))}. Table version {report.table_version}, copy-on-write; "
     yield f"batch {report.on.killed_on} was killed before its commit in both runs, "
     yield "rolled back and repeated.</p>"
+    yield f"<p>{escape(saved_summary(report))}.</p>"
     if report.killed is not None:
         yield f"<p>{escape(killed_summary(report, report.killed))}.</p>"
     yield f'<p class="quiet">{escape(report.on.platform)}</p>'

@@ -5,7 +5,8 @@ A restarted job continues after the last commit; the proof names commits of diff
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from strandline import Table
 from timeline.errors import TableNotFoundError
@@ -25,13 +26,17 @@ def note(number: int, step: str) -> dict[str, str]:
     return {_BATCH: str(number), _STEP: step}
 
 
-def steps_done(base_path: str) -> dict[str, Step]:
+def steps_done(base_path: str, storage_options: Mapping[str, Any] | None = None) -> dict[str, Step]:
     """Return requested time → step of each completed commit, oldest first; empty without a table.
+
+    Args:
+        base_path: The table's base path.
+        storage_options: Options of fsspec.
 
     Cost: lists the timeline and reads each commit.
     """
     try:
-        table = Table(base_path)
+        table = Table(base_path, storage_options)
     except TableNotFoundError:
         return {}
     return {
@@ -40,6 +45,6 @@ def steps_done(base_path: str) -> dict[str, Step]:
     }
 
 
-def last_step(base_path: str) -> Step:
+def last_step(base_path: str, storage_options: Mapping[str, Any] | None = None) -> Step:
     """Return the step of the table's last commit; ``(0, "")`` if there is none."""
-    return next(reversed(steps_done(base_path).values()), (0, ""))
+    return next(reversed(steps_done(base_path, storage_options).values()), (0, ""))

@@ -56,6 +56,7 @@ class Report:
         proofs: State → results of the readers, for the tables after the kill and at the end.
         killed: The run in which the service was killed; ``None`` if it was left out.
         groups: Run → comparison of its file groups with those of ``on``.
+        request_ms: Delay of each request to the object store, ms; ``None``: a local disk.
     """
 
     days: int
@@ -66,6 +67,7 @@ class Report:
     proofs: Mapping[str, tuple[Proof, ...]]
     killed: RunRecord | None = None
     groups: Mapping[str, GroupProof] = field(default_factory=dict)
+    request_ms: float | None = None
 
     @property
     def failures(self) -> list[str]:
@@ -124,7 +126,7 @@ class Report:
         values |= {"on": self.on.as_json(), "off": self.off.as_json(), "proofs": proofs}
         values["killed"] = None if self.killed is None else self.killed.as_json()
         groups = {of: dataclasses.asdict(proof) for of, proof in self.groups.items()}
-        return values | {"groups": groups}
+        return values | {"groups": groups, "request_ms": self.request_ms}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Report:
@@ -176,6 +178,21 @@ def summary(report: Report) -> str:
     )
 
 
+def saved_summary(report: Report) -> str:
+    """Return in one sentence how long the batches took with the service and without."""
+    on, off = report.on.batches_s, report.off.batches_s
+    where = (
+        "a local disk"
+        if report.request_ms is None
+        else f"an object store with {report.request_ms:g} ms a request"
+    )
+    saved = f"saves {off - on:,.1f} s ({(off - on) / off:.0%})" if off > on else "saves no time"
+    return (
+        f"On {where} the batches took {on:,.1f} s with the service and {off:,.1f} s without: the "
+        f"service {saved}"
+    )
+
+
 def killed_summary(report: Report, run: RunRecord) -> str:
     """Return the run in which the service was killed in one sentence."""
     local, total = len(by_source(run).get("local", ())), len(run.lookups_s)
@@ -208,6 +225,7 @@ def _parts(report: Report) -> Iterator[RenderableType]:
     yield _proofs_table(report)
     yield Text()
     yield Text(f"{summary(report)}.", style="bold")
+    yield Text(f"{saved_summary(report)}.", style="bold")
     if report.killed is not None:
         yield Text(f"{killed_summary(report, report.killed)}.", style="bold")
     yield Text(report.on.platform, style="dim")

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from demo.lake import TableAddress
 from demo.record import BatchRecord, RunRecord, ServiceKill
 
 _ROOT: Final = Path(__file__).resolve().parents[1]
@@ -36,7 +37,8 @@ class Plan:
 
     Attributes:
         feed: The folder of the batches.
-        table: The table's base path; the log is written beside it.
+        table: How the job reaches the table.
+        log: The file for the job's stderr.
         days: Number of the last batch.
         table_version: The table's version.
         master: Spark's master URL.
@@ -48,7 +50,8 @@ class Plan:
     """
 
     feed: Path
-    table: Path
+    table: TableAddress
+    log: Path
     days: int
     table_version: int
     master: str
@@ -58,15 +61,12 @@ class Plan:
     module: str = "demo.job"
     grace_s: float = 20.0
 
-    @property
-    def log(self) -> Path:
-        """The file for the job's stderr."""
-        return self.table.with_name(f"{self.table.name}.log")
-
     def command(self, *, deadly: bool) -> list[str]:
         """Return the job's command line."""
         words = [sys.executable, "-m", self.module, "--tied", "--master", self.master]
-        words += ["--feed", str(self.feed), "--table", str(self.table), "--days", str(self.days)]
+        words += ["--feed", str(self.feed), "--table", self.table.base_path]
+        words += ["--storage-options", json.dumps(dict(self.table.storage_options))]
+        words += ["--days", str(self.days)]
         words += ["--table-version", str(self.table_version)]
         words += [] if self.service else ["--no-service"]
         words += ["--kill-service", str(self.service_kill)] if self.service_kill else []
@@ -110,7 +110,7 @@ def run(
 @contextmanager
 def _started(plan: Plan, *, deadly: bool) -> Iterator[subprocess.Popen[str]]:
     """Run the job in a process group of its own, and leave no process of it behind."""
-    plan.table.parent.mkdir(parents=True, exist_ok=True)
+    plan.log.parent.mkdir(parents=True, exist_ok=True)
     environment = dict(os.environ)
     # Executors import the packages from the same place as this process.
     paths = [str(_ROOT), environment.get("PYTHONPATH", "")]

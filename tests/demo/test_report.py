@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from demo.record import BatchRecord, GroupProof, Proof, RunRecord, percentile
-from demo.report import Report, killed_summary, show, summary
+from demo.report import Report, killed_summary, saved_summary, show, summary
 from demo.report_files import read, write
 
 RECORDED = Path(__file__).with_name("recorded.json")
@@ -44,6 +44,23 @@ def test_the_calls_of_the_services_process_are_part_of_its_column(report):
 def test_the_phases_of_a_batch_add_up_to_its_time(report):
     for batch in (*report.on.batches, *report.off.batches):
         assert sum(batch.phase_s.values()) == pytest.approx(batch.total_s)
+
+
+def timed(run, seconds):
+    """Return a run whose batches took these seconds each."""
+    return replace(run, batches=tuple(replace(batch, total_s=seconds) for batch in run.batches))
+
+
+def test_the_time_that_the_service_saves_is_said_with_the_storage(report):
+    faster = replace(report, on=timed(report.on, 1.0), off=timed(report.off, 1.5))
+    told = (
+        "the batches took 5.0 s with the service and 7.5 s without: the service saves 2.5 s (33%)"
+    )
+    assert saved_summary(faster) == f"On a local disk {told}"
+    stored = Report.from_json(replace(faster, request_ms=30).as_json())
+    assert saved_summary(stored) == f"On an object store with 30 ms a request {told}"
+    same = replace(report, off=timed(report.off, 1.0), on=timed(report.on, 1.0))
+    assert saved_summary(same).endswith("the service saves no time")
 
 
 def test_a_service_that_saved_nothing_is_a_failure(report):

@@ -50,6 +50,22 @@ def test_three_days_with_a_killed_job_and_a_killed_service(tmp_path, capsys):
     assert (folder / "report.png").stat().st_size > 50_000
 
 
+def test_three_days_on_an_object_store(tmp_path, capsys):
+    lake, folder = tmp_path / "lake", tmp_path / "report"
+    words = ["--days", "3", "--outage", "0", "--storage", "s3", "--delay-ms", "1"]
+    code = main([*words, "--path", str(lake), "--report", str(folder)])
+    printed = capsys.readouterr().out
+    assert code == 0, printed
+    report = read(folder)
+    assert report.request_ms == 1
+    assert report.rows == 2695
+    assert "On an object store with 1 ms a request the batches took" in " ".join(printed.split())
+    assert report.off.calls_of("list") > report.on.calls_of("list")
+    # All requests of the job went through the proxy; the table is nowhere else.
+    requests = (lake / "requests.jsonl").read_text().splitlines()
+    assert len(requests) >= sum(report.off.calls.values())
+
+
 def expect_recovery(run):
     """Expect a run in which the service was replaced, was lost for a batch, and came back."""
     assert str(run.service_kill) == "1,2-2"
