@@ -26,10 +26,15 @@ def has_arrow_stream(data: object) -> bool:
     return hasattr(data, "__arrow_c_stream__")
 
 
-def read_arrow_stream(data: object) -> pa.Table:
+def read_arrow_stream(data: object, *, large: bool = True) -> pa.Table:
     """Return the rows of an object with ``__arrow_c_stream__``; a reader is read to its end.
 
     A pandas frame's index is left out.
+
+    Args:
+        data: The object.
+        large: Whether strings, binaries and lists with 64-bit offsets stay so; PySpark 3.5 doesn't
+            know such lists.
 
     Raises:
         InputError: The stream isn't one of rows, such as that of a single column.
@@ -37,17 +42,18 @@ def read_arrow_stream(data: object) -> pa.Table:
     Cost: a pyarrow table isn't copied, except columns of views.
     """
     if isinstance(data, pa.Table):
-        return _without_views(data)
+        return _with_plain_types(data, large=large)
     if type_name(data).startswith("pandas.") and hasattr(data, "columns"):
         # Its own stream has the index as a column.
-        return pa.Table.from_pandas(data, preserve_index=False).replace_schema_metadata()
+        rows = pa.Table.from_pandas(data, preserve_index=False).replace_schema_metadata()
+        return _with_plain_types(rows, large=large)
     try:
         reader = pa.RecordBatchReader.from_stream(data)
     except pa.ArrowInvalid as exc:
         raise InputError(
             f"rows are of type {type_name(data)}, which has no columns: {exc}"
         ) from exc
-    return _without_views(reader.read_all())
+    return _with_plain_types(reader.read_all(), large=large)
 
 
 def type_name(value: object) -> str:
@@ -55,23 +61,25 @@ def type_name(value: object) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
-def _without_views(rows: pa.Table) -> pa.Table:
-    """Return the rows with plain types in place of views."""
-    plain = pa.schema([field.with_type(_plain(field.type)) for field in rows.schema])
+def _with_plain_types(rows: pa.Table, *, large: bool) -> pa.Table:
+    """Return the rows with plain types in place of views, and of large types unless ``large``."""
+    plain = pa.schema([field.with_type(_plain(field.type, large=large)) for field in rows.schema])
     return rows if plain.equals(rows.schema) else rows.cast(plain)
 
 
-def _plain(kind: pa.DataType, levels: int = MAX_LEVELS) -> pa.DataType:
-    """Return a type with plain strings and binaries in place of views, down to some levels."""
-    if kind == pa.string_view():
+def _plain(kind: pa.DataType, *, large: bool, levels: int = MAX_LEVELS) -> pa.DataType:
+    """Return the plain type of a type, down to some levels."""
+    if kind == pa.string_view() or (kind == pa.large_string() and not large):
         return pa.string()
-    if kind == pa.binary_view():
+    if kind == pa.binary_view() or (kind == pa.large_binary() and not large):
         return pa.binary()
     if not levels:  # deeper types are refused by ``check_nesting``
         return kind
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        item = kind.value_field.with_type(_plain(kind.value_type, levels - 1))
-        return pa.list_(item) if pa.types.is_list(kind) else pa.large_list(item)
+        inner = _plain(kind.value_type, large=large, levels=levels - 1)
+        is_large = large and pa.types.is_large_list(kind)
+        return (pa.large_list if is_large else pa.list_)(kind.value_field.with_type(inner))
     if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_plain(field.type, levels - 1)) for field in kind])
+        fields = [(f, _plain(f.type, large=large, levels=levels - 1)) for f in kind]
+        return pa.struct([field.with_type(inner) for field, inner in fields])
     return kind

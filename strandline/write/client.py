@@ -114,7 +114,7 @@ class WriteClient:
         """Update the stored rows with the same keys; insert rows with new keys.
 
         Args:
-            data: A DataFrame, or another type that the engine takes.
+            data: A Spark DataFrame on Spark; on any engine, rows with ``__arrow_c_stream__``.
             extra_metadata: Text to store in the commit, such as an offset in a feed.
 
         Raises:

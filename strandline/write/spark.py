@@ -27,7 +27,7 @@ from pyspark.sql.functions import expr
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from strandline.settings.host import without_brackets
-from strandline.write.arrow_rows import type_name
+from strandline.write.arrow_rows import ALLOWED, has_arrow_stream, read_arrow_stream, type_name
 from strandline.write.engine import (
     EngineContext,
     Numbers,
@@ -61,12 +61,18 @@ class SparkEngine(EngineContext[DataFrame]):
         self.driver_host, self.bind_address = driver_addresses(session.sparkContext)
 
     def adopt(self, data: object) -> DataFrame:
-        """Return the DataFrame; it must be a batch one of a classic session."""
+        """Return a batch DataFrame of a classic session, or other rows as one.
+
+        Rows of any type with ``__arrow_c_stream__`` travel from the driver to each executor.
+        """
         refuse_connect(data)
         if not isinstance(data, DataFrame):
+            if has_arrow_stream(data):
+                return self._distributed(read_arrow_stream(data, large=False))
             raise InputError(
-                f"rows are of type {type_name(data)}; allowed on Spark: pyspark.sql.DataFrame",
-                hint="spark.createDataFrame(rows) makes one of dicts or of a pandas frame",
+                f"rows are of type {type_name(data)}; allowed on Spark: pyspark.sql.DataFrame, or"
+                f" {ALLOWED}",
+                hint="spark.createDataFrame(rows) makes a frame of dicts",
             )
         if data.isStreaming:
             raise InputError(
@@ -85,6 +91,19 @@ class SparkEngine(EngineContext[DataFrame]):
             return to_arrow_schema(data.schema, **_ZONED)
         except PySparkException as error:
             raise InputError(f"a column of the frame can't be stored: {error}") from error
+
+    def _distributed(self, rows: pa.Table) -> DataFrame:
+        """Return rows of the driver in a partition for each core.
+
+        Raises:
+            InputError: Spark has no counterpart of a column's type.
+        """
+        step = max(1, -(-rows.num_rows // self.cores))
+        firsts = range(0, max(1, rows.num_rows), step)
+        try:
+            return self.from_driver([rows.slice(first, step) for first in firsts])
+        except PySparkException as error:
+            raise InputError(f"a column of the rows can't be stored: {error}") from error
 
     @property
     def cores(self) -> int:

@@ -8,6 +8,9 @@ import shutil
 from collections import Counter
 from decimal import Decimal
 
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 
 from strandline.table import Table
@@ -276,6 +279,35 @@ def test_frames_that_can_not_be_written_are_refused(spark, tmp_path, frame, matc
     with client, pytest.raises(InputError, match=match):
         client.upsert(frame(spark))
     assert not (tmp_path / "t").exists()
+
+
+ROWS = {"id": ["a", "b"], "region": ["eu", "us"], "ts": [1, 2], "tags": [["x"], ["y", "z"]]}
+
+
+@pytest.mark.parametrize("frame", [pa.table, pl.DataFrame, pd.DataFrame])
+def test_rows_of_other_libraries_are_rows_too(spark, tmp_path, frame):
+    options = {**OPTIONS, "hoodie.embed.timeline.server": "false"}
+    with WriteClient(spark, tmp_path / "t", options) as c:
+        c.upsert(frame(ROWS))
+    stored = Table(tmp_path / "t").to_arrow(list(ROWS)).sort_by("id")
+    assert stored.to_pydict() == ROWS
+
+
+def test_rows_that_are_no_table_are_refused_with_what_is_allowed(spark, tmp_path):
+    options = {**OPTIONS, "hoodie.embed.timeline.server": "false"}
+    wrong = [
+        ([{"id": "a"}], "rows are of type builtins.list; allowed on Spark: pyspark.sql.DataFrame"),
+        (
+            pa.table({"id": pa.array([1], pa.duration("s"))}).append_column(
+                "n", pa.array([1], pa.uint64())
+            ),
+            "can't be stored",
+        ),
+    ]
+    with WriteClient(spark, tmp_path / "t", options) as c:
+        for rows, match in wrong:
+            with pytest.raises(InputError, match=match):
+                c.upsert(rows)
 
 
 def test_spark_connect_is_refused_by_name(tmp_path):

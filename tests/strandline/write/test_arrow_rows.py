@@ -64,6 +64,12 @@ def test_views_inside_columns_become_plain() -> None:
     assert read == pa.table({"c": column})
 
 
+def test_large_types_become_plain_where_an_engine_needs_it() -> None:
+    rows = pa.table({"c": pa.array([["a"]], pa.large_list(pa.large_string()))})
+    assert read_arrow_stream(rows) is rows
+    assert read_arrow_stream(rows, large=False) == pa.table({"c": [["a"]]})
+
+
 def test_rows_without_views_are_not_copied() -> None:
     assert read_arrow_stream(ARROW) is ARROW
 
