@@ -213,6 +213,15 @@ class RunRecord:
         """Seconds of all batches, without the starts of Spark."""
         return math.fsum(batch.total_s for batch in self.batches)
 
+    @property
+    def calm_s(self) -> float:
+        """Seconds of the batches but the one that repaired what the killed job left.
+
+        On an object store a repair waits until the last request of the killed process can't arrive
+        any more, with the service and without.
+        """
+        return math.fsum(b.total_s for b in self.batches if b.number != self.killed_on)
+
     def sum(self, name: str) -> int:
         """Return the sum of a batch attribute over all batches."""
         return sum(getattr(batch, name) for batch in self.batches)
