@@ -118,7 +118,7 @@ class Merger:
         self._file_name = file_name
         self._seqno_prefix = f"{rules.instant}_{task_partition}_"
         self._keys = one_chunk(incoming.column(RECORD_KEY))
-        if not rules.append and pc.count_distinct(self._keys).as_py() < len(self._keys):
+        if not rules.append and len(self._keys.unique()) < len(self._keys):
             raise ValueError("rows to merge have duplicate keys; deduplicate them first")
         removes = delete_flags(incoming, REMOVES)
         self._deletes = delete_flags(incoming) | removes | rules.delete
