@@ -1,11 +1,13 @@
 """``AssignTask``: gives each row the number of its bucket, and of the task that writes it.
 
 Rows of all groups of a batch are assigned at once by array operations: an update by its file's
-number; an insert by a binary search of its key's hash among the bounds of its partition's shares.
+number; an insert by a binary search of its key's hash among the bounds of its partition's shares,
+or of its key among their least keys.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -15,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.records.meta_fields import PARTITION_PATH
+from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.write.columns import BUCKET, FILE, PROBLEM, TASK, assigned_schema, fill
 from strandline.write.placement import InsertShares
 from strandline.write.row_count import KEY_HASH, changed, refuse_without_key
@@ -50,13 +52,13 @@ class AssignTask:
         form = assigned_schema(self.schema)
         by_file = np.array([*self.updates, _NOT_COUNTED], np.int32)
         tasks = np.array([*self.tasks, _NOT_COUNTED], np.int32)
-        by_hash = _InsertSearch(self.inserts)
+        search = _InsertSearch(self.inserts)
         for rows in batches:
             if not rows.num_rows:
                 continue
             if PROBLEM in rows.schema.names:
                 refuse_without_key(rows.column(PROBLEM))
-            numbers = by_hash.buckets(rows.column(PARTITION_PATH), rows.column(KEY_HASH))
+            numbers = search.buckets(rows)
             if FILE in rows.schema.names:
                 files = pc.fill_null(rows.column(FILE), _NOT_COUNTED).to_numpy()
                 numbers = np.where(files == _NOT_COUNTED, numbers, by_file[files])
@@ -83,12 +85,18 @@ class _InsertSearch:
         self._bounds = np.concatenate([*raised, np.zeros(0)])
         numbers = [number for each in shares for number in each.numbers]
         self._numbers = np.array([*numbers, _NOT_COUNTED], np.int32)
+        self._ranges = {at: each for at, each in enumerate(shares) if each.keys}
 
-    def buckets(self, paths: pa.StringArray, hashes: pa.Array) -> _Numbers:
+    def buckets(self, rows: pa.RecordBatch) -> _Numbers:
         """Return the bucket of each row; -1 if its partition has no shares."""
-        coded = paths.dictionary_encode()
+        coded = rows.column(PARTITION_PATH).dictionary_encode()
         of_path = pc.fill_null(pc.index_in(coded.dictionary, value_set=self._paths), _NOT_COUNTED)
         at = of_path.to_numpy()[coded.indices.to_numpy()]
-        wanted = at + hashes.to_numpy() / _HASHES
+        wanted = at + rows.column(KEY_HASH).to_numpy() / _HASHES
         found = self._numbers[np.searchsorted(self._bounds, wanted, "right")]
+        for path in self._ranges.keys() & set(at.tolist()):
+            shares, here = self._ranges[path], np.flatnonzero(at == path)
+            keys = rows.column(RECORD_KEY).take(pa.array(here)).to_pylist()
+            # Python orders texts by code points, which is the order of their UTF-8 bytes.
+            found[here] = [shares.numbers[bisect_right(shares.keys, key)] for key in keys]
         return np.where(at == _NOT_COUNTED, np.int32(_NOT_COUNTED), found)

@@ -133,11 +133,6 @@ REFUSED: Final = (
         _FALSE,
     ),
     _entry(
-        "bulkinsert.sort.mode",
-        "rows are written in the frame's order; sort the frame",
-        ("none",),
-    ),
-    _entry(
         "bulkinsert.user.defined.partitioner. storage.layout.partitioner.class",
         "custom partitioners aren't supported; partition and sort the frame",
     ),

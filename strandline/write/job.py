@@ -27,6 +27,7 @@ from strandline.commit.markers import delete_unreported
 from strandline.commit.transaction import Transaction
 from strandline.commit.write_markers import WriteMarkers
 from strandline.records.merge import MergeRules
+from strandline.records.meta_fields import RECORD_KEY
 from strandline.services.clean.run import CleanResult
 from strandline.write import key_task
 from strandline.write.assign_task import AssignTask
@@ -41,8 +42,9 @@ from strandline.write.options import base_file_settings, evolution_rules
 from strandline.write.placement import Placement, StoredFile, place, rewritten_bytes
 from strandline.write.result import WriteAccount, WriteResult
 from strandline.write.row_count import refuse_changed
-from strandline.write.settings import COMBINE_INSERT
+from strandline.write.settings import COMBINE_INSERT, SORT_MODE
 from strandline.write.small_batch import DriverLimits, decoded_batch
+from strandline.write.sort_mode import GLOBAL_SORT, NONE, by_key_ranges
 from strandline.write.tagging import KeyedRows, TaggedRows, Tagging, stored_files
 from strandline.write.target import Target, open_target
 from strandline.write.write_task import STATUS_SCHEMA, WriteReport, WriteTask
@@ -230,9 +232,16 @@ class WriteJob:
                 placement = place(
                     tagged.updates, tagged.inserts, files, clustered, sizing, fills=fills
                 )
-                if isinstance(write.rows.engine, DriverEngine):
-                    write.rows.engine.limit_rewrite(rewritten_bytes(placement.buckets, files))
+                engine = write.rows.engine
+                if self._sort_mode == GLOBAL_SORT:
+                    placement = by_key_ranges(engine, tagged.data, tagged.counts, placement)
+                if isinstance(engine, DriverEngine):
+                    engine.limit_rewrite(rewritten_bytes(placement.buckets, files))
             yield tagged, placement
+
+    @property
+    def _sort_mode(self) -> str:
+        return self._context.settings.get(SORT_MODE) if self._operation.sorts else NONE
 
     def _stored_files(self, write: _Write) -> tuple[StoredFile, ...]:
         """Return the newest base files of the rows' partitions at the write's timeline."""
@@ -278,7 +287,8 @@ class WriteJob:
             tally=write.tally,
             attempt=engine.attempt,
         )
-        moved = engine.shuffle(assigned, TASK, max(tasks) + 1, (BUCKET,))
+        order = (BUCKET,) if self._sort_mode == NONE else (BUCKET, RECORD_KEY)
+        moved = engine.shuffle(assigned, TASK, max(tasks) + 1, order)
         statuses = engine.transform(moved, task, STATUS_SCHEMA)
         return WriteReport.read(engine.collect(statuses))
 

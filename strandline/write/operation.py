@@ -26,6 +26,7 @@ class Operation:
         needs_match: Whether the stored rows with the same keys are looked up; otherwise every row
             of the write is an insert, even a duplicate.
         fills_small_files: Whether inserts go to small stored files before new file groups.
+        sorts: Whether the sort mode of bulk inserts applies.
         hard_delete: Whether the matching rows are removed, for which keys suffice: other columns
             are ignored, and there is nothing to write if there is no table.
     """
@@ -34,12 +35,13 @@ class Operation:
     action: str = COMMIT
     needs_match: bool = False
     fills_small_files: bool = False
+    sorts: bool = False
     hard_delete: bool = False
 
 
 UPSERT: Final = Operation("UPSERT", needs_match=True, fills_small_files=True)
 INSERT: Final = Operation("INSERT", fills_small_files=True)
-BULK_INSERT: Final = Operation("BULK_INSERT")
+BULK_INSERT: Final = Operation("BULK_INSERT", sorts=True)
 DELETE: Final = Operation("DELETE", needs_match=True, hard_delete=True)
 
 

@@ -81,10 +81,13 @@ class InsertShares:
     Attributes:
         numbers: Numbers of the buckets.
         bounds: Upper bound of each bucket's share of [0, 1), ascending; the last is 1.
+        keys: Least key of each bucket but the first, ascending; empty if buckets are chosen by the
+            hash of the key.
     """
 
     numbers: tuple[int, ...]
     bounds: tuple[float, ...]
+    keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

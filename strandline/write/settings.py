@@ -12,6 +12,7 @@ from typing import Final
 from strandline.records import schema_evolution
 from strandline.records.base_file_writer import CODECS
 from strandline.settings.setting import Setting, declared
+from strandline.write.sort_mode import NONE, SORT_MODES
 
 _MB: Final = 1024 * 1024
 _KEYGEN: Final = "org.apache.hudi.keygen."
@@ -156,6 +157,14 @@ COMBINE_INSERT: Final = Setting(
     False,
     "Whether only the newest of several rows with one key is inserted.",
     "client",
+)
+SORT_MODE: Final = Setting(
+    "hoodie.bulkinsert.sort.mode",
+    NONE,
+    "Order of the rows of a bulk insert: `NONE`, as they come; `PARTITION_SORT`, by record key in"
+    " each file; `GLOBAL_SORT`, and a partition's files have disjoint key ranges.",
+    "client",
+    allowed=SORT_MODES,
 )
 MAX_FILE_SIZE: Final = Setting(
     "hoodie.parquet.max.file.size",

@@ -71,7 +71,6 @@ ASKING = {
     "hoodie.clustering.inline": ("true", "doesn't cluster"),
     "hoodie.datasource.clustering.async.enable": ("true", "doesn't cluster"),
     "hoodie.bucket.index.num.buckets": ("8", "index SIMPLE only"),
-    "hoodie.bulkinsert.sort.mode": ("GLOBAL_SORT", "sort the frame"),
     "hoodie.payload.delete.field": ("op", "_hoodie_is_deleted"),
     "hoodie.metrics.on": ("true", "WriteResult"),
     "hoodie.auto.commit": ("false", "every write is committed"),
