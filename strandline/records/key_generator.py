@@ -5,16 +5,16 @@
   ``__empty__`` for null and empty values; path = values of the partition columns joined by slashes.
 * ``NON_PARTITION``: the path is empty; the key is the plain value of one column, or as in
   ``COMPLEX`` for several.
+* ``TIMESTAMP``: key as in ``SIMPLE``; path = the time by ``strandline.records.timestamp_path``.
+* ``CUSTOM``: key as in ``NON_PARTITION``; path = for each column as in ``SIMPLE`` or ``TIMESTAMP``,
+  joined by slashes.
 
 A null or empty partition value becomes ``__HIVE_DEFAULT_PARTITION__``. Hive style puts ``column=``
 before each value; URL encoding escapes, in the value only, the characters that Hive doesn't allow
-in directory names. Values become text as in Java: ``true``, decimal digits, ``yyyy-mm-dd``,
-``BigDecimal.toString``; a timestamp is the number of microseconds or milliseconds since
-the epoch, as it is stored. Floats are
-refused because their text differs between languages.
+in directory names. ``strandline.records.key_text`` makes values text.
 
 Source: Hudi 1.2.0 ``KeyGenUtils``, ``SimpleAvroKeyGenerator``, ``ComplexAvroKeyGenerator``,
-``NonpartitionedAvroKeyGenerator``, ``PartitionPathEncodeUtils``.
+``NonpartitionedAvroKeyGenerator``, ``CustomAvroKeyGenerator``, ``PartitionPathEncodeUtils``.
 """
 
 from __future__ import annotations
@@ -26,14 +26,17 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.records.ordering import one_chunk
+from strandline.records.key_text import key_text
 from strandline.records.schema import column_of
+from strandline.records.timestamp_path import TimestampFormat
 from timeline.errors import ConfigError, InputError
 
 SIMPLE: Final = "SIMPLE"
 COMPLEX: Final = "COMPLEX"
 NON_PARTITION: Final = "NON_PARTITION"
-TYPES: Final = (SIMPLE, COMPLEX, NON_PARTITION)
+TIMESTAMP: Final = "TIMESTAMP"
+CUSTOM: Final = "CUSTOM"
+TYPES: Final = (SIMPLE, COMPLEX, NON_PARTITION, TIMESTAMP, CUSTOM)
 
 DEFAULT_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 NULL_KEY_PART: Final = "__null__"
@@ -43,6 +46,8 @@ _ALLOWED_COLUMNS: Final = {
     SIMPLE: "1 key and 1 partition column",
     COMPLEX: "1 or more partition columns",
     NON_PARTITION: "no partition columns",
+    TIMESTAMP: "1 key and 1 partition column",
+    CUSTOM: "1 or more partition columns, each with :SIMPLE or :TIMESTAMP",
 }
 _ESCAPED: Final = re.compile(r'[\x00-\x1f"#%\'*/:=?\\{\[\]^\x7f]')
 
@@ -60,6 +65,8 @@ class KeyGenerator:
         name_single_key: Whether a single key column under ``COMPLEX`` gives ``column:value``, as in
             most releases of Hudi, or the plain value, as in tables below version 9 that 0.14.1 to
             1.0.2 wrote; ``matching`` finds out from a stored key.
+        times: How values of the partition columns ``timed`` become paths.
+        timed: Under ``CUSTOM``, the partition columns with ``:TIMESTAMP``.
     """
 
     record_key_fields: tuple[str, ...]
@@ -68,6 +75,8 @@ class KeyGenerator:
     hive_style: bool = False
     url_encode: bool = False
     name_single_key: bool = True
+    times: TimestampFormat | None = None
+    timed: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         keys, partitions = len(self.record_key_fields), len(self.partition_fields)
@@ -75,6 +84,8 @@ class KeyGenerator:
             SIMPLE: keys == partitions == 1,
             COMPLEX: partitions > 0,
             NON_PARTITION: partitions == 0,
+            TIMESTAMP: keys == partitions == 1,
+            CUSTOM: partitions > 0,
         }
         if not fits[self.type]:
             raise ConfigError(
@@ -96,7 +107,7 @@ class KeyGenerator:
         Cost: vectorised; about 10 to 60 ns for each row and column.
         """
         parts = [
-            _text(column_of(batch, name), name, "key column") for name in self.record_key_fields
+            key_text(column_of(batch, name), name, "key column") for name in self.record_key_fields
         ]
         if self._is_plain():
             return parts[0]
@@ -137,7 +148,11 @@ class KeyGenerator:
 
     def _segments(self, column: pa.Array | pa.ChunkedArray, name: str) -> pa.StringArray:
         """Return the path segments of one column, each distinct value's made once."""
-        encoded = _text(column, name, "partition column").dictionary_encode(null_encoding="encode")
+        if self.times is not None and (self.type == TIMESTAMP or name in self.timed):
+            texts = self.times.paths(column, name)
+        else:
+            texts = key_text(column, name, "partition column")
+        encoded = texts.dictionary_encode(null_encoding="encode")
         made = [self._segment(value, name) for value in encoded.dictionary.to_pylist()]
         return pa.array(made, pa.string()).take(encoded.indices)
 
@@ -156,48 +171,11 @@ class KeyGenerator:
         return segment
 
 
-def _text(column: pa.Array | pa.ChunkedArray, name: str, role: str) -> pa.StringArray:
-    """Return a column's values as Java's ``toString`` gives them; nulls stay null."""
-    column = one_chunk(column)
-    kind = column.type
-    if pa.types.is_dictionary(kind):
-        return _text(column.cast(kind.value_type), name, role)
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        try:
-            column.validate(full=True)
-        except pa.ArrowInvalid as exc:
-            raise InputError(f"{role} {name!r} has text that isn't UTF-8: {exc}") from exc
-    if pa.types.is_timestamp(kind) and kind.unit in ("us", "ms"):
-        column = column.cast(pa.int64())
-    elif not _has_one_text(kind):
-        raise InputError(
-            f"{role} {name!r} has the type {kind}",
-            hint="allowed: strings, booleans, signed integers, dates, decimals, timestamps in us or"
-            " ms",
-        )
-    text = column.cast(pa.string())
-    if pa.types.is_decimal128(kind):  # older pyarrow writes "1.E-10" where Java writes "1E-10"
-        text = pc.replace_substring(text, ".E", "E")
-    return text
-
-
-def _has_one_text(kind: pa.DataType) -> bool:
-    """Whether Arrow and Java give values of this type the same text."""
-    is_kind = pa.types
-    return bool(
-        is_kind.is_string(kind)
-        or is_kind.is_large_string(kind)
-        or is_kind.is_boolean(kind)
-        or is_kind.is_signed_integer(kind)
-        or is_kind.is_date32(kind)
-        or is_kind.is_decimal128(kind)
-    )
-
-
 def _null_or_empty(column: pa.Array) -> pa.BooleanArray:
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+    types, kind = pa.types, column.type
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind):
         return pc.fill_null(pc.equal(pc.binary_length(column), 0), True)
     return pc.is_null(column)
 

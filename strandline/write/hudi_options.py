@@ -93,8 +93,8 @@ REFUSED: Final = (
         "the form of keys is that of the table's stored keys",
     ),
     _entry(
-        "keygen.timebased. deltastreamer.keygen. streamer.keygen.",
-        "the key generators TIMESTAMP and CUSTOM aren't supported; derive a column in the frame",
+        "keygen.datetime.parser.class deltastreamer.keygen. streamer.keygen.",
+        "times are read by hoodie.keygen.timebased.*; derive a column in the frame",
     ),
     _entry(
         "payload.delete.field payload.delete.marker record.merge.property.",

@@ -20,6 +20,7 @@ from strandline.commit.lock.settings import LOCK_ALIASES, LOCK_SETTINGS
 from strandline.commit.settings import COMMIT_SETTINGS
 from strandline.records.base_file_writer import BaseFileSettings
 from strandline.records.schema_evolution import EvolutionRules
+from strandline.records.timestamp_path import NAMES, OLD_PREFIX, PREFIX
 from strandline.services.clean.policy import CLEAN_SETTINGS
 from strandline.services.rollback.policy import FAILED_WRITES, ROLLBACK_SETTINGS
 from strandline.settings.service import SERVICE_SETTINGS
@@ -46,6 +47,7 @@ ALIASES: Final[Mapping[str, str]] = {
     "hoodie.table.keygenerator.type": settings.KEY_GENERATOR_TYPE.name,
     "hoodie.table.keygenerator.class": settings.KEY_GENERATOR_CLASS.name,
     "hoodie.cleaner.policy.failed.writes": FAILED_WRITES.name,
+    **{OLD_PREFIX + name: PREFIX + name for name in NAMES},
     **LOCK_ALIASES,
 }
 """Hudi's other name of a setting → its name here."""

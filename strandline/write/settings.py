@@ -13,6 +13,7 @@ from strandline.records import schema_evolution
 from strandline.records.base_file_writer import CODECS
 from strandline.settings.setting import Setting, declared
 from strandline.write.sort_mode import NONE, SORT_MODES
+from strandline.write.time_settings import TIME_SETTINGS
 
 _MB: Final = 1024 * 1024
 _KEYGEN: Final = "org.apache.hudi.keygen."
@@ -50,7 +51,8 @@ RECORD_KEY: Final = Setting(
 PARTITION_PATH: Final = Setting(
     "hoodie.datasource.write.partitionpath.field",
     "",
-    "Columns of the partition path, separated by commas; empty for a table without partitions.",
+    "Columns of the partition path, separated by commas; empty for a table without partitions. For"
+    " the key generator CUSTOM with types: region:SIMPLE,ts:TIMESTAMP.",
     "table",
 )
 ORDERING: Final = Setting(
@@ -85,7 +87,7 @@ KEY_GENERATOR_TYPE: Final = Setting(
     "",
     "How keys and paths are made; if empty, inferred from the number of key and partition columns.",
     "table",
-    allowed=("", "SIMPLE", "COMPLEX", "NON_PARTITION"),
+    allowed=("", "SIMPLE", "COMPLEX", "NON_PARTITION", "TIMESTAMP", "CUSTOM"),
 )
 KEY_GENERATOR_CLASS: Final = Setting(
     "hoodie.datasource.write.keygenerator.class",
@@ -97,6 +99,8 @@ KEY_GENERATOR_CLASS: Final = Setting(
         _KEYGEN + "SimpleKeyGenerator",
         _KEYGEN + "ComplexKeyGenerator",
         _KEYGEN + "NonpartitionedKeyGenerator",
+        _KEYGEN + "TimestampBasedKeyGenerator",
+        _KEYGEN + "CustomKeyGenerator",
     ),
 )
 HIVE_STYLE: Final = Setting(
@@ -325,5 +329,5 @@ DRIVER_MAX_REWRITE: Final = Setting(
     minimum=0,
 )
 
-WRITE_SETTINGS: Final = declared(globals())
-"""All settings of this module."""
+WRITE_SETTINGS: Final = (*declared(globals()), *TIME_SETTINGS)
+"""All settings of this module, and of partitions of times."""

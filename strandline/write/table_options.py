@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from strandline.records.key_generator import CUSTOM
 from strandline.settings.setting import Setting, Settings
 from strandline.write import settings
 from strandline.write.options import column_names
+from strandline.write.table_keys import plain_names, with_time_settings
 from timeline.errors import ConfigError
 from timeline.table.config import TableConfig
 from timeline.table.property_name import COMMIT_TIME, EVENT_TIME
@@ -33,19 +35,24 @@ def new_config(values: Settings) -> TableConfig:
             f"{settings.MERGE_MODE.name} is {EVENT_TIME} and {settings.ORDERING.name} is empty;"
             " allowed: at least one column"
         )
-    return TableConfig.create(
+    partitions = column_names(values, settings.PARTITION_PATH)
+    kind = _key_generator_type(values) or (CUSTOM if any(":" in p for p in partitions) else None)
+    version = values.get(settings.TABLE_VERSION)
+    config = TableConfig.create(
         name=values.get(settings.TABLE_NAME),
-        version=values.get(settings.TABLE_VERSION),
+        version=version,
         record_key_fields=keys,
-        partition_fields=column_names(values, settings.PARTITION_PATH),
+        # Hudi stores the types of CUSTOM from version 8 on.
+        partition_fields=plain_names(partitions) if version < 8 else partitions,
         ordering_fields=ordering,
         hive_style=values.get(settings.HIVE_STYLE),
         url_encode=values.get(settings.URL_ENCODE),
         database=values.get(settings.DATABASE),
         merge_mode=mode,
-        key_generator_type=_key_generator_type(values),
+        key_generator_type=kind,
         timezone=values.get(settings.TIMEZONE),
     )
+    return with_time_settings(config, values)
 
 
 def merge_mode(values: Settings) -> str | None:
@@ -58,7 +65,8 @@ def merge_mode(values: Settings) -> str | None:
 def _key_generator_type(values: Settings) -> str | None:
     """Return the key generator type that the options set directly or by class, if any."""
     name = values.get(settings.KEY_GENERATOR_CLASS).rpartition(".")[2].removesuffix("KeyGenerator")
-    kind = {"Nonpartitioned": "NON_PARTITION"}.get(name, name.upper())
+    other = {"Nonpartitioned": "NON_PARTITION", "TimestampBased": "TIMESTAMP"}
+    kind = other.get(name, name.upper())
     return _agreed(values, settings.KEY_GENERATOR_TYPE, settings.KEY_GENERATOR_CLASS, kind)
 
 
@@ -98,7 +106,8 @@ def refuse_disagreement(config: TableConfig, values: Settings) -> None:
     )
     for listed, stored in lists:
         if values.is_set(listed):
-            _expect(values.called(listed), ",".join(column_names(values, listed)), ",".join(stored))
+            names = plain_names(column_names(values, listed))
+            _expect(values.called(listed), ",".join(names), ",".join(stored))
     scalars: tuple[tuple[Setting[Any], object], ...] = (
         (settings.TABLE_NAME, config.name),
         (settings.DATABASE, config.database),

@@ -22,6 +22,7 @@ from strandline.records.write_schema import check_keys_kept, columns_after
 from strandline.settings.setting import Settings
 from strandline.write import settings
 from strandline.write.placement import Sizing, average_record_bytes
+from strandline.write.table_keys import generator_of, row_rules
 from strandline.write.table_options import merge_mode, new_config, refuse_disagreement
 from strandline.write.unsupported import refuse_metadata_table, refuse_unsupported
 from timeline.errors import (
@@ -138,7 +139,8 @@ class Target:
         # The schema of a first commit is the incoming rows', which may be the other writer's, too.
         if avro_schema not in (history.avro_schema(self.meta, before), self.avro_schema):
             raise self._changed("schema")
-        if _as_stored(_generator(self.config), self.meta, now, history) != self.generator:
+        generator = replace(self.generator, name_single_key=True)
+        if _as_stored(generator, self.meta, now, history) != self.generator:
             raise self._changed("form of record keys")
 
     def _changed(self, what: str) -> WriteConflictError:
@@ -174,7 +176,7 @@ class Target:
                 f" {config.version} during this write",
                 hint="repeat the write",
             )
-        if _row_rules(config) != _row_rules(self.config):
+        if row_rules(config) != row_rules(self.config):
             raise self._changed("properties")
 
     def sizing(self, values: Settings, history: CommitHistory) -> Sizing:
@@ -218,7 +220,7 @@ def open_target(
             raise
         _refuse_remains(storage)
         config = new_config(values)
-        generator = _generator(config)
+        generator = generator_of(config, values)
         meta = TableMetaClient(storage, config)
         return Target(meta, False, Timeline(), None, generator, config.record_merge_mode)
     refuse_unsupported(config, storage.base_path)
@@ -236,7 +238,7 @@ def open_target(
     # An unreadable commit must fail here, before anything is written.
     list(islice(history.newest_first(meta, timeline), values.get(settings.RECORD_SIZE_COMMITS)))
     avro_schema = history.avro_schema(meta, timeline)
-    generator = _as_stored(_generator(config), meta, timeline, history)
+    generator = _as_stored(generator_of(config, values), meta, timeline, history)
     mode = None if config.names_merge_mode else merge_mode(values)
     return Target(meta, True, timeline, avro_schema, generator, mode or config.record_merge_mode)
 
@@ -251,22 +253,6 @@ def _refuse_remains(storage: Storage) -> None:
                 f" {CONFIG_PATH} is missing",
                 hint="restore that file; a new table needs another base path",
             )
-
-
-def _generator(config: TableConfig) -> KeyGenerator:
-    return KeyGenerator(
-        record_key_fields=config.record_key_fields,
-        partition_fields=config.partition_fields,
-        type=config.key_generator_type,
-        hive_style=config.hive_style_partitioning,
-        url_encode=config.url_encode_partitioning,
-    )
-
-
-def _row_rules(config: TableConfig) -> tuple[object, ...]:
-    """Return what decides the place of a row, and which of two rows wins."""
-    merging = (config.ordering_fields, config.record_merge_mode, config.names_merge_mode)
-    return _generator(config), *merging
 
 
 def _as_stored(

@@ -67,7 +67,7 @@ ASKING = {
     "hoodie.datasource.meta.sync.enable": ("true", "Hudi's sync tool"),
     "hoodie.datasource.write.insert.drop.duplicates": ("true", "use upsert"),
     "hoodie.datasource.write.partitions.to.delete": ("eu", "can't be overwritten or deleted"),
-    "hoodie.keygen.timebased.timestamp.type": ("DATE_STRING", "derive a column"),
+    "hoodie.keygen.datetime.parser.class": ("com.example.Parser", "derive a column"),
     "hoodie.clustering.inline": ("true", "doesn't cluster"),
     "hoodie.datasource.clustering.async.enable": ("true", "doesn't cluster"),
     "hoodie.bucket.index.num.buckets": ("8", "index SIMPLE only"),

@@ -12,7 +12,7 @@ UNSUPPORTED = {
     "merge-on-read": ({"table__type": "MERGE_ON_READ"}, "MERGE_ON_READ"),
     "newer version": ({"table__version": "10"}, "10"),
     "metadata table": ({"table__metadata__partitions": "files"}, "metadata table"),
-    "keys from timestamps": ({"table__keygenerator__type": "TIMESTAMP"}, "TIMESTAMP"),
+    "keys for deletes": ({"table__keygenerator__type": "GLOBAL_DELETE"}, "GLOBAL_DELETE"),
     "no meta columns": ({"populate__meta__fields": "false"}, "meta columns"),
     "a bucket index": ({"index__type": "BUCKET"}, "hoodie.index.type=BUCKET; allowed: SIMPLE"),
     "custom merging": ({"record__merge__mode": "CUSTOM"}, "custom class"),
