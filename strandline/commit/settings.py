@@ -9,7 +9,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from strandline.commit.conflict import PREFER_WRITER, SIMPLE, STRATEGIES, ConflictStrategy
+from strandline.commit.conflict import (
+    BUCKET_INDEX,
+    PREFER_WRITER,
+    SIMPLE,
+    STRATEGIES,
+    ConflictStrategy,
+)
 from strandline.commit.lock import settings as lock_settings
 from strandline.settings import service as service_settings
 from strandline.settings.setting import Setting, Settings, declared
@@ -52,7 +58,8 @@ CONFLICT_STRATEGY: Final = Setting(
     "hoodie.write.lock.conflict.resolution.strategy",
     SIMPLE.class_name,
     "Which instants conflict with a commit: those that changed the same file group; with"
-    " `PreferWriterConflictResolutionStrategy` of the same package only completed ones.",
+    " `PreferWriterConflictResolutionStrategy` of the same package only completed ones. With a"
+    " bucket index: those that changed the same bucket.",
     "client",
 )
 EARLY_STRATEGY: Final = Setting(
@@ -89,16 +96,23 @@ def detects_early(values: Settings) -> bool:
     return values.get(CONCURRENCY) == OPTIMISTIC and values.get(service_settings.EARLY_CONFLICTS)
 
 
-def conflict_strategy(values: Settings) -> ConflictStrategy:
+def conflict_strategy(values: Settings, *, by_bucket: bool = False) -> ConflictStrategy:
     """Return the conflict strategy that the settings name.
 
+    Args:
+        values: The settings.
+        by_bucket: Whether the table has a bucket index, for which Hudi's default is its strategy.
+
     Raises:
-        ConfigError: It isn't one of Hudi's, or needs an index that this release lacks.
+        ConfigError: It isn't one of Hudi's, or needs a bucket index.
     """
+    if by_bucket and not values.is_set(CONFLICT_STRATEGY):
+        return BUCKET_INDEX
     named = values.get(CONFLICT_STRATEGY)
-    allowed = {each.class_name: each for each in (SIMPLE, PREFER_WRITER)}
+    strategies = STRATEGIES.values() if by_bucket else (SIMPLE, PREFER_WRITER)
+    allowed = {each.class_name: each for each in strategies}
     if named in allowed:
         return allowed[named]
     shorts = ", ".join(name.rpartition(".")[2] for name in allowed)
-    reason = " needs a bucket index, which this release lacks" if named in STRATEGIES else ""
+    reason = " needs a bucket index" if named in STRATEGIES else ""
     raise ConfigError(f"{CONFLICT_STRATEGY.name}={named}{reason}; allowed: {shorts}")

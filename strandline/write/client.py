@@ -25,7 +25,6 @@ from strandline.settings.setting import Settings
 from strandline.write.context import WriteContext
 from strandline.write.embedded import EmbeddedService
 from strandline.write.engine import EngineContext, no_engine
-from strandline.write.index.simple import SimpleIndex
 from strandline.write.job import WriteJob
 from strandline.write.operation import BULK_INSERT, DELETE, INSERT, UPSERT, Operation
 from strandline.write.options import parse_options, unknown_options
@@ -79,6 +78,7 @@ class WriteClient:
         clock = clock or SystemClock()
         # Before the service starts: a lock that can't be opened refuses the client.
         check_concurrency(settings)
+        conflict_strategy(settings, by_bucket=True)  # a table's own index is known later
         lock = open_lock(settings, storage, table_name=settings.get(TABLE_NAME), clock=clock)
         if lock.is_shared:
             storage = storage.as_only_creator()
@@ -101,8 +101,6 @@ class WriteClient:
             embedded=embedded,
             lock=lock,
             heartbeats=HeartbeatSettings.of(settings),
-            conflicts=conflict_strategy(settings),
-            index=SimpleIndex(),  # the only type that the settings allow
             rollback_policy=RollbackPolicy.of(settings),
         )
         self._is_closed = False

@@ -9,7 +9,6 @@ from typing import Any
 
 from fsview.model.file_system_view import FileSystemView
 from strandline.commit.beat import HeartbeatSettings
-from strandline.commit.conflict import ConflictStrategy
 from strandline.commit.lock.base import TableLock, Wait
 from strandline.records.commit_history import CommitHistory
 from strandline.services.clean.policy import CleanSettings
@@ -20,7 +19,6 @@ from strandline.services.rollback.resumption import Rollbacks
 from strandline.settings.setting import Settings
 from strandline.write.embedded import EmbeddedService
 from strandline.write.engine import EngineContext
-from strandline.write.index.base import Index
 from strandline.write.settings import METADATA_TABLE
 from strandline.write.target import Target
 from timeline.clock import Clock, TimeGenerator
@@ -36,8 +34,6 @@ class WriteContext:
         times: Time zone → generator of instants' times, the same one each time.
         lock: The table's lock.
         heartbeats: How often writes beat.
-        conflicts: Decides which instants of other writers conflict.
-        index: Finds the stored file group of each key.
         rollback_policy: Who may be rolled back.
         wait: Waits for a number of seconds while another writer may be alive.
     """
@@ -52,8 +48,6 @@ class WriteContext:
     embedded: EmbeddedService
     lock: TableLock
     heartbeats: HeartbeatSettings
-    conflicts: ConflictStrategy
-    index: Index
     rollback_policy: RollbackPolicy
     clean_memory: CleanMemory = field(default_factory=CleanMemory)
     wait: Wait = time.sleep

@@ -121,9 +121,12 @@ REFUSED: Final = (
         "rows are replaced as a whole",
     ),
     _entry(
-        "index.class index.bucket.engine index.hbase. bucket.index. "
-        "datasource.write.secondarykey.column expression.index.",
-        "the writer has the index SIMPLE only",
+        "index.class index.hbase. datasource.write.secondarykey.column expression.index.",
+        "set hoodie.index.type to one of the writer's own indexes",
+    ),
+    _entry(
+        "bucket.index.partition.",
+        "all partitions have the same number of buckets",
     ),
     _entry(
         "clustering.inline clustering.schedule.inline clustering.async.enabled "
@@ -227,7 +230,7 @@ HARMLESS: Final = (
         "upsert.shuffle.parallelism insert.shuffle.parallelism bulkinsert.shuffle.parallelism "
         "delete.shuffle.parallelism finalize.write.parallelism markers.delete.parallelism "
         "rollback.parallelism file.listing.parallelism simple.index. global.simple.index. "
-        "global.index. bloom.index. record.index. write.status.storage.level "
+        "global.index. bloom.index. record.index. bucket.index. write.status.storage.level "
         "write.tagged.record.storage.level write.executor. write.buffer. memory. common. "
         "datasource.write.row.writer.enable combine.before.delete copyonwrite.insert. "
         "merge.small.file.group.candidates.limit",

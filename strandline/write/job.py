@@ -24,6 +24,7 @@ from executor_proxy.report import LookupReport
 from fsview.sync.plan_reader import pending_clustering
 from strandline.commit.heartbeat import Heartbeat
 from strandline.commit.markers import delete_unreported
+from strandline.commit.settings import conflict_strategy
 from strandline.commit.transaction import Transaction
 from strandline.commit.write_markers import WriteMarkers
 from strandline.records.merge import MergeRules
@@ -35,6 +36,7 @@ from strandline.write.columns import BUCKET, TASK, assigned_schema, keyed_schema
 from strandline.write.context import WriteContext
 from strandline.write.driver_engine import DriverEngine
 from strandline.write.engine import Tally
+from strandline.write.index_choice import tagging_by
 from strandline.write.key_task import KeyProfileTask, KeyTask
 from strandline.write.marker_choice import begin_markers
 from strandline.write.operation import Operation, checked_metadata
@@ -45,7 +47,7 @@ from strandline.write.row_count import refuse_changed
 from strandline.write.settings import COMBINE_INSERT, SORT_MODE
 from strandline.write.small_batch import DriverLimits, decoded_batch
 from strandline.write.sort_mode import GLOBAL_SORT, NONE, by_key_ranges
-from strandline.write.tagging import KeyedRows, TaggedRows, Tagging, stored_files
+from strandline.write.tagging import KeyedRows, Scope, TaggedRows, all_stored_files, stored_files
 from strandline.write.target import Target, open_target
 from strandline.write.write_task import STATUS_SCHEMA, WriteReport, WriteTask
 from timeline.errors import StrandlineError, WriteConflictError
@@ -164,7 +166,7 @@ class WriteJob:
                 context.times(target.config.timezone),
                 context.lock,
                 heartbeat,
-                context.conflicts,
+                conflict_strategy(context.settings, by_bucket=target.index.is_bucket),
                 action=self._operation.action,
             )
 
@@ -200,7 +202,7 @@ class WriteJob:
                 transaction.start()
             with self._account.timed("write"):
                 begun = begin_markers(context, transaction, placement.buckets)
-                report = self._write_files(write, tagged.data, placement, begun.markers)
+                report = self._write_files(write, tagged, placement, begun.markers)
             refuse_changed(tagged.counts, report.given)
         self._account.add(
             storage_calls(write.tally.total), marker_fallbacks=begun.fallbacks + report.fallbacks
@@ -215,9 +217,9 @@ class WriteJob:
         context, operation, target = self._context, self._operation, write.target
         sizing = target.sizing(context.settings, context.history)
         fills = operation.fills_small_files and sizing.small_file_bytes > 0
-        tagging = Tagging(
+        tagging = tagging_by(
+            target.index,
             engine=write.rows.engine,
-            index=context.index,
             operation=operation,
             storage=context.storage,
             tally=write.tally,
@@ -226,29 +228,32 @@ class WriteJob:
         )
         with ExitStack() as stack:
             with self._account.timed("tag"):
-                files = self._stored_files(write) if operation.needs_match or fills else ()
+                scope = tagging.scope(fills=fills)
+                files = () if scope is Scope.NOTHING else self._stored_files(write, scope)
                 tagged = stack.enter_context(tagging.tagged(write.rows, files))
                 clustered = pending_clustering(target.meta, write.transaction.timeline)
                 placement = place(
-                    tagged.updates, tagged.inserts, files, clustered, sizing, fills=fills
+                    tagged.updates, tagged.inserts, tagged.files, clustered, sizing, fills=fills
                 )
                 engine = write.rows.engine
                 if self._sort_mode == GLOBAL_SORT:
                     placement = by_key_ranges(engine, tagged.data, tagged.counts, placement)
                 if isinstance(engine, DriverEngine):
-                    engine.limit_rewrite(rewritten_bytes(placement.buckets, files))
+                    engine.limit_rewrite(rewritten_bytes(placement.buckets, tagged.files))
             yield tagged, placement
 
     @property
     def _sort_mode(self) -> str:
         return self._context.settings.get(SORT_MODE) if self._operation.sorts else NONE
 
-    def _stored_files(self, write: _Write) -> tuple[StoredFile, ...]:
-        """Return the newest base files of the rows' partitions at the write's timeline."""
+    def _stored_files(self, write: _Write, scope: Scope) -> tuple[StoredFile, ...]:
+        """Return the newest base files of partitions at the write's timeline."""
         embedded, report = self._context.embedded, LookupReport()
         location = embedded.location(write.transaction.timeline)
         try:
             with closing(location.open(report)) as view:
+                if scope is Scope.TABLE:
+                    return all_stored_files(view)
                 return stored_files(view, tuple(sorted(write.rows.counts)))
         finally:
             self._account.add({}, report)
@@ -259,15 +264,15 @@ class WriteJob:
         return target.config.ordering_fields if by_time else ()
 
     def _write_files(
-        self, write: _Write, rows: object, placement: Placement, markers: WriteMarkers
+        self, write: _Write, tagged: TaggedRows[Any], placement: Placement, markers: WriteMarkers
     ) -> WriteReport:
         buckets = placement.buckets
         if not buckets:
             return WriteReport()
-        engine, target, columns = write.rows.engine, write.target, write.rows.columns
+        engine, target, columns = write.rows.engine, write.target, tagged.columns
         tasks = placement.tasks(engine.cores)
         assign = AssignTask(columns, placement.of_file, placement.inserts, tasks)
-        assigned = engine.transform(rows, assign, assigned_schema(columns))
+        assigned = engine.transform(tagged.data, assign, assigned_schema(columns))
         task = WriteTask(
             storage=self._context.storage,
             config=target.config,
@@ -281,6 +286,7 @@ class WriteJob:
                 delete=self._operation.hard_delete,
                 append=not self._operation.needs_match,
             ),
+            combine=tagged.combine,
             avro_schema=target.avro_schema or "",
             settings=base_file_settings(self._context.settings),
             markers=markers,

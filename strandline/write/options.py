@@ -27,6 +27,7 @@ from strandline.settings.service import SERVICE_SETTINGS
 from strandline.settings.setting import Setting, Settings, masked, refusal, shortened
 from strandline.write import settings
 from strandline.write.hudi_options import HARMLESS, REFUSED, find
+from strandline.write.index.settings import INDEX_SETTINGS
 from timeline.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -68,7 +69,7 @@ def parse_options(options: Mapping[str, object]) -> Settings:
             option's name is a misspelt one.
     """
     _check_form(options)
-    writers = (*settings.WRITE_SETTINGS, *COMMIT_SETTINGS, *LOCK_SETTINGS)
+    writers = (*settings.WRITE_SETTINGS, *INDEX_SETTINGS, *COMMIT_SETTINGS, *LOCK_SETTINGS)
     known = (*writers, *ROLLBACK_SETTINGS, *CLEAN_SETTINGS, *SERVICE_SETTINGS)
     named, given_as = _without_aliases(options)
     parsed = Settings.parse(named, known, given_as)

@@ -28,7 +28,7 @@ _TASK_BYTES: Final = 512 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """The newest base file of a group; ``size`` in bytes."""
+    """The newest base file of a group; ``size`` in bytes. A group to be opened has no name."""
 
     partition: str
     file_id: str
@@ -134,7 +134,7 @@ class _Builder:
         """Return the bucket of a stored file's group, to which rows are added."""
         group = (file.partition, file.file_id)
         if group not in self._stored:
-            self._stored[group] = self._open(*group, file.name, file.size)
+            self._stored[group] = self._open(*group, file.name or None, file.size)
         number = self._stored[group]
         self.weights[number] += rows * self._sizing.record_bytes
         return number

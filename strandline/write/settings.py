@@ -260,14 +260,6 @@ BLOOM_MAX_ENTRIES: Final = Setting(
     "table",
     minimum=1,
 )
-INDEX_TYPE: Final = Setting(
-    "hoodie.index.type",
-    "SIMPLE",
-    "How stored keys are found: in those files of the row's partition whose key range may hold"
-    " them. Hudi's other indexes aren't built yet.",
-    "table",
-    allowed=("SIMPLE",),
-)
 DIRECT: Final = "DIRECT"
 TIMELINE_SERVER_BASED: Final = "TIMELINE_SERVER_BASED"
 MARKERS_TYPE: Final = Setting(

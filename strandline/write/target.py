@@ -13,6 +13,7 @@ from typing import Final
 import pyarrow as pa
 
 from strandline.commit.conflict import REPEAT
+from strandline.commit.settings import conflict_strategy
 from strandline.records.avro_schema import avro_to_arrow
 from strandline.records.base_file import MIN_KEY, read_footer
 from strandline.records.commit_history import CommitHistory
@@ -21,6 +22,7 @@ from strandline.records.schema_evolution import EvolutionRules
 from strandline.records.write_schema import check_keys_kept, columns_after
 from strandline.settings.setting import Settings
 from strandline.write import settings
+from strandline.write.index.settings import IndexOptions, stored_index
 from strandline.write.placement import Sizing, average_record_bytes
 from strandline.write.table_keys import generator_of, row_rules
 from strandline.write.table_options import merge_mode, new_config, refuse_disagreement
@@ -57,6 +59,7 @@ class Target:
             ``columns_of`` was called; ``None`` if no commit has one yet.
         generator: Makes the table's record keys and partition paths.
         merge_mode: The table's merge mode; that of the options if the table names none.
+        index: How stored keys are found.
     """
 
     meta: TableMetaClient
@@ -65,6 +68,7 @@ class Target:
     avro_schema: str | None
     generator: KeyGenerator
     merge_mode: str
+    index: IndexOptions
 
     @property
     def config(self) -> TableConfig:
@@ -176,7 +180,8 @@ class Target:
                 f" {config.version} during this write",
                 hint="repeat the write",
             )
-        if row_rules(config) != row_rules(self.config):
+        before, now = ((row_rules(each), stored_index(each)) for each in (self.config, config))
+        if before != now:
             raise self._changed("properties")
 
     def sizing(self, values: Settings, history: CommitHistory) -> Sizing:
@@ -220,13 +225,15 @@ def open_target(
             raise
         _refuse_remains(storage)
         config = new_config(values)
+        index = _index(values, config)
         generator = generator_of(config, values)
-        meta = TableMetaClient(storage, config)
-        return Target(meta, False, Timeline(), None, generator, config.record_merge_mode)
+        meta = TableMetaClient(storage, config.with_properties(index.properties))
+        return Target(meta, False, Timeline(), None, generator, config.record_merge_mode, index)
     refuse_unsupported(config, storage.base_path)
     if not values.is_set(settings.METADATA_TABLE):
         refuse_metadata_table(config, storage.base_path)
     refuse_disagreement(config, values)
+    index = _index(values, config)
     meta = TableMetaClient(storage, config)
     timeline = meta.active_timeline()
     for instant in timeline.pending():
@@ -240,7 +247,15 @@ def open_target(
     avro_schema = history.avro_schema(meta, timeline)
     generator = _as_stored(generator_of(config, values), meta, timeline, history)
     mode = None if config.names_merge_mode else merge_mode(values)
-    return Target(meta, True, timeline, avro_schema, generator, mode or config.record_merge_mode)
+    mode = mode or config.record_merge_mode
+    return Target(meta, True, timeline, avro_schema, generator, mode, index)
+
+
+def _index(values: Settings, config: TableConfig) -> IndexOptions:
+    """Return a table's index, for which the options' conflict strategy must be allowed."""
+    index = IndexOptions.of(values, config)
+    conflict_strategy(values, by_bucket=index.is_bucket)
+    return index
 
 
 def _refuse_remains(storage: Storage) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 from strandline.commit.lock.settings import PROVIDER
 from strandline.records.base_file import EXTENSION
 from strandline.records.key_generator import TYPES
-from strandline.write.settings import INDEX_TYPE, METADATA_TABLE
+from strandline.write.settings import METADATA_TABLE
 from timeline.errors import UnsupportedTableError
 from timeline.table.config import TableConfig
 from timeline.table.property_name import COPY_ON_WRITE, CUSTOM, METADATA_PARTITIONS
@@ -26,7 +26,6 @@ def refuse_unsupported(config: TableConfig, base_path: str) -> None:
     Raises:
         UnsupportedTableError: The message names the property.
     """
-    index = config.properties.get(INDEX_TYPE.name, "").upper()
     refusals = [
         (config.table_type != COPY_ON_WRITE, f"is {config.table_type}; allowed: {COPY_ON_WRITE}"),
         (
@@ -36,8 +35,6 @@ def refuse_unsupported(config: TableConfig, base_path: str) -> None:
         (not config.record_key_fields, "has no record key columns; its keys are generated"),
         (not config.populate_meta_fields, "has no meta columns (hoodie.populate.meta.fields)"),
         (config.record_merge_mode == CUSTOM, "merges records by a custom class"),
-        # Its rows' file groups follow from their keys; ours would break Hudi's parsing of file ids.
-        (index == "BUCKET", f"has {INDEX_TYPE.name}={index}; allowed: {INDEX_TYPE.default}"),
         (
             config.base_file_extension != EXTENSION,
             f"has {config.base_file_extension} files; allowed: {EXTENSION}",

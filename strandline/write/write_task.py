@@ -36,6 +36,7 @@ from strandline.records.base_file_writer import (
     FileWritten,
 )
 from strandline.records.merge import MergeCounts, Merger, MergeRules
+from strandline.records.merge_rule import deduplicate
 from strandline.write.columns import BUCKET, call_numbers, calls_since
 from strandline.write.engine import Tally, TaskAttempt
 from strandline.write.placement import Bucket
@@ -63,6 +64,7 @@ class WriteTask:
         buckets: The write's buckets by number.
         tasks: Number of the task that writes each bucket.
         rules: How rows are merged into stored ones.
+        combine: Whether rows with one key are combined first; they are all in one bucket.
         avro_schema: The table's schema, for the files' footers.
         settings: Settings of base files.
         markers: The write's markers.
@@ -75,6 +77,7 @@ class WriteTask:
     buckets: tuple[Bucket, ...]
     tasks: tuple[int, ...]
     rules: MergeRules
+    combine: bool
     avro_schema: str
     settings: BaseFileSettings
     markers: WriteMarkers
@@ -161,7 +164,10 @@ class WriteTask:
         seqno: int,
     ) -> _FileReport:
         """Write one bucket's file."""
-        given, counts = RowCount(), MergeCounts()
+        counts, given = MergeCounts(), list[RowCount]()
+        pieces = _counted(pieces, given)
+        if self.combine:
+            pieces = iter([self._newest(pa.concat_tables(pieces))])
         name = path.rpartition("/")[2]
         started = time.perf_counter()
         storage = self.storage.for_cause("write")
@@ -173,8 +179,7 @@ class WriteTask:
                 for piece in pieces:
                     merger = Merger(piece, rules, name, attempt.partition, seqno)
                     writer.write(merger.finish())
-                    given, counts = given + count_of(piece), counts + merger.counts
-                    seqno = merger.next_seqno
+                    counts, seqno = counts + merger.counts, merger.next_seqno
             else:
                 rows = pa.concat_tables(pieces)
                 merger = Merger(rows, self.rules, name, attempt.partition, seqno)
@@ -183,10 +188,15 @@ class WriteTask:
                         writer.write(piece)
                     if not merger.counts.deletes:
                         writer.keep_bloom(stored)
-                given, counts, seqno = count_of(rows), merger.counts, merger.next_seqno
+                counts, seqno = merger.counts, merger.next_seqno
             written = writer.close()
         taken_ms = round((time.perf_counter() - started) * 1000)
-        return _FileReport(_stat(bucket, path, written, counts, taken_ms), counts, given, seqno)
+        stat = _stat(bucket, path, written, counts, taken_ms)
+        return _FileReport(stat, counts, sum(given, RowCount()), seqno)
+
+    def _newest(self, rows: pa.Table) -> pa.Table:
+        by_time = self.rules.event_time and not self.rules.delete
+        return deduplicate(rows, self.rules.ordering_fields if by_time else ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +214,13 @@ class _FileReport:
     counts: MergeCounts
     given: RowCount
     next_seqno: int
+
+
+def _counted(pieces: Iterator[pa.Table], counts: list[RowCount]) -> Iterator[pa.Table]:
+    """Yield the pieces, and append the count of each."""
+    for piece in pieces:
+        counts.append(count_of(piece))
+        yield piece
 
 
 def by_bucket(

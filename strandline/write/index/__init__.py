@@ -1,6 +1,6 @@
 """Indexes find the stored file group of each row's key, as tasks that tag rows.
 
-What an index is given and must return (``base``), each kind of index, and what the driver learns
-from tagged rows (``profile``) belong here. Which file group a new key goes to is decided by
-``strandline.write.placement``.
+What an index is given and must return (``base``), the search in base files (``search``), the hash
+of a bucket index (``bucket``), and what the driver learns from tagged rows (``profile``) belong
+here. Which file group a new key goes to is decided by ``strandline.write.placement``.
 """

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Generic
 
 import pyarrow as pa
@@ -22,11 +22,23 @@ from strandline.write.placement import StoredFile
 from strandline.write.row_count import RowCount
 from timeline.storage.base import Storage
 
-LOCATION_SCHEMA: Final = pa.schema(
-    [(PARTITION_PATH, pa.string()), (RECORD_KEY, pa.string()), (FILE, pa.int32())]
-)
-"""A stored key that meets a key of the write: the row's partition path, the key, and the number of
-the stored file."""
+_STORED_VALUE: Final = "_strandline_stored_value_"
+
+
+def stored_value(number: int) -> str:
+    """Return the name of the column with the stored row's ordering value ``number``."""
+    return f"{_STORED_VALUE}{number}"
+
+
+def location_schema(ordering: Mapping[str, pa.DataType], *, everywhere: bool = False) -> pa.Schema:
+    """Return the schema of locations: of stored keys that meet a key of the write.
+
+    A location has the row's partition path, unless keys were searched ``everywhere``; the key; the
+    number of the stored file; and the stored row's ordering values if they are asked for.
+    """
+    path = [] if everywhere else [(PARTITION_PATH, pa.string())]
+    values = [(stored_value(at), kind) for at, kind in enumerate(ordering.values())]
+    return pa.schema([*path, (RECORD_KEY, pa.string()), (FILE, pa.int32()), *values])
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +53,7 @@ class LocationRequest(Generic[D]):
             its position.
         storage: The table's storage.
         tally: Takes the counts of ``search``, which the write compares with ``counts``.
+        ordering: Ordering columns whose stored values are wanted, and their types.
     """
 
     engine: EngineContext[D]
@@ -49,21 +62,22 @@ class LocationRequest(Generic[D]):
     files: tuple[StoredFile, ...]
     storage: Storage
     tally: Tally
+    ordering: Mapping[str, pa.DataType] = field(default_factory=dict)
 
 
 class Index(ABC):
-    """Finds the stored file of each row's key.
+    """Finds the stored file of each row's key, in the files that the write asks for."""
 
-    Attributes:
-        key: Columns that identify a record: partition path and record key, or with a global index
-            the record key alone.
-    """
+    __slots__ = ()
 
-    key: tuple[str, ...] = (PARTITION_PATH, RECORD_KEY)
+    @property
+    @abstractmethod
+    def key(self) -> tuple[str, ...]:
+        """Columns that identify a record: partition path and record key, or the key alone."""
 
     @abstractmethod
     def locations(self, request: LocationRequest[D]) -> D:
-        """Return rows of ``LOCATION_SCHEMA``: one for each key of the write and file that holds it.
+        """Return the locations (``location_schema``) of each key of the write, one for each file.
 
-        No row comes twice. The partition path is the row's own, not that of the file.
+        No location comes twice.
         """

@@ -15,7 +15,6 @@ Source: Hudi 1.2.0 ``HoodieIndexUtils.tagGlobalLocationBackToRecords`` and
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -27,15 +26,7 @@ from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.records.ordering import Mask, as_mask, one_chunk
 from strandline.records.schema import column_of
 from strandline.write.columns import FILE
-
-STORED_PARTITION: Final = "_strandline_stored_partition"
-"""Partition path of the stored row; null if there is none."""
-_STORED_VALUE: Final = "_strandline_stored_value_"
-
-
-def stored_value(number: int) -> str:
-    """Return the name of the column with the stored row's ordering value ``number``."""
-    return f"{_STORED_VALUE}{number}"
+from strandline.write.index.base import stored_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +34,13 @@ class GlobalPlacement:
     """Where rows go whose keys were looked up in all partitions.
 
     Attributes:
+        partitions: Partition path of each stored file by its number.
         moves: Whether records move to the partition of the write's row.
         ordering_fields: Ordering columns; empty by commit time and for deletes.
         delete: Whether all rows are hard deletes.
     """
 
+    partitions: tuple[str, ...]
     moves: bool
     ordering_fields: tuple[str, ...]
     delete: bool = False
@@ -56,15 +49,14 @@ class GlobalPlacement:
         """Return the newest row of each key, with the partition path and file it goes to.
 
         Args:
-            rows: Keyed rows, all rows of a key together: each once for every stored row with its
-                key, with that row's ``STORED_PARTITION``, ``FILE`` and, if records move, ordering
-                values; or once with nulls.
+            rows: Keyed rows, all rows of a key together: each once for every ``FILE`` that holds
+                its key, if records move with the stored row's ordering values; or once with nulls.
 
         Returns:
             Rows in the same columns and ``REMOVES``; inserts have no ``FILE``.
         """
-        rows = deduplicate(rows, self.ordering_fields, (RECORD_KEY, STORED_PARTITION, FILE))
-        stored = one_chunk(rows.column(STORED_PARTITION))
+        rows = deduplicate(rows, self.ordering_fields, (RECORD_KEY, FILE))
+        stored = pa.array(self.partitions, pa.string()).take(one_chunk(rows.column(FILE)))
         own = one_chunk(rows.column(PARTITION_PATH))
         elsewhere = as_mask(pc.fill_null(pc.not_equal(stored, own), False))
         moved = elsewhere & self._move(rows)
@@ -93,8 +85,6 @@ class GlobalPlacement:
         known = pc.is_in(codes.dictionary, value_set=one_chunk(at_home.column(RECORD_KEY)))
         _, first = np.unique(codes.indices.to_numpy(), return_index=True)
         inserts = moved.take(pa.array(np.sort(first[~as_mask(known)])))
-        for name in (STORED_PARTITION, FILE):
-            at = inserts.schema.get_field_index(name)
-            nothing = pa.nulls(inserts.num_rows, inserts.schema.field(at).type)
-            inserts = inserts.set_column(at, name, nothing)
+        nothing = pa.nulls(inserts.num_rows, pa.int32())
+        inserts = inserts.set_column(inserts.column_names.index(FILE), FILE, nothing)
         return inserts.append_column(REMOVES, pa.array(np.zeros(inserts.num_rows, np.bool_)))

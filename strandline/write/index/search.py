@@ -17,11 +17,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.records.key_search import KeySearch
+from strandline.records.key_search import KeySearch, KeysFound
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
-from strandline.write.columns import PROBLEM, TASK, call_numbers, calls_since
+from strandline.records.ordering import one_chunk
+from strandline.records.schema import column_of
+from strandline.write.columns import FILE, PROBLEM, TASK, call_numbers, calls_since, fill
 from strandline.write.engine import D, Tally, TaskAttempt
-from strandline.write.index.base import LOCATION_SCHEMA, LocationRequest
+from strandline.write.index.base import LocationRequest, location_schema, stored_value
 from strandline.write.placement import pack
 from strandline.write.row_count import (
     KEY_HASH,
@@ -37,16 +39,20 @@ SEARCHED: Final = "search"
 """Stage of a write's tally: the rows whose keys were searched."""
 _KEYS_AT_ONCE: Final = 1_000_000
 """Keys of one partition that a task searches at once. With more, files are read repeatedly."""
+_EVERYWHERE: Final = ""
 _SPREAD = pa.schema([(TASK, pa.int32()), (PARTITION_PATH, pa.string()), (RECORD_KEY, pa.string())])
 
 
-def search_files(request: LocationRequest[D], *, by_range: bool, by_filter: bool) -> D:
-    """Return the files that hold the keys of a write, in the form of ``LOCATION_SCHEMA``.
+def search_files(
+    request: LocationRequest[D], *, by_range: bool, by_filter: bool, everywhere: bool = False
+) -> D:
+    """Return the files that hold the keys of a write, in the form of ``location_schema``.
 
     Args:
         request: The keys and files.
         by_range: Whether key ranges in footers rule files out.
         by_filter: Whether Bloom filters in footers do.
+        everywhere: Whether keys are searched in the files of all partitions, for a global index.
 
     Cost: opens each file once for each million keys of its partition.
     """
@@ -56,10 +62,14 @@ def search_files(request: LocationRequest[D], *, by_range: bool, by_filter: bool
     tasks: dict[str, set[int]] = {}
     of_task: list[dict[str, list[tuple[int, str]]]] = [{} for _ in range(parts)]
     for number, (file, task) in enumerate(zip(files, chosen, strict=True)):
-        tasks.setdefault(file.partition, set()).add(task)
-        of_task[task].setdefault(file.partition, []).append((number, file.path))
+        scope = _EVERYWHERE if everywhere else file.partition
+        tasks.setdefault(scope, set()).add(task)
+        of_task[task].setdefault(scope, []).append((number, file.path))
     spread = SpreadTask(
-        {path: tuple(sorted(each)) for path, each in tasks.items()}, request.tally, engine.attempt
+        {path: tuple(sorted(each)) for path, each in tasks.items()},
+        request.tally,
+        engine.attempt,
+        everywhere=everywhere,
     )
     placed = engine.shuffle(
         engine.transform(request.rows, spread, _SPREAD), TASK, parts, (PARTITION_PATH, RECORD_KEY)
@@ -71,8 +81,10 @@ def search_files(request: LocationRequest[D], *, by_range: bool, by_filter: bool
         engine.attempt,
         by_range=by_range,
         by_filter=by_filter,
+        ordering=request.ordering,
+        form=(form := location_schema(request.ordering, everywhere=everywhere)),
     )
-    return engine.transform(placed, search, LOCATION_SCHEMA)
+    return engine.transform(placed, search, form)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +95,14 @@ class SpreadTask:
         tasks: Tasks that have files of a partition, by partition path.
         tally: Takes the counts of the rows.
         attempt: Returns the running attempt.
+        everywhere: Whether all keys go to the tasks of the partition path ``""``, which stands for
+            all partitions.
     """
 
     tasks: Mapping[str, tuple[int, ...]]
     tally: Tally
     attempt: Callable[[], TaskAttempt]
+    everywhere: bool = False
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield each key once for each task."""
@@ -98,6 +113,9 @@ class SpreadTask:
             refuse_without_key(batch.column(PROBLEM))
             rows = batch.select([PARTITION_PATH, RECORD_KEY, KEY_HASH])
             add_counts(read, counts_of(pa.Table.from_batches([rows])))
+            if self.everywhere:
+                paths = pa.repeat(pa.scalar(_EVERYWHERE, pa.string()), rows.num_rows)
+                rows = rows.set_column(0, PARTITION_PATH, paths)
             yield self._spread(rows)
         at = self.attempt()
         self.tally.add(as_numbers(SEARCHED, at.partition, at.attempt, read))
@@ -130,6 +148,8 @@ class SearchTask:
         attempt: Returns the running attempt.
         by_range: Whether key ranges rule files out.
         by_filter: Whether Bloom filters do.
+        ordering: Ordering columns whose stored values are returned, and their types.
+        form: Schema of the locations.
     """
 
     files: tuple[Mapping[str, tuple[tuple[int, str], ...]], ...]
@@ -138,9 +158,11 @@ class SearchTask:
     attempt: Callable[[], TaskAttempt]
     by_range: bool
     by_filter: bool
+    ordering: Mapping[str, pa.DataType]
+    form: pa.Schema
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield rows of ``LOCATION_SCHEMA``."""
+        """Yield rows of the schema ``form``."""
         before = self.storage.calls.snapshot()
         files = self.files[self.attempt().partition]
         storage = self.storage.for_cause("tag")
@@ -149,18 +171,30 @@ class SearchTask:
                 continue
             search = KeySearch(keys, by_range=self.by_range, by_filter=self.by_filter)
             for number, name in files.get(path, ()):
-                found = search.found(storage, name)
+                found = search.found(storage, name, tuple(map(_head, self.ordering)))
                 if found is not None:
-                    # A file of another writer may hold a key twice.
-                    held = pc.unique(found.stored.column(RECORD_KEY)).cast(pa.string())
-                    columns = [
-                        pa.repeat(pa.scalar(path, pa.string()), len(held)),
-                        held,
-                        pa.repeat(pa.scalar(number, pa.int32()), len(held)),
-                    ]
-                    yield pa.RecordBatch.from_arrays(columns, schema=LOCATION_SCHEMA)
+                    yield self._located(found, path, number)
         calls = calls_since(self.storage, before)
         self.tally.add(call_numbers(calls))
+
+    def _located(self, found: KeysFound, path: str, number: int) -> pa.RecordBatch:
+        """Return the locations of the keys that a file holds."""
+        # A file that was inserted into may hold a key twice.
+        _, first = np.unique(found.at, return_index=True)
+        held = found.stored.take(pa.array(first))
+        columns = {
+            PARTITION_PATH: pa.repeat(pa.scalar(path, pa.string()), len(first)),
+            RECORD_KEY: one_chunk(held.column(RECORD_KEY)).cast(pa.string()),
+            FILE: pa.repeat(pa.scalar(number, pa.int32()), len(first)),
+        }
+        for at, (name, kind) in enumerate(self.ordering.items()):
+            columns[stored_value(at)] = one_chunk(column_of(held, name)).cast(kind)
+        return fill(self.form, len(first), columns)
+
+
+def _head(name: str) -> str:
+    """Return the column in which a field lies that a dotted name addresses."""
+    return name.partition(".")[0]
 
 
 def _distinct_keys(

@@ -19,6 +19,7 @@ from strandline.records.merge_rule import deduplicate, delete_flags
 from strandline.records.ordering import Mask, as_mask, one_chunk
 from strandline.write.columns import FILE, PROBLEM, fill, tagged_schema
 from strandline.write.engine import Tally, TaskAttempt
+from strandline.write.index.global_rows import GlobalPlacement
 from strandline.write.row_count import (
     RowCount,
     add_counts,
@@ -43,6 +44,7 @@ class TagTask:
         combine: Whether only the newest of rows with one key is kept.
         ordering_fields: Ordering columns that decide which row is the newest.
         only_stored: Whether rows whose key isn't stored are dropped, as for deletes.
+        placement: With a global index, the partition that each row goes to.
     """
 
     schema: pa.Schema
@@ -52,6 +54,7 @@ class TagTask:
     combine: bool
     ordering_fields: tuple[str, ...] = ()
     only_stored: bool = False
+    placement: GlobalPlacement | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield tagged rows."""
@@ -61,7 +64,9 @@ class TagTask:
             rows = group
             refuse_without_key(rows.column(PROBLEM))
             add_counts(read, counts_of(_each_once(rows, self.key)))
-            if self.combine:
+            if self.placement is not None and FILE in rows.schema.names:
+                rows = self.placement.place(rows)
+            elif self.combine:
                 by_file = (*self.key, FILE) if FILE in rows.schema.names else self.key
                 rows = deduplicate(rows, self.ordering_fields, by_file)
             for batch in self._wanted(rows).combine_chunks().to_batches():

@@ -51,11 +51,20 @@ class Batches:
                 "upsert a new partition": (2, "upsert", self._in_new_partition),
                 "upsert in all partitions": (2, "upsert", self._in_all_partitions),
             }
+        if form.is_global:
+            # Hudi 1.2.0 inserts a row once for each other partition that its key is stored in.
+            doubling = ("insert stored keys", "insert keys twice")
+            self.kinds = {name: kind for name, kind in self.kinds.items() if name not in doubling}
 
     def first(self) -> list[Row]:
         """Return the rows that make the table."""
         self._now += 1
-        return [self._row(number, place) for place in self._places() for number in range(6)]
+        step = 6 if self._form.is_global else 0
+        return [
+            self._row(at * step + number, place)
+            for at, place in enumerate(self._places())
+            for number in range(6)
+        ]
 
     def draw(self, kind: str) -> list[Row]:
         """Return the rows of a write."""

@@ -51,6 +51,9 @@ PAYLOADS: Final = {
     EVENT: "org.apache.hudi.common.model.DefaultHoodieRecordPayload",
     COMMIT: "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload",
 }
+INDEXES: Final = ("SIMPLE", "BLOOM")
+BUCKET: Final = "BUCKET"
+GLOBAL: Final = ("GLOBAL_SIMPLE", "GLOBAL_BLOOM")
 SMALL_FILES: Final = {False: "0", True: "30000"}
 """Whether inserts fill small files → ``hoodie.parquet.small.file.limit``."""
 RETAINED: Final = 3
@@ -73,6 +76,7 @@ class TableForm:
         lazy: Whether the clean rolls failed writes back, not the next write.
         locked: Whether both take the lock file of ``FileSystemBasedLockProvider``.
         metadata: Whether Hudi's writes build its metadata table at times.
+        index: The index of all writes; empty: each write has one of ``INDEXES``.
     """
 
     version: int
@@ -83,6 +87,17 @@ class TableForm:
     lazy: bool = False
     locked: bool = False
     metadata: bool = False
+    index: str = ""
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """Columns that identify a row: a global index finds a key in all partitions."""
+        return self.key_fields + (() if self.is_global else self.partition_fields)
+
+    @property
+    def is_global(self) -> bool:
+        """Whether a key is stored in one partition only."""
+        return self.index in GLOBAL
 
     @property
     def key_fields(self) -> tuple[str, ...]:
@@ -104,27 +119,28 @@ class TableForm:
             return COMMIT if release.startswith("0.") else EVENT
         return self.mode
 
-    def our_options(self, release: str, *, small: bool) -> dict[str, str]:
+    def our_options(self, release: str, *, small: bool, index: str) -> dict[str, str]:
         """Return the options of our writer beside a release of Hudi.
 
-        ``small``: whether inserts fill small files. A copy-on-write table of Hudi 0.15.0 names no
-        merge mode, so the mode must be set; 1.2.0's does, and any mode set must be the same.
+        ``small``: whether inserts fill small files; ``index``: one of ``INDEXES``. A copy-on-write
+        table of Hudi 0.15.0 names no merge mode, so the mode must be set; 1.2.0's does, and any
+        mode set must be the same.
         """
         mode = {"hoodie.write.record.merge.mode": self.rows_merge_by(release)}
-        return self._common(small=small) | mode | {"hoodie.table.ordering.fields": "ts"}
+        common = self._common(small=small, index=index)
+        return common | mode | {"hoodie.table.ordering.fields": "ts"}
 
     def hudi_options(self, *, small: bool, index: str, release: str) -> dict[str, str]:
-        """Return the options of Hudi's writer; ``index``: ``SIMPLE`` or ``BLOOM``."""
+        """Return the options of Hudi's writer; arguments as of ``our_options``."""
         mode = {}
         if self.mode != DEFAULT:
             mode["hoodie.write.record.merge.mode"] = self.mode
             if release.startswith("0."):
                 mode = {"hoodie.datasource.write.payload.class": PAYLOADS[self.mode]}
         return {
-            **self._common(small=small),
+            **self._common(small=small, index=index),
             **mode,
             "hoodie.datasource.write.precombine.field": "ts",
-            "hoodie.index.type": index,
             "hoodie.write.auto.upgrade": "false",
             "hoodie.datasource.write.row.writer.enable": "false",
             "hoodie.metadata.index.column.stats.enable": "false",
@@ -133,7 +149,7 @@ class TableForm:
             "hoodie.keep.max.commits": str(ARCHIVED_FROM),
         } | {f"hoodie.{what}.parallelism": "1" for what in _SERIAL}
 
-    def _common(self, *, small: bool) -> dict[str, str]:
+    def _common(self, *, small: bool, index: str) -> dict[str, str]:
         options = {
             "hoodie.table.name": NAME,
             "hoodie.datasource.write.table.type": "COPY_ON_WRITE",
@@ -158,6 +174,8 @@ class TableForm:
             "hoodie.parquet.max.file.size": "12000",
             "hoodie.copyonwrite.record.size.estimate": "1000",
             "hoodie.index.bloom.num_entries": "50",
+            "hoodie.index.type": self.index or index,
+            "hoodie.bucket.index.num.buckets": "3",
         }
         if self.locked:
             options |= {

@@ -34,6 +34,26 @@ WALKS: Final = {
             TableForm(9, COMPLEX, EVENT, OURS, hive_style=True, lazy=True, locked=True),
         ),
         Walk("version 9, metadata table", 49, 24, TableForm(9, SIMPLE, EVENT, metadata=True)),
+        *(
+            Walk(
+                f"version {version}, {index}, made by {maker}",
+                100 * version + number,
+                24,
+                TableForm(version, generator, mode, maker, hive_style=hive_style, index=index),
+            )
+            for number, (index, version, generator, mode, maker, hive_style) in enumerate(
+                (
+                    ("BUCKET", 6, COMPLEX, EVENT, THEIRS, False),
+                    ("BUCKET", 8, SIMPLE, COMMIT, OURS, True),
+                    ("BUCKET", 9, COMPLEX, COMMIT, OURS, False),
+                    ("BUCKET", 9, SIMPLE, EVENT, THEIRS, True),
+                    ("GLOBAL_SIMPLE", 6, SIMPLE, EVENT, OURS, False),
+                    ("GLOBAL_SIMPLE", 8, COMPLEX, COMMIT, THEIRS, True),
+                    ("GLOBAL_SIMPLE", 9, SIMPLE, EVENT, THEIRS, False),
+                    ("GLOBAL_BLOOM", 9, COMPLEX, EVENT, OURS, False),
+                )
+            )
+        ),
     ),
     HUDI_0: (
         Walk("0.15.0", 15, 24, TableForm(6, SIMPLE, EVENT, OURS, hive_style=True)),

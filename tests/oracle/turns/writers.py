@@ -19,12 +19,11 @@ from strandline.write.engine import LocalEngine
 from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage
 from tests.oracle.hudi import Hudi
 from tests.oracle.turns.row_model import Row
-from tests.oracle.turns.table_form import AVRO, COMMIT, NAME, PAYLOADS, SCHEMA, TableForm
+from tests.oracle.turns.table_form import AVRO, COMMIT, INDEXES, NAME, PAYLOADS, SCHEMA, TableForm
 from tests.oracle.walk import REFUSE_COMMIT
 from timeline.storage.open import open_storage
 
 JAVA_ERRORS: Final = (Py4JJavaError, CapturedException)
-INDEXES: Final = ("SIMPLE", "BLOOM")
 CALLS: Final = 60
 """A write of ours dies at one of its first storage calls; small ones make about 40."""
 
@@ -46,7 +45,7 @@ class OurWriter:
 
     def __init__(self, path: Path, form: TableForm, rng: random.Random, beside: str) -> None:
         self._path, self._form, self._rng, self._beside = path, form, rng, beside
-        self._clients: dict[tuple[bool, bool], WriteClient] = {}
+        self._clients: dict[tuple[bool, bool, str], WriteClient] = {}
         self._open = ExitStack()
 
     def close(self) -> None:
@@ -55,9 +54,10 @@ class OurWriter:
 
     def write(self, operation: str, rows: Sequence[Row], *, foreign: bool = False) -> str:
         """Write; ``foreign``: roll back writes without a heartbeat. Return how, in words."""
-        small = self._rng.random() < 0.5
-        getattr(self._client(small, foreign=foreign), operation)(table_of(rows))
-        return "small files filled" if small else "new files"
+        small, index = self._rng.random() < 0.5, self._rng.choice(INDEXES)
+        client = self._client(small, foreign=foreign, index=index)
+        getattr(client, operation)(table_of(rows))
+        return f"{index}, {'small files filled' if small else 'new files'}"
 
     def clean(self) -> None:
         """Clean."""
@@ -83,13 +83,13 @@ class OurWriter:
         (self._path / ".hoodie/lock").unlink(missing_ok=True)
         return died
 
-    def _options(self, *, small: bool) -> dict[str, str]:
-        return self._form.our_options(self._beside, small=small)
+    def _options(self, *, small: bool, index: str = "SIMPLE") -> dict[str, str]:
+        return self._form.our_options(self._beside, small=small, index=index)
 
-    def _client(self, small: bool, *, foreign: bool = False) -> WriteClient:
-        named = (small, foreign)
+    def _client(self, small: bool, *, foreign: bool = False, index: str = "SIMPLE") -> WriteClient:
+        named = (small, foreign, index)
         if named not in self._clients:
-            options = self._options(small=small) | {FOREIGN.name: str(foreign).lower()}
+            options = self._options(small=small, index=index) | {FOREIGN.name: str(foreign).lower()}
             client = WriteClient(LocalEngine(), str(self._path), options)
             self._clients[named] = self._open.enter_context(client)
         return self._clients[named]

@@ -179,16 +179,21 @@ def test_a_metadata_table_made_meanwhile_refuses_the_commit(base):
     assert ids(base) == ["a", "b"]
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        (BUCKET_INDEX.class_name, "BucketIndex.* needs a bucket index, .* allowed: Simple"),
-        ("com.example.Strategy", "strategy=com.example.Strategy; allowed: Simple"),
-    ],
-)
-def test_other_conflict_strategies_are_refused_by_name(tmp_path, name, message):
+def test_other_conflict_strategies_are_refused_by_name(tmp_path):
+    message = "strategy=com.example.Strategy; allowed: Simple"
+    options = {"write__lock__conflict__resolution__strategy": "com.example.Strategy"}
     with pytest.raises(ConfigError, match=message):
-        client(tmp_path / "t", write__lock__conflict__resolution__strategy=name)
+        client(tmp_path / "t", **options)
+
+
+def test_the_strategy_of_a_bucket_index_is_refused_for_other_tables(tmp_path):
+    options = {"write__lock__conflict__resolution__strategy": BUCKET_INDEX.class_name}
+    message = "BucketIndex.* needs a bucket index; allowed: Simple"
+    with client(tmp_path / "t", **options) as c, pytest.raises(ConfigError, match=message):
+        c.upsert(table(row("a")))
+    assert not (tmp_path / "t").exists()
+    with client(tmp_path / "b", **options, index__type="BUCKET") as c:
+        c.upsert(table(row("a")))
 
 
 def test_several_writers_need_a_lock_provider(tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 
 import pytest
 
@@ -65,7 +64,8 @@ REFUSED = {
     "cleaner__policy__failed__writes": "NEVER",
     "write__concurrency__mode": "NON_BLOCKING_CONCURRENCY_CONTROL",
     "write__lock__provider": "org.apache.hudi.aws.transaction.lock.DynamoDBBasedLockProvider",
-    "index__type": "BLOOM",
+    "index__type": "RECORD_INDEX",
+    "index__bucket__engine": "CONSISTENT_HASHING",
     "cleaner__policy": "KEEP_LATEST_FILE_VERSIONS",
     "write__table__version": "7",
     "parquet__max__file__size": "many",
@@ -84,15 +84,6 @@ def test_what_is_asked_for_and_not_there_is_refused_by_name(tmp_path, name):
     assert f"hoodie.{name.replace('__', '.')} is " in str(caught.value)
     assert value in str(caught.value)
     assert "allowed" in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("hoodie.index.type", "BUCKET"), ("hoodie.bucket.index.num.buckets", "8")],
-)
-def test_a_bucket_index_is_refused_by_name(tmp_path, name, value):
-    with pytest.raises(ConfigError, match=re.escape(name)):
-        client(tmp_path, **{name.removeprefix("hoodie.").replace(".", "__"): value})
 
 
 @pytest.mark.parametrize(

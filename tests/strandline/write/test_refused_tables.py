@@ -14,7 +14,10 @@ UNSUPPORTED = {
     "metadata table": ({"table__metadata__partitions": "files"}, "metadata table"),
     "keys for deletes": ({"table__keygenerator__type": "GLOBAL_DELETE"}, "GLOBAL_DELETE"),
     "no meta columns": ({"populate__meta__fields": "false"}, "meta columns"),
-    "a bucket index": ({"index__type": "BUCKET"}, "hoodie.index.type=BUCKET; allowed: SIMPLE"),
+    "buckets that are resized": (
+        {"index__type": "BUCKET", "index__bucket__engine": "CONSISTENT_HASHING"},
+        "of the table's properties, hoodie.index.bucket.engine is 'CONSISTENT_HASHING'",
+    ),
     "custom merging": ({"record__merge__mode": "CUSTOM"}, "custom class"),
     "orc": ({"table__base__file__format": "ORC"}, "orc"),
     "change data capture": ({"table__cdc__enabled": "true"}, "cdc"),

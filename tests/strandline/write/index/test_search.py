@@ -10,9 +10,9 @@ import pytest
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.write.columns import FILE, PROBLEM, keyed_schema, storage_calls
 from strandline.write.engine import LocalEngine
-from strandline.write.index.base import LOCATION_SCHEMA, LocationRequest
+from strandline.write.index.base import LocationRequest, location_schema
 from strandline.write.index.search import SEARCHED, _distinct_keys
-from strandline.write.index.simple import SimpleIndex
+from strandline.write.index.search_index import SearchIndex
 from strandline.write.placement import StoredFile
 from strandline.write.row_count import KEY_HASH, counted_by, counts_of, key_hashes
 from tests.strandline.write.tables import client, row, table
@@ -46,11 +46,11 @@ def stored(memory):
 
 def locate(stored, rows, cores=2):
     storage, files = stored
-    engine = LocalEngine(cores)
+    engine = LocalEngine(cores, cores=cores)
     tally = engine.tally()
     request = LocationRequest(engine, engine.adopt(rows), counts_of(rows), files, storage, tally)
-    data = SimpleIndex().locations(request)
-    assert engine.schema(data) == LOCATION_SCHEMA
+    data = SearchIndex().locations(request)
+    assert engine.schema(data) == location_schema({})
     found = [
         (each[PARTITION_PATH], each[RECORD_KEY], files[each[FILE]].path)
         for each in engine.collect(data).to_pylist()

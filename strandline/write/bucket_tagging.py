@@ -1,0 +1,103 @@
+"""``BucketTagging``: tags rows with the file of their bucket, which a hash of the key names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Generic
+
+from strandline.records.meta_fields import PARTITION_PATH
+from strandline.write.columns import BUCKET, tagged_schema
+from strandline.write.engine import D, EngineContext, Tally
+from strandline.write.index.bucket import COUNT_SCHEMA, BucketCountTask, BucketRule, BucketTagTask
+from strandline.write.index.bucket_number import new_bucket_file_id
+from strandline.write.index.buckets import stored_buckets
+from strandline.write.index.tag_task import TAGGED
+from strandline.write.operation import Operation
+from strandline.write.placement import StoredFile
+from strandline.write.row_count import (
+    KEY_HASH,
+    ROWS,
+    RowCount,
+    by_partition,
+    counted_by,
+    refuse_changed,
+)
+from strandline.write.tagging import KeyedRows, Scope, TaggedRows
+
+
+@dataclass(frozen=True, slots=True)
+class BucketTagging(Generic[D]):
+    """Tags the rows of one write of a table with a bucket index.
+
+    Attributes:
+        engine: Runs the tasks.
+        buckets: Number of buckets of a partition.
+        hash_fields: Columns of the record key that are hashed.
+        operation: The kind of write.
+        tally: Takes what the tasks count.
+        combine_inserts: Whether rows with one key are combined though keys aren't compared.
+    """
+
+    engine: EngineContext[D]
+    buckets: int
+    hash_fields: tuple[str, ...]
+    operation: Operation
+    tally: Tally
+    combine_inserts: bool
+
+    def scope(self, *, fills: bool) -> Scope:
+        """Return which stored files a write must know: any row may go to a stored bucket."""
+        return Scope.PARTITIONS
+
+    @contextmanager
+    def tagged(self, rows: KeyedRows[D], files: tuple[StoredFile, ...]) -> Iterator[TaggedRows[D]]:
+        """Tag rows; they are computed again for each use, as that costs no more than a cache.
+
+        Args:
+            rows: The rows.
+            files: The newest base files of their partitions.
+
+        Raises:
+            RowsChangedError: The rows aren't those that were counted.
+            UnsupportedTableError: A stored file isn't one of a bucket index.
+        """
+        engine = self.engine
+        stored = _by_bucket(files, self.buckets)
+        rule = BucketRule(
+            self.buckets, self.hash_fields, frozenset(stored), self.operation.hard_delete
+        )
+        task = BucketCountTask(rule, self.tally, engine.attempt)
+        counts = engine.collect(engine.transform(rows.data, task, COUNT_SCHEMA))
+        refuse_changed(rows.counts, counted_by(TAGGED, self.tally.total))
+        found: dict[tuple[str, int], RowCount] = {}
+        for row in counts.to_pylist():
+            at = (row[PARTITION_PATH], row[BUCKET])
+            found[at] = found.get(at, RowCount()) + RowCount(row[ROWS], row[KEY_HASH])
+        numbers = {at: number for number, at in enumerate(sorted(found))}
+        used = tuple(
+            stored.get(at) or StoredFile(at[0], new_bucket_file_id(at[1]), "", 0) for at in numbers
+        )
+        tag = BucketTagTask(rows.columns, rule, numbers)
+        yield TaggedRows(
+            engine.transform(rows.data, tag, tagged_schema(rows.columns)),
+            by_partition((partition, count) for (partition, _), count in found.items()),
+            updates={number: found[at].rows for at, number in numbers.items()},
+            inserts={},
+            columns=rows.columns,
+            files=used,
+            combine=self.operation.needs_match or self.combine_inserts,
+        )
+
+
+def _by_bucket(files: Sequence[StoredFile], buckets: int) -> Mapping[tuple[str, int], StoredFile]:
+    """Return (partition path, bucket) → its file."""
+    of_partition: dict[str, list[StoredFile]] = {}
+    for file in files:
+        of_partition.setdefault(file.partition, []).append(file)
+    return {
+        (partition, bucket): file
+        for partition, each in of_partition.items()
+        for bucket, file in stored_buckets(partition, each, buckets).items()
+    }

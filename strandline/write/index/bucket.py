@@ -1,0 +1,173 @@
+"""Tasks of a bucket index: a hash of the key names the file group, so nothing is looked up.
+
+``BucketCountTask`` counts the rows of each partition and bucket. The driver opens a file group for
+each bucket that has none. ``BucketTagTask`` then tags each row with its bucket's file, so rows move
+once, to the task that writes them. Rows with one key meet there, and are combined there.
+
+A delete whose bucket has no file has nothing to delete and is dropped.
+
+Source: Hudi 1.2.0 ``HoodieSimpleBucketIndex``, ``SparkBucketIndexPartitioner``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from strandline.records.merge_rule import delete_flags
+from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
+from strandline.records.ordering import Positions, one_chunk
+from strandline.write.columns import BUCKET, FILE, PROBLEM, count_rows, fill, tagged_schema
+from strandline.write.engine import Tally, TaskAttempt
+from strandline.write.index.bucket_number import bucket_numbers
+from strandline.write.index.tag_task import TAGGED
+from strandline.write.row_count import (
+    KEY_HASH,
+    ROWS,
+    RowCount,
+    add_counts,
+    as_numbers,
+    changed,
+    counts_of,
+    refuse_without_key,
+)
+
+COUNT_SCHEMA: Final = pa.schema(
+    [
+        (PARTITION_PATH, pa.string()),
+        (BUCKET, pa.int32()),
+        (ROWS, pa.int64()),
+        (KEY_HASH, pa.int64()),
+    ]
+)
+"""Number of rows of a partition's bucket."""
+_NONE: Final = -1
+
+
+class BucketNumbers:
+    """A number for some buckets of some partitions, found for many rows at once.
+
+    Args:
+        numbers: (partition path, bucket) → its number, 0 or more.
+        buckets: Number of buckets of a partition.
+    """
+
+    def __init__(self, numbers: Mapping[tuple[str, int], int], buckets: int) -> None:
+        self._buckets = buckets
+        self._paths = pa.array(sorted({path for path, _ in numbers}), pa.string())
+        at = {path: position for position, path in enumerate(self._paths.to_pylist())}
+        codes = np.array([at[path] * buckets + b for path, b in numbers], np.int64)
+        order = np.argsort(codes)
+        self._codes = codes[order]
+        self._numbers = np.array([*numbers.values(), _NONE], np.int64)[[*order, _NONE]]
+
+    def of(self, paths: pa.Array, buckets: npt.NDArray[np.int32]) -> Positions:
+        """Return the number of each row's bucket; -1 if it has none."""
+        coded = paths.dictionary_encode()
+        known = pc.fill_null(pc.index_in(coded.dictionary, value_set=self._paths), _NONE)
+        codes = known.to_numpy().astype(np.int64)[coded.indices.to_numpy()]
+        wanted = np.where(codes == _NONE, np.int64(_NONE), codes * self._buckets + buckets)
+        at = np.searchsorted(self._codes, wanted)
+        hit = np.append(self._codes, _NONE - 1)[at] == wanted
+        found: Positions = np.where(hit, self._numbers[np.minimum(at, len(self._codes))], _NONE)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class BucketRule:
+    """Finds the buckets of rows.
+
+    Attributes:
+        buckets: Number of buckets of a partition.
+        hash_fields: Columns of the record key that are hashed.
+        stored: The (partition path, bucket) that have a file.
+        only_stored: Whether all rows are deletes.
+    """
+
+    buckets: int
+    hash_fields: tuple[str, ...]
+    stored: frozenset[tuple[str, int]]
+    only_stored: bool
+
+    def wanted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.Table, pa.Table]]:
+        """Yield a batch, and its rows that are to be written with the column ``BUCKET``."""
+        known = BucketNumbers(dict.fromkeys(self.stored, 0), self.buckets)
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            refuse_without_key(batch.column(PROBLEM))
+            rows = pa.Table.from_batches([batch])
+            numbers = bucket_numbers(batch.column(RECORD_KEY), self.hash_fields, self.buckets)
+            kept = rows.append_column(BUCKET, pa.array(numbers))
+            deletes = delete_flags(rows) | self.only_stored
+            if deletes.any():
+                has_file = known.of(one_chunk(rows.column(PARTITION_PATH)), numbers) != _NONE
+                kept = kept.filter(pa.array(~deletes | has_file))
+            yield rows, kept
+
+
+@dataclass(frozen=True, slots=True)
+class BucketCountTask:
+    """Counts the rows that are to be written, by partition and bucket.
+
+    Attributes:
+        rule: Finds the rows' buckets.
+        tally: Takes the counts of all rows.
+        attempt: Returns the running attempt.
+    """
+
+    rule: BucketRule
+    tally: Tally
+    attempt: Callable[[], TaskAttempt]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield rows of ``COUNT_SCHEMA``."""
+        read: dict[str, RowCount] = {}
+        for rows, kept in self.rule.wanted(batches):
+            add_counts(read, counts_of(rows))
+            if kept.num_rows:
+                columns = kept.select([PARTITION_PATH, BUCKET, KEY_HASH])
+                yield from count_rows(columns, [PARTITION_PATH, BUCKET], COUNT_SCHEMA)
+        at = self.attempt()
+        self.tally.add(as_numbers(TAGGED, at.partition, at.attempt, read))
+
+
+@dataclass(frozen=True, slots=True)
+class BucketTagTask:
+    """Turns keyed rows into tagged rows.
+
+    Attributes:
+        schema: The columns of the rows.
+        rule: Finds the rows' buckets.
+        files: (partition path, bucket) → number of its file.
+    """
+
+    schema: pa.Schema
+    rule: BucketRule
+    files: Mapping[tuple[str, int], int]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield tagged rows.
+
+        Raises:
+            RowsChangedError: A row came that wasn't there when the rows were counted.
+        """
+        form = tagged_schema(self.schema)
+        known = BucketNumbers(self.files, self.rule.buckets)
+        for _, rows in self.rule.wanted(batches):
+            for batch in rows.combine_chunks().to_batches():
+                paths = batch.column(PARTITION_PATH)
+                numbers = known.of(paths, batch.column(BUCKET).to_numpy())
+                if (numbers == _NONE).any():
+                    path = paths[int(np.argmax(numbers == _NONE))].as_py()
+                    raise changed(path, "rows of a bucket weren't counted")
+                names = [name for name in form.names if name in batch.schema.names]
+                columns = {name: batch.column(name) for name in names}
+                columns[FILE] = pa.array(numbers, pa.int32())
+                yield fill(form, batch.num_rows, columns)

@@ -1,0 +1,192 @@
+"""Settings of the indexes, and ``IndexOptions``: what they mean for one table.
+
+Names and defaults are Hudi's. Hudi's data source stores none of them in a table, but reads each
+property of a table as the default of the option with that name. A bucket index is part of a table's
+layout: a writer with another index, or another number of buckets, would put rows where the next one
+doesn't look for them. So this writer stores the options of a bucket index in the tables that it
+creates, and refuses options that contradict them.
+
+Source: Hudi 1.2.0 ``HoodieIndexConfig``, ``HoodieWriterUtils``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from strandline.settings.setting import Setting, Settings, as_text, declared
+from timeline.errors import ConfigError, UnsupportedTableError
+from timeline.table.config import TableConfig
+
+T = TypeVar("T")
+
+SIMPLE: Final = "SIMPLE"
+GLOBAL_SIMPLE: Final = "GLOBAL_SIMPLE"
+BLOOM: Final = "BLOOM"
+GLOBAL_BLOOM: Final = "GLOBAL_BLOOM"
+BUCKET: Final = "BUCKET"
+
+INDEX_TYPE: Final = Setting(
+    "hoodie.index.type",
+    SIMPLE,
+    "How stored keys are found. `SIMPLE`: in those files of the row's partition whose key range may"
+    " hold them. `BLOOM`: also only where the file's Bloom filter may hold them. `GLOBAL_SIMPLE`,"
+    " `GLOBAL_BLOOM`: in all partitions. `BUCKET`: a hash of the key names the file group.",
+    "table",
+    allowed=(SIMPLE, GLOBAL_SIMPLE, BLOOM, GLOBAL_BLOOM, BUCKET),
+)
+SIMPLE_UPDATES_PARTITION: Final = Setting(
+    "hoodie.simple.index.update.partition.path",
+    True,
+    "With `GLOBAL_SIMPLE`: whether a row whose key is stored in another partition moves to its own;"
+    " otherwise it updates the stored row in the other partition.",
+    "table",
+)
+BLOOM_UPDATES_PARTITION: Final = Setting(
+    "hoodie.bloom.index.update.partition.path",
+    True,
+    "The same with `GLOBAL_BLOOM`.",
+    "table",
+)
+BLOOM_PRUNES_BY_RANGES: Final = Setting(
+    "hoodie.bloom.index.prune.by.ranges",
+    True,
+    "With `BLOOM` and `GLOBAL_BLOOM`: whether a file's filter is asked only about keys within the"
+    " file's key range.",
+    "client",
+)
+BUCKET_ENGINE: Final = Setting(
+    "hoodie.index.bucket.engine",
+    "SIMPLE",
+    "How a bucket index numbers its buckets: their number is fixed. Hudi's `CONSISTENT_HASHING`,"
+    " which resizes them by clustering, isn't supported.",
+    "table",
+    allowed=("SIMPLE",),
+)
+BUCKETS: Final = Setting(
+    "hoodie.bucket.index.num.buckets",
+    256,
+    "Number of buckets, and so of file groups, in each partition of a bucket index; fixed for the"
+    " life of the table.",
+    "table",
+    minimum=1,
+    maximum=99_999_999,
+)
+HASH_FIELDS: Final = Setting(
+    "hoodie.bucket.index.hash.field",
+    "",
+    "Columns whose values are hashed, some of the record key's; empty: all of them.",
+    "table",
+)
+
+INDEX_SETTINGS: Final = declared(globals())
+"""All settings of this module."""
+
+_STORED: Final[tuple[Setting[Any], ...]] = (INDEX_TYPE, BUCKET_ENGINE, BUCKETS, HASH_FIELDS)
+"""Settings of a bucket index that are properties of the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexOptions:
+    """The index of one table.
+
+    Attributes:
+        type: The index type.
+        moves_rows: Whether a global index moves rows to the partition of the write's row.
+        prunes_by_ranges: Whether a Bloom index compares keys with key ranges first.
+        buckets: Number of buckets of a partition.
+        hash_fields: Columns that a bucket index hashes.
+    """
+
+    type: str
+    moves_rows: bool
+    prunes_by_ranges: bool
+    buckets: int
+    hash_fields: tuple[str, ...]
+
+    @classmethod
+    def of(cls, values: Settings, config: TableConfig) -> IndexOptions:
+        """Return what options and the table's properties say.
+
+        Raises:
+            ConfigError: They contradict each other, or a hash field isn't a column of the record
+                key.
+            UnsupportedTableError: The table has a bucket index that isn't supported.
+        """
+        stored = _stored(config)
+        _refuse_disagreement(values, stored)
+
+        def decided(setting: Setting[T]) -> T:
+            return (stored if stored.is_set(setting) else values).get(setting)
+
+        type_, keys = decided(INDEX_TYPE), config.record_key_fields
+        hashed = tuple(_names(decided(HASH_FIELDS)))
+        if type_ == BUCKET and not set(hashed) <= set(keys):
+            raise ConfigError(
+                f"{HASH_FIELDS.name} is {','.join(hashed)!r}; allowed: columns of the record key,"
+                f" {', '.join(keys)}"
+            )
+        is_bloom = type_ == GLOBAL_BLOOM
+        moves = values.get(BLOOM_UPDATES_PARTITION if is_bloom else SIMPLE_UPDATES_PARTITION)
+        return cls(
+            type=type_,
+            moves_rows=moves and bool(config.partition_fields),
+            prunes_by_ranges=values.get(BLOOM_PRUNES_BY_RANGES),
+            buckets=decided(BUCKETS),
+            hash_fields=hashed or keys,
+        )
+
+    @property
+    def is_bucket(self) -> bool:
+        """Whether it is a bucket index."""
+        return self.type == BUCKET
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The properties that a new table gets: those of a bucket index."""
+        if not self.is_bucket:
+            return {}
+        return {
+            INDEX_TYPE.name: BUCKET,
+            BUCKET_ENGINE.name: BUCKET_ENGINE.default,
+            BUCKETS.name: str(self.buckets),
+            HASH_FIELDS.name: ",".join(self.hash_fields),
+        }
+
+
+def stored_index(config: TableConfig) -> Mapping[str, str]:
+    """Return those properties of a table that describe its bucket index; none if it has none."""
+    properties = config.properties
+    if properties.get(INDEX_TYPE.name, "").strip().upper() != BUCKET:
+        return {}
+    return {each.name: properties[each.name] for each in _STORED if each.name in properties}
+
+
+def _stored(config: TableConfig) -> Settings:
+    """Return the settings of a table's bucket index; none for other indexes.
+
+    Raises:
+        UnsupportedTableError: One has a value that isn't allowed, such as consistent hashing.
+    """
+    try:
+        return Settings.parse(stored_index(config), _STORED)
+    except ConfigError as exc:
+        raise UnsupportedTableError(f"of the table's properties, {exc.message}") from exc
+
+
+def _refuse_disagreement(values: Settings, stored: Settings) -> None:
+    """Refuse options that contradict the stored ones; the order of columns doesn't matter."""
+    for setting in _STORED:
+        if not values.is_set(setting) or not stored.is_set(setting):
+            continue
+        asked, has = as_text(values.get(setting)), as_text(stored.get(setting))
+        if sorted(_names(asked)) != sorted(_names(has)):
+            raise ConfigError(
+                f"{values.called(setting)} is {asked!r}, but the table has {has!r}",
+                hint="leave the option out, or write to another base path",
+            )
+
+
+def _names(text: str) -> Iterator[str]:
+    return (name.strip() for name in text.split(",") if name.strip())

@@ -1,0 +1,32 @@
+"""Random writes under each index leave the rows of a plain model."""
+
+import pytest
+
+from tests.strandline.write.index.walk import Rules, Walk
+
+RULES = [
+    Rules("SIMPLE"),
+    Rules("BLOOM"),
+    Rules("BUCKET"),
+    Rules("BUCKET", by_time=False),
+    Rules("GLOBAL_SIMPLE"),
+    Rules("GLOBAL_SIMPLE", by_time=False),
+    Rules("GLOBAL_SIMPLE", moves=False),
+    Rules("GLOBAL_BLOOM"),
+    Rules("GLOBAL_BLOOM", moves=False, by_time=False),
+]
+
+
+@pytest.mark.parametrize("rules", RULES, ids=str)
+def test_rows_are_those_of_the_model(tmp_path, rules):
+    with Walk.begun(tmp_path / "t", rules, seed=1) as walk:
+        for _ in range(10):
+            walk.step()
+
+
+@pytest.mark.property
+@pytest.mark.parametrize("rules", RULES, ids=str)
+def test_rows_are_those_of_the_model_on_long_walks(tmp_path, rules):
+    with Walk.begun(tmp_path / "t", rules, seed=2) as walk:
+        for _ in range(50):
+            walk.step()
