@@ -299,8 +299,8 @@ class TableMetaClient:
     def _create(self, instant: Instant, metadata: InstantMetadata | None) -> Instant:
         data = b""
         if metadata is not None:
-            # Hudi's record of a replacecommit differs even if nothing is replaced.
-            replace = completed_action(instant.action) == REPLACE_COMMIT
+            # Hudi's record of a completed replacecommit differs even if nothing is replaced.
+            replace = instant.is_completed and instant.action == REPLACE_COMMIT
             data = codec.encode(metadata, self.config.version, replace=replace)
         try:
             # Exclusive, with the whole content: who loses the race for the name has lost the state.

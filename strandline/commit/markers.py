@@ -16,7 +16,7 @@ from typing import Final
 from strandline.service.marker.announced import announced
 from strandline.service.marker.file import TEMP_FOLDER, directory_path
 from strandline.service.marker.name import is_own_file
-from timeline.instant import Instant, State
+from timeline.instant import State
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import Storage
 
@@ -85,16 +85,16 @@ def finish_markers(storage: Storage, instant: str, reported: Collection[str]) ->
     return deleted
 
 
-def delete_if_ended(meta: TableMetaClient, instant: Instant, paths: Collection[str]) -> bool:
-    """Delete a task's files if its instant isn't inflight any more; return whether that is so.
+def delete_if_ended(meta: TableMetaClient, time: str, paths: Collection[str]) -> bool:
+    """Delete a task's files if the write at a time isn't inflight; return whether it isn't.
 
     Called after the task has written them: its instant may have completed with the files of another
     attempt, or have been rolled back, and nobody else may know of these files.
 
     Cost: one list call of the timeline.
     """
-    current = meta.active_timeline().find(instant.requested_time, instant.action)
-    if current is not None and current.state is State.INFLIGHT:
+    writes = (i for i in meta.active_timeline().write_timeline() if i.requested_time == time)
+    if any(instant.state is State.INFLIGHT for instant in writes):
         return False
     meta.storage.delete_all(paths)
     return True

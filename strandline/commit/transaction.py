@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from strandline.commit.archived import archived_operation, operations_archived_since
+from strandline.commit.commit_metadata import commit_metadata
 from strandline.commit.conflict import (
     REPEAT,
     ConcurrentOperation,
@@ -43,7 +44,7 @@ from timeline.errors import (
     StorageError,
     WriteConflictError,
 )
-from timeline.instant import COMMIT, Instant, State
+from timeline.instant import COMMIT, REPLACE_COMMIT, Instant, State
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import (
     CommitMetadata,
@@ -96,6 +97,7 @@ class Transaction:
         self._heartbeat = heartbeat
         self._strategy = strategy
         self._in_doubt = False
+        self._replaced: Mapping[str, tuple[str, ...]] = {}
         self.conflicts: tuple[Conflict, ...] = ()
         self.compared: tuple[str, ...] = ()
         try:
@@ -122,7 +124,8 @@ class Transaction:
     def _requested(self, action: str, time: str) -> Instant:
         """Request the instant."""
         try:
-            return self._meta.create_requested(action, time)
+            plan = RequestedReplaceMetadata() if action == REPLACE_COMMIT else None
+            return self._meta.create_requested(action, time, plan)
         except ConcurrentWriteError:
             path = self._meta.path_of(Instant(time, action, State.REQUESTED))
             self._heartbeat.withdraw(path)
@@ -138,18 +141,27 @@ class Transaction:
         """The commit and its table, for messages."""
         return f"commit {self.time} of {self._meta.storage.base_path}"
 
-    def start(self) -> None:
+    def start(self, operation: str, replaced: Mapping[str, tuple[str, ...]] | None = None) -> None:
         """Move to inflight, after which data files may exist.
+
+        Args:
+            operation: Hudi's ``WriteOperationType``.
+            replaced: Of a replacecommit: partition path → ids of the file groups that it replaces.
 
         Raises:
             ConcurrentWriteError: The heartbeat has expired, or another writer rolled this back.
         """
         self._heartbeat.check()
+        self._replaced = replaced or {}
         # An empty folder tells a rollback that this write uses markers and has created no file.
         self._meta.storage.make_dir(directory_path(self.time))
         # Data files are created only while the instant is inflight, so the folder comes first.
         try:
-            self.instant = self._meta.transition_to_inflight(self.instant)
+            # Hudi takes a replacecommit without plan and profile for a clustering, and fails when
+            # it compares its own commit with that.
+            is_replacing = self.instant.action == REPLACE_COMMIT
+            profile = CommitMetadata(operation_type=operation) if is_replacing else None
+            self.instant = self._meta.transition_to_inflight(self.instant, profile)
         except IllegalTransitionError as error:
             raise not_pending(error) from error
 
@@ -180,7 +192,7 @@ class Transaction:
             CommitOutcomeUnknownError: Storage doesn't tell whether the instant has completed.
         """
         assert self.instant.state is State.INFLIGHT
-        metadata = _metadata(operation, stats, avro_schema, extra_metadata)
+        metadata = commit_metadata(operation, stats, avro_schema, extra_metadata, self._replaced)
         with self._lock.held(f"commit {self.time}"):
             now = self._meta.active_timeline()
             check_table()
@@ -323,20 +335,3 @@ def newest_time(meta: TableMetaClient, timeline: Timeline) -> str:
     if meta.config.layout_version > 1:
         times += [i.completion_time for i in timeline if i.is_completed and i.completion_time]
     return max(times, default="")
-
-
-def _metadata(
-    operation: str,
-    stats: Iterable[WriteStat],
-    avro_schema: str,
-    extra_metadata: Mapping[str, str] | None,
-) -> CommitMetadata:
-    by_partition: dict[str, list[WriteStat]] = {}
-    for stat in stats:
-        by_partition.setdefault(stat.partition_path or "", []).append(stat)
-    return CommitMetadata(
-        partition_to_write_stats={path: tuple(found) for path, found in by_partition.items()},
-        # Hudi's readers take the table's schema from the newest commit that has one.
-        extra_metadata={**(extra_metadata or {}), "schema": avro_schema},
-        operation_type=operation,
-    )

@@ -1,4 +1,4 @@
-"""``WriteClient``: insert, upsert, bulk-insert and delete rows of a copy-on-write table.
+"""``WriteClient``: insert, upsert, overwrite and delete rows of a copy-on-write table.
 
 Source: Hudi 1.2.0 ``SparkRDDWriteClient``, ``HoodieSparkSqlWriter``.
 """
@@ -26,7 +26,15 @@ from strandline.write.context import WriteContext
 from strandline.write.embedded import EmbeddedService
 from strandline.write.engine import EngineContext, no_engine
 from strandline.write.job import WriteJob
-from strandline.write.operation import BULK_INSERT, DELETE, INSERT, UPSERT, Operation
+from strandline.write.operation import (
+    BULK_INSERT,
+    DELETE,
+    INSERT,
+    INSERT_OVERWRITE,
+    INSERT_OVERWRITE_TABLE,
+    UPSERT,
+    Operation,
+)
 from strandline.write.options import parse_options, unknown_options
 from strandline.write.result import WriteResult
 from strandline.write.settings import TABLE_NAME
@@ -140,6 +148,22 @@ class WriteClient:
     ) -> WriteResult:
         """Add rows in new file groups, without comparing keys; otherwise as ``upsert``."""
         return self._write(BULK_INSERT, data, extra_metadata)
+
+    def insert_overwrite(
+        self, data: object, *, extra_metadata: Mapping[str, str] | None = None
+    ) -> WriteResult:
+        """Replace all rows of the given rows' partitions; otherwise as ``bulk_insert``.
+
+        Rows that another writer adds to such a partition at the same time, in file groups of their
+        own, aren't replaced.
+        """
+        return self._write(INSERT_OVERWRITE, data, extra_metadata)
+
+    def insert_overwrite_table(
+        self, data: object, *, extra_metadata: Mapping[str, str] | None = None
+    ) -> WriteResult:
+        """Replace all rows of the table, by none if none are given; as ``insert_overwrite``."""
+        return self._write(INSERT_OVERWRITE_TABLE, data, extra_metadata)
 
     def delete(
         self, data: object, *, extra_metadata: Mapping[str, str] | None = None

@@ -47,7 +47,8 @@ def _entry(names: str, reason: str, asks_nothing: tuple[str, ...] = ()) -> HudiO
 REFUSED: Final = (
     _entry(
         "datasource.write.operation",
-        "the operation is the method that is called: insert, upsert, bulk_insert or delete",
+        "the operation is the method that is called: insert, upsert, bulk_insert, delete,"
+        " insert_overwrite or insert_overwrite_table",
     ),
     _entry(
         "base.path",
@@ -56,7 +57,8 @@ REFUSED: Final = (
     _entry(
         "datasource.overwrite.mode datasource.write.partitions.to.delete "
         "static.overwrite.partition.paths bulkinsert.overwrite.operation.type",
-        "partitions can't be overwritten or deleted",
+        "the methods insert_overwrite and insert_overwrite_table overwrite partitions; there is"
+        " none that deletes them",
     ),
     _entry(
         "schema.on.read.enable",

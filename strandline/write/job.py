@@ -42,6 +42,7 @@ from strandline.write.marker_choice import begin_markers
 from strandline.write.operation import Operation, checked_metadata
 from strandline.write.options import base_file_settings, evolution_rules
 from strandline.write.placement import Placement, StoredFile, place, rewritten_bytes
+from strandline.write.replaced_groups import replaced_groups
 from strandline.write.result import WriteAccount, WriteResult
 from strandline.write.row_count import refuse_changed
 from strandline.write.settings import COMBINE_INSERT, SORT_MODE
@@ -196,10 +197,11 @@ class WriteJob:
         context, target, transaction = self._context, write.target, write.transaction
         context.rollbacks(target.meta).check_alone(transaction.instant, transaction.timeline)
         target.check_pinned(transaction.timeline, context.history)
+        replaced = replaced_groups(context, target, transaction, self._operation, write.rows.counts)
         # Tagging precedes inflight: if it fails, there are no data files to delete.
         with self._tagged(write) as (tagged, placement):
             with self._account.timed("commit"):
-                transaction.start()
+                transaction.start(self._operation.name, replaced)
             with self._account.timed("write"):
                 begun = begin_markers(context, transaction, placement.buckets)
                 report = self._write_files(write, tagged, placement, begun.markers)

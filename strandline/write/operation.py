@@ -10,10 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final
 
 from timeline.errors import ConfigError, InputError
-from timeline.instant import COMMIT
+from timeline.instant import COMMIT, REPLACE_COMMIT
+
+
+class Replaces(Enum):
+    """Which stored file groups a write replaces."""
+
+    NOTHING = "nothing"
+    PARTITIONS = "partitions"
+    """Those of the partitions that its rows belong to."""
+    TABLE = "table"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +39,7 @@ class Operation:
         sorts: Whether the sort mode of bulk inserts applies.
         hard_delete: Whether the matching rows are removed, for which keys suffice: other columns
             are ignored, and there is nothing to write if there is no table.
+        replaces: Which stored file groups the rows replace, whatever their keys.
     """
 
     name: str
@@ -37,12 +48,19 @@ class Operation:
     fills_small_files: bool = False
     sorts: bool = False
     hard_delete: bool = False
+    replaces: Replaces = Replaces.NOTHING
 
 
 UPSERT: Final = Operation("UPSERT", needs_match=True, fills_small_files=True)
 INSERT: Final = Operation("INSERT", fills_small_files=True)
 BULK_INSERT: Final = Operation("BULK_INSERT", sorts=True)
 DELETE: Final = Operation("DELETE", needs_match=True, hard_delete=True)
+INSERT_OVERWRITE: Final = Operation(
+    "INSERT_OVERWRITE", action=REPLACE_COMMIT, replaces=Replaces.PARTITIONS
+)
+INSERT_OVERWRITE_TABLE: Final = Operation(
+    "INSERT_OVERWRITE_TABLE", action=REPLACE_COMMIT, replaces=Replaces.TABLE
+)
 
 
 def checked_metadata(extra: Mapping[str, str] | None) -> dict[str, str]:

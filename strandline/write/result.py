@@ -30,7 +30,7 @@ class WriteResult:
 
     Attributes:
         instant: Requested time of the commit.
-        operation: ``UPSERT``, ``INSERT``, ``BULK_INSERT`` or ``DELETE``.
+        operation: Hudi's name of the operation, such as ``UPSERT`` or ``INSERT_OVERWRITE``.
         written_by: ``driver``, or ``executors`` if they wrote files.
         rows_inserted: Rows added.
         rows_updated: Stored rows replaced.

@@ -42,7 +42,6 @@ from strandline.write.engine import Tally, TaskAttempt
 from strandline.write.placement import Bucket
 from strandline.write.row_count import RowCount, by_partition, count_of
 from timeline.errors import ConcurrentWriteError
-from timeline.instant import COMMIT, Instant, State
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import NULL_COMMIT, WriteStat
 from timeline.storage.base import Storage
@@ -139,11 +138,10 @@ class WriteTask:
 
     def _check_inflight(self, paths: Sequence[str]) -> None:
         """Delete the task's files and fail if its instant has ended meanwhile."""
-        instant = Instant(self.rules.instant, COMMIT, State.INFLIGHT)
         meta = TableMetaClient(self.storage.for_cause("write"), self.config, cause="write")
-        if delete_if_ended(meta, instant, paths):
+        if delete_if_ended(meta, self.rules.instant, paths):
             raise ConcurrentWriteError(
-                f"{instant.action} {instant.requested_time} of {self.storage.base_path} ended while"
+                f"commit {self.rules.instant} of {self.storage.base_path} ended while"
                 f" a task was writing: {len(paths)} files of this attempt were deleted",
                 hint="another attempt finished first, or another writer rolled the write back",
             )

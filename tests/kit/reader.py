@@ -1,16 +1,20 @@
 """A naive reader of copy-on-write tables: names and timeline only, none of the packages under test.
 
-It returns what Hudi's readers read: of each file group the base file of the newest committed
-instant, in directories that have a ``.hoodie_partition_metadata`` file. An instant is committed if
-its completed file exists, or if it is older than every commit of the active timeline.
+It returns what Hudi's readers read: of each file group that no replacecommit has replaced the base
+file of the newest committed instant, in directories that have a ``.hoodie_partition_metadata``
+file. An instant is committed if its completed file exists, or if it is older than every commit of
+the active timeline.
 """
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import re
 from pathlib import Path
 
+import fastavro
 import pyarrow.parquet as pq
 
 META = (
@@ -42,6 +46,20 @@ def timeline_names(base) -> list[str]:
 def committed(base) -> set[str]:
     found = (_COMPLETED.fullmatch(name) for name in timeline_names(base))
     return {match[1] for match in found if match}
+
+
+def replaced(base) -> set[tuple[str, str]]:
+    """Return the (partition, file id) that completed replacecommits replace."""
+    groups: set[tuple[str, str]] = set()
+    for name in timeline_names(base):
+        match = _COMPLETED.fullmatch(name)
+        if match and match[3] == "replacecommit":
+            data = (timeline_folder(base) / name).read_bytes()
+            is_avro = data.startswith(b"Obj")
+            record = next(fastavro.reader(io.BytesIO(data))) if is_avro else json.loads(data)
+            for partition, file_ids in (record["partitionToReplaceFileIds"] or {}).items():
+                groups |= {(partition, file_id) for file_id in file_ids}
+    return groups
 
 
 def pending(base) -> set[str]:
@@ -78,7 +96,8 @@ def newest_files(base) -> dict[tuple[str, str], str]:
         assert known is None or known[0] != instant, f"two files of one slice: {known[1]}, {name}"
         if known is None or instant > known[0]:
             newest[partition, file_id] = (instant, name)
-    return {group: name for group, (_, name) in newest.items()}
+    gone = replaced(base)
+    return {group: name for group, (_, name) in newest.items() if group not in gone}
 
 
 def rows(base, *, unique: bool = True) -> list[dict] | None:

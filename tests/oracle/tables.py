@@ -82,23 +82,25 @@ def writer(path: Path, options: Mapping[str, str], **more: Any) -> WriteClient:
     return WriteClient(LocalEngine(), str(path), options, **more)
 
 
-def die_before_completion(path: Path, options: Mapping[str, str], data: pa.Table) -> None:
-    """Upsert, and die when all data files are written and the instant is about to be completed."""
+def die_before_completion(
+    path: Path, options: Mapping[str, str], data: pa.Table, operation: str = "upsert"
+) -> None:
+    """Write, and die when all data files are written and the instant is about to be completed."""
     trial = path.with_name(path.name + "-trial")
     shutil.copytree(path, trial)
     watched = FaultyStorage(open_storage(str(trial)))
     with writer(trial, options, storage=watched) as client:
-        client.upsert(data)
+        getattr(client, operation)(data)
     shutil.rmtree(trial)
     at = next(
         number
         for number, (kind, name) in enumerate(watched.log, 1)
-        if kind == "create" and name.endswith(".commit")
+        if kind == "create" and name.endswith((".commit", ".replacecommit"))
     )
     doomed = FaultyStorage(open_storage(str(path)), [Fault(at, Effect.CRASH_BEFORE)])
     try:
         with writer(path, options, storage=doomed) as client:
-            client.upsert(data)
+            getattr(client, operation)(data)
     except Crash:
         # This process lives on, so only its heartbeat's age tells that the writer is dead.
         for heartbeat in (path / ".hoodie" / ".heartbeat").iterdir():

@@ -14,8 +14,9 @@ from typing import Final
 
 from fsview.model.file_group import BaseFile
 from fsview.model.file_name import DATA_EXTENSIONS, MAX_NAME, parse_base_name, parse_data_file
+from strandline.commit.conflict import CLUSTER
 from timeline.errors import CorruptMetadataError, IllegalTransitionError
-from timeline.instant import COMMIT, SAVEPOINT, Instant, State
+from timeline.instant import COMMIT, REPLACE_COMMIT, SAVEPOINT, Instant, State
 from timeline.metadata.instant_metadata import (
     CleanerPlan,
     CommitMetadata,
@@ -172,7 +173,7 @@ def refuse_unless_newest(target: Instant, timeline: Timeline) -> None:
         IllegalTransitionError: It isn't the newest commit, or is protected.
     """
     name = f"{target.action} {target.requested_time}"
-    if target.action != COMMIT:
+    if target.action not in (COMMIT, REPLACE_COMMIT):
         raise IllegalTransitionError(f"{name} can't be rolled back; only a commit can")
     if not target.is_completed:
         raise IllegalTransitionError(
@@ -191,7 +192,7 @@ def refuse_unless_newest(target: Instant, timeline: Timeline) -> None:
 def refuse_if_cleaned(
     target: Instant, metadata: CommitMetadata, cleans: Iterable[tuple[Instant, CleanerPlan]]
 ) -> None:
-    """Check that the files which a commit replaced still exist.
+    """Check that a commit can be rolled back, by what it did: what it replaced still exists.
 
     Otherwise its rollback would leave their file groups without a file, and the rows be lost.
 
@@ -202,14 +203,26 @@ def refuse_if_cleaned(
             files. Earlier ones kept the newest file of each group, which the commit replaced.
 
     Raises:
-        IllegalTransitionError: A clean deletes such a file.
+        IllegalTransitionError: A clean deletes such a file, or a file of a group that the commit
+            replaced as a whole; or it is a clustering, which only Hudi rolls back.
     """
+    if metadata.operation_type == CLUSTER:
+        raise IllegalTransitionError(
+            f"{target.action} {target.requested_time} can't be rolled back; it is a clustering"
+        )
+    groups = {
+        (partition, file_id)
+        for partition, file_ids in metadata.partition_to_replace_file_ids.items()
+        for file_id in file_ids
+    }
     stats = [stat for stats in metadata.partition_to_write_stats.values() for stat in stats]
     replaced = {(stat.partition_path or "", stat.file_id, stat.prev_commit) for stat in stats}
     for clean, plan in cleans:
         for partition, name in _deleted_by(plan):
             parsed = parse_base_name(name)
-            if parsed is not None and (partition, *parsed) in replaced:
+            if parsed is not None and (
+                (partition, *parsed) in replaced or (partition, parsed[0]) in groups
+            ):
                 raise IllegalTransitionError(
                     f"{target.action} {target.requested_time} can't be rolled back: clean"
                     f" {clean.requested_time} deleted files that it replaced, such as {name} of"

@@ -182,6 +182,7 @@ LAZY = {**LOCK, **CLEAN, "clean__failed__writes__policy": "LAZY"}
 
 UPSERT = Scenario(two_commits, _upsert, {})
 INSERT = replace(UPSERT, write=lambda c, look: c.insert(FRESH), again=_write_nothing)
+OVERWRITE = replace(UPSERT, write=lambda c, look: c.insert_overwrite(FRESH))
 BULK_INSERT = replace(INSERT, write=lambda c, look: c.bulk_insert(FRESH))
 ROLLBACK = Scenario(two_commits, _roll_back, {}, is_write=False)
 CLEANING = Scenario(
@@ -202,6 +203,13 @@ SCENARIOS = {
     "upsert": UPSERT,
     "insert": INSERT,
     "bulk insert": BULK_INSERT,
+    "overwrite": OVERWRITE,
+    "overwrite of the table": replace(
+        UPSERT, write=lambda c, look: c.insert_overwrite_table(FRESH), effects=CRASHES
+    ),
+    "upsert after a failed overwrite": replace(
+        UPSERT, prepare=broken_off(OVERWRITE, ".replacecommit"), effects=CRASHES
+    ),
     "delete": replace(
         UPSERT, write=lambda c, look: c.delete(table(row("a"), row("b"), row("nobody", "us")))
     ),
@@ -234,6 +242,7 @@ SCENARIOS = {
     "insert after a failed write, lazy": replace(INSERT, prepare=FAILED, options=LAZY),
     # The calls are the same, so the errors of one version stand for those of the others.
     "upsert, version 6": replace(UPSERT, options=VERSION_6, effects=CRASHES),
+    "overwrite, version 6": replace(OVERWRITE, options=VERSION_6, effects=CRASHES),
     "insert, version 6": replace(INSERT, options=VERSION_6, effects=CRASHES),
     "rollback of a commit, version 6": replace(ROLLBACK, options=VERSION_6, effects=CRASHES),
     "clean, version 6": replace(

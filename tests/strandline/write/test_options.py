@@ -66,7 +66,7 @@ ASKING = {
     "hoodie.datasource.hive_sync.enable": ("true", "Hudi's sync tool"),
     "hoodie.datasource.meta.sync.enable": ("true", "Hudi's sync tool"),
     "hoodie.datasource.write.insert.drop.duplicates": ("true", "use upsert"),
-    "hoodie.datasource.write.partitions.to.delete": ("eu", "can't be overwritten or deleted"),
+    "hoodie.datasource.write.partitions.to.delete": ("eu", "there is none that deletes them"),
     "hoodie.keygen.datetime.parser.class": ("com.example.Parser", "derive a column"),
     "hoodie.clustering.inline": ("true", "doesn't cluster"),
     "hoodie.datasource.clustering.async.enable": ("true", "doesn't cluster"),

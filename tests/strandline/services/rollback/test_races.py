@@ -183,14 +183,14 @@ def test_the_sweep_keeps_a_pending_commits_markers_beside_an_instant_of_the_same
 @pytest.mark.parametrize("end", ["completed", "rolled back"])
 def test_a_task_deletes_its_files_when_its_instant_has_ended(setting, end):
     commit = setting.pending_commit()
-    assert not delete_if_ended(setting.meta, commit, ["eu/a.parquet"])
+    assert not delete_if_ended(setting.meta, commit.requested_time, ["eu/a.parquet"])
     if end == "completed":
         setting.complete(commit)
     else:
         setting.repair()
     setting.add_files(commit, "eu/a.parquet", "eu/b.parquet")
     paths = [setting.path("eu/a.parquet"), setting.path("eu/b.parquet")]
-    assert delete_if_ended(setting.meta, commit, paths)
+    assert delete_if_ended(setting.meta, commit.requested_time, paths)
     assert not setting.exists("eu/a.parquet")
     assert not setting.exists("eu/b.parquet")
 
