@@ -14,7 +14,7 @@ from strandline.write.index.bucket import COUNT_SCHEMA, BucketCountTask, BucketR
 from strandline.write.index.bucket_number import new_bucket_file_id
 from strandline.write.index.buckets import stored_buckets
 from strandline.write.index.tag_task import TAGGED
-from strandline.write.operation import Operation
+from strandline.write.operation import Operation, Replaces
 from strandline.write.placement import StoredFile
 from strandline.write.row_count import (
     KEY_HASH,
@@ -48,8 +48,12 @@ class BucketTagging(Generic[D]):
     combine_inserts: bool
 
     def scope(self, *, fills: bool) -> Scope:
-        """Return which stored files a write must know: any row may go to a stored bucket."""
-        return Scope.PARTITIONS
+        """Return which stored files a write must know: any row may go to a stored bucket.
+
+        Rows that replace the stored groups open new ones in each bucket.
+        """
+        replaces = self.operation.replaces is not Replaces.NOTHING
+        return Scope.NOTHING if replaces else Scope.PARTITIONS
 
     @contextmanager
     def tagged(self, rows: KeyedRows[D], files: tuple[StoredFile, ...]) -> Iterator[TaggedRows[D]]:

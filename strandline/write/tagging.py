@@ -32,7 +32,7 @@ from strandline.write.index.profile import TAG_PROFILE_SCHEMA, TagProfile, TagPr
 from strandline.write.index.search import SEARCHED
 from strandline.write.index.search_index import SearchIndex
 from strandline.write.index.tag_task import TAGGED, TagTask
-from strandline.write.operation import Operation
+from strandline.write.operation import Operation, Replaces
 from strandline.write.placement import StoredFile
 from strandline.write.row_count import RowCount, counted_by, refuse_changed
 from timeline.storage.base import Storage
@@ -161,7 +161,8 @@ class Tagging(Generic[D]):
     def _is_needed(self, columns: pa.Schema) -> bool:
         """Whether rows are matched, combined, or dropped as they delete nothing."""
         operation = self.operation
-        drops = operation.fills_small_files and IS_DELETED in columns.names
+        inserts = operation.fills_small_files or operation.replaces is not Replaces.NOTHING
+        drops = inserts and IS_DELETED in columns.names
         return operation.needs_match or self.combine_inserts or drops
 
     def _searches(self, files: tuple[StoredFile, ...]) -> bool:

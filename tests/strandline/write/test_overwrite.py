@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from strandline import Table
+from strandline.records.meta_fields import IS_DELETED
 from tests.kit import golden, reader
 from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage
 from tests.kit.hooked_storage import HookedStorage
@@ -83,6 +84,35 @@ def test_the_table_is_replaced_even_by_no_rows(base: Path) -> None:
         assert ids(base) == []
         c.upsert(table(row("b", "us", ts=0)))
     assert [each["ts"] for each in reader.rows(base)] == [0]  # not compared with replaced rows
+
+
+INDEXES = {
+    "SIMPLE": {},
+    "BLOOM": {"index__type": "BLOOM"},
+    "GLOBAL_SIMPLE": {"index__type": "GLOBAL_SIMPLE"},
+    "BUCKET": {"index__type": "BUCKET", "bucket__index__num__buckets": 2},
+}
+
+
+@pytest.mark.parametrize("index", INDEXES)
+@pytest.mark.parametrize("version", [6, 9])
+def test_rows_of_replaced_keys_are_in_new_groups_with_every_index(
+    index: str, version: int, tmp_path: Path
+) -> None:
+    base = tmp_path / "t"
+    with client(base, write__table__version=version, **INDEXES[index]) as c:
+        c.upsert(table(row("a"), row("b", "us"), row("c", "us")))
+        for ts in (9, 10):
+            before = set(reader.newest_files(base))
+            flagged = table(row("b", "us", ts=ts), row("e", "us"), row("gone", "us"))
+            c.insert_overwrite(flagged.append_column(IS_DELETED, [[False, False, True]]))
+            assert ids(base) == ["a", "b", "e"]
+            assert not {at for at in reader.newest_files(base) if at[0] == "us"} & before
+        c.upsert(table(row("b", "us", ts=11), row("f", "us")))
+        assert ids(base) == ["a", "b", "e", "f"]
+        c.insert_overwrite_table(table(row("b", "us", ts=12)))
+        c.upsert(table(row("b", "us", ts=13), row("c", "us")))
+    assert ids(base) == ["b", "c"]
 
 
 def test_the_service_finds_what_is_replaced(base: Path) -> None:
