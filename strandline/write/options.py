@@ -27,7 +27,7 @@ from strandline.settings.service import SERVICE_SETTINGS
 from strandline.settings.setting import Setting, Settings, masked, refusal, shortened
 from strandline.write import settings
 from strandline.write.hudi_options import HARMLESS, REFUSED, find
-from strandline.write.index.settings import INDEX_SETTINGS
+from strandline.write.index.settings import BLOOM, GLOBAL_BLOOM, INDEX_SETTINGS, INDEX_TYPE
 from timeline.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -160,7 +160,9 @@ def base_file_settings(values: Settings) -> BaseFileSettings:
         bloom_error_rate=values.get(settings.BLOOM_ERROR_RATE),
         bloom_max_entries=values.get(settings.BLOOM_MAX_ENTRIES),
         bloom_type=values.get(settings.BLOOM_TYPE),
-        has_bloom=values.get(settings.BLOOM_ENABLED),
+        # As in HoodieFileWriterFactory.enableBloomFilter: an index that needs filters gets them.
+        has_bloom=values.get(settings.BLOOM_ENABLED)
+        or values.get(INDEX_TYPE) in (BLOOM, GLOBAL_BLOOM),
     )
 
 

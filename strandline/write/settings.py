@@ -226,8 +226,8 @@ ROW_GROUP: Final = Setting(
 BLOOM_ENABLED: Final = Setting(
     "hoodie.parquet.bloom.filter.enabled",
     True,
-    "Whether base files have a Bloom filter of their keys. Hudi's writers with a Bloom index need"
-    " it; other indexes and readers don't.",
+    "Whether base files have a Bloom filter of their keys; with a Bloom index they always have one."
+    " Other indexes and readers don't need it.",
     "table",
 )
 BLOOM_ENTRIES: Final = Setting(

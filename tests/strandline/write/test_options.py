@@ -11,7 +11,7 @@ from strandline.services.clean.policy import CLEAN_SETTINGS
 from strandline.settings.service import SERVICE_SETTINGS
 from strandline.settings.setting import REFUSAL_CHARACTERS
 from strandline.write.hudi_options import HARMLESS, REFUSED
-from strandline.write.options import ALIASES, parse_options
+from strandline.write.options import ALIASES, base_file_settings, parse_options
 from strandline.write.settings import ORDERING, WRITE_SETTINGS
 from timeline.errors import ConfigError
 
@@ -152,3 +152,19 @@ def test_no_option_is_in_two_lists():
     ]
     assert sum(map(len, lists)) == len(set().union(*lists))
     assert all(name.startswith("hoodie.") for names in lists[1:] for name in names)
+
+
+@pytest.mark.parametrize(
+    ("index", "enabled", "has_bloom"),
+    [
+        ("SIMPLE", "true", True),
+        ("SIMPLE", "false", False),
+        ("BUCKET", "false", False),
+        ("BLOOM", "false", True),
+        ("GLOBAL_BLOOM", "false", True),
+    ],
+)
+def test_an_index_that_needs_bloom_filters_has_them(index, enabled, has_bloom):
+    """As Hudi 1.2.0's ``HoodieFileWriterFactory.enableBloomFilter``."""
+    options = {"hoodie.index.type": index, "hoodie.parquet.bloom.filter.enabled": enabled}
+    assert base_file_settings(parse_options(options)).has_bloom is has_bloom
