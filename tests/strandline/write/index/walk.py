@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from strandline import WriteClient
-from strandline.write.engine import EngineContext, LocalEngine
+from strandline.write.engine import LocalEngine
 from tests.kit import reader
 from tests.strandline.write.tables import OPTIONS
 
@@ -113,21 +113,37 @@ class Walk:
         rules: Its rules.
         client: The client.
         rng: Draws the writes.
+        frame: Makes the frame that the client takes, from a table.
     """
 
-    def __init__(self, base: Path, rules: Rules, client: WriteClient, rng: random.Random) -> None:
+    def __init__(
+        self,
+        base: Path,
+        rules: Rules,
+        client: WriteClient,
+        rng: random.Random,
+        frame: Callable[[pa.Table], Any] | None = None,
+    ) -> None:
         self._base, self._rules, self._client, self._rng = base, rules, client, rng
+        self._frame = frame
         self.model = Model(rules)
         self._now = 0
 
     @classmethod
     @contextmanager
     def begun(
-        cls, base: Path, rules: Rules, seed: int, engine: EngineContext | None = None
+        cls,
+        base: Path,
+        rules: Rules,
+        seed: int,
+        engine: Any = None,
+        frame: Callable[[pa.Table], Any] | None = None,
     ) -> Iterator[Walk]:
         """Write the first rows; have the client within the block."""
-        with WriteClient(engine or LocalEngine(), str(base), rules.options()) as client:
-            walk = cls(base, rules, client, random.Random(seed))
+        # The executors' way is tested, not the driver's, which is a local engine.
+        options = rules.options() | {"strandline.write.driver.max.rows": "0"}
+        with WriteClient(engine or LocalEngine(), str(base), options) as client:
+            walk = cls(base, rules, client, random.Random(seed), frame)
             walk._now = 10
             rows = [walk._row(number, REGIONS[number % 3]) for number in range(IDS // 2)]
             walk._write("bulk_insert", rows)
@@ -141,7 +157,9 @@ class Walk:
             first = self._now * IDS
             rows = [self._row(first + number) for number in range(self._rng.randint(1, 5))]
         else:
-            numbers = self._rng.choices(range(IDS), k=self._rng.randint(1, 9))
+            # Executors get rows in any order, so of equal rows with one key any may win.
+            draw = self._rng.choices if self._frame is None else self._rng.sample
+            numbers = draw(range(IDS), k=self._rng.randint(1, 9))
             rows = [self._row(number) for number in numbers]
         self._write(operation, rows)
 
@@ -158,7 +176,8 @@ class Walk:
         )
 
     def _write(self, operation: str, rows: list[Row]) -> None:
-        getattr(self._client, operation)(pa.Table.from_pylist(rows, SCHEMA))
+        table = pa.Table.from_pylist(rows, SCHEMA)
+        getattr(self._client, operation)(table if self._frame is None else self._frame(table))
         apply = {"bulk_insert": "insert"}.get(operation, operation)
         getattr(self.model, apply)(rows)
         assert self._found() == self.model.rows(), f"after {operation} of {rows}"
