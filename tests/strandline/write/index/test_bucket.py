@@ -62,6 +62,16 @@ def test_inserts_are_combined_if_asked(tmp_path):
     assert names(base) == {"a": "new"}
 
 
+def test_rows_that_replace_stored_ones_open_new_groups_of_their_buckets(tmp_path):
+    base = written(tmp_path / "t", *map(row, KEYS))
+    before = set(reader.newest_files(base))
+    written(base, row("k0", name="new"), operation="insert_overwrite")
+    assert groups(base) == [("eu", bucket("k0"))]
+    assert not before & set(reader.newest_files(base))
+    written(base, row("k0", ts=2), row("k1"))
+    assert names(base) == {"k0": "k0@2", "k1": "k1@1"}
+
+
 def test_deletes_of_unknown_keys_open_no_file_group(tmp_path):
     base = written(tmp_path / "t", row("a"))
     stored = groups(base)
