@@ -74,6 +74,23 @@ def test_hudi_reads_and_updates_what_we_overwrite(hudi: Hudi, path: Path, versio
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("version", [6, 9])
+def test_hudi_goes_on_with_the_buckets_that_we_overwrite(
+    hudi: Hudi, tmp_path: Path, version: int
+) -> None:
+    path = tmp_path / "buckets"
+    buckets = {"hoodie_index_type": "BUCKET", "hoodie_bucket_index_num_buckets": "4"}
+    with writer(path, ours(version, **buckets)) as client:
+        client.insert(FIRST)
+        client.insert_overwrite(NEWER)
+    expected = overwritten(rows_of(FIRST), NEWER)
+    check(hudi, path, expected)
+    update = rides(range(0, 45, 4), ts=7)
+    hudi.write(update, path, theirs(version, "upsert", **buckets))
+    check(hudi, path, merged(expected, rows_of(update)))
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("version", [6, 9])
 def test_hudi_rolls_back_an_overwrite_that_we_left_pending(
     hudi: Hudi, path: Path, version: int
 ) -> None:
