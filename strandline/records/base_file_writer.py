@@ -120,7 +120,6 @@ class BaseFileWriter:
         """Append rows with the meta columns first; every call must have the same schema."""
         self._waiting.append(table)
         self._waiting_bytes += table.nbytes
-        self._keys.extend(table.column(RECORD_KEY).chunks)
         self._rows += table.num_rows
         if self._waiting_bytes >= self._settings.row_group_bytes:
             self._flush()
@@ -158,6 +157,9 @@ class BaseFileWriter:
         if self._writer is None:
             self._writer = self._open(table)
         self._writer.write_table(table, row_group_size=max(1024, rows))
+        # A copy: the columns of a batch from Spark share one buffer, which a key would keep.
+        nothing = pa.array([], pa.string())
+        self._keys.append(pa.concat_arrays([nothing, *table.column(RECORD_KEY).chunks]))
 
     def _open(self, table: pa.Table) -> pq.ParquetWriter:
         codec = self._settings.compression

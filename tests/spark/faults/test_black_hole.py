@@ -57,5 +57,5 @@ def test_a_write_survives_the_loss_of_all_packets(found):
     assert wrote["left"] == found["well"]["left"]
     assert set(wrote["sources"]) == {"local"}
     assert {cause for cause, _, _ in wrote["fallbacks"]} <= {"late", "unreachable"}
-    # Only the first of the driver's views waits.
-    assert sum(n for _, waited, n in wrote["fallbacks"] if waited) == 1
+    # The driver's two views at most: that of the write's look-up, and that of the sync after it.
+    assert 1 <= sum(n for _, waited, n in wrote["fallbacks"] if waited) <= 2

@@ -3,8 +3,10 @@
 import gc
 import io
 import json
+import weakref
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -311,3 +313,21 @@ def test_a_failed_write_leaves_nothing_behind(storage):
 def test_a_writer_without_a_table_says_so():
     with pytest.raises(ValueError, match="needs a table"):
         BaseFileWriter(io.BytesIO(), "{}").close()
+
+
+def test_rows_that_are_written_arent_kept():
+    """A batch from Spark is one buffer, which a slice of any of its columns would keep."""
+    rows = simple([f"k{number}" for number in range(2000)])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as stream:
+        stream.write_table(rows)
+    message = bytearray(sink.getvalue())
+    held = weakref.ref(holder := np.frombuffer(message, np.uint8))
+    batches = pa.ipc.open_stream(pa.py_buffer(holder))
+    avro = arrow_to_avro(rows.schema, "t")
+    writer = BaseFileWriter(io.BytesIO(), avro, BaseFileSettings(row_group_bytes=1))
+    writer.write(pa.Table.from_batches(batches))
+    del batches, holder
+    gc.collect()
+    assert held() is None
+    assert writer.close().rows == 2000
