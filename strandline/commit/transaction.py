@@ -264,10 +264,11 @@ class Transaction:
             )
         for other in others:
             if other.avro_schema and other.avro_schema != ours.avro_schema:
-                # Readers take the schema from the newest commit: ours would undo the change.
+                # Readers take the schema from the newest commit: one would undo the other's change.
                 raise WriteConflictError(
-                    f"{self._where} has the table's schema as it was before"
-                    f" {other.instant.action} {other.instant.requested_time} changed it",
+                    f"{self._where} has another schema than"
+                    f" {other.instant.action} {other.instant.requested_time}, which has completed"
+                    " meanwhile",
                     hint=REPEAT,
                 )
 

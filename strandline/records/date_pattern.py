@@ -65,13 +65,14 @@ def check_pattern(setting: str, pattern: str, *, reads: bool) -> None:
 
 
 def finest_step_ms(pattern: str) -> int:
-    """Return a number of milliseconds that holds one text of a pattern, in any zone."""
+    """Return milliseconds, counted from the epoch, that have one text in any zone since 1973."""
     letters = {text[0] for is_letter, text in _tokens(pattern) or () if is_letter}
     if "S" in letters:
         return 1
     if "s" in letters:
         return 1000
-    return 60_000
+    # Offsets have been whole quarters of an hour since 1973.
+    return 60_000 if "m" in letters else 900_000
 
 
 def format_time(moment: datetime, pattern: str) -> str:

@@ -62,8 +62,8 @@ NANOSECONDS: Final = {
 """Unit → its nanoseconds."""
 _GMT: Final = re.compile(r"GMT([+-])(\d{1,2})(?::?(\d\d))?")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_WHOLE_OFFSETS_SINCE_MS: Final = 2 * 365 * 86_400_000
-"""1972; before it, offsets of some zones have seconds."""
+_WHOLE_OFFSETS_SINCE_MS: Final = 3 * 366 * 86_400_000
+"""Early in 1973; before 1972, offsets of some zones have seconds."""
 _MAX_MS: Final = 62_000_000_000_000
 """Greatest distance from the epoch, so that years have four digits in any zone."""
 

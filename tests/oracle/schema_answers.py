@@ -187,8 +187,14 @@ def main() -> None:
                 _save({"hudi": HUDI, "schemas": found, "rows": rows})
 
 
-def _save(found: Mapping[str, object]) -> None:
-    ANSWERS.write_text(json.dumps(found, indent=0, ensure_ascii=False) + "\n", "utf-8")
+def _save(found: Mapping[str, Any]) -> None:
+    """Write the answers, each case on a line of its own."""
+    parts = [f'"hudi": {json.dumps(found["hudi"])}']
+    for name in ("schemas", "rows"):
+        cases_of = found.get(name, {}).items()
+        lines = ",\n".join(f"{json.dumps(case)}: {json.dumps(each)}" for case, each in cases_of)
+        parts.append(f"{json.dumps(name)}: {{\n{lines}\n}}")
+    ANSWERS.write_text("{" + ",\n".join(parts) + "}\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from tests.kit.schema_cases import (
 from tests.oracle.hudi import Hudi
 from tests.oracle.schema_answers import WRITE, rows_after, schemas
 
-SOME = ("types 30|", "types 90|", "added between|r", "missing first|n", "map added last|")
+SOME = ("types 30|", "types 90|", "added between|r", "missing required|n", "map added last|")
 """Cases of which Hudi is asked again; it takes seconds for each."""
 VECTORS = "spark.sql.parquet.enableVectorizedReader"
 

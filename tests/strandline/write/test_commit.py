@@ -162,7 +162,7 @@ def test_a_change_of_the_schema_conflicts(base, clock_ahead):
         commit_of_another(base, "us", "other-0", schema=json.dumps(schema))
 
     storage = HookedStorage(base, Meanwhile(evolve))
-    with pytest.raises(WriteConflictError, match="schema as it was before commit 2099"):
+    with pytest.raises(WriteConflictError, match="another schema than commit 2099"):
         client(base, storage, clock=clock_ahead).insert(table(row("new")))
     assert reader.leftovers(base) == []
 
