@@ -176,6 +176,10 @@ class Race:
                 for name in turns(list(self.contestants), number + turn):
                     sample = self._worker(name).write(str(self._table(name)), step)
                     found.setdefault((step.operation, name), []).append(sample)
+                    # A long race shows how far it is, and an interrupted one what it has measured.
+                    print(
+                        f"round {number + 1}: {step.operation}, {name}: {sample}", file=sys.stderr
+                    )
             for name in self.contestants:
                 self._check(name, wanted)
                 shutil.rmtree(self._table(name))
