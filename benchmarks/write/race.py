@@ -100,8 +100,11 @@ class Worker:
         ):
             try:
                 yield cls(process)
+            except BaseException:
+                process.terminate()  # it may be in the middle of a long write
+                raise
             finally:
-                # At the end of its orders it closes its table and stops its JVM.
+                # At the end of its orders it closes its tables; a JVM ends with its parent.
                 process.communicate()
 
     def ask(self, **order: Any) -> dict[str, Any]:

@@ -149,6 +149,20 @@ def test_sides_write_the_same_rows_in_turns(tmp_path: Path) -> None:
 
 
 @pytest.mark.property
+def test_an_interrupted_race_leaves_no_process(tmp_path: Path) -> None:
+    pids = []
+
+    def interrupted() -> None:
+        with Race.of([LOCAL], tmp_path, "snappy") as race:
+            pids.append(race._worker("ours")._process.pid)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert tree(*pids) == []
+
+
+@pytest.mark.property
 def test_the_command_prints_every_figure(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     sizes = ["--scale", "0.0002", "--rounds", "1", "--bloom", "off", "--folder", str(tmp_path)]
     others = [f"--without={side}" for side in ("hudi", "spark", "delta", "delta-meta")]
