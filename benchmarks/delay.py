@@ -217,7 +217,8 @@ async def _serve(endpoint: str, delay_s: float, log: IO[str]) -> None:
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         store = await asyncio.open_connection(parts.hostname, parts.port, limit=_HEAD_BYTES)
-        await _Connection(delay_s, log).relay((reader, writer), store)
+        with suppress(asyncio.CancelledError):  # at the end, while clients are connected
+            await _Connection(delay_s, log).relay((reader, writer), store)
 
     server = await asyncio.start_server(connected, "127.0.0.1", 0, limit=_HEAD_BYTES)
     host, port = server.sockets[0].getsockname()[:2]

@@ -8,7 +8,7 @@ Source: Hudi 1.2.0 ``HoodieTableMetaClient``, ``ActiveTimelineV1``/``V2``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from timeline.archive.archived_timeline import ArchivedTimeline, read_archived_timeline
 from timeline.completion import CompletionTimes
@@ -26,7 +26,7 @@ from timeline.metadata import codec
 from timeline.metadata.consistency import check_files, check_metadata, needs_content, needs_plan
 from timeline.metadata.instant_metadata import CommitMetadata, InstantMetadata
 from timeline.metadata.written_files import CommitFiles, commit_files
-from timeline.storage.base import Storage
+from timeline.storage.base import FileInfo, Storage
 from timeline.storage.read_limits import FileKind
 from timeline.table.config import TableConfig
 from timeline.table.config_file import read_table_config
@@ -97,9 +97,15 @@ class TableMetaClient:
         ]
         return tuple(sorted(found, key=lambda each: each.completion_time or ""))
 
+    def timeline_in(self, entries: Iterable[FileInfo]) -> Timeline:
+        """Return the timeline that a list of its folder shows."""
+        return Timeline.of(self._parsed(entries))
+
     def _listed(self) -> Iterator[Instant]:
         """Yield the instants of the timeline's files, in any order."""
-        entries = self._reading.list(self.layout.folder)
+        return self._parsed(self._reading.list(self.layout.folder))
+
+    def _parsed(self, entries: Iterable[FileInfo]) -> Iterator[Instant]:
         parsed = (self.layout.parse(e.name, e.mtime_ms, e.size) for e in entries if not e.is_dir)
         return (instant for instant in parsed if instant is not None)
 
@@ -259,7 +265,12 @@ class TableMetaClient:
         )
 
     def complete(
-        self, instant: Instant, metadata: InstantMetadata, completion_time: str
+        self,
+        instant: Instant,
+        metadata: InstantMetadata,
+        completion_time: str,
+        *,
+        just_seen: bool = False,
     ) -> Instant:
         """Move an instant from inflight to completed: what it wrote becomes visible.
 
@@ -267,6 +278,8 @@ class TableMetaClient:
             instant: The instant in state inflight.
             metadata: What it did.
             completion_time: Later than the requested time; unused in layout 1.
+            just_seen: Whether the caller's last call has listed the inflight file, which then isn't
+                looked for.
 
         Raises:
             IllegalTransitionError: The instant isn't inflight, its inflight file is gone (another
@@ -280,7 +293,7 @@ class TableMetaClient:
                 f"{instant} can't complete at {completion_time}, which isn't later"
             )
         # Looked for just before the create: another writer may have rolled the instant back.
-        self._expect(instant, State.INFLIGHT)
+        self._expect(instant, State.INFLIGHT, has_file=not just_seen)
         # Hudi names a completed compaction a commit, and a clustering a replacecommit.
         action = completed_action(instant.action)
         # This create is the commit point: a crash before it leaves the instant pending.

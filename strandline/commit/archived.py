@@ -1,4 +1,4 @@
-"""Commits of other writers that completed and were archived while a write was under way.
+"""What other writers' instants changed, also if they were archived while a write was under way.
 
 Hudi archives completed instants up to the newest one before the earliest pending instant. A write's
 own pending instant thus keeps later ones on the active timeline, but an earlier one may be archived
@@ -17,7 +17,7 @@ from strandline.commit.outcome import rollback_of
 from timeline.errors import InstantNotFoundError, WriteConflictError
 from timeline.instant import Instant, State, completed_action
 from timeline.meta_client import TableMetaClient
-from timeline.metadata.instant_metadata import CommitMetadata
+from timeline.metadata.instant_metadata import CommitMetadata, RequestedReplaceMetadata
 from timeline.timeline import Timeline
 
 
@@ -68,6 +68,29 @@ def archived_operation(
             hint=REPEAT,
         )
     return operation_of(done, metadata)
+
+
+def operation_at(
+    meta: TableMetaClient, instant: Instant, ours: Instant
+) -> ConcurrentOperation | None:
+    """Read what an instant changes; ``None`` if its plan was withdrawn since it was listed.
+
+    Raises:
+        WriteConflictError: It has completed and was archived without its content.
+    """
+    try:
+        if instant.is_completed:
+            return operation_of(instant, meta.read(instant))
+        plan = meta.read_plan(instant)
+        is_overwrite = isinstance(plan, RequestedReplaceMetadata) and plan.clustering_plan is None
+        if is_overwrite and instant.state is State.INFLIGHT:
+            return operation_of(instant, meta.read(instant))
+        return operation_of(instant, plan)
+    except InstantNotFoundError:
+        if not instant.is_completed:
+            return None
+        # It was rolled back, or archived since the timeline was listed.
+        return archived_operation(meta, instant, ours)
 
 
 def _was_rolled_back(meta: TableMetaClient, instant: Instant, now: Timeline) -> bool:

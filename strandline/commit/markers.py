@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Final
 
-from strandline.service.marker.announced import announced
+from strandline.service.marker.announced import announced, markers_in
 from strandline.service.marker.file import TEMP_FOLDER, directory_path
 from strandline.service.marker.name import is_own_file
 from timeline.instant import State
 from timeline.meta_client import TableMetaClient
-from timeline.storage.base import Storage
+from timeline.storage.base import FileInfo, Storage
+from timeline.table.config import META_FOLDER
+from timeline.timeline import Timeline
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +41,12 @@ def marked_files(storage: Storage, instant: str) -> tuple[str, ...] | None:
     # An empty folder tells that no file was created yet; a missing one tells nothing.
     if not found and storage.stat(directory_path(instant)) is None:
         return None
-    paths = {name.rpartition(_SUFFIX)[0] for name in found}
+    return _own_files(found, instant)
+
+
+def _own_files(markers: Collection[str], instant: str) -> tuple[str, ...]:
+    """Return the sorted paths of an instant's markers that can be its own data files."""
+    paths = {name.rpartition(_SUFFIX)[0] for name in markers}
     own = tuple(sorted(path for path in paths if is_own_file(path, instant)))
     if len(own) < len(paths):
         logger.warning(
@@ -49,9 +57,20 @@ def marked_files(storage: Storage, instant: str) -> tuple[str, ...] | None:
     return own
 
 
-def delete_markers(storage: Storage, instant: str) -> None:
-    """Delete an instant's markers, if any."""
-    storage.delete_tree(directory_path(instant))
+def delete_markers(storage: Storage, instant: str, known: Collection[str] | None = None) -> None:
+    """Delete an instant's markers, if any.
+
+    Args:
+        storage: The table's storage.
+        instant: Requested time of the instant.
+        known: The files in the marker folder, if the caller knows them: an object store then
+            deletes these without a list. Files that appear later are left to the next sweep.
+    """
+    folder = directory_path(instant)
+    if known is None or storage.has_directories:
+        storage.delete_tree(folder)
+    else:
+        storage.delete_all([f"{folder}/{name}" for name in known])
 
 
 def instants_with_markers(storage: Storage) -> tuple[str, ...]:
@@ -61,12 +80,39 @@ def instants_with_markers(storage: Storage) -> tuple[str, ...]:
     )
 
 
+def timeline_and_markers(meta: TableMetaClient) -> tuple[Timeline, frozenset[str]]:
+    """Return the active timeline, and the instants that have a marker folder.
+
+    Cost: two list calls; on an object store one, which lists all of the table's metadata.
+    """
+    storage = meta.storage.for_cause("timeline")
+    if storage.has_directories:
+        return meta.active_timeline(), frozenset(instants_with_markers(storage))
+    folder = f"{meta.layout.folder}/".removeprefix(f"{META_FOLDER}/")
+    temp = f"{TEMP_FOLDER}/".removeprefix(f"{META_FOLDER}/")
+    on_timeline, marked = [], set()
+    for info in storage.list_tree(META_FOLDER):
+        name = info.name.removeprefix(folder)
+        if info.name.startswith(temp):
+            marked.add(info.name.removeprefix(temp).partition("/")[0])
+        elif info.name.startswith(folder) and "/" not in name:
+            on_timeline.append(replace(info, name=name))
+    return meta.timeline_in(on_timeline), frozenset(filter(str.isdigit, marked))
+
+
 def delete_unreported(storage: Storage, instant: str, reported: Collection[str]) -> tuple[str, ...]:
     """Delete files with a marker of this instant that aren't ``reported``; return their paths.
 
     They come from task attempts whose results Spark discarded.
     """
-    marked = marked_files(storage, instant) or ()
+    listed = storage.list_tree(directory_path(instant))
+    return _delete_unreported(storage, instant, listed, reported)
+
+
+def _delete_unreported(
+    storage: Storage, instant: str, listed: Collection[FileInfo], reported: Collection[str]
+) -> tuple[str, ...]:
+    marked = _own_files(markers_in(storage, instant, listed), instant)
     unreported = tuple(path for path in marked if path not in reported)
     if unreported:
         storage.delete_all(unreported)
@@ -79,9 +125,13 @@ def finish_markers(storage: Storage, instant: str, reported: Collection[str]) ->
     Call it when the instant has completed, or its pending files are gone. A task that looks for its
     instant afterwards deletes its own files (``delete_if_ended``). One that looked before had
     created its marker and file by then, so that they are found here.
+
+    Cost: a tree list, a read for each ``MARKERS`` file, and a delete.
     """
-    deleted = delete_unreported(storage, instant, reported)
-    delete_markers(storage, instant)
+    listed = storage.list_tree(directory_path(instant))
+    deleted = _delete_unreported(storage, instant, listed, reported)
+    # No markers but those whose files were looked at.
+    delete_markers(storage, instant, [info.name for info in listed])
     return deleted
 
 

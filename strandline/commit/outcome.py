@@ -46,6 +46,8 @@ def complete_surely(
     metadata: InstantMetadata,
     completion_time: str,
     check_alive: Callable[[], None],
+    *,
+    just_seen: bool = False,
 ) -> Instant:
     """Complete an inflight instant of this writer; return the completed instant.
 
@@ -56,6 +58,7 @@ def complete_surely(
         completion_time: See ``TableMetaClient.complete``.
         check_alive: Called before the create is repeated; raises if another writer may have taken
             over meanwhile.
+        just_seen: See ``TableMetaClient.complete``.
 
     Raises:
         ConcurrentWriteError: It was rolled back and isn't completed.
@@ -65,7 +68,8 @@ def complete_surely(
         try:
             if attempt > 1:
                 check_alive()
-            return meta.complete(instant, metadata, completion_time)
+            seen = just_seen and attempt == 1
+            return meta.complete(instant, metadata, completion_time, just_seen=seen)
         except IllegalTransitionError as error:
             # Raised before the create, so this attempt did nothing, but an earlier one may have.
             if attempt > 1:
@@ -81,7 +85,7 @@ def complete_surely(
     raise AssertionError("unreachable")
 
 
-def withdraw_if_rolled_back(meta: TableMetaClient, completed: Instant, seen: Timeline) -> None:
+def withdraw_if_rolled_back(meta: TableMetaClient, completed: Instant, seen: Timeline) -> Timeline:
     """Delete the completed file of a commit that was rolled back meanwhile, or beside a restore.
 
     Args:
@@ -90,6 +94,9 @@ def withdraw_if_rolled_back(meta: TableMetaClient, completed: Instant, seen: Tim
         seen: The timeline read before that; its rollbacks are known not to name the instant, and
             its restores to have completed before the write began.
 
+    Returns:
+        The active timeline, read after the instant was completed.
+
     Raises:
         ConcurrentWriteError: There was such a rollback or restore; the completed file is deleted.
         CommitOutcomeUnknownError: It isn't known whether there was one, or the file can't be
@@ -97,9 +104,9 @@ def withdraw_if_rolled_back(meta: TableMetaClient, completed: Instant, seen: Tim
 
     Cost: a list call, and a read of each rollback that isn't in ``seen``.
     """
-    rollback = _rollback_of_completed(meta, completed, seen)
+    now, rollback = _rollback_of_completed(meta, completed, seen)
     if rollback is None:
-        return
+        return now
     try:
         meta.delete_instant_file(completed)
     except Exception as error:
@@ -181,12 +188,12 @@ def not_pending(error: IllegalTransitionError) -> ConcurrentWriteError:
 
 def _rollback_of_completed(
     meta: TableMetaClient, completed: Instant, seen: Timeline
-) -> Instant | None:
+) -> tuple[Timeline, Instant | None]:
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             now = meta.active_timeline()
             found = rollback_of(meta, {completed.requested_time}, now, seen)
-            return restore_since(now, seen) if found is None else found[0]
+            return now, restore_since(now, seen) if found is None else found[0]
         except Exception as error:
             if attempt == _ATTEMPTS:
                 raise _unknown(meta, completed, error) from error

@@ -10,10 +10,10 @@ Source: Hudi 1.2.0 ``BaseHoodieWriteClient``, ``TransactionManager``, ``Transact
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
-from strandline.commit.archived import archived_operation, operations_archived_since
+from strandline.commit.archived import operation_at, operations_archived_since
 from strandline.commit.commit_metadata import commit_metadata
 from strandline.commit.conflict import (
     REPEAT,
@@ -26,6 +26,7 @@ from strandline.commit.conflict import (
 )
 from strandline.commit.doubt import operations_in_doubt
 from strandline.commit.heartbeat import Heartbeat
+from strandline.commit.instant_order import check_newest, newest_time
 from strandline.commit.lock.base import TableLock
 from strandline.commit.outcome import (
     complete_surely,
@@ -40,7 +41,6 @@ from timeline.clock import TimeGenerator
 from timeline.errors import (
     ConcurrentWriteError,
     IllegalTransitionError,
-    InstantNotFoundError,
     StorageError,
     WriteConflictError,
 )
@@ -69,15 +69,19 @@ class Transaction:
         heartbeat: The write's heartbeat, not started.
         strategy: Decides which instants conflict.
         action: Action of the instant.
+        seen: The active timeline as the caller has read it; ``None``: it is read under the lock,
+            as it must be if the lock excludes other processes.
+        look: Reads the timeline after the instant was requested.
 
     Attributes:
         instant: The instant in its current state.
         timeline: The active timeline, read after the instant was requested.
+        after: The active timeline, read after the instant completed.
         conflicts: The conflicts found that don't keep the commit from completing.
         compared: Requested times of the instants that were compared when it completed.
 
     Raises:
-        ConcurrentWriteError: Another writer requested the same time.
+        ConcurrentWriteError: Another writer requested the same time, or a later one meanwhile.
         LockError: The lock can't be acquired.
     """
 
@@ -90,6 +94,8 @@ class Transaction:
         strategy: ConflictStrategy,
         *,
         action: str = COMMIT,
+        seen: Timeline | None = None,
+        look: Callable[[], Timeline] | None = None,
     ) -> None:
         self._meta = meta
         self._times = times
@@ -100,11 +106,12 @@ class Transaction:
         self._replaced: Mapping[str, tuple[str, ...]] = {}
         self.conflicts: tuple[Conflict, ...] = ()
         self.compared: tuple[str, ...] = ()
+        self.after = Timeline()
         try:
             with lock.held("requesting a commit"):
                 # Its rollbacks can't name this instant, whereas those of the timeline read after
                 # the instant was requested may: another writer may take it for dead at once.
-                self._before = meta.active_timeline()
+                self._before = meta.active_timeline() if seen is None else seen
                 time = times.next(newest_time(meta, self._before))
                 # Before the instant exists: without a heartbeat others take it for a failed
                 # write's.
@@ -115,7 +122,8 @@ class Transaction:
                 # Requested first, so that no instant with an earlier time can begin unseen.
                 self.instant = self._requested(action, time)
                 # Read only now; all look-ups of the write are pinned to it.
-                self.timeline = meta.active_timeline()
+                self.timeline = (look or meta.active_timeline)()
+                check_newest(meta, self.instant, self.timeline)
         except BaseException:
             # Releasing the lock may be interrupted, too.
             heartbeat.give_up()
@@ -140,6 +148,12 @@ class Transaction:
     def _where(self) -> str:
         """The commit and its table, for messages."""
         return f"commit {self.time} of {self._meta.storage.base_path}"
+
+    def withdraw(self) -> None:
+        """Take the requested instant back, before anything was written."""
+        self._meta.delete_instant_file(self.instant)
+        # Last: without a heartbeat others take the instant for a failed write's of Hudi.
+        self._heartbeat.stop()
 
     def start(self, operation: str, replaced: Mapping[str, tuple[str, ...]] | None = None) -> None:
         """Move to inflight, after which data files may exist.
@@ -194,8 +208,12 @@ class Transaction:
         assert self.instant.state is State.INFLIGHT
         metadata = commit_metadata(operation, stats, avro_schema, extra_metadata, self._replaced)
         with self._lock.held(f"commit {self.time}"):
-            now = self._meta.active_timeline()
             check_table()
+            # If this process ends before the answer of the completing call comes, others mustn't
+            # roll the instant back at once. Before the timeline is read, so that this look for the
+            # instant is the last call before that one.
+            self._heartbeat.announce_completion()
+            now = self._meta.active_timeline()
             self._check_rollbacks(now)
             ours = operation_of(self.instant, metadata)
             self._compare(now, ours)
@@ -208,10 +226,14 @@ class Transaction:
         """Delete the heartbeat; the instant has completed or was rolled back."""
         self._heartbeat.stop()
 
-    def fail(self) -> None:
+    def fail(self, files: Collection[str] = ()) -> None:
         """End the heartbeat of a write that failed; the next writer may roll it back.
 
         If the completing call may still take effect, only after the heartbeat has expired.
+
+        Args:
+            files: What the write has created. It is deleted if another writer has rolled the
+                instant back, which may have happened before these files were there.
         """
         if self._in_doubt:
             self._heartbeat.leave()
@@ -223,8 +245,9 @@ class Transaction:
                 # Another writer has rolled the instant back and deleted its heartbeat: nobody would
                 # delete the file that was written just now.
                 self._heartbeat.stop()
+                self._meta.storage.delete_all(files)
         except StorageError as error:
-            logger.warning("the heartbeat of %s may stay: %s", self.time, error)
+            logger.warning("the heartbeat and files of %s may stay: %s", self.time, error)
 
     def _check_rollbacks(self, now: Timeline) -> None:
         """Check that nothing requested since the start undoes this commit or what it saw."""
@@ -251,7 +274,8 @@ class Transaction:
         """Compare what this commit changed with what others have changed since its start."""
         version = self._meta.config.version
         found = candidates(self.timeline, now, self.instant, self._strategy, version)
-        others = [other for other in map(self._operation, found) if other is not None]
+        read = (operation_at(self._meta, each, self.instant) for each in found)
+        others = [other for other in read if other is not None]
         others += operations_archived_since(self._meta, self.timeline, now, self.instant)
         self.compared = tuple(other.instant.requested_time for other in others)
         self.conflicts = conflicts_with(ours, others, self._strategy)
@@ -287,52 +311,34 @@ class Transaction:
                 f" heartbeat has expired, which takes {self._heartbeat.timeout_s:g} s at most",
             )
 
-    def _operation(self, instant: Instant) -> ConcurrentOperation | None:
-        """Read what another instant changes; ``None`` if its plan was withdrawn meanwhile."""
-        try:
-            if instant.is_completed:
-                return operation_of(instant, self._meta.read(instant))
-            plan = self._meta.read_plan(instant)
-            is_overwrite = (
-                isinstance(plan, RequestedReplaceMetadata) and plan.clustering_plan is None
-            )
-            if is_overwrite and instant.state is State.INFLIGHT:
-                return operation_of(instant, self._meta.read(instant))
-            return operation_of(instant, plan)
-        except InstantNotFoundError:
-            if not instant.is_completed:
-                return None
-            # It was rolled back, or archived since the timeline was listed.
-            return archived_operation(self._meta, instant, self.instant)
-
     def _finish(self, metadata: CommitMetadata, completion_time: str, now: Timeline) -> None:
         """Pass the commit point."""
-        # If this process ends before the answer comes, others mustn't roll the instant back at
-        # once. Before the check, because the beat may take long.
-        self._heartbeat.announce_completion()
         self._check_alive()
         self._in_doubt = True
         try:
             self.instant = complete_surely(
-                self._meta, self.instant, metadata, completion_time, self._check_alive
+                self._meta,
+                self.instant,
+                metadata,
+                completion_time,
+                self._check_alive,
+                just_seen=self._is_alone(now),
             )
-            withdraw_if_rolled_back(self._meta, self.instant, now)
+            self.after = withdraw_if_rolled_back(self._meta, self.instant, now)
         except ConcurrentWriteError:
             self._in_doubt = False
             raise
         # Stays set by all other errors, interrupts included: the create may still take effect.
         self._in_doubt = False
 
+    def _is_alone(self, now: Timeline) -> bool:
+        """Return whether nothing was read since ``now``, which has the inflight instant."""
+        pending = now.pending()
+        found = pending.find(self.time, self.instant.action)
+        is_inflight = found is not None and found.state is State.INFLIGHT
+        return is_inflight and len(pending) == 1 and not self.compared
+
     def _check_alive(self) -> None:
         """Check that no other writer may have taken over, by the lock or by a rollback."""
         self._lock.check()
         self._heartbeat.check()
-
-
-def newest_time(meta: TableMetaClient, timeline: Timeline) -> str:
-    """Return the newest time of a timeline; ``""`` for an empty one."""
-    times = [instant.requested_time for instant in timeline]
-    # Layout 1 takes completion times from files' modification times, so they don't count there.
-    if meta.config.layout_version > 1:
-        times += [i.completion_time for i in timeline if i.is_completed and i.completion_time]
-    return max(times, default="")

@@ -21,7 +21,7 @@ from __future__ import annotations
 import logging
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -29,6 +29,7 @@ from executor_proxy.priority_view import cause_of
 from executor_proxy.report import Fallback
 from executor_proxy.view_location import ViewLocation
 from strandline.commit.early_conflict import EarlyConflicts, early_conflict
+from strandline.commit.markers import delete_markers, delete_unreported, finish_markers
 from strandline.service.marker.file import PREFIX, TYPE, TYPE_FILE, directory_path
 from timeline.errors import AlreadyExistsError, StrandlineError
 from timeline.storage.base import Storage
@@ -83,8 +84,16 @@ class WriteMarkers(ABC):
         """
 
     @abstractmethod
-    def delete(self, storage: Storage) -> None:
-        """Delete the directory of markers."""
+    def finish(
+        self, storage: Storage, reported: Collection[str], known: Collection[str] | None = None
+    ) -> None:
+        """Delete the files that the commit doesn't report, then the directory of markers.
+
+        Args:
+            storage: The table's storage.
+            reported: Paths of the files that the commit reports.
+            known: The markers, if there can't be any of other files.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +123,14 @@ class DirectMarkers(WriteMarkers):
             self.early.refuse(storage, self.instant, names)
         return None
 
-    def delete(self, storage: Storage) -> None:
-        """Delete the directory."""
-        storage.delete_tree(directory_path(self.instant))
+    def finish(
+        self, storage: Storage, reported: Collection[str], known: Collection[str] | None = None
+    ) -> None:
+        """Delete files and directory."""
+        if known is None:
+            finish_markers(storage, self.instant, reported)
+        else:
+            delete_markers(storage, self.instant, known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,13 +194,17 @@ class ServiceMarkers(WriteMarkers):
             )
         return None
 
-    def delete(self, storage: Storage) -> None:
+    def finish(
+        self, storage: Storage, reported: Collection[str], known: Collection[str] | None = None
+    ) -> None:
         """Have the service delete the directory, so that it forgets it, or delete it after all."""
+        if known is None:
+            delete_unreported(storage, self.instant, reported)
         try:
             self.service.open_markers(directory_path(self.instant)).delete()
         except StrandlineError as error:
             logger.info("the timeline service didn't delete its markers: %s", error)
-            storage.delete_tree(directory_path(self.instant))
+            delete_markers(storage, self.instant)
 
     def _create_own(self, storage: Storage, names: Sequence[str]) -> None:
         """Create a ``MARKERS<n>`` with these markers, which only this call writes."""

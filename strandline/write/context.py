@@ -12,18 +12,20 @@ from strandline.commit.beat import HeartbeatSettings
 from strandline.commit.lock.base import TableLock, Wait
 from strandline.records.commit_history import CommitHistory
 from strandline.services.clean.policy import CleanSettings
-from strandline.services.clean.run import Cleaner, CleanMemory, CleanResult
+from strandline.services.clean.run import Cleaner, CleanMemory, CleanResult, is_idle
 from strandline.services.metadata_table import drop_metadata_table
 from strandline.services.rollback.policy import RollbackPolicy
 from strandline.services.rollback.resumption import Rollbacks
 from strandline.settings.setting import Settings
 from strandline.write.embedded import EmbeddedService
 from strandline.write.engine import EngineContext
+from strandline.write.last_timeline import LastTimeline
 from strandline.write.settings import METADATA_TABLE
 from strandline.write.target import Target
 from timeline.clock import Clock, TimeGenerator
 from timeline.meta_client import TableMetaClient
 from timeline.storage.base import Storage
+from timeline.timeline import Timeline
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class WriteContext:
     heartbeats: HeartbeatSettings
     rollback_policy: RollbackPolicy
     clean_memory: CleanMemory = field(default_factory=CleanMemory)
+    last_timeline: LastTimeline = field(default_factory=LastTimeline)
     wait: Wait = time.sleep
 
     def rollbacks(self, meta: TableMetaClient) -> Rollbacks:
@@ -68,6 +71,17 @@ class WriteContext:
         cleaner = Cleaner(meta, view, times, self.clean_settings, self.clean_memory)
         with self.lock.held("cleaning"):
             return cleaner.run()
+
+    def clean_is_idle(self, timeline: Timeline) -> bool:
+        """Return whether a clean would find nothing to do; see ``is_idle``.
+
+        Args:
+            timeline: The active timeline. Failed writes on it are rolled back by the clean if the
+                policy is lazy.
+        """
+        if self.rollback_policy.lazy and timeline.pending():
+            return False
+        return is_idle(timeline, self.clean_settings, self.clean_memory)
 
     def ready(self, target: Target) -> Target:
         """Return a target that may be changed: it exists, and has no metadata table.

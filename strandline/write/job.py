@@ -13,7 +13,7 @@ Source: Hudi 1.2.0 ``SparkRDDWriteClient``, ``BaseCommitActionExecutor``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -24,13 +24,12 @@ from executor_proxy.report import LookupReport
 from fsview.sync.plan_reader import pending_clustering
 from strandline.commit.heartbeat import Heartbeat
 from strandline.commit.markers import delete_unreported
-from strandline.commit.settings import conflict_strategy
 from strandline.commit.transaction import Transaction
 from strandline.commit.write_markers import WriteMarkers
 from strandline.records.merge import MergeRules
 from strandline.records.meta_fields import RECORD_KEY
-from strandline.services.clean.run import CleanResult
 from strandline.write import key_task
+from strandline.write.after_commit import keep_timeline, sync_and_clean
 from strandline.write.assign_task import AssignTask
 from strandline.write.columns import BUCKET, TASK, assigned_schema, keyed_schema, storage_calls
 from strandline.write.context import WriteContext
@@ -38,11 +37,13 @@ from strandline.write.driver_engine import DriverEngine
 from strandline.write.engine import Tally
 from strandline.write.index_choice import tagging_by
 from strandline.write.key_task import KeyProfileTask, KeyTask
+from strandline.write.last_timeline import TimelineOutdatedError
 from strandline.write.marker_choice import begin_markers
 from strandline.write.operation import Operation, checked_metadata
 from strandline.write.options import base_file_settings, evolution_rules
 from strandline.write.placement import Placement, StoredFile, place, rewritten_bytes
 from strandline.write.replaced_groups import replaced_groups
+from strandline.write.request import request_instant
 from strandline.write.result import WriteAccount, WriteResult
 from strandline.write.row_count import refuse_changed
 from strandline.write.settings import COMBINE_INSERT, SORT_MODE
@@ -50,7 +51,7 @@ from strandline.write.small_batch import DriverLimits, decoded_batch
 from strandline.write.sort_mode import GLOBAL_SORT, NONE, by_key_ranges
 from strandline.write.tagging import KeyedRows, Scope, TaggedRows, all_stored_files, stored_files
 from strandline.write.target import Target, open_target
-from strandline.write.write_task import STATUS_SCHEMA, WriteReport, WriteTask
+from strandline.write.write_task import STATUS_SCHEMA, WriteReport, WriteTask, markers_of
 from timeline.errors import StrandlineError, WriteConflictError
 
 logger = logging.getLogger(__name__)
@@ -94,19 +95,31 @@ class WriteJob:
             context.embedded.report,
             in_process=context.engine.in_process,
         )
+        self._created: Sequence[str] = ()
 
     def run(self, data: object) -> WriteResult:
         """Run the steps of the module's docstring."""
-        context = self._context
+        given = self._context.engine.adopt(data)
         # Only between writes, because tasks know only the address that they were given.
-        context.embedded.replace_ended()
-        with self._checked(data) as (rows, target):
+        self._context.embedded.replace_ended()
+        try:
+            return self._run(given)
+        except TimelineOutdatedError:
+            # Nothing was written, and the last timeline is forgotten, so this reads it.
+            return self._run(given)
+
+    def _run(self, given: Any) -> WriteResult:
+        context = self._context
+        with self._checked(given) as (rows, target):
             # Nothing is written before this line: all rows are checked by now.
             target = context.ready(target)
-            rolled_back = self._roll_back_failed(target)
+            # A client that knows what it has left knows that there is nothing to roll back.
+            rolled_back = () if target.is_left else self._roll_back_failed(target)
             heartbeat = Heartbeat(context.storage, context.heartbeats, context.clock)
             try:
-                transaction = self._request(target, heartbeat)
+                with self._account.timed("commit"):
+                    action = self._operation.action
+                    transaction = request_instant(context, target, heartbeat, action)
                 with self._ended(target, transaction):
                     report = self._write(_Write(rows, target, transaction, rows.engine.tally()))
                 # The write has happened: from here on failures are reported, not raised.
@@ -115,19 +128,25 @@ class WriteJob:
             finally:
                 # An interrupt may have come between the steps that end it themselves.
                 heartbeat.give_up()
-        cleaned = self._sync_and_clean(target)
+        cleaned = sync_and_clean(context, self._account, target.meta, transaction.after)
+        keep_timeline(context, self._account, target.config, transaction.after, cleaned)
         name = self._operation.name
         return self._account.result(
             transaction, name, report, cleaned, rolled_back, in_driver=rows.engine.in_process
         )
 
     @contextmanager
-    def _checked(self, data: object) -> Iterator[tuple[KeyedRows[Any], Target]]:
+    def _checked(self, given: Any) -> Iterator[tuple[KeyedRows[Any], Target]]:
         """Check table and rows; keep the rows while the block runs, in the driver if they fit."""
         context, engine = self._context, self._context.engine
-        given = engine.adopt(data)
         create = not self._operation.hard_delete
-        target = open_target(context.storage, context.settings, context.history, create=create)
+        target = open_target(
+            context.storage,
+            context.settings,
+            context.history,
+            create=create,
+            last=context.last_timeline,
+        )
         incoming = engine.schema(given)
         ordering = self._ordering_fields(target)
         key_task.check_columns(incoming, target.generator, ordering)
@@ -158,19 +177,6 @@ class WriteJob:
         with self._account.timed("rollback"):
             return tuple(self._context.rollbacks(target.meta).repair(target.timeline))
 
-    def _request(self, target: Target, heartbeat: Heartbeat) -> Transaction:
-        """Request the instant and read the timeline."""
-        context = self._context
-        with self._account.timed("commit"):
-            return Transaction(
-                target.meta,
-                context.times(target.config.timezone),
-                context.lock,
-                heartbeat,
-                conflict_strategy(context.settings, by_bucket=target.index.is_bucket),
-                action=self._operation.action,
-            )
-
     @contextmanager
     def _ended(self, target: Target, transaction: Transaction) -> Iterator[None]:
         """End the heartbeat if the block fails, and roll back a commit that conflicts."""
@@ -181,15 +187,15 @@ class WriteJob:
                 self._context.rollbacks(target.meta).roll_back_own(transaction.instant)
             except StrandlineError as error:
                 logger.warning("commit %s can't be rolled back: %s", transaction.time, error)
-                transaction.fail()
+                transaction.fail(self._created)
             except BaseException:
-                transaction.fail()
+                transaction.fail(self._created)
                 raise
             else:
                 transaction.end()
             raise
         except BaseException:
-            transaction.fail()
+            transaction.fail(self._created)
             raise
 
     def _write(self, write: _Write) -> WriteReport:
@@ -205,6 +211,7 @@ class WriteJob:
             with self._account.timed("write"):
                 begun = begin_markers(context, transaction, placement.buckets)
                 report = self._write_files(write, tagged, placement, begun.markers)
+            self._created = [stat.path for stat in report.stats if stat.path]
             refuse_changed(tagged.counts, report.given)
         self._account.add(
             storage_calls(write.tally.total), marker_fallbacks=begun.fallbacks + report.fallbacks
@@ -294,6 +301,7 @@ class WriteJob:
             markers=markers,
             tally=write.tally,
             attempt=engine.attempt,
+            looks_back=engine.repeats_tasks,
         )
         order = (BUCKET,) if self._sort_mode == NONE else (BUCKET, RECORD_KEY)
         moved = engine.shuffle(assigned, TASK, max(tasks) + 1, order)
@@ -304,8 +312,9 @@ class WriteJob:
         """Complete the instant, which makes the write visible to readers; delete its markers."""
         target, transaction = write.target, write.transaction
         storage = self._context.storage.for_cause("marker")
-        reported = frozenset(stat.path for stat in report.stats if stat.path)
-        if report.stats:
+        reported = frozenset(self._created)
+        repeats = write.rows.engine.repeats_tasks
+        if report.stats and repeats:
             # Before completion, which would make files of discarded attempts visible as well.
             deleted = delete_unreported(storage, transaction.time, reported)
             if deleted:
@@ -322,24 +331,4 @@ class WriteJob:
         with self._account.survived("deleting its markers"):
             # An attempt may have ended after the first sweep, and looked for its instant before the
             # completion; this sweep finds its file.
-            delete_unreported(storage, transaction.time, reported)
-            markers.delete(storage)
-
-    def _sync_and_clean(self, target: Target) -> CleanResult | None:
-        """Sync the service with the commit, then clean if that is automatic."""
-        context = self._context
-        cleaned: CleanResult | None = None
-        automatic = context.clean_settings.automatic
-        if not context.embedded.is_started and not automatic:
-            return None
-        if automatic:
-            with self._account.survived("rolling back failed writes"):
-                context.rollbacks(target.meta).repair_lazily()
-        with self._account.survived("syncing and cleaning"):
-            with self._account.timed("sync"):
-                # First, because the cleaner asks this view for the files of partitions.
-                view = context.embedded.synced_view()
-            if automatic:
-                with self._account.timed("clean"):
-                    cleaned = context.clean(target.meta, view)
-        return cleaned
+            markers.finish(storage, reported, None if repeats else markers_of(report.stats))

@@ -114,6 +114,11 @@ class WriteAccount:
         finally:
             self._seconds[step] += self._clock.monotonic() - started
 
+    @property
+    def has_warnings(self) -> bool:
+        """Whether something failed after the commit."""
+        return bool(self._warnings)
+
     @contextmanager
     def survived(self, what: str) -> Iterator[None]:
         """Log and report an error of the block instead of raising it: the commit is complete."""

@@ -23,6 +23,7 @@ from strandline.records.write_schema import check_keys_kept, columns_after
 from strandline.settings.setting import Settings
 from strandline.write import settings
 from strandline.write.index.settings import IndexOptions, stored_index
+from strandline.write.last_timeline import LastTimeline
 from strandline.write.placement import Sizing, average_record_bytes
 from strandline.write.table_keys import generator_of, row_rules
 from strandline.write.table_options import merge_mode, new_config, refuse_disagreement
@@ -55,6 +56,7 @@ class Target:
         meta: The table's meta client.
         exists: Whether the table exists; if not, its properties come from the options.
         timeline: The active timeline; empty for a new table.
+        is_left: Whether the timeline wasn't read, but is what the client's last write has left.
         avro_schema: The table's schema without the meta columns, as it is after the write once
             ``columns_of`` was called; ``None`` if no commit has one yet.
         generator: Makes the table's record keys and partition paths.
@@ -69,6 +71,7 @@ class Target:
     generator: KeyGenerator
     merge_mode: str
     index: IndexOptions
+    is_left: bool = False
 
     @property
     def config(self) -> TableConfig:
@@ -198,7 +201,12 @@ class Target:
 
 
 def open_target(
-    storage: Storage, values: Settings, history: CommitHistory, *, create: bool
+    storage: Storage,
+    values: Settings,
+    history: CommitHistory,
+    *,
+    create: bool,
+    last: LastTimeline | None = None,
 ) -> Target:
     """Open a table for writing, or describe the one to be created.
 
@@ -207,6 +215,8 @@ def open_target(
         values: The client's settings.
         history: The client's facts of the table's commits.
         create: Whether the write may create the table.
+        last: What the client's last write has left, if the caller looks afterwards whether another
+            writer has been here since.
 
     Raises:
         TableNotFoundError: There is no table, and ``create`` is false.
@@ -215,8 +225,8 @@ def open_target(
         CorruptMetadataError: The properties or a commit can't be read, or instants exist without
             properties.
 
-    Cost: one read, one list (two without a table); a read for each of the newest commits that isn't
-        in ``history``.
+    Cost: one read, one list if the timeline isn't known (two without a table); a read for each of
+        the newest commits that isn't in ``history``.
     """
     try:
         config = read_table_config(storage.for_cause("table"))
@@ -235,7 +245,8 @@ def open_target(
     refuse_disagreement(config, values)
     index = _index(values, config)
     meta = TableMetaClient(storage, config)
-    timeline = meta.active_timeline()
+    left = None if last is None else last.take(config)
+    timeline = meta.active_timeline() if left is None else left
     for instant in timeline.pending():
         if instant.action == RESTORE:
             raise UnsupportedTableError(
@@ -248,7 +259,8 @@ def open_target(
     generator = _as_stored(generator_of(config, values), meta, timeline, history)
     mode = None if config.names_merge_mode else merge_mode(values)
     mode = mode or config.record_merge_mode
-    return Target(meta, True, timeline, avro_schema, generator, mode, index)
+    is_left = left is not None
+    return Target(meta, True, timeline, avro_schema, generator, mode, index, is_left)
 
 
 def _index(values: Settings, config: TableConfig) -> IndexOptions:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, groupby, islice, pairwise
 from operator import itemgetter
@@ -69,6 +69,8 @@ class WriteTask:
         markers: The write's markers.
         tally: Takes the task's storage calls.
         attempt: Returns the running attempt of the task.
+        looks_back: Whether the task looks after its files whether its instant is still inflight. If
+            not, the driver does.
     """
 
     storage: Storage
@@ -82,6 +84,7 @@ class WriteTask:
     markers: WriteMarkers
     tally: Tally
     attempt: Callable[[], TaskAttempt]
+    looks_back: bool = True
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield a status row for each file, and one for the whole task."""
@@ -100,7 +103,8 @@ class WriteTask:
             bucket = self.buckets[number]
             if number not in paths:
                 paths = self._announce(number, attempt, fallbacks)
-            if bucket.partition not in known:
+            # A partition with a committed file has its metadata file since before that one.
+            if bucket.base_file is None and bucket.partition not in known:
                 # Before its first data file: without this file Hudi's readers see no rows there.
                 self._make_partition(bucket.partition)
                 known.add(bucket.partition)
@@ -110,7 +114,8 @@ class WriteTask:
             given = [bucket.partition, file.given.rows, file.given.keys]
             counts = asdict(file.counts)
             yield _status({"stat": asdict(file.stat), "counts": counts, "rows": given})
-        self._check_inflight(written)
+        if self.looks_back:
+            self._check_inflight(written)
         calls = calls_since(self.storage, calls_before)
         self.tally.add(call_numbers(calls))
         if fallbacks:
@@ -274,6 +279,15 @@ class WriteReport:
         ordered = sorted(stats, key=lambda stat: stat.path or "")
         counts = MergeCounts(**totals)
         return cls(tuple(ordered), counts, by_partition(read), tuple(fallbacks))
+
+
+def markers_of(stats: Iterable[WriteStat]) -> list[str]:
+    """Return the markers of the files that a write reports, relative to its marker folder."""
+    return [
+        marker_name(stat.path, CREATE if stat.prev_base_file is None else MERGE)
+        for stat in stats
+        if stat.path
+    ]
 
 
 def marked_file(bucket: Bucket, write_token: str, instant: str) -> tuple[str, str]:

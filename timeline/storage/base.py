@@ -160,10 +160,12 @@ class Storage(ABC):
         calls: The counts, shared with every storage made of this one by ``for_cause``. An unpickled
             storage counts from zero.
         limits: How many bytes of a file are read at most.
+        has_directories: Whether a directory exists apart from the files below it.
     """
 
     base_path: str
     calls: StorageCalls
+    has_directories: bool = True
     limits: ReadLimits = DEFAULT_LIMITS
     _cause: str = "other"
 

@@ -71,6 +71,7 @@ class FsspecStorage(Storage):
         self._root = str(root).rstrip("/")
         self._in_memory = "memory" in protocols(self._fs)
         self._is_object_store = not _OBJECT_STORES.isdisjoint(protocols(self._fs))
+        self.has_directories = not self._is_object_store
 
     def __reduce__(
         self,
@@ -135,16 +136,12 @@ class FsspecStorage(Storage):
         self.calls.add("read", self._cause)
         with mapped_client_errors(full):
             # One byte more than allowed shows that the file has grown past the limit since.
-            data = self._head(full, self.limits.of(kind) + 1)
+            data = self._range(full, 0, self.limits.of(kind) + 1)
         self.limits.check(kind, full, len(data))
         return data
 
-    def _head(self, full: str, size: int) -> bytes:
-        """Return the first ``size`` bytes of a file, or all of a shorter one, by one call."""
-        return self._range(full, 0, size)
-
     def _range(self, full: str, start: int, end: int | None) -> bytes:
-        """Return a range of a file; a negative start counts from its end."""
+        """Return what a file has of a range, by one call; a negative start counts from its end."""
         try:
             return bytes(self._fs.cat_file(full, start=start, end=end))
         except FileNotFoundError:

@@ -12,7 +12,7 @@ only where there is no ``MARKERS.type``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from strandline.service.marker.file import PREFIX, TYPE_FILE, directory_path
@@ -34,10 +34,15 @@ def announced(storage: Storage, instant: str) -> frozenset[str]:
 
     Cost: one tree list, and a read for each ``MARKERS<n>``.
     """
+    return markers_in(storage, instant, storage.list_tree(directory_path(instant)))
+
+
+def markers_in(storage: Storage, instant: str, files: Iterable[FileInfo]) -> frozenset[str]:
+    """Return the markers in the files of an instant's marker folder, as ``announced``."""
     folder = directory_path(instant)
     found = set()
     listed = []
-    for info in storage.list_tree(folder):
+    for info in files:
         if _MARKER.fullmatch(info.name):
             found.add(info.name)
         elif info.name.startswith(PREFIX) and info.name != TYPE_FILE:

@@ -86,10 +86,12 @@ class CleanMemory:
     Attributes:
         empty_plan: Bounds of the last planning that found nothing.
         saved: Metadata of savepoints by requested time.
+        last_clean: The last completed clean that was read or written, and its metadata.
     """
 
     empty_plan: _EmptyPlan | None = None
     saved: dict[str, SavepointMetadata] = field(default_factory=dict)
+    last_clean: tuple[Instant, CleanMetadata] | None = None
 
 
 class Cleaner:
@@ -228,16 +230,21 @@ class Cleaner:
         )
 
     def _last_clean(self, timeline: Timeline) -> CleanMetadata | None:
-        last = next(reversed(_cleans(timeline.completed())), None)
+        last = _last_clean(timeline)
         if last is None:
             return None
+        kept = self._memory.last_clean
+        if kept is not None and kept[0] == last:
+            return kept[1]
         try:
-            return self._read(last, CleanMetadata)
+            metadata = self._read(last, CleanMetadata)
         except CorruptMetadataError as exc:
             raise CorruptMetadataError(
                 f"can't read the last clean, from which the next one must continue: {exc.message}",
                 hint=f"without {self._meta.path_of(last)} a clean looks at all partitions",
             ) from exc
+        self._memory.last_clean = last, metadata
+        return metadata
 
     def _savepoints(self, timeline: Timeline) -> Savepoints:
         """Return what savepoints protect; each is read once, because it never changes."""
@@ -299,7 +306,8 @@ class Cleaner:
             partition_metadata=cleaned,
             extra_metadata=plan.extra_metadata,
         )
-        self._meta.complete(instant, metadata, self._times.next(instant.requested_time))
+        completed = self._meta.complete(instant, metadata, self._times.next(instant.requested_time))
+        self._memory.last_clean = completed, metadata
         return CleanResult(
             instant.requested_time,
             deleted,
@@ -308,6 +316,30 @@ class Cleaner:
             time.perf_counter() - start,
             finished,
         )
+
+
+def is_idle(timeline: Timeline, settings: CleanSettings, memory: CleanMemory) -> bool:
+    """Return whether a clean would find nothing to do, as far as is known without a call.
+
+    Args:
+        timeline: The active timeline, instants of any state.
+        settings: Settings of the cleaner.
+        memory: What the driver's cleaners of this table remember.
+    """
+    if _cleans(timeline.pending()):
+        return False
+    if earliest_to_retain(timeline, settings.retained) is None:
+        return True
+    if is_due(timeline, settings.max_commits):
+        return False
+    kept = memory.last_clean
+    if kept is None or kept[0] != _last_clean(timeline):
+        return False
+    return not partitions_left_over(kept[1])
+
+
+def _last_clean(timeline: Timeline) -> Instant | None:
+    return next(reversed(_cleans(timeline.completed())), None)
 
 
 def _cleans(timeline: Timeline) -> tuple[Instant, ...]:

@@ -24,9 +24,9 @@ from typing import Final
 
 from strandline.commit.beat import HeartbeatSettings, delete_heartbeat
 from strandline.commit.heartbeat import Heartbeat
+from strandline.commit.instant_order import newest_time
 from strandline.commit.lock.base import TableLock
 from strandline.commit.markers import finish_markers
-from strandline.commit.transaction import newest_time
 from strandline.services.rollback.plan import (
     Step,
     next_step,

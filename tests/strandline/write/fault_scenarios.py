@@ -18,7 +18,7 @@ from tests.kit import reader
 from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage
 from tests.strandline.write.tables import client, give_metadata_table, row, table
 from timeline.clock import Clock
-from timeline.errors import CommitOutcomeUnknownError, StrandlineError
+from timeline.errors import CommitOutcomeUnknownError, ConcurrentWriteError, StrandlineError
 from timeline.storage.base import Storage
 from timeline.storage.local import LocalStorage
 from timeline.table.config_file import BACKUP_PATH, read_table_config
@@ -134,6 +134,32 @@ def broken_off(scenario: Scenario, ending: str) -> Callable[[Path, Options], Non
 
 # Operations.
 
+
+def by_running_client(write: Write, meanwhile: Write = lambda c, look: None) -> Write:
+    """Return a write by a client that starts from what its last write has left.
+
+    Args:
+        write: The write.
+        meanwhile: Called with the client before the write.
+    """
+
+    def run(c: WriteClient, look: Look) -> None:
+        try:
+            _write_nothing(c, look)
+            _write_nothing(c, look)
+        except CommitOutcomeUnknownError as error:
+            raise ConcurrentWriteError("nothing of the write has happened") from error
+        meanwhile(c, look)
+        write(c, look)
+
+    return run
+
+
+def _by_another(c: WriteClient, look: Look) -> None:
+    with client(look()) as other:
+        other.upsert(table())
+
+
 FRESH = table(row("new"), row("far", "asia"), row("c2", "us"))
 NEXT = table(row("a", ts=3), row("new"), row("far", "asia"), row("c", "us", ts=0))
 """Rows of three partitions: an update, inserts, one into a new partition, and a late row."""
@@ -202,6 +228,10 @@ SCENARIOS = {
     "first insert": replace(INSERT, prepare=no_table, effects=CRASHES),
     "upsert": UPSERT,
     "insert": INSERT,
+    "insert by a running client": replace(INSERT, write=by_running_client(INSERT.write)),
+    "insert after another writer's": replace(
+        INSERT, write=by_running_client(INSERT.write, _by_another), effects=CRASHES
+    ),
     "bulk insert": BULK_INSERT,
     "overwrite": OVERWRITE,
     "overwrite of the table": replace(

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from strandline.commit.beat import heartbeat_path
+from strandline.commit.beat import announcement_path, heartbeat_path
 from tests.kit import reader
 from tests.kit.faulty_storage import Effect, Fault, FaultyStorage, distinct_calls
 from tests.strandline.write.tables import client, row, table
@@ -93,7 +93,8 @@ def write_until_done(place: Place, storage: Storage, faults, operation: str) -> 
                     break
                 # What the error says: it can't become visible after its heartbeat has expired.
                 long_ago = time.time() - 3600
-                os.utime(base / heartbeat_path(error.instant), (long_ago, long_ago))
+                for path in (heartbeat_path, announcement_path):
+                    os.utime(base / path(error.instant), (long_ago, long_ago))
             except StrandlineError as error:
                 if not error.retryable:
                     raise

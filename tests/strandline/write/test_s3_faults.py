@@ -20,7 +20,7 @@ from tests.kit import reader
 from tests.kit.manual_clock import LaterClock
 from tests.kit.s3_faults import Request, RequestEffect
 from tests.kit.s3_server import S3Server, s3_server
-from tests.strandline.write.fault_scenarios import SCENARIOS, Scenario
+from tests.strandline.write.fault_scenarios import SCENARIOS, Scenario, by_running_client
 from tests.strandline.write.tables import row, table
 
 pytestmark = pytest.mark.property
@@ -37,6 +37,7 @@ INSERT = replace(SCENARIOS["insert"], write=lambda c, look: c.insert(FAR))
 OPERATIONS = {
     "first insert": replace(INSERT, prepare=SCENARIOS["first insert"].prepare),
     "insert": replace(SCENARIOS["insert"], write=lambda c, look: c.insert(BOTH)),
+    "insert by a running client": replace(INSERT, write=by_running_client(INSERT.write)),
     "insert, lock": replace(INSERT, options=LOCK),
     "insert after a failed write": replace(
         INSERT, prepare=SCENARIOS["insert after a failed write"].prepare

@@ -64,7 +64,7 @@ def test_a_regular_clean_lists_only_the_timeline_and_reads_one_commit():
     after = subject.calls()
     assert {kind: after[kind] - before[kind] for kind in after} == {
         "list": 1,
-        "read": 2,  # the last clean, and the commit that left the window
+        "read": 1,  # the commit that left the window
         "create": 3,
         "stat": 2,
         "delete": 1,

@@ -7,6 +7,7 @@ import shutil
 import pytest
 
 from strandline.commit.write_markers import CREATE, create_marker, marker_name
+from strandline.write.engine import LocalEngine
 from tests.kit import reader
 from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage
 from tests.kit.hooked_storage import HookedStorage
@@ -213,14 +214,25 @@ def test_a_late_attempts_file_goes_with_the_second_sweep(base):
             create_marker(LocalStorage(str(base)), time, marker_name(made[0], CREATE))
             (base / made[0]).write_bytes(b"half a file")
 
-    with client(base, HookedStorage(base, before=write_late)) as c:
+    repeating = LocalEngine(task_retries=1)
+    with client(base, HookedStorage(base, before=write_late), repeating) as c:
         c.upsert(table(row("a", ts=2)))
     assert not (base / made[0]).exists()
     assert reader.leftovers(base) == []
 
 
-def test_a_task_that_outlives_its_write_deletes_its_file(base):
-    """Its instant is rolled back while it writes; without the look its file would be an orphan."""
+@pytest.mark.parametrize(
+    ("engine", "message"),
+    [
+        pytest.param(LocalEngine(task_retries=1), "1 files of this attempt were", id="task"),
+        pytest.param(LocalEngine(), "was rolled back by", id="driver"),
+    ],
+)
+def test_a_task_that_outlives_its_write_deletes_its_file(base, engine, message):
+    """Its instant is rolled back while it writes; without a look its file would be an orphan.
+
+    The look is the driver's where no task can outlive its stage.
+    """
     undone = []
 
     def repair(kind, path):
@@ -228,8 +240,8 @@ def test_a_task_that_outlives_its_write_deletes_its_file(base):
             with client(base, clock=LaterClock()) as other:
                 undone.extend(other.upsert(table(row("x", "us"))).rolled_back)
 
-    stalled = client(base, HookedStorage(base, before=repair))
-    with stalled, pytest.raises(ConcurrentWriteError, match="1 files of this attempt were deleted"):
-        stalled.upsert(table(row("a", ts=2)))
+    stalled = client(base, HookedStorage(base, before=repair), engine)
+    with stalled, pytest.raises(ConcurrentWriteError, match=message):
+        stalled.upsert(table(row("far", "asia")))
     assert len(undone) == 1
     assert [name for _, name, _, time in reader.base_files(base) if time == undone[0]] == []

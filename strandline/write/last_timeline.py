@@ -1,0 +1,63 @@
+"""``LastTimeline``: the timeline that a client's last write left, which the next one starts from.
+
+A write lists the timeline to see the table before it requests its instant, looks for failed writes
+and sweeps what they left. A client that was the last to write knows all that: it saves two lists,
+and makes sure afterwards. If the look once the instant has been requested shows anything else than
+that instant on top of what the client left, or markers, another writer was here. Then the instant
+is withdrawn and the write begins again with those looks; nothing has been written by then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from timeline.instant import Instant
+from timeline.table.config import TableConfig
+from timeline.timeline import Timeline
+
+
+class TimelineOutdatedError(Exception):
+    """Another writer was here since the client's last write; the job begins again."""
+
+
+@dataclass(slots=True)
+class LastTimeline:
+    """What the last write of one client left; used by one thread.
+
+    Attributes:
+        config: The table's properties then.
+        timeline: The active timeline; ``None`` if it isn't known.
+    """
+
+    config: TableConfig | None = None
+    timeline: Timeline | None = None
+
+    def take(self, config: TableConfig) -> Timeline | None:
+        """Return the timeline for a write that begins, and forget it.
+
+        Args:
+            config: The table's properties, just read.
+        """
+        timeline, self.timeline = self.timeline, None
+        return timeline if config == self.config else None
+
+    def keep(self, config: TableConfig, timeline: Timeline) -> None:
+        """Keep what a write has left, unless the next one can't start from it.
+
+        Args:
+            config: The table's properties.
+            timeline: The active timeline after the write. Pending instants need a look, and in
+                layout 1 files of instants differ in their modification times.
+        """
+        if config.layout_version > 1 and not timeline.pending():
+            self.config, self.timeline = config, timeline
+
+
+def is_left_with(timeline: Timeline, left: Timeline, instant: Instant) -> bool:
+    """Return whether a timeline is what was left and one more instant."""
+    return _keys(timeline) == _keys(left.with_instant(instant))
+
+
+def _keys(timeline: Timeline) -> list[tuple[str, str, str, str | None]]:
+    # Instants are equal whatever their completion times.
+    return [(i.requested_time, i.action, i.state, i.completion_time) for i in timeline]
