@@ -72,7 +72,7 @@ REFUSED = {
     "parquet__compression__codec": "rar",
     "combine__before__upsert": "false",
     "populate__meta__fields": "false",
-    "datasource__write__keygenerator__class": "org.apache.hudi.keygen.GlobalDeleteKeyGenerator",
+    "datasource__write__keygenerator__type": "GLOBAL_DELETE",
 }
 
 
