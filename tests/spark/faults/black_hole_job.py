@@ -61,6 +61,7 @@ def main(folder: Path) -> None:
         base = folder / name
         shutil.copytree(folder / "prepared", base)
         with job.client(engine, base, options) as c:
+            assert c.service is not None  # it runs before its address is lost
             found[name] = figures(c.upsert(job.frame(session, job.changes())))
         left = job.left_in(base)
         found[name]["left"] = [left.rows, left.groups, left.leftovers]
@@ -77,12 +78,11 @@ def main(folder: Path) -> None:
     hole = f"http://{NOWHERE}:26754"
     look_up("nowhere", hole)
     look_up("one of two", hole, SERVICE)
-    with job.client(LocalEngine(), folder / "prepared", options):
-        # Before the look-up: the service runs, and its port is open, but no packet arrives.
-        lost = Interrupted(
-            session, KeyProfileTask, lambda: ip("address", "delete", f"{SERVICE}/32", "dev", "lo")
-        )
-        write("lost", lost)
+    # Before the look-up: the service runs, and its port is open, but no packet arrives.
+    lost = Interrupted(
+        session, KeyProfileTask, lambda: ip("address", "delete", f"{SERVICE}/32", "dev", "lo")
+    )
+    write("lost", lost)
     session.stop()
     tell(found)
 

@@ -90,6 +90,7 @@ def test_a_write_goes_on_without_a_service_that_is_given_up(several_tasks, base,
             several_tasks, KeyProfileTask, lambda: killed.append(kill_for_good(service))
         )
         with job.client(engine, base) as c:
+            assert c.service is service
             result = c.upsert(job.frame(several_tasks, job.changes()))
     left = job.left_in(base)
     with job.client(several_tasks, base) as c:
