@@ -20,7 +20,13 @@ from strandline.settings.setting import Settings
 from strandline.write.embedded import EmbeddedService
 from strandline.write.engine import EngineContext
 from strandline.write.last_timeline import LastTimeline
-from strandline.write.settings import METADATA_TABLE
+from strandline.write.operation import Operation
+from strandline.write.settings import (
+    MARKERS_TYPE,
+    METADATA_TABLE,
+    SMALL_FILE_LIMIT,
+    TIMELINE_SERVER_BASED,
+)
 from strandline.write.target import Target
 from timeline.clock import Clock, TimeGenerator
 from timeline.meta_client import TableMetaClient
@@ -54,6 +60,15 @@ class WriteContext:
     clean_memory: CleanMemory = field(default_factory=CleanMemory)
     last_timeline: LastTimeline = field(default_factory=LastTimeline)
     wait: Wait = time.sleep
+
+    def needs_service(self, operation: Operation) -> bool:
+        """Whether a write looks files up, or keeps its markers in the service."""
+        values = self.settings
+        return (
+            operation.needs_match
+            or (operation.fills_small_files and values.get(SMALL_FILE_LIMIT) > 0)
+            or values.get(MARKERS_TYPE) == TIMELINE_SERVER_BASED
+        )
 
     def rollbacks(self, meta: TableMetaClient) -> Rollbacks:
         """Return what rolls back instants of the table."""

@@ -22,6 +22,7 @@ from fsview.model.file_system_view import FileSystemView
 from strandline.settings import lookup
 from strandline.settings import service as config
 from strandline.settings.setting import Settings
+from strandline.write.service_start import ServiceStart
 from timeline.errors import StrandlineError
 from timeline.storage.base import Storage
 from timeline.timeline import Timeline
@@ -65,6 +66,7 @@ class EmbeddedService:
         self._host = settings.get(config.EMBED_HOST) or host
         self._bind_address = settings.get(config.EMBED_BIND) or bind_address or self._host
         self._has_failed = False
+        self._start: ServiceStart[SharedService] | None = None
         self._service: SharedService | None = None
         self._view: FileSystemView | None = None
 
@@ -77,34 +79,53 @@ class EmbeddedService:
         if self._has_failed or not self._settings.get(config.EMBED):
             return None
         if self._service is None:
-            # Imports Flask, so only when a service is started.
-            from strandline.service.process.shared_service import (  # noqa: PLC0415
-                SharedService,
-            )
-
-            try:
-                service = SharedService.acquire(
-                    self._storage.base_path,
-                    self._settings,
-                    host=self._bind_address,
-                    advertised=self._host,
-                    storage_options=self._storage_options,
-                )
-                self._service = _usable(service, self._storage.base_path)
-            # The service only saves listings; no write depends on it.
-            except (StrandlineError, OSError) as error:
-                self._has_failed = True
-                logger.warning(
-                    "the timeline service for %s can't be started, so tasks list storage: %s",
-                    self._host,
-                    error,
-                )
+            self._finish_start()
         return self._service
+
+    def begin_start(self) -> None:
+        """Start the service, if it is enabled, while the caller does other work."""
+        if self.is_started or self._has_failed or not self._settings.get(config.EMBED):
+            return
+        # Known before it begins: a client that is interrupted in between releases it.
+        self._start = ServiceStart(self._acquire)
+        self._start.begin()
+
+    def _finish_start(self) -> None:
+        """Start the service, or wait until it has started."""
+        start = self._start = self._start or ServiceStart(self._acquire)
+        try:
+            self._service = start.result()
+            self._start = None
+        # The service only saves listings; no write depends on it.
+        except (StrandlineError, OSError) as error:
+            self._has_failed = True
+            logger.warning(
+                "the timeline service for %s can't be started, so tasks list storage: %s",
+                self._host,
+                error,
+            )
+        finally:
+            # If the wait was interrupted it is still starting, for the next use or ``close``.
+            if start.has_failed:
+                self._start = None
+
+    def _acquire(self) -> SharedService:
+        # Imports Flask, so only when a service is started.
+        from strandline.service.process.shared_service import SharedService  # noqa: PLC0415
+
+        service = SharedService.acquire(
+            self._storage.base_path,
+            self._settings,
+            host=self._bind_address,
+            advertised=self._host,
+            storage_options=self._storage_options,
+        )
+        return _usable(service, self._storage.base_path)
 
     @property
     def is_started(self) -> bool:
-        """Whether this client uses a service by now."""
-        return self._service is not None
+        """Whether this client uses a service by now, which may still be starting."""
+        return self._service is not None or self._start is not None
 
     def replace_ended(self) -> None:
         """Drop a service that has ended or failed to start, so that the next use starts another.
@@ -112,6 +133,9 @@ class EmbeddedService:
         A service whose process is being replaced hasn't ended. Must not be called during a write,
         whose tasks know only the old address.
         """
+        if self._start is not None:
+            # Begun by a write that failed before it needed the service.
+            self._finish_start()
         if self._has_failed:
             self._has_failed = False
             # The driver's view lists storage.
@@ -142,9 +166,12 @@ class EmbeddedService:
         view, self._view = self._view, None
         if view is not None:
             view.close()
+        start, self._start = self._start, None
         service, self._service = self._service, None
         if service is not None:
             service.release(self._storage.base_path)
+        elif start is not None:
+            start.abandon(lambda service: service.release(self._storage.base_path))
 
     def _location(self, last_instant: str, timeline_hash: str) -> ViewLocation:
         service = self.service

@@ -153,6 +153,8 @@ class WriteJob:
         columns = pa.schema([])
         if create:
             target, columns = target.columns_of(incoming, evolution_rules(context.settings))
+        if context.needs_service(self._operation):
+            context.embedded.begin_start()
         task = KeyTask(columns, target.generator, ordering)
         with self._account.timed("tag"):
             made = engine.transform(given, task, keyed_schema(columns))
