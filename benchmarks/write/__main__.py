@@ -9,10 +9,11 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -61,6 +62,8 @@ PARTS: Final = {
     ),
 }
 REQUESTS: Final = "requests"
+TASKS: Final = "tasks"
+_TASK_ROWS: Final = 20_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +75,22 @@ class Bench:
         args: The command line.
         rows: Compared figures.
         details: Figures of all sides.
+        lines: Figures of tasks, cores and memory on Spark, each with its goal.
     """
 
     folder: Path
     args: argparse.Namespace
     rows: list[Ratio]
     details: list[tuple[str, ...]]
+    lines: list[str] = field(default_factory=list)
 
     def measure(self, name: str) -> None:
         """Measure a part."""
         if name == REQUESTS:
             self._add(request_figures(self.folder, days=self.args.days))
+            return
+        if name == TASKS:
+            self.lines.extend(_task_figures(int(_TASK_ROWS * self.args.scale)))
             return
         part = PARTS[name]
         sides = [each for each in part.sides if each.side not in self.args.without]
@@ -115,10 +123,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory(dir=args.folder, prefix="strandline-write-") as name:
         bench = Bench(Path(name), args, [], [])
         print(_conditions(args))
-        for part in args.only or [*PARTS, REQUESTS]:
+        for part in args.only or [*PARTS, REQUESTS, TASKS]:
             bench.measure(part)
-        print(f"\n{table(bench.rows)}\n\n{goals.detail_table(bench.details)}")
+        tables = (
+            bench.rows and table(bench.rows),
+            bench.details and goals.detail_table(bench.details),
+            "\n".join(bench.lines),
+        )
+        print("".join(f"\n{each}\n" for each in tables if each))
         print(f"\nload average at the end: {os.getloadavg()[0]:.1f}")
+
+
+def _task_figures(rows: int) -> list[str]:
+    """Return the lines of ``benchmarks.write_tasks``, which has a Spark session of its own."""
+    command = [sys.executable, "-m", "benchmarks.write_tasks", "--rows", str(rows)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return done.stdout.splitlines()
 
 
 def _conditions(args: argparse.Namespace) -> str:
@@ -138,7 +158,7 @@ def _conditions(args: argparse.Namespace) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.write", description=__doc__)
     add = parser.add_argument
-    add("--only", action="append", choices=[*PARTS, REQUESTS], help="this part; repeatable")
+    add("--only", action="append", choices=[*PARTS, REQUESTS, TASKS], help="this part; repeatable")
     add("--rounds", type=int, default=3, help="rounds of each part (default 3)")
     add("--scale", type=float, default=1.0, help="size of the tables (default 1)")
     add("--days", type=int, default=5, help="daily upserts of a round (default 5)")
