@@ -89,7 +89,7 @@ def test_a_requested_instant_has_no_files_to_look_for(base):
     result = write_again(base, **FOREIGN)
     assert result.rolled_back == (time,)
     # None of them of a partition.
-    assert result.storage_calls["list", "rollback"] <= 8
+    assert result.storage_calls["list", "rollback"] <= 9
 
 
 def test_markers_of_a_timeline_server_count(base):
