@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from strandline.services.rollback import execution
-from strandline.write import job
+from strandline.write import job, request
 from tests.kit import reader
 from tests.kit.hooked_storage import HookedStorage, failing
 from tests.kit.interrupts import interrupted
 from tests.strandline.write.tables import client, row, table
 from timeline.errors import StorageUnavailableError
 
-WRITE = frozenset({"run", "_request", "_ended"})
+WRITE = frozenset({"run", "_run", "request_instant", "_ended"})
 ROLLBACK = frozenset({"request", "carry_out", "resume", "_beating"})
 
 
@@ -35,7 +35,9 @@ def test_a_write_interrupted_at_any_step_leaves_no_beat_behind(base: Path) -> No
     for at in itertools.count(1):
         with client(base) as c:
             rows = table(row(f"k{at}"))
-            was_interrupted = interrupted(lambda c=c, rows=rows: c.upsert(rows), at, (job,), WRITE)
+            was_interrupted = interrupted(
+                lambda c=c, rows=rows: c.upsert(rows), at, (job, request), WRITE
+            )
         assert beating() == [], f"beats on after an interrupt at opcode {at}"
         if not was_interrupted:
             break
