@@ -16,6 +16,7 @@ from strandline.records.key_generator import KeyGenerator
 from strandline.records.merge import MergeRules
 from strandline.write.assign_task import AssignTask
 from strandline.write.engine import LocalEngine
+from strandline.write.index.base import location_schema
 from strandline.write.index.profile import TagProfileTask
 from strandline.write.index.search import SearchTask, SpreadTask
 from strandline.write.index.tag_task import TagTask
@@ -118,7 +119,14 @@ def tasks():
         KeyProfileTask(DriverLimits(), LocalEngine.attempt),
         SpreadTask({"": (0,)}, TALLY, LocalEngine.attempt),
         SearchTask(
-            ({"": ((0, "f"),)},), storage, TALLY, LocalEngine.attempt, by_range=True, by_filter=True
+            files=({"": ((0, "f"),)},),
+            storage=storage,
+            tally=TALLY,
+            attempt=LocalEngine.attempt,
+            by_range=True,
+            by_filter=True,
+            ordering={},
+            form=location_schema({}, everywhere=False),
         ),
         TagTask(schema, ("k",), TALLY, LocalEngine.attempt, combine=True),
         TagProfileTask(),
@@ -129,6 +137,7 @@ def tasks():
             buckets=(Bucket(0, "", "id"),),
             tasks=(0,),
             rules=MergeRules(schema, (), False, "1"),
+            combine=False,
             avro_schema="{}",
             settings=BaseFileSettings(),
             tally=TALLY,
