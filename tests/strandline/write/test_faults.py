@@ -137,7 +137,7 @@ def calls_of(scenario: Scenario, folder: Path) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("name", ["upsert", "insert", "clean", "rollback of a commit"])
-def test_the_calls_of_all_versions_are_the_same(name, memory):
+def test_version_6_makes_no_call_that_the_others_do_not_make(name, memory):
     """So the errors that are injected on version 9 stand for those of the others."""
     scenario = SCENARIOS[name]
     assert set(SCENARIOS[f"{name}, version 6"].effects) <= set(CRASHES)
@@ -150,7 +150,11 @@ def test_the_calls_of_all_versions_are_the_same(name, memory):
     }
     assert found[8] == found[9]
     # Version 6 has no folder for its timeline, and no completion time in names.
-    assert [kind for kind, _ in found[6]] == [kind for kind, _ in found[9]]
+    expected = [kind for kind, _ in found[9]]
+    if name == "rollback of a commit":
+        # Without that time two writers can't complete it twice, so nobody looks for a second one.
+        del expected[expected.index("list", len(expected) - expected[::-1].index("create"))]
+    assert [kind for kind, _ in found[6]] == expected
 
 
 def test_a_task_that_runs_again_leaves_one_file_a_group(tmp_path):
