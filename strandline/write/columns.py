@@ -52,12 +52,6 @@ def assigned_schema(columns: pa.Schema) -> pa.Schema:
     return pa.schema([*_nullable(columns), *_KEYS, *numbers])
 
 
-def gather(batches: Iterator[pa.RecordBatch]) -> pa.Table | None:
-    """Return a task's rows as one table; ``None`` if there are none."""
-    filled = [batch for batch in batches if batch.num_rows]
-    return pa.Table.from_batches(filled) if filled else None
-
-
 def fill(schema: pa.Schema, rows: int, columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
     """Return a batch of the given columns, with the other columns null."""
     arrays = [

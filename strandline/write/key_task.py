@@ -22,7 +22,7 @@ from strandline.records.schema import column_of, conform, is_utf8, other_case, w
 from strandline.service.marker.file import directory_path
 from strandline.settings.setting import Setting, shortened
 from strandline.write import settings
-from strandline.write.columns import PROBLEM, count_rows, fill, gather, keyed_schema
+from strandline.write.columns import PROBLEM, count_rows, fill, keyed_schema
 from strandline.write.engine import TaskAttempt
 from strandline.write.row_count import KEY_HASH, ROWS, RowCount, by_partition, key_hashes
 from strandline.write.small_batch import DECODED_BYTES, STREAM, BatchEncoder, DriverLimits
@@ -36,6 +36,7 @@ _SHOWN: Final = 400
 _MARKERS: Final = directory_path("0" * 17)
 _LONGEST_NAME: Final = "0" * 160
 """As long as the name of a marker, with a file id, a write token and an instant."""
+_PROFILED: Final = (PARTITION_PATH, PROBLEM)
 PROFILE_SCHEMA = pa.schema(
     [
         (PARTITION_PATH, pa.string()),
@@ -122,16 +123,26 @@ class KeyProfileTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield a row for each partition or problem of the task, and one with the task's rows."""
-        by = [PARTITION_PATH, PROBLEM]
         encoder = BatchEncoder(self.limits, self.attempt().partition)
-        counted = []
+        sums: dict[tuple[str | None, str | None], RowCount] = {}
         for batch in batches:
             encoder.add(batch)
-            counted.append(batch.select([*by, KEY_HASH]))
-        rows = gather(iter(counted))
-        if rows is None:
+            # Numbers only: a column of a batch from Spark keeps all its columns in memory.
+            rows = pa.Table.from_batches([batch.select([*_PROFILED, KEY_HASH])])
+            for counted in count_rows(rows, _PROFILED, PROFILE_SCHEMA):
+                for row in counted.select([*_PROFILED, ROWS, KEY_HASH]).to_pylist():
+                    at = row[PARTITION_PATH], row[PROBLEM]
+                    count = RowCount(row[ROWS], row[KEY_HASH] or 0)
+                    sums[at] = sums.get(at, RowCount()) + count
+        if not sums:
             return
-        yield from count_rows(rows, by, PROFILE_SCHEMA)
+        profile = {
+            PARTITION_PATH: pa.array([path for path, _ in sums], pa.string()),
+            PROBLEM: pa.array([problem for _, problem in sums], pa.string()),
+            ROWS: pa.array([count.rows for count in sums.values()], pa.int64()),
+            KEY_HASH: pa.array([count.keys for count in sums.values()], pa.int64()),
+        }
+        yield fill(PROFILE_SCHEMA, len(sums), profile)
         if (encoded := encoder.finish()) is not None:
             columns = zip((STREAM, DECODED_BYTES), encoded, strict=True)
             values = {name: pa.array([value]) for name, value in columns}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime
 import random
+from collections.abc import Iterator
 from decimal import Decimal
 
 import pyarrow as pa
 import pytest
 
 from strandline.write.columns import keyed_schema
-from strandline.write.engine import LocalEngine
+from strandline.write.engine import LocalEngine, TaskAttempt
 from strandline.write.key_task import PROFILE_SCHEMA, KeyProfileTask, rows_by_partition
 from strandline.write.row_count import KEY_HASH, RowCount
 from strandline.write.small_batch import (
@@ -53,6 +54,25 @@ def test_all_rows_come_with_their_counts() -> None:
     batch = received(profile)
     assert batch.schema == FORM
     assert batch["n"].to_pylist() == list(range(9))
+
+
+def test_a_task_that_counts_rows_keeps_none_of_them() -> None:
+    """The columns of a batch from Spark share one buffer; all are kept if one is."""
+    form = keyed_schema(pa.schema([("payload", pa.string())]))
+    allocated = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for n in range(10):
+            row = {"payload": "x" * MB, KEY: f"k{n}", KEY_HASH: n, PATH: "p"}
+            serialized = pa.RecordBatch.from_pylist([row], schema=form).serialize()
+            del row
+            yield pa.ipc.read_record_batch(serialized, form)
+            del serialized
+            allocated.append(pa.total_allocated_bytes())
+
+    (counts,) = KeyProfileTask(DriverLimits(), lambda: TaskAttempt(0, 0, 0))(batches())
+    assert rows_by_partition(pa.Table.from_batches([counts])) == {"p": RowCount(10, 45)}
+    assert max(allocated) - allocated[0] < MB
 
 
 def test_no_rows_are_a_batch_too() -> None:
