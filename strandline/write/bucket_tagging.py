@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic
 
+import pyarrow as pa
+
 from strandline.records.meta_fields import PARTITION_PATH
 from strandline.write.columns import BUCKET, tagged_schema
 from strandline.write.engine import D, EngineContext, Tally
-from strandline.write.index.bucket import COUNT_SCHEMA, BucketCountTask, BucketRule, BucketTagTask
+from strandline.write.index.bucket import (
+    COUNT_SCHEMA,
+    DELETES,
+    BucketCountTask,
+    BucketRule,
+    BucketTagTask,
+)
 from strandline.write.index.bucket_number import new_bucket_file_id
 from strandline.write.index.buckets import stored_buckets
 from strandline.write.index.tag_task import TAGGED
@@ -69,16 +77,11 @@ class BucketTagging(Generic[D]):
         """
         engine = self.engine
         stored = _by_bucket(files, self.buckets)
-        rule = BucketRule(
-            self.buckets, self.hash_fields, frozenset(stored), self.operation.hard_delete
-        )
+        rule = BucketRule(self.buckets, self.hash_fields, self.operation.hard_delete)
         task = BucketCountTask(rule, self.tally, engine.attempt)
         counts = engine.collect(engine.transform(rows.data, task, COUNT_SCHEMA))
         refuse_changed(rows.counts, counted_by(TAGGED, self.tally.total))
-        found: dict[tuple[str, int], RowCount] = {}
-        for row in counts.to_pylist():
-            at = (row[PARTITION_PATH], row[BUCKET])
-            found[at] = found.get(at, RowCount()) + RowCount(row[ROWS], row[KEY_HASH])
+        found = _written(counts, frozenset(stored))
         numbers = {at: number for number, at in enumerate(sorted(found))}
         used = tuple(
             stored.get(at) or StoredFile(at[0], new_bucket_file_id(at[1]), "", 0) for at in numbers
@@ -93,6 +96,24 @@ class BucketTagging(Generic[D]):
             files=used,
             combine=self.operation.needs_match or self.combine_inserts,
         )
+
+
+def _written(counts: pa.Table, stored: Set[tuple[str, int]]) -> Mapping[tuple[str, int], RowCount]:
+    """Return (partition path, bucket) → its rows, of the buckets that are stored or opened.
+
+    Args:
+        counts: Rows of ``COUNT_SCHEMA``.
+        stored: The (partition path, bucket) that have a file. Others are opened if they get a row
+            that isn't a delete.
+    """
+    found: dict[tuple[str, int], RowCount] = {}
+    opened = set(stored)
+    for row in counts.to_pylist():
+        at = (row[PARTITION_PATH], row[BUCKET])
+        found[at] = found.get(at, RowCount()) + RowCount(row[ROWS], row[KEY_HASH])
+        if not row[DELETES]:
+            opened.add(at)
+    return {at: count for at, count in found.items() if at in opened}
 
 
 def _by_bucket(files: Sequence[StoredFile], buckets: int) -> Mapping[tuple[str, int], StoredFile]:

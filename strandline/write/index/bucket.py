@@ -1,10 +1,12 @@
 """Tasks of a bucket index: a hash of the key names the file group, so nothing is looked up.
 
 ``BucketCountTask`` counts the rows of each partition and bucket. The driver opens a file group for
-each bucket that has none. ``BucketTagTask`` then tags each row with its bucket's file, so rows move
-once, to the task that writes them. Rows with one key meet there, and are combined there.
+each bucket that has none and gets a row that isn't a delete. ``BucketTagTask`` then tags each row
+with its bucket's file, so rows move once, to the task that writes them. Rows with one key meet
+there, and are combined there.
 
-A delete whose bucket has no file has nothing to delete and is dropped.
+Deletes whose bucket has no file group even then have nothing to delete and are dropped. Those whose
+bucket is opened are kept: they may be newer than another row of the write with the same key.
 
 Source: Hudi 1.2.0 ``HoodieSimpleBucketIndex``, ``SparkBucketIndexPartitioner``.
 """
@@ -22,7 +24,7 @@ import pyarrow.compute as pc
 
 from strandline.records.merge_rule import delete_flags
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
-from strandline.records.ordering import Positions, one_chunk
+from strandline.records.ordering import Mask, Positions, one_chunk
 from strandline.write.columns import BUCKET, FILE, PROBLEM, count_rows, fill, tagged_schema
 from strandline.write.engine import Tally, TaskAttempt
 from strandline.write.index.bucket_number import bucket_numbers
@@ -38,15 +40,18 @@ from strandline.write.row_count import (
     refuse_without_key,
 )
 
+DELETES: Final = "deletes"
+"""Whether the rows of a count are deletes."""
 COUNT_SCHEMA: Final = pa.schema(
     [
         (PARTITION_PATH, pa.string()),
         (BUCKET, pa.int32()),
+        (DELETES, pa.bool_()),
         (ROWS, pa.int64()),
         (KEY_HASH, pa.int64()),
     ]
 )
-"""Number of rows of a partition's bucket."""
+"""Number of rows of a partition's bucket, apart for deletes and other rows."""
 _NONE: Final = -1
 
 
@@ -86,35 +91,28 @@ class BucketRule:
     Attributes:
         buckets: Number of buckets of a partition.
         hash_fields: Columns of the record key that are hashed.
-        stored: The (partition path, bucket) that have a file.
-        only_stored: Whether all rows are deletes.
+        all_deletes: Whether all rows are deletes, not only those that are flagged.
     """
 
     buckets: int
     hash_fields: tuple[str, ...]
-    stored: frozenset[tuple[str, int]]
-    only_stored: bool
+    all_deletes: bool
 
-    def wanted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.Table, pa.Table]]:
-        """Yield a batch, and its rows that are to be written with the column ``BUCKET``."""
-        known = BucketNumbers(dict.fromkeys(self.stored, 0), self.buckets)
+    def numbered(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.Table, Mask]]:
+        """Yield the rows of each batch with the column ``BUCKET``, and where they are deletes."""
         for batch in batches:
             if not batch.num_rows:
                 continue
             refuse_without_key(batch.column(PROBLEM))
             rows = pa.Table.from_batches([batch])
             numbers = bucket_numbers(batch.column(RECORD_KEY), self.hash_fields, self.buckets)
-            kept = rows.append_column(BUCKET, pa.array(numbers))
-            deletes = delete_flags(rows) | self.only_stored
-            if deletes.any():
-                has_file = known.of(one_chunk(rows.column(PARTITION_PATH)), numbers) != _NONE
-                kept = kept.filter(pa.array(~deletes | has_file))
-            yield rows, kept
+            deletes = delete_flags(rows) | self.all_deletes
+            yield rows.append_column(BUCKET, pa.array(numbers)), deletes
 
 
 @dataclass(frozen=True, slots=True)
 class BucketCountTask:
-    """Counts the rows that are to be written, by partition and bucket.
+    """Counts rows by partition and bucket, deletes apart from other rows.
 
     Attributes:
         rule: Finds the rows' buckets.
@@ -129,11 +127,11 @@ class BucketCountTask:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield rows of ``COUNT_SCHEMA``."""
         read: dict[str, RowCount] = {}
-        for rows, kept in self.rule.wanted(batches):
+        for rows, deletes in self.rule.numbered(batches):
             add_counts(read, counts_of(rows))
-            if kept.num_rows:
-                columns = kept.select([PARTITION_PATH, BUCKET, KEY_HASH])
-                yield from count_rows(columns, [PARTITION_PATH, BUCKET], COUNT_SCHEMA)
+            columns = rows.select([PARTITION_PATH, BUCKET, KEY_HASH])
+            columns = columns.append_column(DELETES, pa.array(deletes))
+            yield from count_rows(columns, [PARTITION_PATH, BUCKET, DELETES], COUNT_SCHEMA)
         at = self.attempt()
         self.tally.add(as_numbers(TAGGED, at.partition, at.attempt, read))
 
@@ -145,7 +143,7 @@ class BucketTagTask:
     Attributes:
         schema: The columns of the rows.
         rule: Finds the rows' buckets.
-        files: (partition path, bucket) → number of its file.
+        files: (partition path, bucket) → number of its file. Deletes of other buckets are dropped.
     """
 
     schema: pa.Schema
@@ -160,14 +158,15 @@ class BucketTagTask:
         """
         form = tagged_schema(self.schema)
         known = BucketNumbers(self.files, self.rule.buckets)
-        for _, rows in self.rule.wanted(batches):
-            for batch in rows.combine_chunks().to_batches():
-                paths = batch.column(PARTITION_PATH)
-                numbers = known.of(paths, batch.column(BUCKET).to_numpy())
-                if (numbers == _NONE).any():
-                    path = paths[int(np.argmax(numbers == _NONE))].as_py()
-                    raise changed(path, "rows of a bucket weren't counted")
-                names = [name for name in form.names if name in batch.schema.names]
-                columns = {name: batch.column(name) for name in names}
-                columns[FILE] = pa.array(numbers, pa.int32())
+        for rows, deletes in self.rule.numbered(batches):
+            paths = one_chunk(rows.column(PARTITION_PATH))
+            numbers = known.of(paths, one_chunk(rows.column(BUCKET)).to_numpy())
+            if (~deletes & (numbers == _NONE)).any():
+                path = paths[int(np.argmax(~deletes & (numbers == _NONE)))].as_py()
+                raise changed(path, "rows of a bucket weren't counted")
+            tagged = rows.append_column(FILE, pa.array(numbers, pa.int32()))
+            if (numbers == _NONE).any():
+                tagged = tagged.filter(pa.array(numbers != _NONE))
+            for batch in tagged.combine_chunks().to_batches():
+                columns = {n: batch.column(n) for n in form.names if n in batch.schema.names}
                 yield fill(form, batch.num_rows, columns)

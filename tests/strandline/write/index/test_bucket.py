@@ -3,6 +3,7 @@
 import pyarrow as pa
 import pytest
 
+from strandline.records.meta_fields import IS_DELETED
 from strandline.write.index.bucket import BucketNumbers
 from tests.kit import reader
 from tests.kit.hooked_storage import HookedStorage
@@ -90,6 +91,16 @@ def test_deletes_that_are_flagged_open_no_file_group(tmp_path):
         c.upsert(rows.append_column("_hoodie_is_deleted", flags))
     assert groups(base) == sorted({("eu", bucket("a")), ("us", bucket("a"))})
     assert [each["region"] for each in reader.rows(base)] == ["us"]
+
+
+@pytest.mark.parametrize("operation", ["upsert", "insert_overwrite"])
+@pytest.mark.parametrize(("deleted_at", "left"), [(10, {}), (1, {"a": "a@5"})])
+def test_a_delete_counts_against_a_row_of_its_own_write(tmp_path, operation, deleted_at, left):
+    """The bucket has no file yet, so only the two rows decide which one is newer."""
+    rows = table(row("a", ts=5), row("a", ts=deleted_at))
+    with client(tmp_path / "t", **OPTIONS, combine__before__insert="true") as c:
+        getattr(c, operation)(rows.append_column(IS_DELETED, pa.array([False, True])))
+    assert names(tmp_path / "t") == left
 
 
 def test_a_later_writer_needs_no_options(tmp_path):
