@@ -110,6 +110,8 @@ def _cast_plain(values: pa.Array, kind: pa.DataType) -> pa.Array:
         return _decimals(values, kind)
     if types.is_timestamp(kind) and types.is_timestamp(old) and kind.unit == "ms" != old.unit:
         return pc.floor_temporal(values, unit="millisecond").cast(kind)
+    if types.is_timestamp(kind) and types.is_int32(old):  # a long column before it widened
+        return values.cast(pa.int64()).cast(kind)
     return values.cast(kind)
 
 
@@ -123,12 +125,17 @@ def _decimals(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return numbers or their texts as decimals."""
     texts = values.cast(pa.string()).dictionary_encode()
     step = Decimal(1).scaleb(-kind.scale)
-    made = [_decimal(text, step) for text in texts.dictionary.to_pylist()]
+    made = [_decimal(text, step, kind) for text in texts.dictionary.to_pylist()]
     return pa.array(made, kind).take(texts.indices)
 
 
-def _decimal(text: str, step: Decimal) -> Decimal:
+def _decimal(text: str, step: Decimal, kind: pa.DataType) -> Decimal:
     try:
-        return Decimal(text).quantize(step, ROUND_HALF_UP, _CONTEXT)
+        made = Decimal(text).quantize(step, ROUND_HALF_UP, _CONTEXT)
     except DecimalException as exc:
         raise pa.ArrowInvalid(f"{text!r} is no decimal") from exc
+    if not made.is_finite():
+        raise pa.ArrowInvalid(f"{text!r} is no decimal")
+    if made and made.adjusted() >= kind.precision - kind.scale:
+        raise pa.ArrowInvalid(f"{text!r} has too many digits")
+    return made

@@ -33,6 +33,7 @@ from strandline.records.avro_type import (
 )
 from strandline.records.type_change import (
     casts,
+    casts_all,
     is_one_kind,
     is_wider,
     reads,
@@ -80,8 +81,8 @@ def evolved(rows: RecordType, table: RecordType, rules: EvolutionRules) -> Recor
     if rules.validate or not rules.allow_drop:
         _check_table(result, table, rules)
     # Where Hudi's rules don't compare types, its tasks fail, or stored values can't be read.
-    _require_castable(rows, result, "the rows")
-    _require_castable(table, result, "the table")
+    _require_castable(rows, result)
+    _require_stored_castable(table, result)
     return result
 
 
@@ -260,18 +261,34 @@ def _require_readable(reader: RecordType, written: RecordType, *, check_names: b
             raise _mismatch(column.name, column.type, held.type)
 
 
-def _require_castable(source: RecordType, target: RecordType, what: str) -> None:
-    """Refuse a record to which Hudi's tasks, or ours, can't cast the rows of another."""
-    for column in target.columns:
-        given = source.column(column.name)
+def _require_castable(rows: RecordType, result: RecordType) -> None:
+    """Refuse a record to which Hudi's tasks, or ours, can't cast the rows of a write."""
+    for column in result.columns:
+        given = rows.column(column.name)
         if given is None and not column.nullable:
-            raise InputError(
-                f"column {column.name!r} has no values in {what}, but must not be null"
-            )
+            raise _empty(column, "the rows")
         if given is not None and not casts(given.type, column.type):
             raise InputError(
-                f"column {column.name!r} of {what} can't be cast: {_change(given, column)}"
+                f"column {column.name!r} of the rows can't be cast: {_change(given, column)}"
             )
+
+
+def _require_stored_castable(table: RecordType, result: RecordType) -> None:
+    """Refuse a record to which not every stored value of a table can be cast."""
+    for column in result.columns:
+        held = table.column(column.name)
+        if held is None and not column.nullable:
+            raise _empty(column, "the table")
+        if held is not None and not casts_all(held, column):
+            raise InputError(
+                f"column {column.name!r} would change for stored values, which may not fit:"
+                f" {_change(held, column)}",
+                hint=f"cast it to {type_text(held.type)}",
+            )
+
+
+def _empty(column: Column, where: str) -> InputError:
+    return InputError(f"column {column.name!r} has no values in {where}, but must not be null")
 
 
 def _change(given: Column, column: Column) -> str:
@@ -290,5 +307,5 @@ def _missing_error(missing: list[str], rows: RecordType, hint: str) -> InputErro
 def _mismatch(name: str, kind: AvroType, held: AvroType) -> InputError:
     return InputError(
         f"column {name!r} is {type_text(kind)}; in the table it is {type_text(held)}",
-        hint="allowed: a type that is narrower or wider by Hudi's rules",
+        hint=f"cast it to {type_text(held)}",
     )

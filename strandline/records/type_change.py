@@ -1,8 +1,10 @@
 """Which Avro types Hudi changes into which.
 
-Three relations, from strict to lenient: *reads* is Avro's schema resolution with Hudi's additions;
-*is wider* is what Hudi changes a column of a write to, so that it fits the table; *casts* is what
-its tasks, and ``strandline.records.cast``, can do to values.
+Four relations: *reads* is Avro's schema resolution with Hudi's additions; *is wider* is what Hudi
+changes a column of a write to, so that it fits the table; *casts* is what its tasks, and
+``strandline.records.cast``, can do to some values of a type; *casts all* what they can do to every
+value. Values of a write can be checked before it begins, stored ones can't, so a table's column may
+only change to a type of the last relation.
 
 Source: Hudi 1.2.0 ``HoodieSchemaCompatibilityChecker``, ``SchemaChangeUtils``,
 ``HoodieAvroUtils.rewritePrimaryType``.
@@ -22,6 +24,8 @@ from strandline.records.avro_type import (
 )
 
 _NUMBERS: Final = ("int", "long", "float", "double")
+_DIGITS: Final = {"int": 10, "long": 19}
+"""Whole number → decimal digits of its greatest value."""
 
 
 def _is_nested(kind: AvroType) -> bool:
@@ -114,6 +118,37 @@ def casts(kind: AvroType, to: AvroType) -> bool:
     if kind == to:
         return True
     return is_wider(to, kind) or reads_primitive(to, kind)
+
+
+def casts_all(held: Column, column: Column) -> bool:
+    """Whether every value of a stored column can be rewritten as another column's.
+
+    Floats may be too large for a decimal, and milliseconds for microseconds; text need not be a
+    date or number, nor bytes text. A whole number that becomes a float may lose digits.
+    """
+    if held.nullable and not column.nullable:
+        return False
+    match held.type, column.type:
+        case RecordType() as old, RecordType() as new:
+            return all(
+                each.nullable
+                if (other := old.column(each.name)) is None
+                else casts_all(other, each)
+                for each in new.columns
+            )
+        case ArrayType(inner), ArrayType(other):
+            return casts_all(inner, other)
+        case MapType(inner), MapType(other):
+            return casts_all(inner, other)
+        case str() as old, DecimalType() as new:
+            return old in _DIGITS and new.precision - new.scale >= _DIGITS[old]
+        case "string", "date":
+            return False
+        case "bytes", "string":
+            return False
+        case str() as old, str() as new if "timestamp" in old:
+            return old == new
+    return casts(held.type, column.type)
 
 
 def is_one_kind(kind: AvroType, other: AvroType) -> bool:

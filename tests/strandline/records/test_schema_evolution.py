@@ -49,7 +49,11 @@ KEEPS_MICROS = ("timestamp -> timestamp in ms", "local -> local in ms")
 
 
 def takes_raw_numbers(case: Case, combination: str) -> bool:
-    """Whether Hudi compares no types, and takes a day's number for a time, or cuts a decimal."""
+    """Whether Hudi compares no types, so that some stored values would be wrong or not readable.
+
+    It takes a day's number for a time, cuts a decimal, or makes a column of numbers one of decimals
+    that needn't hold them.
+    """
     unchecked = combination and "v" not in combination
     return bool(unchecked) and re.search(r"date|timestamp|local|decimal", case.name)
 

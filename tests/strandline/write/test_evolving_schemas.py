@@ -95,6 +95,56 @@ def test_a_value_that_can_not_be_cast_is_refused_before_anything_is_written(tmp_
     refused(base, InputError, "column 'day' doesn't fit date32", rows=rows)
 
 
+RECONCILE = {"datasource__write__reconcile__schema": "true"}
+DROP = {"datasource__write__schema__allow__auto__evolution__column__drop": "true"}
+
+
+@pytest.mark.parametrize("options", [RECONCILE, DROP], ids=["reconcile", "drop"])
+@pytest.mark.parametrize(
+    ("stored", "kind"),
+    [
+        (pa.array([70_000]), pa.decimal128(5, 2)),
+        (pa.array([2**31 - 1], pa.int32()), pa.decimal128(11, 2)),
+        (pa.array([1.25]), pa.decimal128(38, 10)),
+        (pa.array([2**55], pa.timestamp("ms")), pa.timestamp("us")),
+        (pa.array([{"x": 70_000}]), pa.struct([("x", pa.decimal128(5, 2))])),
+    ],
+    ids=lambda value: str(value) if isinstance(value, pa.DataType) else None,
+)
+def test_a_type_that_stored_values_may_not_fit_is_refused(tmp_path, options, stored, kind):
+    base = tmp_path / "t"
+    with client(base) as c:
+        c.insert(table(row("a")).append_column("v", stored))
+    # Reconciled rows change the table only if they have a column that it lacks.
+    rows = table(row("b", region="us")).append_column("v", pa.nulls(1, kind))
+    rows = rows.append_column("more", pa.array([1]))
+    refused(base, InputError, "column 'v' would change for stored values", rows=rows, **options)
+    assert read(base)["v"].combine_chunks() == stored
+
+
+@pytest.mark.parametrize(
+    ("stored", "kind"),
+    [(pa.array([-(2**31)], pa.int32()), (12, 2)), (pa.array([-(2**63)]), (20, 1))],
+    ids=["int", "long"],
+)
+def test_whole_numbers_become_decimals_that_hold_all_of_them(tmp_path, stored, kind):
+    base = tmp_path / "t"
+    with client(base) as c:
+        c.insert(table(row("a")).append_column("v", stored))
+    with client(base, **DROP) as c:
+        c.insert(table(row("b")).append_column("v", pa.nulls(1, pa.decimal128(*kind))))
+    assert read(base).sort_by("id")["v"].to_pylist() == [stored[0].as_py(), None]
+
+
+def test_an_int_column_widens_in_two_steps_to_a_timestamp(tmp_path):
+    base, moment = tmp_path / "t", pa.timestamp("us")
+    for key, kind in (("a", pa.int32()), ("b", pa.int64()), ("c", moment)):
+        with client(base) as c:
+            rows = table(row(key, region=key))
+            c.insert(rows.append_column("v", pa.array([5], pa.int32()).cast(pa.int64()).cast(kind)))
+    assert read(base)["v"].combine_chunks() == pa.array([5] * 3, pa.int64()).cast(moment)
+
+
 def test_missing_columns_are_null_if_asked_for(tmp_path):
     base = tmp_path / "t"
     with client(base) as c:
