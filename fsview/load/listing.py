@@ -30,14 +30,16 @@ def list_partition(storage: Storage, partition: str) -> tuple[FileInfo, ...]:
     return storage.list(partition) if may_be_path(partition) else ()
 
 
-def discover_partitions(storage: Storage) -> Iterator[tuple[str, tuple[FileInfo, ...]]]:
-    """Yield each partition of a table with its listing, breadth first.
+def discover_partitions(
+    storage: Storage, below: str = ""
+) -> Iterator[tuple[str, tuple[FileInfo, ...]]]:
+    """Yield each partition at or below a path of a table with its listing, breadth first.
 
     A directory with a ``.hoodie_partition_metadata`` file is a partition; no directory below it is.
 
     Cost: one list call for each directory above and at the partitions.
     """
-    level = [""]
+    level = [below]
     while level:
         below = []
         for path in level:

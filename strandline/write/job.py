@@ -39,6 +39,7 @@ from strandline.write.index_choice import tagging_by
 from strandline.write.key_task import KeyProfileTask, KeyTask
 from strandline.write.last_timeline import TimelineOutdatedError
 from strandline.write.marker_choice import begin_markers
+from strandline.write.nested_partition import refuse_nested
 from strandline.write.operation import Operation, checked_metadata
 from strandline.write.options import base_file_settings, evolution_rules
 from strandline.write.placement import Placement, StoredFile, place, rewritten_bytes
@@ -167,6 +168,8 @@ class WriteJob:
                 profile = engine.collect(counted)
                 counts = key_task.rows_by_partition(profile)
             key_task.refuse_long_names(counts, context.storage)
+            if create:
+                refuse_nested(counts)
             batch = decoded_batch(profile, counts, keyed_schema(columns), limits)
             if batch is not None:
                 persisted.close()
@@ -304,6 +307,8 @@ class WriteJob:
             tally=write.tally,
             attempt=engine.attempt,
             looks_back=engine.repeats_tasks,
+            looks_around=bool(write.transaction.timeline.completed().instants)
+            and not target.config.url_encode_partitioning,
         )
         order = (BUCKET,) if self._sort_mode == NONE else (BUCKET, RECORD_KEY)
         moved = engine.shuffle(assigned, TASK, max(tasks) + 1, order)

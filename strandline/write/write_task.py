@@ -39,6 +39,7 @@ from strandline.records.merge import MergeCounts, Merger, MergeRules
 from strandline.records.merge_rule import deduplicate
 from strandline.write.columns import BUCKET, call_numbers, calls_since
 from strandline.write.engine import Tally, TaskAttempt
+from strandline.write.nested_partition import refuse_nested_in_table
 from strandline.write.placement import Bucket
 from strandline.write.row_count import RowCount, by_partition, count_of
 from timeline.errors import ConcurrentWriteError
@@ -71,6 +72,7 @@ class WriteTask:
         attempt: Returns the running attempt of the task.
         looks_back: Whether the task looks after its files whether its instant is still inflight. If
             not, the driver does.
+        looks_around: Whether a new partition may lie below or above a stored one.
     """
 
     storage: Storage
@@ -85,6 +87,7 @@ class WriteTask:
     tally: Tally
     attempt: Callable[[], TaskAttempt]
     looks_back: bool = True
+    looks_around: bool = True
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield a status row for each file, and one for the whole task."""
@@ -156,6 +159,8 @@ class WriteTask:
         storage = self.storage.for_cause("table")
         # Another task may create it right after this; then the create leaves that one as it is.
         if storage.stat(_below(partition, PARTITION_FILE)) is None:
+            if self.looks_around and partition:
+                refuse_nested_in_table(storage, partition)
             write_partition_metadata(storage, partition, self.rules.instant)
 
     def _write(
