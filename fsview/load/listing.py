@@ -31,7 +31,7 @@ def list_partition(storage: Storage, partition: str) -> tuple[FileInfo, ...]:
 
 
 def discover_partitions(
-    storage: Storage, below: str = ""
+    storage: Storage, top: str = ""
 ) -> Iterator[tuple[str, tuple[FileInfo, ...]]]:
     """Yield each partition at or below a path of a table with its listing, breadth first.
 
@@ -39,7 +39,7 @@ def discover_partitions(
 
     Cost: one list call for each directory above and at the partitions.
     """
-    level = [below]
+    level = [top]
     while level:
         below = []
         for path in level:
