@@ -124,6 +124,18 @@ class TimestampFormat:
                 )
         return cls(unit, formats, zones[0], output, zones[1])
 
+    def makes_paths_of(self, other: TimestampFormat) -> bool:
+        """Whether another format makes the same path of every value."""
+        return self._effective() == other._effective()
+
+    def _effective(self) -> tuple[object, ...]:
+        """Return what decides paths; only of text no zone and UTC aren't the same."""
+        if self.input_formats:
+            zones = (self.input_zone, self.output_zone)
+        else:
+            zones = (None, self.output_zone or "UTC")
+        return (self.unit, self.input_formats, self.output_format, zones)
+
     def paths(self, column: pa.Array | pa.ChunkedArray, name: str) -> pa.StringArray:
         """Return the time of each row by the output pattern.
 

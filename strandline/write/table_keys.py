@@ -10,7 +10,16 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from strandline.records.key_generator import CUSTOM, SIMPLE, TIMESTAMP, KeyGenerator
-from strandline.records.timestamp_path import OLD_PREFIX, PREFIX, TimestampFormat
+from strandline.records.timestamp_path import (
+    INPUT_ZONE,
+    OLD_PREFIX,
+    OUTPUT_FORMAT,
+    OUTPUT_ZONE,
+    PREFIX,
+    TYPE,
+    ZONE,
+    TimestampFormat,
+)
 from strandline.settings.setting import Setting, Settings
 from strandline.write import settings
 from strandline.write.options import column_names
@@ -22,6 +31,8 @@ from timeline.table.property_name import PARTITION_FIELDS
 _BY_NAME: Final[Mapping[str, Setting[str]]] = {
     setting.name.removeprefix(PREFIX): setting for setting in TIME_SETTINGS
 }
+_REQUIRED: Final = frozenset({TYPE, OUTPUT_FORMAT})
+"""Settings without which there are no paths: a table that has them has all that aren't defaults."""
 
 
 def generator_of(config: TableConfig, values: Settings) -> KeyGenerator:
@@ -104,16 +115,47 @@ def _by_name(fields: Iterable[str]) -> dict[str, str]:
 
 
 def _times(config: TableConfig, values: Settings) -> TimestampFormat:
-    found: dict[str, str] = {}
-    for name, setting in _BY_NAME.items():
-        stored = config.properties.get(setting.name, config.properties.get(OLD_PREFIX + name))
-        given = values.get(setting) if values.is_set(setting) else None
-        if stored is not None and given not in (None, stored):
-            raise ConfigError(
-                f"{values.called(setting)} is {given!r}, but the table has {stored!r}",
-                hint="leave the option out, or write to another base path",
-            )
-        value = given if stored is None else stored
-        if value is not None:
-            found[name] = value
-    return TimestampFormat.of(found)
+    """Return the format of times; if the table has none, that of the options.
+
+    What a table with a format leaves out has its default there: an option that changes it would
+    give stored rows another path.
+    """
+    stored = _expanded(_stored_times(config))
+    given = {name: values.get(each) for name, each in _BY_NAME.items() if values.is_set(each)}
+    known = stored if _REQUIRED.issubset(stored) else {**_expanded(given), **stored}
+    found = TimestampFormat.of(known)
+
+    def changes_paths(options: Mapping[str, str]) -> bool:
+        return not TimestampFormat.of({**known, **_expanded(options)}).makes_paths_of(found)
+
+    if not changes_paths(given):
+        return found
+    # Some options, such as patterns and their delimiter, may differ together only.
+    alone = (name for name, value in given.items() if changes_paths({name: value}))
+    name = next(alone, next(iter(given)))
+    held = next((stored[each] for each in _expanded({name: ""}) if stored.get(each)), None)
+    default = f"its default, {_BY_NAME[name].default or 'UTC'!r}"
+    raise ConfigError(
+        f"{values.called(_BY_NAME[name])} is {given[name]!r}, but the table has"
+        f" {default if held is None else repr(held)}",
+        hint="leave the option out, or write to another base path; if Hudi wrote the table without"
+        f" a zone and in another one, set {PREFIX}{ZONE} in hoodie.properties",
+    )
+
+
+def _stored_times(config: TableConfig) -> dict[str, str]:
+    """Return the table's settings of times by their names behind ``PREFIX``."""
+    return {
+        name: config.properties[key]
+        for name in _BY_NAME
+        for key in (OLD_PREFIX + name, PREFIX + name)
+        if key in config.properties
+    }
+
+
+def _expanded(found: Mapping[str, str]) -> dict[str, str]:
+    """Return settings of times with the zone for both, if set, as the two that it replaces."""
+    made = {name: value for name, value in found.items() if name != ZONE}
+    if found.get(ZONE) is not None:
+        made |= {INPUT_ZONE: found[ZONE], OUTPUT_ZONE: found[ZONE]}
+    return made

@@ -52,6 +52,58 @@ def test_a_table_keeps_how_times_become_partitions(tmp_path):
     refused(base, ConfigError, "is 'yyyy', but the table has 'yyyy/MM/dd'", **other)
 
 
+ZONELESS = {**TIMESTAMP, "keygen.timebased.timezone": None}
+SCALAR = {**ZONELESS, "keygen.timebased.timestamp.type": "SCALAR"}
+TEXT = {
+    **ZONELESS,
+    "keygen.timebased.timestamp.type": "DATE_STRING",
+    "keygen.timebased.input.dateformat": "yyyy-MM-dd HH",
+    "datasource__write__partitionpath__field": "name",
+}
+A_DAY = table({**row("a", ts=1_700_000_000), "name": "2024-02-29 23"})
+
+
+@pytest.mark.parametrize(
+    ("first", "option", "value", "held"),
+    [
+        (ZONELESS, "timezone", "Asia/Tokyo", "its default, 'UTC'"),
+        (ZONELESS, "output.timezone", "Asia/Tokyo", "its default, 'UTC'"),
+        (TIMESTAMP, "output.timezone", "Asia/Tokyo", "'GMT[+]8:00'"),
+        (TIMESTAMP, "timestamp.type", "EPOCHMILLISECONDS", "'UNIX_TIMESTAMP'"),
+        (SCALAR, "timestamp.scalar.time.unit", "DAYS", "its default, 'SECONDS'"),
+        (TEXT, "input.timezone", "Asia/Tokyo", "its default, 'UTC'"),
+        (TEXT, "input.dateformat", "yyyy-MM-dd HH,yyyy", "'yyyy-MM-dd HH'"),
+    ],
+)
+def test_an_option_that_contradicts_the_table_or_its_defaults_is_refused(
+    tmp_path, first, option, value, held
+):
+    base, name = tmp_path / "t", f"keygen.timebased.{option}"
+    with client(base, **first) as c:
+        c.upsert(A_DAY)
+    second = {**first, "keygen.timebased.timezone": None, name: value}
+    message = f"{option} is {value!r}, but the table has {held}"
+    refused(base, ConfigError, message, rows=A_DAY, **second)
+
+
+@pytest.mark.parametrize(
+    ("first", "option", "value"),
+    [
+        (ZONELESS, "timezone", "UTC"),
+        (ZONELESS, "input.timezone", "Asia/Tokyo"),  # numbers have no zone
+        (TIMESTAMP, "output.timezone", "GMT+8:00"),
+        (SCALAR, "timestamp.scalar.time.unit", "seconds"),
+        (TEXT, "input.dateformat.list.delimiter.regex", ";"),  # there is one pattern
+    ],
+)
+def test_an_option_by_which_paths_stay_the_same_is_accepted(tmp_path, first, option, value):
+    base, name = tmp_path / "t", f"keygen.timebased.{option}"
+    for options in (first, {**first, "keygen.timebased.timezone": None, name: value}):
+        with client(base, **options) as c:
+            c.upsert(A_DAY)
+    assert Table(base).to_arrow().num_rows == 1
+
+
 @pytest.mark.parametrize("version", [6, 8, 9])
 def test_a_custom_key_generator_is_brought_by_each_writer(tmp_path, version):
     base = tmp_path / "t"
