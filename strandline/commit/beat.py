@@ -11,7 +11,8 @@ That isn't enough for one that was killed while it completed its instant: the re
 way, and an object store may carry it out later. Such a writer has announced that it is about to
 complete, so others wait for the expiry. The announcement is a file of its own beside the heartbeat,
 ``<instant>.completing``: a beat without an answer may reach the storage late, and would replace an
-announcement in the heartbeat. Hudi asks for heartbeats by name and never lists their folder.
+announcement in the heartbeat. ``strandline.commit.announcement`` has its content. Hudi asks for
+heartbeats by name and never lists their folder.
 
 Clocks of machines that share a table must agree to within a fraction of the interval.
 

@@ -246,6 +246,14 @@ def planned_too_early(ours: Instant, other: ConcurrentOperation) -> bool:
     )
 
 
+def records_other_schema(ours: ConcurrentOperation, other: ConcurrentOperation) -> bool:
+    """Return whether another instant records a schema that isn't ours.
+
+    Readers take the schema from the newest commit: one would undo the other's change.
+    """
+    return other.avro_schema not in ("", ours.avro_schema)
+
+
 def _is_resolved(ours: Instant, other: ConcurrentOperation) -> bool:
     """Return whether both instants hold: an earlier compaction only rewrites what ours saw."""
     return other.operation == COMPACT and other.instant.requested_time < ours.requested_time

@@ -142,11 +142,14 @@ class Heartbeat:
         """Age at which a beat has expired."""
         return self._settings.timeout_ms / 1000
 
-    def announce_completion(self) -> None:
+    def announce_completion(self, content: bytes) -> None:
         """Write that the instant is about to be completed; call it before the completing request.
 
         From then on other writers wait for the expiry, even if this process has ended. Call
         ``check`` again afterwards: the calls may have taken long.
+
+        Args:
+            content: What the commit changes (``encode_announcement``).
 
         Raises:
             ConcurrentWriteError: The last beat has expired.
@@ -157,7 +160,7 @@ class Heartbeat:
         self.check()
         self._completing = True
         # Not by a beat: one that got no answer may take effect after this, and would replace it.
-        self._storage.replace(announcement_path(self._instant), b"")
+        self._storage.replace(announcement_path(self._instant), content)
         with self._writing:
             age_ms = self._age_ms()
             # Hudi sees only beats, and the completing request is to have most of a timeout. Not

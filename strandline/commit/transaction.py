@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
+from strandline.commit.announcement import encode_announcement
 from strandline.commit.archived import operation_at, operations_archived_since
 from strandline.commit.commit_metadata import commit_metadata
 from strandline.commit.conflict import (
@@ -23,8 +24,9 @@ from strandline.commit.conflict import (
     candidates,
     conflicts_with,
     operation_of,
+    records_other_schema,
 )
-from strandline.commit.doubt import operations_in_doubt
+from strandline.commit.doubt import conflicts_in_doubt
 from strandline.commit.heartbeat import Heartbeat
 from strandline.commit.instant_order import check_newest, newest_time
 from strandline.commit.lock.base import TableLock
@@ -207,15 +209,16 @@ class Transaction:
         """
         assert self.instant.state is State.INFLIGHT
         metadata = commit_metadata(operation, stats, avro_schema, extra_metadata, self._replaced)
+        ours = operation_of(self.instant, metadata)
+        announcement = encode_announcement(ours)
         with self._lock.held(f"commit {self.time}"):
             check_table()
             # If this process ends before the answer of the completing call comes, others mustn't
             # roll the instant back at once. Before the timeline is read, so that this look for the
             # instant is the last call before that one.
-            self._heartbeat.announce_completion()
+            self._heartbeat.announce_completion(announcement)
             now = self._meta.active_timeline()
             self._check_rollbacks(now)
-            ours = operation_of(self.instant, metadata)
             self._compare(now, ours)
             self._compare_doubtful(now, ours)
             time = self._times.next(newest_time(self._meta, now))
@@ -287,8 +290,7 @@ class Transaction:
                 hint=REPEAT,
             )
         for other in others:
-            if other.avro_schema and other.avro_schema != ours.avro_schema:
-                # Readers take the schema from the newest commit: one would undo the other's change.
+            if records_other_schema(ours, other):
                 raise WriteConflictError(
                     f"{self._where} has another schema than"
                     f" {other.instant.action} {other.instant.requested_time}, which has completed"
@@ -297,16 +299,14 @@ class Transaction:
                 )
 
     def _compare_doubtful(self, now: Timeline, ours: ConcurrentOperation) -> None:
-        """Compare this commit with those whose completion is in doubt, by their markers.
+        """Compare this commit with those whose completion is in doubt, by their announcements.
 
         The lock excludes their writers, not their requests to storage, which may still take effect:
         of two commits from one predecessor the later would undo the earlier.
         """
-        doubtful = operations_in_doubt(self._meta, now, ours)
-        for conflict in conflicts_with(ours, doubtful, self._strategy):
+        for other in conflicts_in_doubt(self._meta, now, ours, self._strategy):
             raise WriteConflictError(
-                f"{self._where} may conflict with {conflict}, which its writer was completing when"
-                " it failed",
+                f"{self._where} may conflict with {other}",
                 hint="the write is rolled back; repeat it when the other commit has appeared or its"
                 f" heartbeat has expired, which takes {self._heartbeat.timeout_s:g} s at most",
             )

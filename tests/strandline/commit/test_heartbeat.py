@@ -169,7 +169,7 @@ def test_of_a_writer_that_announced_its_completion_only_the_expiry_tells(storage
     heartbeat.start(T)
     ended = replace(this_process(), pid=2**22 + 1)
     assert writer_is_gone(replace(read_beat(storage, T), owner=ended))
-    heartbeat.announce_completion()
+    heartbeat.announce_completion(b"")
     beat = read_beat(storage, T)
     assert (beat.completing, beat.ended) == (True, False)
     assert not writer_is_gone(replace(beat, owner=ended))
@@ -183,7 +183,7 @@ def test_of_a_writer_that_announced_its_completion_only_the_expiry_tells(storage
 def test_a_completion_that_surely_did_not_happen_is_taken_back(storage):
     heartbeat = Heartbeat(storage, HOUR, SystemClock())
     heartbeat.start(T)
-    heartbeat.announce_completion()
+    heartbeat.announce_completion(b"")
     heartbeat.abandon()
     beat = read_beat(storage, T)
     assert (beat.completing, beat.ended) == (False, True)
@@ -196,7 +196,7 @@ def test_no_later_beat_replaces_the_announcement(storage):
     heartbeat = Heartbeat(storage, FAST, SystemClock())
     heartbeat.start(T)
     before = storage.read(heartbeat_path(T))
-    heartbeat.announce_completion()
+    heartbeat.announce_completion(b"")
     while storage.beats.acquire(blocking=False):
         pass
     for _ in range(3):
@@ -213,7 +213,7 @@ def test_no_later_beat_replaces_the_announcement(storage):
 def test_the_later_of_beat_and_announcement_counts(storage, later):
     heartbeat = Heartbeat(storage, HOUR, SystemClock())
     heartbeat.start(T)
-    heartbeat.announce_completion()
+    heartbeat.announce_completion(b"")
     heartbeat.leave()
     for path in (heartbeat_path, announcement_path):
         seconds = 2_000 if path is later else 1_000
@@ -241,7 +241,7 @@ def test_an_announcement_refreshes_an_old_beat_for_hudi(storage, age_ms, refresh
     clock.advance(HOUR.interval_ms // 2 + 1 if age_ms is None else age_ms)
     written = []
     storage.on_replace.append(written.append)
-    heartbeat.announce_completion()
+    heartbeat.announce_completion(b"")
     assert written == [announcement_path(T)] + [heartbeat_path(T)] * refreshed
     heartbeat.stop()
 
@@ -260,7 +260,7 @@ def test_an_announcement_that_is_not_in_time_is_an_error(storage, fault):
         storage.failing.set()
     error = StorageUnavailableError if fault == "unwritten" else ConcurrentWriteError
     with pytest.raises(error):
-        heartbeat.announce_completion()
+        heartbeat.announce_completion(b"")
     if fault == "expired":
         assert read_beat(storage, T) is None  # the writer isn't revived
     heartbeat.leave()

@@ -61,7 +61,7 @@ def test_giving_up_ends_a_beat_unless_that_was_done(storage):
 def test_giving_up_after_the_announcement_leaves_the_beat_to_expire(storage):
     heartbeat = Heartbeat(storage, HOUR, SystemClock())
     heartbeat.start(T)
-    heartbeat.announce_completion()
+    heartbeat.announce_completion(b"")
     heartbeat.give_up()
     assert not writer_is_gone(read_beat(storage, T))
     assert is_in_doubt(read_beat(storage, T))

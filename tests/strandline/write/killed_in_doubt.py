@@ -1,8 +1,8 @@
 """A writer that is killed (-9) when it has sent its completing request, run by a test.
 
-Arguments: base path, options as JSON. It prints the request, which takes no effect: a line with the
-path, then the content. Right before, a beat takes effect that was sent long before and got no
-answer.
+Arguments: base path, options as JSON, a key of ``WRITES``. It prints the request, which takes no
+effect: a line with the path, then the content. Right before, a beat takes effect that was sent long
+before and got no answer.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ import os
 import signal
 import sys
 
+import pyarrow as pa
+
 from strandline.service.marker.heartbeat import HEARTBEAT_FOLDER
-from tests.strandline.write.tables import client, row, table
+from tests.strandline.write.tables import SCHEMA, client, row, table
 from timeline.storage.local import LocalStorage
 
 
@@ -27,7 +29,7 @@ class Sending(LocalStorage):
     def create(self, path: str, data: bytes = b"") -> None:
         if path.startswith(HEARTBEAT_FOLDER):
             self._beats.append((path, data))
-        if path.endswith(".commit"):
+        if path.endswith((".commit", ".replacecommit")):
             self.replace(*self._beats[0])
             sys.stdout.buffer.write(path.encode() + b"\n" + data)
             sys.stdout.flush()
@@ -35,9 +37,20 @@ class Sending(LocalStorage):
         super().create(path, data)
 
 
-def main(base: str, options: str) -> None:
+WIDER = pa.schema([*SCHEMA, ("extra", pa.string())])
+
+WRITES = {
+    "upsert": lambda c: c.upsert(table(row("a", ts=5), row("killed"))),
+    "overwrite": lambda c: c.insert_overwrite(table(row("killed"))),
+    "add a column": lambda c: c.upsert(
+        table({**row("killed", "asia"), "extra": "kept"}, schema=WIDER)
+    ),
+}
+
+
+def main(base: str, options: str, write: str) -> None:
     with client(base, Sending(base), **json.loads(options)) as c:
-        c.upsert(table(row("a", ts=5), row("killed")))
+        WRITES[write](c)
 
 
 if __name__ == "__main__":

@@ -22,9 +22,10 @@ from strandline.commit.beat import announcement_path, heartbeat_path, read_beat
 from tests.kit import reader
 from tests.kit.hooked_storage import HookedStorage
 from tests.kit.manual_clock import ManualClock
+from tests.strandline.write.killed_in_doubt import WIDER
 from tests.strandline.write.tables import client, row, table
 from timeline.clock import SystemClock
-from timeline.errors import WriteConflictError
+from timeline.errors import PathNotFoundError, WriteConflictError
 from timeline.storage.local import LocalStorage
 
 pytestmark = pytest.mark.property
@@ -45,8 +46,8 @@ def base(request, tmp_path: Path) -> Path:
 class Request:
     """The completing request of a writer that was killed when it had sent it."""
 
-    def __init__(self, base: Path, options: dict[str, str]) -> None:
-        arguments = (str(base), json.dumps(options))
+    def __init__(self, base: Path, options: dict[str, str], write: str = "upsert") -> None:
+        arguments = (str(base), json.dumps(options), write)
         killed = subprocess.run(
             [sys.executable, "-m", "tests.strandline.write.killed_in_doubt", *arguments],
             cwd=ROOT,
@@ -124,7 +125,7 @@ def test_under_a_lock_a_commit_that_another_machine_left_in_doubt_conflicts(base
     request = Request(base, LOCKED)
     request.move_elsewhere()
     with client(base, **LOCKED) as c:
-        message = f"may conflict with .*{request.instant} changed file group .*completing when"
+        message = f"may conflict with .* in doubt: UPSERT .*{request.instant} changed file group"
         with pytest.raises(WriteConflictError, match=message):
             c.upsert(table(row("a", ts=7)))
         c.upsert(table(row("b", "us", ts=7)))
@@ -152,18 +153,99 @@ def test_a_writer_stopped_before_its_request_conflicts_even_if_it_expired(
             stopped.append(request.instant)
 
     with client(base, HookedStorage(base, after=stop), **options) as c:
-        with pytest.raises(WriteConflictError, match=r"may conflict with .*, which its writer was"):
+        with pytest.raises(WriteConflictError, match="completion is in doubt: UPSERT"):
             c.upsert(table(row("a", ts=7)))
         assert c.upsert(table(row("a", ts=8))).rolled_back == (stopped[0],)
     assert rows(base) == [("a", 8), ("b", 1)]
     assert reader.leftovers(base) == []
 
 
-def test_a_commit_in_doubt_without_markers_conflicts_with_all(base: Path) -> None:
+@pytest.mark.parametrize("policy", ["EAGER", "LAZY"])
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_an_overwrite_in_doubt_conflicts_with_a_change_of_what_it_replaces(
+    base: Path, when: str, policy: str
+) -> None:
+    """It has compared itself already, although its instant is pending, so nobody else does."""
+    options = {**LOCKED, "clean__failed__writes__policy": policy}
+    requests: list[Request] = []
+
+    def overwrite(kind: str = "create", path: str = ".inflight") -> None:
+        if kind == "create" and path.endswith(".inflight") and not requests:
+            requests.append(Request(base, LOCKED, "overwrite"))
+            requests[0].move_elsewhere()
+
+    if when == "before":
+        overwrite()
+    with client(base, HookedStorage(base, after=overwrite), **options) as c:
+        with pytest.raises(WriteConflictError, match="INSERT_OVERWRITE of replacecommit"):
+            c.upsert(table(row("a", ts=7)))
+        c.upsert(table(row("b", "us", ts=7)))
+        requests[0].take_effect()
+        assert rows(base) == [("b", 7), ("killed", 1)]
+        c.upsert(table(row("a", ts=8)))
+    assert rows(base) == [("a", 8), ("b", 7), ("killed", 1)]
+    assert reader.leftovers(base) == []
+
+
+def test_a_column_added_in_doubt_conflicts_with_a_commit_without_it(base: Path) -> None:
+    """No file group is changed by both. Readers and the next merge would lose the column."""
+    request = Request(base, LOCKED, "add a column")
+    request.move_elsewhere()
+    with client(base, **LOCKED) as c:
+        with pytest.raises(WriteConflictError, match=f"{request.instant}.* another schema"):
+            c.upsert(table(row("b", "us", ts=7)))
+        request.take_effect()
+    filling = {**LOCKED, "write__set__null__for__missing__columns": "true"}
+    with client(base, **filling) as c:
+        c.upsert(table(row("b", "us", ts=7), row("c", "asia")))
+    kept = {each["id"]: each.get("extra") for each in reader.rows(base)}
+    assert kept == {"a": None, "b": None, "c": None, "killed": "kept"}
+    assert reader.leftovers(base) == []
+
+
+def test_a_commit_that_adds_a_column_conflicts_with_one_in_doubt_without_it(base: Path) -> None:
     request = Request(base, LOCKED)
     request.move_elsewhere()
-    storage = LocalStorage(str(base))
-    storage.delete_tree(f".hoodie/.temp/{request.instant}")
-    with client(base, **LOCKED) as c, pytest.raises(WriteConflictError, match=request.instant):
+    wider = table({**row("b", "us", ts=7), "extra": "new"}, schema=WIDER)
+    with client(base, **LOCKED) as c:
+        with pytest.raises(WriteConflictError, match=f"{request.instant}.* another schema"):
+            c.upsert(wider)
+        request.take_effect()
+        c.upsert(wider)
+    kept = {each["id"]: each.get("extra") for each in reader.rows(base)}
+    assert kept == {"a": None, "b": "new", "killed": None}
+
+
+@pytest.mark.parametrize("content", [b"", b'{"version": 2}', None], ids=["empty", "later", "gone"])
+def test_a_commit_in_doubt_that_does_not_tell_what_it_changes_conflicts_with_all(
+    base: Path, content: bytes | None
+) -> None:
+    """Its announcement is another release's, or is gone by the time that it is read."""
+    request = Request(base, LOCKED)
+    request.move_elsewhere()
+    path = announcement_path(request.instant)
+
+    class Announced(LocalStorage):
+        def read(self, name: str, *args: object) -> bytes:
+            if name == path and content is None:
+                raise PathNotFoundError(name)
+            return super().read(name, *args)
+
+    if content is not None:
+        (base / path).write_bytes(content)
+    with (
+        client(base, Announced(str(base)), **LOCKED) as c,
+        pytest.raises(WriteConflictError, match=f"{request.instant}.* doesn't tell"),
+    ):
         c.upsert(table(row("b", "us", ts=7)))
-    assert read_beat(storage, request.instant) is not None
+    assert read_beat(LocalStorage(str(base)), request.instant) is not None
+
+
+def test_a_commit_in_doubt_is_compared_without_its_markers(base: Path) -> None:
+    request = Request(base, LOCKED)
+    request.move_elsewhere()
+    LocalStorage(str(base)).delete_tree(f".hoodie/.temp/{request.instant}")
+    with client(base, **LOCKED) as c:
+        with pytest.raises(WriteConflictError, match=request.instant):
+            c.upsert(table(row("a", ts=7)))
+        c.upsert(table(row("b", "us", ts=7)))

@@ -1,0 +1,64 @@
+"""The announcement of a completion, which tells what the commit changes.
+
+A writer that finds a commit whose completion is in doubt must know what that one changes. Markers
+don't tell: they name neither the file groups that a replacecommit replaces nor the schema. So the
+file ``.hoodie/.heartbeat/<instant>.completing`` holds a JSON object::
+
+    {"version": 1, "operation": "UPSERT", "schema": "…", "groups": {"eu": ["<file id>", …]}}
+
+``groups`` has the file ids written or replaced in each partition, ``schema`` is the Avro schema
+that the commit records. It is written once, by one request, before the request that completes the
+instant. Hudi doesn't read it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from strandline.commit.conflict import ConcurrentOperation
+from timeline.instant import Instant
+
+_VERSION: Final = 1
+"""To be raised by a change after which this version would miss a conflict."""
+
+
+def encode_announcement(operation: ConcurrentOperation) -> bytes:
+    """Return the content of a commit's announcement: some 40 bytes for each file group."""
+    groups: dict[str, list[str]] = {}
+    for partition, file_id in sorted(operation.groups):
+        groups.setdefault(partition, []).append(file_id)
+    content = {
+        "version": _VERSION,
+        "operation": operation.operation,
+        "schema": operation.avro_schema,
+        "groups": groups,
+    }
+    return json.dumps(content, separators=(",", ":")).encode()
+
+
+def decode_announcement(instant: Instant, data: bytes) -> ConcurrentOperation | None:
+    """Return what a commit changes by its announcement; ``None`` if the content doesn't tell.
+
+    Args:
+        instant: The commit, which the operation is to have.
+        data: The announcement's content; empty or of another version if another release wrote it.
+    """
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError):  # the latter for JSON that is nested too deeply
+        return None
+    match content:
+        case {
+            "version": version,
+            "operation": str(operation),
+            "schema": str(schema),
+            "groups": dict(groups),
+        } if version == _VERSION and all(map(_is_text_list, groups.values())):
+            pairs = ((partition, file_id) for partition in groups for file_id in groups[partition])
+            return ConcurrentOperation(instant, operation, frozenset(pairs), schema)
+    return None
+
+
+def _is_text_list(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
