@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.records.key_search import KeySearch, KeysFound
+from strandline.records.merge_rule import RowOrder, winners
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.records.ordering import one_chunk
 from strandline.records.schema import column_of
@@ -179,17 +180,19 @@ class SearchTask:
 
     def _located(self, found: KeysFound, path: str, number: int) -> pa.RecordBatch:
         """Return the locations of the keys that a file holds."""
-        # A file that was inserted into may hold a key twice.
-        _, first = np.unique(found.at, return_index=True)
-        held = found.stored.take(pa.array(first))
+        values = [one_chunk(column_of(found.stored, n)).cast(k) for n, k in self.ordering.items()]
+        # A file that was inserted into may hold a key twice; its newest row decides on a move.
+        _, once, groups = np.unique(found.at, return_index=True, return_inverse=True)
+        if values and len(once) < len(groups):
+            once = winners(groups, RowOrder.of(values, np.zeros(len(groups), np.bool_)))
+        at = pa.array(once)
         columns = {
-            PARTITION_PATH: pa.repeat(pa.scalar(path, pa.string()), len(first)),
-            RECORD_KEY: one_chunk(held.column(RECORD_KEY)).cast(pa.string()),
-            FILE: pa.repeat(pa.scalar(number, pa.int32()), len(first)),
+            PARTITION_PATH: pa.repeat(pa.scalar(path, pa.string()), len(once)),
+            RECORD_KEY: one_chunk(found.stored.column(RECORD_KEY)).cast(pa.string()).take(at),
+            FILE: pa.repeat(pa.scalar(number, pa.int32()), len(once)),
         }
-        for at, (name, kind) in enumerate(self.ordering.items()):
-            columns[stored_value(at)] = one_chunk(column_of(held, name)).cast(kind)
-        return fill(self.form, len(first), columns)
+        columns |= {stored_value(n): value.take(at) for n, value in enumerate(values)}
+        return fill(self.form, len(once), columns)
 
 
 def _head(name: str) -> str:

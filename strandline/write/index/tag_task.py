@@ -1,8 +1,8 @@
 """``TagTask``: turns rows joined to locations into tagged rows.
 
 It gets rows of one key adjacent, each once for every stored file that holds the key. It keeps the
-newest of them if the write combines rows, and drops deletes of keys that aren't stored. It holds no
-more than a batch and the rows of one key.
+newest of them if the write combines rows, and drops deletes of keys that aren't stored. It holds
+some thousand rows, a batch, and the rows of one key.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from strandline.write.row_count import (
 
 TAGGED: Final = "tag"
 """Stage of a write's tally: the rows before they were combined."""
+_ROWS_AT_ONCE: Final = 10_000
+"""Rows that are combined at once if batches are small; Spark's have so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,20 +88,33 @@ class TagTask:
 
 
 def whole_groups(batches: Iterator[pa.RecordBatch], key: Sequence[str]) -> Iterator[pa.Table]:
-    """Yield tables of rows such that the rows of a group, which are adjacent, are in one table."""
+    """Yield tables of rows such that the rows of a group, which are adjacent, are in one table.
+
+    Batches of one group each are gathered until they have ``_ROWS_AT_ONCE`` rows.
+    """
     waiting: list[pa.RecordBatch] = []
+    rows = 0
     for batch in batches:
         if not batch.num_rows:
             continue
-        starts = np.flatnonzero(_starts(batch, key))
+        last_start = int(np.flatnonzero(_starts(batch, key))[-1])
         # The last group may go on in the next batch, the first one may have begun in the last.
-        if starts[-1]:
-            yield pa.Table.from_batches([*waiting, batch.slice(0, starts[-1])])
-            waiting = [batch.slice(starts[-1])]
-        else:
-            waiting.append(batch)
+        if last_start:
+            yield pa.Table.from_batches([*waiting, batch.slice(0, last_start)])
+            waiting, rows = [], 0
+        elif rows >= _ROWS_AT_ONCE and not _continues(waiting[-1], batch, key):
+            yield pa.Table.from_batches(waiting)
+            waiting, rows = [], 0
+        waiting.append(batch.slice(last_start))
+        rows += batch.num_rows - last_start
     if waiting:
         yield pa.Table.from_batches(waiting)
+
+
+def _continues(earlier: pa.RecordBatch, later: pa.RecordBatch, key: Sequence[str]) -> bool:
+    """Whether a batch begins with the group that the one before ends with."""
+    ends = [earlier.slice(earlier.num_rows - 1), later.slice(0, 1)]
+    return not _starts(pa.Table.from_batches(ends), key)[1]
 
 
 def _starts(rows: pa.RecordBatch | pa.Table, key: Sequence[str]) -> Mask:

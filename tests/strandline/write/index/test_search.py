@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
+from strandline.table import Table
 from strandline.write.columns import FILE, PROBLEM, keyed_schema, storage_calls
 from strandline.write.engine import LocalEngine
 from strandline.write.index.base import LocationRequest, location_schema
@@ -109,3 +110,21 @@ def test_sorted_keys_come_once_whatever_the_batches(at_once, batch):
     batches = given.combine_chunks().to_batches(max_chunksize=batch)
     found = [(path, key) for path, keys in _distinct_keys(iter(batches), at_once) for key in keys]
     assert [(path, key.as_py()) for path, key in found] == sorted(set(rows))
+
+
+@pytest.mark.parametrize(("first", "second"), [(1, 10), (10, 1)])
+def test_of_two_copies_in_one_file_the_newest_decides_on_a_move(tmp_path, first, second):
+    """Inserts aren't compared, so that a file may hold a key twice."""
+    base = tmp_path / "t"
+
+    def found():
+        columns = Table(str(base)).to_arrow().select(["_hoodie_partition_path", "ts"])
+        return sorted(tuple(each.values()) for each in columns.to_pylist())
+
+    with client(base, index__type="GLOBAL_SIMPLE") as c:
+        c.insert(table(row("k", "eu", ts=first)))
+        c.insert(table(row("k", "eu", ts=second)))
+        c.upsert(table(row("k", "us", ts=5)))
+        assert found() == [("eu", 5), ("eu", 10)]
+        c.upsert(table(row("k", "us", ts=11)))
+        assert found() == [("us", 11)]

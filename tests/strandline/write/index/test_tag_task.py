@@ -93,3 +93,25 @@ def test_groups_are_whole_whatever_the_batches(batch):
     assert [key for part in parts for key in part] == keys
     ends = [part[-1] for part in parts[:-1]]
     assert all(following[0] != end for end, following in zip(ends, parts[1:], strict=True))
+
+
+def test_batches_of_one_group_each_are_not_all_gathered():
+    read = []
+
+    def batches():
+        for number in range(30):
+            read.append(number)
+            yield pa.record_batch({"k": [f"k{number}"] * 1000})
+
+    tables = whole_groups(batches(), ("k",))
+    assert [(table.num_rows, len(read)) for table in tables] == [
+        (10_000, 11),
+        (10_000, 21),
+        (10_000, 30),
+    ]
+
+
+def test_a_group_of_many_batches_is_whole():
+    batches = [pa.record_batch({"k": [key] * 6000}) for key in "aaabb"]
+    found = [table["k"].unique().to_pylist() for table in whole_groups(iter(batches), ("k",))]
+    assert found == [["a"], ["b"]]
