@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import strandline
 from strandline.settings.command_line import FLAGS, SERVE_SETTINGS
-from strandline.settings.setting import Scope
+from strandline.settings.setting import Scope, Setting, declared
 from strandline.settings.sources import variable
 from tests.kit import reference
 from timeline import errors
@@ -26,6 +31,20 @@ def text(name: str) -> str:
 def test_reference_is_what_the_code_says() -> None:
     again = "run: python -m tests.kit.reference --write"
     assert text("docs/reference.md") == reference.reference(), again
+
+
+def declared_settings() -> Iterator[Setting[Any]]:
+    """Yield the settings that any module of ``strandline`` declares, but for Spark's adapter."""
+    for module in pkgutil.walk_packages(strandline.__path__, "strandline."):
+        if not module.name.endswith((".__main__", ".spark")):
+            yield from declared(vars(importlib.import_module(module.name)))
+
+
+def test_every_declared_setting_is_in_the_reference() -> None:
+    names = {setting.name for setting in reference.settings()}
+    found = {setting.name for setting in declared_settings()}
+    assert "hoodie.index.type" in found
+    assert found <= names
 
 
 def test_settings_have_one_row_each() -> None:

@@ -30,6 +30,8 @@ _TYPE_NAMES: Final[Mapping[type[object], str]] = {
 }
 REFUSAL_CHARACTERS: Final = 250
 """Maximum length of an error message about a setting, to fit one line of a terminal or log."""
+_SUBJECT_CHARACTERS: Final = 100
+"""Room for name and value in every such message, even if the allowed values fill the line."""
 _CUT: Final = "..."
 _SECRET_WORDS: Final = ("token", "secret", "password", "credential", "access.key")
 
@@ -148,14 +150,17 @@ def shortened(text: str, characters: int = REFUSAL_CHARACTERS) -> str:
 
 
 def refusal(called: str, shown: str, why: str) -> ConfigError:
-    """Return the error for a setting's value, at most ``REFUSAL_CHARACTERS`` long.
+    """Return the error for a setting's value.
+
+    It has at most ``REFUSAL_CHARACTERS``; if ``why`` leaves less than ``_SUBJECT_CHARACTERS`` for
+    the name and the value, these get so many, and the message is longer.
 
     Args:
         called: Name of the setting as the user gave it; shortened to leave room for the value.
         shown: The value, secrets masked; shortened to fit.
         why: End of the message; never shortened.
     """
-    room = REFUSAL_CHARACTERS - len(" is ") - len(why)
+    room = max(REFUSAL_CHARACTERS - len(" is ") - len(why), _SUBJECT_CHARACTERS)
     value = shortened(shown, max(room - len(called), min(len(shown), room // 2)))
     return ConfigError(f"{shortened(called, room - len(value))} is {value}{why}")
 

@@ -53,6 +53,17 @@ ALIASES: Final[Mapping[str, str]] = {
 }
 """Hudi's other name of a setting → its name here."""
 
+WRITER_SETTINGS: Final = (
+    *settings.WRITE_SETTINGS,
+    *INDEX_SETTINGS,
+    *COMMIT_SETTINGS,
+    *LOCK_SETTINGS,
+    *ROLLBACK_SETTINGS,
+    *CLEAN_SETTINGS,
+    *SERVICE_SETTINGS,
+)
+"""All settings that a write client reads."""
+
 _OURS: Final = ("hoodie.", "strandline.")
 _MISSPELT: Final = 2
 """Number of letters by which a misspelt name may differ from the right one."""
@@ -69,13 +80,12 @@ def parse_options(options: Mapping[str, object]) -> Settings:
             option's name is a misspelt one.
     """
     _check_form(options)
-    writers = (*settings.WRITE_SETTINGS, *INDEX_SETTINGS, *COMMIT_SETTINGS, *LOCK_SETTINGS)
-    known = (*writers, *ROLLBACK_SETTINGS, *CLEAN_SETTINGS, *SERVICE_SETTINGS)
     named, given_as = _without_aliases(options)
-    parsed = Settings.parse(named, known, given_as)
+    parsed = Settings.parse(named, WRITER_SETTINGS, given_as)
     listed = [name for entry in (*REFUSED, *HARMLESS) for name in entry.names]
     exact = [name for name in listed if not name.endswith(".")]
-    _refuse_unlisted(parsed.other, frozenset([*(each.name for each in known), *ALIASES, *exact]))
+    known = [each.name for each in WRITER_SETTINGS]
+    _refuse_unlisted(parsed.other, frozenset([*known, *ALIASES, *exact]))
     unknown = unknown_options(parsed)
     if unknown:
         logger.warning("ignoring unknown options: %s", ", ".join(unknown))

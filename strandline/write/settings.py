@@ -237,6 +237,7 @@ BLOOM_ENTRIES: Final = Setting(
     " Hudi's 60000, whose filter alone takes 431 kB.",
     "table",
     minimum=0,
+    maximum=10_000_000,
 )
 BLOOM_ERROR_RATE: Final = Setting(
     "hoodie.index.bloom.fpp",

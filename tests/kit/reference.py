@@ -16,19 +16,13 @@ import click
 
 from fsview.wire.routes import ROUTES
 from strandline.__main__ import main as command_line
-from strandline.commit.lock.settings import LOCK_SETTINGS
-from strandline.commit.settings import COMMIT_SETTINGS
 from strandline.serve import SettingOption
 from strandline.service.process.options import PartsOptions
 from strandline.service.process.parts import Parts
-from strandline.services.clean.policy import CLEAN_SETTINGS
-from strandline.services.rollback.policy import ROLLBACK_SETTINGS
 from strandline.settings.command_line import SERVE_SETTINGS
-from strandline.settings.service import SERVICE_SETTINGS
 from strandline.settings.setting import Setting
 from strandline.write.hudi_options import HARMLESS, REFUSED, HudiOption
-from strandline.write.options import ALIASES
-from strandline.write.settings import WRITE_SETTINGS
+from strandline.write.options import ALIASES, WRITER_SETTINGS
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference.md"
 HEAD = """\
@@ -113,10 +107,8 @@ OTHER_ROUTES = {
 
 
 def settings() -> tuple[Setting[Any], ...]:
-    """Return every setting of the writer, the cleaner and the service."""
-    writers = (*WRITE_SETTINGS, *COMMIT_SETTINGS, *LOCK_SETTINGS)
-    services = (*ROLLBACK_SETTINGS, *CLEAN_SETTINGS)
-    return (*writers, *services, *SERVICE_SETTINGS, *SERVE_SETTINGS)
+    """Return every setting of the write client and of ``serve``."""
+    return (*WRITER_SETTINGS, *SERVE_SETTINGS)
 
 
 def served() -> set[str]:

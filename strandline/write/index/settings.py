@@ -46,7 +46,7 @@ SIMPLE_UPDATES_PARTITION: Final = Setting(
 BLOOM_UPDATES_PARTITION: Final = Setting(
     "hoodie.bloom.index.update.partition.path",
     True,
-    "The same with `GLOBAL_BLOOM`.",
+    "With `GLOBAL_BLOOM`: what hoodie.simple.index.update.partition.path is with `GLOBAL_SIMPLE`.",
     "table",
 )
 BLOOM_PRUNES_BY_RANGES: Final = Setting(
@@ -115,7 +115,7 @@ class IndexOptions:
             UnsupportedTableError: The table has a bucket index that isn't supported.
         """
         stored = _stored(config)
-        _refuse_disagreement(values, stored)
+        _refuse_disagreement(values, stored, config.record_key_fields)
 
         def decided(setting: Setting[T]) -> T:
             return (stored if stored.is_set(setting) else values).get(setting)
@@ -175,13 +175,20 @@ def _stored(config: TableConfig) -> Settings:
         raise UnsupportedTableError(f"of the table's properties, {exc.message}") from exc
 
 
-def _refuse_disagreement(values: Settings, stored: Settings) -> None:
-    """Refuse options that contradict the stored ones; the order of columns doesn't matter."""
+def _refuse_disagreement(values: Settings, stored: Settings, keys: tuple[str, ...]) -> None:
+    """Refuse options that contradict the stored ones; the order of columns doesn't matter.
+
+    Args:
+        values: The options. One that is empty isn't compared.
+        stored: The stored ones. Empty hash fields mean all columns of the record key.
+        keys: The columns of the record key.
+    """
     for setting in _STORED:
         if not values.is_set(setting) or not stored.is_set(setting):
             continue
-        asked, has = as_text(values.get(setting)), as_text(stored.get(setting))
-        if sorted(_names(asked)) != sorted(_names(has)):
+        asked, has = as_text(values.get(setting)), as_text(stored.get(setting)) or ",".join(keys)
+        asked_names, stored_names = sorted(_names(asked)), sorted(_names(has))
+        if asked_names and asked_names != stored_names:
             raise ConfigError(
                 f"{values.called(setting)} is {asked!r}, but the table has {has!r}",
                 hint="leave the option out, or write to another base path",

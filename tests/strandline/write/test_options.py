@@ -6,19 +6,14 @@ import logging
 
 import pytest
 
-from strandline.commit.lock.settings import LOCK_ALIASES, LOCK_SETTINGS
-from strandline.services.clean.policy import CLEAN_SETTINGS
-from strandline.settings.service import SERVICE_SETTINGS
+from strandline.commit.lock.settings import LOCK_ALIASES
 from strandline.settings.setting import REFUSAL_CHARACTERS
 from strandline.write.hudi_options import HARMLESS, REFUSED
-from strandline.write.options import ALIASES, base_file_settings, parse_options
-from strandline.write.settings import ORDERING, WRITE_SETTINGS
+from strandline.write.options import ALIASES, WRITER_SETTINGS, base_file_settings, parse_options
+from strandline.write.settings import ORDERING
 from timeline.errors import ConfigError
 
-SUPPORTED = {
-    setting.name
-    for setting in (*WRITE_SETTINGS, *LOCK_SETTINGS, *CLEAN_SETTINGS, *SERVICE_SETTINGS)
-}
+SUPPORTED = {setting.name for setting in WRITER_SETTINGS}
 
 # The options of Hudi's Spark quickstart and of its guides on writing, syncing and table services,
 # with the values that they have there.
@@ -141,6 +136,15 @@ def test_a_refusal_fits_a_line_and_shows_no_secret():
     with pytest.raises(ConfigError) as caught:
         parse_options({"hoodie.index.hbase.password": "s3cret"})
     assert "password is ***; refused" in str(caught.value)
+
+
+@pytest.mark.parametrize("setting", WRITER_SETTINGS, ids=lambda setting: setting.name)
+def test_a_refused_value_leaves_room_for_the_name(setting):
+    if setting.allowed or not isinstance(setting.default, str):
+        with pytest.raises(ConfigError) as caught:
+            parse_options({setting.name: "org.example." + "x" * 5_000})
+        assert str(caught.value).startswith(f"{setting.name} is ")
+        assert f"; allowed: {setting.describe_allowed()}" in str(caught.value)
 
 
 def test_no_option_is_in_two_lists():

@@ -69,6 +69,7 @@ REFUSED = {
     "cleaner__policy": "KEEP_LATEST_FILE_VERSIONS",
     "write__table__version": "7",
     "parquet__max__file__size": "many",
+    "index__bloom__num_entries": "10000001",
     "parquet__compression__codec": "rar",
     "combine__before__upsert": "false",
     "populate__meta__fields": "false",

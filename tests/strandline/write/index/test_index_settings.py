@@ -83,6 +83,23 @@ def test_options_that_contradict_the_stored_index_are_refused(given):
     options(table, bucket__index__hash__field="b, a")
 
 
+@pytest.mark.parametrize("empty", ["", " ", ","])
+def test_empty_hash_fields_are_those_of_the_table(empty):
+    given = {**BUCKETED, "bucket__index__hash__field": empty}
+    made = options(**given)
+    assert made.hash_fields == ("a", "b")
+    assert options(config().with_properties(made.properties), **given) == made
+    table = config(**BUCKETED, bucket__index__hash__field="b")
+    assert options(table, **given).hash_fields == ("b",)
+
+
+def test_stored_hash_fields_that_are_empty_are_the_columns_of_the_key():
+    table = config(**BUCKETED, bucket__index__hash__field="")
+    assert options(table, bucket__index__hash__field="a,b").hash_fields == ("a", "b")
+    with pytest.raises(ConfigError, match="field is 'b', but the table has 'a,b'"):
+        options(table, bucket__index__hash__field="b")
+
+
 def test_what_a_table_lacks_comes_from_the_options():
     table = config(index__type="bucket")
     assert options(table).buckets == 256
