@@ -100,12 +100,23 @@ def _bytes_read() -> int:
     return int(text.split("rchar: ")[1].split()[0])
 
 
+def positive(text: str) -> int:
+    """Return the whole number of an argument, which must be 1 or more."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed: a whole number, 1 or more")
+    return int(text)
+
+
 def main() -> None:
     """Measure, and print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.index", description=__doc__)
-    parser.add_argument("--files", type=int, default=20, help="files in a partition (default 20)")
-    parser.add_argument("--rows", type=int, default=10_000, help="rows in a file (default 10000)")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds (default 5)")
+    parser.add_argument(
+        "--files", type=positive, default=20, help="files in a partition (default 20)"
+    )
+    parser.add_argument(
+        "--rows", type=positive, default=10_000, help="rows in a file (default 10000)"
+    )
+    parser.add_argument("--rounds", type=positive, default=5, help="rounds (default 5)")
     options = parser.parse_args()
     lines = [
         "| keys | index | seconds | files opened | MB read |",

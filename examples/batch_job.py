@@ -44,4 +44,6 @@ def main(base_path: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python examples/batch_job.py BASE_PATH")
     main(sys.argv[1])

@@ -41,4 +41,6 @@ def main(landing: str, base_path: str, checkpoint: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        sys.exit("usage: python examples/stream.py LANDING BASE_PATH CHECKPOINT")
     main(*sys.argv[1:])

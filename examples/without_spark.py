@@ -38,4 +38,6 @@ def main(base_path: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python examples/without_spark.py BASE_PATH")
     main(sys.argv[1])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,19 @@ SCREEN = 60
 @pytest.mark.parametrize("name", JOBS)
 def test_an_example_fits_on_a_screen(name: str) -> None:
     assert len(JOBS[name].read_text("utf-8").splitlines()) <= SCREEN
+
+
+@pytest.mark.property
+def test_without_an_argument_the_job_says_which_it_needs() -> None:
+    ran = subprocess.run(
+        [sys.executable, JOBS["without_spark"]],
+        env={**os.environ, "PYTHONPATH": str(Path.cwd())},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr == "usage: python examples/without_spark.py BASE_PATH\n"
 
 
 @pytest.mark.property

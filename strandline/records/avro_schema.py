@@ -44,6 +44,8 @@ from timeline.errors import CorruptMetadataError, InputError, UnsupportedTableEr
 
 _AVRO_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _UNITS: Final = {"us": "micros", "ms": "millis"}
+_WITHOUT_VIEWS: Final = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+"""Arrow's views → the types that are stored, for hints."""
 _META_AVRO: Final = [
     {"name": name, "type": ["null", "string"], "doc": "", "default": None} for name in META_FIELDS
 ]
@@ -192,7 +194,9 @@ def _type_hint(kind: pa.DataType) -> str:
     if pa.types.is_timestamp(kind):
         return "cast it to microseconds or milliseconds"
     if pa.types.is_dictionary(kind):
-        return f"cast it to {kind.value_type}"
+        return f"cast it to {_WITHOUT_VIEWS.get(kind.value_type, kind.value_type)}"
+    if pa.types.is_time(kind):
+        return "cast it to a string, or to an integer"
     if pa.types.is_unsigned_integer(kind):
         return "cast it to a signed integer"
     if pa.types.is_null(kind):

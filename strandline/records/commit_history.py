@@ -88,6 +88,15 @@ class CommitHistory:
                 return schema
         return None
 
+    def newest_file(self, meta: TableMetaClient, timeline: Timeline) -> str | None:
+        """Return the path of a file of the newest commit that wrote one; ``None`` without one.
+
+        Raises:
+            CorruptMetadataError: A commit can't be read; the message names its file.
+        """
+        files = (facts.file for facts in self.newest_first(meta, timeline))
+        return next((file for file in files if file is not None), None)
+
     def _facts_of(self, instant: Instant, meta: TableMetaClient) -> CommitFacts:
         if instant not in self._facts:
             metadata = meta.read(instant)

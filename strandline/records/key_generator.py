@@ -28,8 +28,9 @@ import pyarrow.compute as pc
 
 from strandline.records.key_text import key_text
 from strandline.records.schema import column_of
-from strandline.records.timestamp_path import TimestampFormat
+from strandline.records.timestamp_path import OUTPUT_FORMAT, PREFIX, TimestampFormat
 from timeline.errors import ConfigError, InputError
+from timeline.table.partition_metadata import FILE_NAME as PARTITION_METADATA
 
 SIMPLE: Final = "SIMPLE"
 COMPLEX: Final = "COMPLEX"
@@ -49,6 +50,8 @@ _ALLOWED_COLUMNS: Final = {
     TIMESTAMP: "1 key and 1 partition column",
     CUSTOM: "1 or more partition columns, each with :SIMPLE or :TIMESTAMP",
 }
+_URL_ENCODE: Final = "hoodie.datasource.write.partitionpath.urlencode"
+_RESERVED: Final = f"'.', '..', '.hoodie' and '{PARTITION_METADATA}' are reserved"
 _ESCAPED: Final = re.compile(r'[\x00-\x1f"#%\'*/:=?\\{\[\]^\x7f]')
 
 
@@ -140,6 +143,10 @@ class KeyGenerator:
             return segments[0]
         return pc.binary_join_element_wise(*segments, "/")
 
+    def _is_timed(self, name: str) -> bool:
+        """Whether the values of a partition column are times."""
+        return self.type == TIMESTAMP or name in self.timed
+
     def _is_plain(self) -> bool:
         """Whether a key is a value without its column's name."""
         if len(self.record_key_fields) > 1:
@@ -148,7 +155,7 @@ class KeyGenerator:
 
     def _segments(self, column: pa.Array | pa.ChunkedArray, name: str) -> pa.StringArray:
         """Return the path segments of one column, each distinct value's made once."""
-        if self.times is not None and (self.type == TIMESTAMP or name in self.timed):
+        if self.times is not None and self._is_timed(name):
             texts = self.times.paths(column, name)
         else:
             texts = key_text(column, name, "partition column")
@@ -160,15 +167,35 @@ class KeyGenerator:
         if not value:
             value = DEFAULT_PARTITION
         elif self.url_encode:
-            value = _ESCAPED.sub(lambda match: f"%{ord(match.group()):02X}", value)
+            value = _url_encoded(value)
         segment = f"{name}={value}" if self.hive_style else value
-        parts = segment.split("/")
-        if "\x00" in segment or any(part in ("", ".", "..", ".hoodie") for part in parts):
+        if _names_directories(segment):
+            return segment
+        if self._is_timed(name):
             raise InputError(
-                f"partition column {name!r} has the value {value!r}, which can't name a directory",
-                hint="hoodie.datasource.write.partitionpath.urlencode=true encodes slashes",
+                f"partition column {name!r} makes the path {value!r}, which can't name a directory",
+                hint=f"change {PREFIX}{OUTPUT_FORMAT}",
             )
-        return segment
+        encoded = _url_encoded(segment)
+        helps = encoded != segment and _names_directories(encoded)
+        raise InputError(
+            f"partition column {name!r} has the value {value!r}, which can't name a directory",
+            hint=f"encode it by {_URL_ENCODE}=true"
+            if helps
+            else f"write another value; {_RESERVED}",
+        )
+
+
+def _url_encoded(value: str) -> str:
+    return _ESCAPED.sub(lambda match: f"%{ord(match.group()):02X}", value)
+
+
+def _names_directories(path: str) -> bool:
+    """Whether a relative path stays in the table's directory, outside of its metadata."""
+    return "\x00" not in path and not any(
+        part in ("", ".", "..", ".hoodie") or part.startswith(PARTITION_METADATA)
+        for part in path.split("/")
+    )
 
 
 def _null_or_empty(column: pa.Array) -> pa.BooleanArray:

@@ -28,7 +28,7 @@ def check_nesting(schema: pa.Schema) -> None:
 
     Raises:
         InputError: A column has more than ``MAX_LEVELS`` levels (a struct has one, a list or map
-            two), or a struct with two fields of one name, which Avro doesn't allow.
+            two), a union, or a struct with two fields of one name, which Avro doesn't allow.
     """
     for column in schema:
         waiting = [(column.type, 0)]
@@ -38,6 +38,11 @@ def check_nesting(schema: pa.Schema) -> None:
                 raise InputError(
                     f"column {column.name!r} is nested too deeply; allowed: {MAX_LEVELS} levels, of"
                     " which a struct takes one, a list or map two"
+                )
+            if pa.types.is_union(kind):
+                raise InputError(
+                    f"column {column.name!r} has the type {kind}, which can't be stored",
+                    hint="cast the union to one of its types, or to a struct of them",
                 )
             names = _struct_names(kind)
             if len(set(names)) < len(names):

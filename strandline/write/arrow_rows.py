@@ -37,7 +37,8 @@ def read_arrow_stream(data: object, *, large: bool = True) -> pa.Table:
             know such lists.
 
     Raises:
-        InputError: The stream isn't one of rows, such as that of a single column.
+        InputError: The stream isn't one of rows, such as that of a single column; or a column of a
+            pandas frame has values of several types.
 
     Cost: a pyarrow table isn't copied, except columns of views.
     """
@@ -45,7 +46,13 @@ def read_arrow_stream(data: object, *, large: bool = True) -> pa.Table:
         return _with_plain_types(data, large=large)
     if type_name(data).startswith("pandas.") and hasattr(data, "columns"):
         # Its own stream has the index as a column.
-        rows = pa.Table.from_pandas(data, preserve_index=False).replace_schema_metadata()
+        try:
+            rows = pa.Table.from_pandas(data, preserve_index=False).replace_schema_metadata()
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as exc:
+            raise InputError(
+                f"rows of {type_name(data)} can't be converted: {'; '.join(map(str, exc.args))}",
+                hint="give each column values of one type",
+            ) from exc
         return _with_plain_types(rows, large=large)
     try:
         reader = pa.RecordBatchReader.from_stream(data)

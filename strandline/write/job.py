@@ -148,6 +148,7 @@ class WriteJob:
             create=create,
             last=context.last_timeline,
         )
+        target.check_index(context.history)
         incoming = engine.schema(given)
         ordering = self._ordering_fields(target)
         key_task.check_columns(incoming, target.generator, ordering)

@@ -18,7 +18,14 @@ import pyarrow.compute as pc
 
 from strandline.records.key_generator import KeyGenerator
 from strandline.records.meta_fields import IS_DELETED, PARTITION_PATH, RECORD_KEY
-from strandline.records.schema import column_of, conform, is_utf8, other_case, without_utf8
+from strandline.records.schema import (
+    check_nesting,
+    column_of,
+    conform,
+    is_utf8,
+    other_case,
+    without_utf8,
+)
 from strandline.service.marker.file import directory_path
 from strandline.settings.setting import Setting, shortened
 from strandline.write import settings
@@ -195,6 +202,8 @@ def check_columns(
         InputError: A column is missing, its type can't be a key or be compared, or its name is one
             of the writer's own; the message names it.
     """
+    # pyarrow makes no columns of unions.
+    check_nesting(schema)
     for name in schema.names:
         if name.lower().startswith(_OURS):
             raise InputError(
@@ -219,14 +228,22 @@ def check_columns(
 def _require(role: str, names: tuple[str, ...], setting: Setting[str], schema: pa.Schema) -> None:
     """Check that the rows have the columns of one role; a dotted name addresses a field."""
     for name in names:
-        column = name if name in schema.names else name.split(".")[0]
-        if column not in schema.names:
+        if name in schema.names:
+            continue
+        missing = f"{role} column {name!r} ({setting.name}) is missing from the rows"
+        first, *rest = name.split(".")
+        if first not in schema.names:
             have = shortened(str(schema.names), _SHOWN)
-            raise InputError(
-                f"{role} column {name!r} ({setting.name}) is missing from the rows, which have"
-                f" {have}",
-                hint=other_case(column, schema),
-            )
+            raise InputError(f"{missing}, which have {have}", hint=other_case(first, schema))
+        column, kind = first, schema.field(first).type
+        for part in rest:
+            fields = pa.schema(kind if pa.types.is_struct(kind) else [])
+            if part not in fields.names:
+                have = shortened(str(fields.names), _SHOWN)
+                raise InputError(
+                    f"{missing}; {column!r} has the fields {have}", hint=other_case(part, fields)
+                )
+            column, kind = f"{column}.{part}", fields.field(part).type
 
 
 def _deletes(batch: pa.RecordBatch) -> pa.Array:

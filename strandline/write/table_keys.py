@@ -99,10 +99,12 @@ def _types(config: TableConfig, values: Settings) -> dict[str, str]:
             f" {','.join(stored)!r}",
             hint="leave the option out, or write to another base path",
         )
-    wrong = [f"{name}:{kind}" for name, kind in types.items() if kind not in (SIMPLE, TIMESTAMP)]
+    allowed = (SIMPLE, TIMESTAMP)
+    wrong = [(name, kind) for name, kind in types.items() if not name or kind not in allowed]
     if wrong:
+        fields = ", ".join(repr(f"{name}:{kind}" if kind else name) for name, kind in wrong)
         raise ConfigError(
-            f"{settings.PARTITION_PATH.name} has {', '.join(wrong)} for the key generator CUSTOM;"
+            f"{values.called(settings.PARTITION_PATH)} has {fields} for the key generator CUSTOM;"
             " allowed: column:SIMPLE, column:TIMESTAMP"
         )
     return types

@@ -12,6 +12,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from fsview.model.file_name import parse_base_name
 from strandline.commit.conflict import REPEAT
 from strandline.commit.settings import conflict_strategy
 from strandline.records.avro_schema import avro_to_arrow
@@ -22,9 +23,10 @@ from strandline.records.schema_evolution import EvolutionRules
 from strandline.records.write_schema import check_keys_kept, columns_after
 from strandline.settings.setting import Settings
 from strandline.write import settings
+from strandline.write.index.buckets import stored_buckets
 from strandline.write.index.settings import IndexOptions, stored_index
 from strandline.write.last_timeline import LastTimeline
-from strandline.write.placement import Sizing, average_record_bytes
+from strandline.write.placement import Sizing, StoredFile, average_record_bytes
 from strandline.write.table_keys import generator_of, row_rules
 from strandline.write.table_options import merge_mode, new_config, refuse_disagreement
 from strandline.write.unsupported import refuse_metadata_table, refuse_unsupported
@@ -107,6 +109,27 @@ class Target:
             keys = self.config.record_key_fields + self.config.partition_fields
             check_keys_kept(self.schema, known.schema, keys, self.config.ordering_fields)
         return known, columns
+
+    def check_index(self, history: CommitHistory) -> None:
+        """Check that a bucket index, if the options ask for one, is that of the stored files.
+
+        A write that touches only new partitions sees no stored file, but later writes would find
+        keys by their buckets where they aren't.
+
+        Raises:
+            UnsupportedTableError: The newest commit's file isn't one of a bucket index, or its
+                bucket is too great.
+
+        Cost: none if the properties name the bucket index, else what ``open_target`` has read.
+        """
+        if not self.index.is_bucket or stored_index(self.config):
+            return
+        path = history.newest_file(self.meta, self.timeline)
+        if path is not None:
+            partition, _, name = path.rpartition("/")
+            parsed = parse_base_name(name)
+            file = StoredFile(partition, parsed[0] if parsed else name, name, 0)
+            stored_buckets(partition, [file], self.index.buckets)
 
     def created(self) -> Target:
         """Return the target as an existing table, creating it if necessary.
@@ -293,8 +316,7 @@ def _as_stored(
     fields = generator.record_key_fields
     if generator.type != COMPLEX or len(fields) > 1 or meta.config.version >= 9:
         return generator
-    files = (facts.file for facts in history.newest_first(meta, timeline))
-    stored = next((file for file in files if file is not None), None)
+    stored = history.newest_file(meta, timeline)
     if stored is None:
         return generator
     key = read_footer(meta.storage.for_cause("table"), stored).get(MIN_KEY)

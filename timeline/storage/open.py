@@ -57,14 +57,17 @@ def path_text(base_path: object) -> str:
     """Return a base path as text.
 
     Raises:
-        ConfigError: It is empty, or neither text nor a ``pathlib.Path``.
+        ConfigError: It is empty, has a NUL, or is neither text nor a ``pathlib.Path``.
     """
     if not isinstance(base_path, (str, os.PathLike)) or not base_path:
         raise ConfigError(
             f"base path {base_path!r} can't be opened; allowed: text or a pathlib.Path, such as"
             " '/lake/t' or 's3://bucket/t'"
         )
-    return str(os.fspath(base_path))
+    text = str(os.fspath(base_path))
+    if "\x00" in text:
+        raise ConfigError(f"base path {text!r} can't be opened; allowed: text without NUL")
+    return text
 
 
 def _advice(base_path: str) -> str:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strandline.records.key_generator import COMPLEX, NON_PARTITION, SIMPLE, KeyGenerator
+from strandline.records.timestamp_path import TimestampFormat
 from timeline.errors import ConfigError, InputError
 
 ESCAPED = {*map(chr, range(32)), *"\"#%'*/:=?\\{[]^", "\x7f"}
@@ -77,6 +78,41 @@ def test_paths_follow_the_rule(values, hive, encode):
     else:
         tail = naive_segment("q", "x", hive, encode)
         assert paths.partition_paths(batch).to_pylist() == [f"{part}/{tail}" for part in want]
+
+
+METADATA = ".hoodie_partition_metadata"
+
+
+@pytest.mark.parametrize("value", [".", "..", ".hoodie", METADATA, f"{METADATA}.parquet"])
+@pytest.mark.parametrize("encode", [False, True])
+def test_reserved_names_are_no_partitions(value, encode):
+    with pytest.raises(InputError, match=f"'p' has the value '{value}', which can't") as caught:
+        generator(url_encode=encode).partition_paths(rows(p=[value]))
+    assert caught.value.hint == (
+        f"write another value; '.', '..', '.hoodie' and '{METADATA}' are reserved"
+    )
+    hive = generator(hive_style=True).partition_paths(rows(p=[value]))
+    assert hive.to_pylist() == [f"p={value}"]
+
+
+@pytest.mark.parametrize("value", ["/a", "a/", "a//b", "a/../b", "a\x00b", f"a/{METADATA}"])
+def test_values_that_can_be_encoded_say_so(value):
+    with pytest.raises(InputError, match="partition column 'p' has the value") as caught:
+        generator().partition_paths(rows(p=[value]))
+    assert caught.value.hint == "encode it by hoodie.datasource.write.partitionpath.urlencode=true"
+    assert generator(url_encode=True).partition_paths(rows(p=[value]))[0].as_py()
+
+
+@pytest.mark.parametrize("kind", ["TIMESTAMP", "CUSTOM"])
+def test_a_format_of_times_that_makes_no_path_is_blamed(kind):
+    times = TimestampFormat.of(
+        {"timestamp.type": "UNIX_TIMESTAMP", "output.dateformat": "yyyy//MM"}
+    )
+    timed = frozenset({"p"} if kind == "CUSTOM" else ())
+    paths = generator(kind=kind, times=times, timed=timed)
+    with pytest.raises(InputError, match="'p' makes the path '1970//01', which can't") as caught:
+        paths.partition_paths(rows(p=[1]))
+    assert caught.value.hint == "change hoodie.keygen.timebased.output.dateformat"
 
 
 def test_real_tables_paths():

@@ -86,6 +86,14 @@ def test_a_single_column_is_refused(column: object) -> None:
         LocalEngine().adopt(column)
 
 
+@pytest.mark.parametrize("values", [[1, "x"], ["x", 1], [{"a": 1}, object()]])
+def test_a_pandas_column_of_several_types_is_refused_by_name(values: list[object]) -> None:
+    frame = pd.DataFrame({"id": ["a", "b"], "mixed": pd.Series(values, dtype=object)})
+    with pytest.raises(InputError, match=r"pandas.* can't be converted: .*column mixed") as caught:
+        LocalEngine().adopt(frame)
+    assert caught.value.hint == "give each column values of one type"
+
+
 def test_types_nested_deeper_than_any_stored_one_are_left_to_the_check() -> None:
     kind = pa.string_view()
     for _ in range(300):

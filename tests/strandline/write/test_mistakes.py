@@ -24,6 +24,7 @@ from timeline.errors import ConfigError, InputError, InstantNotFoundError
     ("base_path", "parts"),
     [
         ("", ("base path ''", "allowed: text")),
+        ("/tmp/a\0b", (r"base path '/tmp/a\x00b'", "allowed: text without NUL")),
         (None, ("base path None", "allowed: text")),
         (5, ("base path 5", "allowed: text or a pathlib.Path")),
         ("hdfs://namenode:8020/t", ("base path 'hdfs://namenode:8020/t'", "libhdfs")),
@@ -206,7 +207,9 @@ def test_ordering_columns_that_can_not_be_compared(tmp_path: Path, kind: pa.Data
     ("kind", "hint"),
     [
         (pa.duration("us"), "allowed: booleans, signed integers"),
-        (pa.time64("us"), "allowed: booleans, signed integers"),
+        (pa.time64("us"), "cast it to a string, or to an integer"),
+        (pa.dictionary(pa.int8(), pa.string_view()), "cast it to string)"),
+        (pa.month_day_nano_interval(), "allowed: booleans, signed integers"),
         (pa.map_(pa.int32(), pa.int32()), "the keys of maps must be strings"),
         (pa.uint64(), "cast it to a signed integer"),
         (pa.timestamp("ns"), "cast it to microseconds"),
@@ -221,6 +224,43 @@ def test_columns_of_a_type_that_can_not_be_stored(
         c.upsert(rows)
     for part in (f"column 'extra' has the type {kind}", hint):
         assert part in str(caught.value)
+
+
+FIELDS = {
+    "key column 's.o'": "datasource__write__recordkey__field",
+    "partition column 's.o'": "datasource__write__partitionpath__field",
+    "ordering column 's.o'": "table__ordering__fields",
+}
+
+
+@pytest.mark.parametrize("role", FIELDS)
+def test_a_missing_field_is_named_with_its_role_and_option(tmp_path: Path, role: str) -> None:
+    rows = table(row("a")).append_column("s", pa.array([{"x": 1}]))
+    option = f"hoodie.{FIELDS[role].replace('__', '.')}"
+    match = rf"^{role} \({option}\) is missing from the rows; 's' has the fields \['x'\]$"
+    with client(tmp_path, **{FIELDS[role]: "s.o"}) as c, pytest.raises(InputError, match=match):
+        c.upsert(rows)
+    match = r"missing from the rows; 'id' has the fields \[\]$"
+    with client(tmp_path, **{FIELDS[role]: "id.o"}) as c, pytest.raises(InputError, match=match):
+        c.upsert(rows)
+
+
+UNION = pa.UnionArray.from_sparse(pa.array([0], pa.int8()), [pa.array([1]), pa.array(["a"])])
+UNIONS = {
+    "u": UNION,
+    "nested": pa.StructArray.from_arrays([UNION], ["x"]),
+    "id": UNION,
+}
+
+
+@pytest.mark.parametrize("operation", ["upsert", "delete"])
+@pytest.mark.parametrize("name", UNIONS)
+def test_unions_can_not_be_stored(base: Path, name: str, operation: str) -> None:
+    rows = table(row("a", ts=2))
+    rows = rows.drop_columns([name] if name in rows.schema.names else [])
+    rows = rows.append_column(name, UNIONS[name])
+    match = f"column '{name}' has the type sparse_union.*cast the union"
+    refused(base, InputError, match, rows, operation)
 
 
 @pytest.mark.parametrize("values", [pa.array(["yes"]), pa.array([1])])

@@ -129,6 +129,15 @@ def test_a_custom_key_generator_is_brought_by_each_writer(tmp_path, version):
     refused(base, ConfigError, "partitionpath.field ", **no_type)
 
 
+@pytest.mark.parametrize(("fields", "shown"), [(":SIMPLE", "':SIMPLE'"), ("region:SIMPLE,:", "''")])
+def test_a_partition_without_a_column_is_refused(tmp_path, fields, shown):
+    wrong = {**CUSTOM, "datasource__write__partitionpath__field": fields}
+    match = f"partitionpath.field has {shown} for the key generator CUSTOM; allowed: column:SIMPLE"
+    with client(tmp_path / "t", **wrong) as c, pytest.raises(ConfigError, match=match):
+        c.upsert(table(row("a")))
+    assert not (tmp_path / "t").exists()
+
+
 def test_times_of_a_timestamp_column_and_of_text(tmp_path):
     base = tmp_path / "t"
     schema = SCHEMA.set(1, pa.field("region", pa.string()))

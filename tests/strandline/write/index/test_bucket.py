@@ -8,6 +8,7 @@ from strandline.write.index.bucket import BucketNumbers
 from tests.kit import reader
 from tests.kit.hooked_storage import HookedStorage
 from tests.strandline.write.index.walk import bucket
+from tests.strandline.write.refusals import refused
 from tests.strandline.write.tables import change_properties, client, row, table
 from timeline.errors import ConfigError, UnsupportedTableError, WriteConflictError
 
@@ -155,6 +156,27 @@ def test_a_table_without_buckets_is_refused(tmp_path):
         c.upsert(table(row("a")))
     with pytest.raises(UnsupportedTableError, match="isn't one of a bucket index"):
         written(base, row("a"))
+
+
+@pytest.mark.parametrize(
+    "operation", ["upsert", "bulk_insert", "insert_overwrite", "insert_overwrite_table"]
+)
+def test_a_table_without_buckets_is_refused_before_its_first_new_partition(tmp_path, operation):
+    """None of the files that the write would look at is there yet."""
+    base, new = tmp_path / "t", row("b", "us")
+    with client(base) as c:
+        c.upsert(table(row("a")))
+        c.delete(table(row("gone")))  # a commit without files
+    match = "of partition 'eu' isn't one of a bucket index"
+    refused(base, UnsupportedTableError, match, table(new), operation, **OPTIONS)
+
+
+def test_a_table_of_buckets_is_refused_with_fewer_before_its_first_new_partition(tmp_path):
+    last = next(key for key in KEYS if bucket(key) == 2)
+    base = forgotten(written(tmp_path / "t", row(last)))
+    few = {**OPTIONS, "bucket__index__num__buckets": "2"}
+    match = "has bucket 2, but hoodie.bucket.index.num.buckets is 2"
+    refused(base, UnsupportedTableError, match, table(row("b", "us")), **few)
 
 
 def test_keys_of_several_columns_are_hashed_by_the_chosen_ones(tmp_path):
