@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
-from typing import Generic, TypeVar
+from concurrent.futures import CancelledError, Future
+from itertools import starmap
+from typing import Final, Generic, NoReturn, TypeVar
 
 logger = logging.getLogger(__name__)
 
 S = TypeVar("S")
+
+_BY: Final = "by"
 
 
 class ServiceStart(Generic[S]):
@@ -23,13 +26,17 @@ class ServiceStart(Generic[S]):
     """
 
     def __init__(self, acquire: Callable[[], S]) -> None:
-        # Whoever takes it out runs it: an interrupt may come before or after a thread has begun.
-        self._waiting = [acquire]
+        self._acquire = acquire
+        # The first thread to claim it gives the outcome. ``setdefault`` is atomic, and tells a
+        # thread whose claim it is even if an interrupt follows at once.
+        self._claimed: dict[str, object] = {}
         self._outcome: Future[S] = Future()
 
     def begin(self) -> None:
         """Start the service on another thread."""
-        threading.Thread(target=self._run, name="strandline-service-start").start()
+        threading.Thread(
+            target=self._run, args=(self._acquire,), name="strandline-service-start"
+        ).start()
 
     def result(self) -> S:
         """Return the service, once it has started.
@@ -37,7 +44,7 @@ class ServiceStart(Generic[S]):
         Raises:
             BaseException: What ``acquire`` raised.
         """
-        self._run()
+        self._run(self._acquire)
         return self._outcome.result()
 
     @property
@@ -50,8 +57,7 @@ class ServiceStart(Generic[S]):
 
         If the wait is interrupted, the thread releases the service.
         """
-        if self._take() is not None:
-            return
+        self._run(_refuse)
         ended = threading.Event()
 
         def end(outcome: Future[S]) -> None:
@@ -65,19 +71,31 @@ class ServiceStart(Generic[S]):
         # The outcome is known to waiters before its callback has run.
         ended.wait()
 
-    def _take(self) -> Callable[[], S] | None:
+    def _run(self, acquire: Callable[[], S]) -> None:
+        """Run the start and set its outcome, unless another call has claimed it."""
+        claim, made, failed = object(), list[S](), list[Exception]()
         try:
-            return self._waiting.pop()
-        except IndexError:
-            return None
+            if self._claimed.setdefault(_BY, claim) is not claim:
+                return
+            try:
+                # In one call, so that no interrupt comes between the start and keeping its service.
+                made.extend(starmap(acquire, [()]))
+            except Exception as error:  # noqa: BLE001 - raised by ``result``
+                failed.append(error)
+            self._settle(claim, made, failed)
+        finally:
+            # Does nothing unless an interrupt came: without an outcome others would wait for ever.
+            self._settle(claim, made, failed)
 
-    def _run(self) -> None:
-        acquire = self._take()
-        if acquire is None:
+    def _settle(self, claim: object, made: list[S], failed: list[Exception]) -> None:
+        """Set the outcome of a claimed start, once."""
+        if self._claimed.get(_BY) is not claim or self._outcome.done():
             return
-        try:
-            service = acquire()
-        except BaseException as error:  # noqa: BLE001 - raised by ``result``
-            self._outcome.set_exception(error)
+        if made:
+            self._outcome.set_result(made[0])
         else:
-            self._outcome.set_result(service)
+            self._outcome.set_exception(failed[0] if failed else CancelledError())
+
+
+def _refuse() -> NoReturn:
+    raise CancelledError

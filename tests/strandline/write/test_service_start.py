@@ -102,6 +102,27 @@ def test_a_start_interrupted_at_any_step_leaves_no_service() -> None:
     assert at > 20
 
 
+@pytest.mark.parametrize("step", ["result", "abandon"])
+def test_an_interrupt_at_any_step_leaves_a_start_that_can_be_abandoned(step: str) -> None:
+    """Also one that comes right after the caller has claimed the start for itself."""
+    for at in itertools.count(1):
+        services = Services()
+        start = ServiceStart(services.acquire)
+
+        def work(start: ServiceStart[Services] = start) -> None:
+            start.abandon(Services.release) if step == "abandon" else start.result()
+
+        was_interrupted = interrupted(work, at, (service_start,))
+        later = threading.Thread(target=start.abandon, args=(Services.release,), daemon=True)
+        later.start()
+        later.join(LONG_S)
+        assert not later.is_alive(), f"waits for ever after an interrupt at opcode {at}"
+        assert services.uses == 0, f"in use after an interrupt at opcode {at}"
+        if not was_interrupted:
+            break
+    assert at > 15
+
+
 class Watching(LocalEngine):
     """Notes whether the client's service has begun to start when keys are made."""
 
