@@ -75,17 +75,24 @@ class ServiceStart(Generic[S]):
         """Run the start and set its outcome, unless another call has claimed it."""
         claim, made, failed = object(), list[S](), list[Exception]()
         try:
-            if self._claimed.setdefault(_BY, claim) is not claim:
-                return
-            try:
-                # In one call, so that no interrupt comes between the start and keeping its service.
-                made.extend(starmap(acquire, [()]))
-            except Exception as error:  # noqa: BLE001 - raised by ``result``
-                failed.append(error)
+            self._claimed.setdefault(_BY, claim)
+            self._make(acquire, claim, made, failed)
             self._settle(claim, made, failed)
         finally:
             # Does nothing unless an interrupt came: without an outcome others would wait for ever.
             self._settle(claim, made, failed)
+
+    def _make(
+        self, acquire: Callable[[], S], claim: object, made: list[S], failed: list[Exception]
+    ) -> None:
+        """Run a claimed start."""
+        if self._claimed[_BY] is not claim:
+            return
+        try:
+            # In one call, so that no interrupt comes between the start and keeping its service.
+            made.extend(starmap(acquire, [()]))
+        except Exception as error:  # noqa: BLE001 - raised by ``result``
+            failed.append(error)
 
     def _settle(self, claim: object, made: list[S], failed: list[Exception]) -> None:
         """Set the outcome of a claimed start, once."""
