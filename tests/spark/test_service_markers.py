@@ -16,6 +16,7 @@ from tests.spark.test_write import (
     client,
     names,
     rows,
+    table,  # noqa: F401
     written,  # noqa: F401
 )
 from timeline.errors import WriteConflictError
@@ -31,7 +32,7 @@ EARLY = {
 OLDER = "20200101000000000"
 
 
-def test_files_of_a_worker_that_died_are_found_by_the_services_markers(spark, table, tmp_path):
+def test_files_of_a_worker_that_died_are_found_by_the_services_markers(spark, table, tmp_path):  # noqa: F811
     storage = OnceFaulty(table, tmp_path / "happened", "close", DIE, ".parquet", only_in_tasks=True)
     with client(spark, table, storage, **SERVED, **EXECUTORS) as c:
         result = c.upsert(rows(spark, NEXT))
@@ -45,7 +46,7 @@ def test_files_of_a_worker_that_died_are_found_by_the_services_markers(spark, ta
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_task_in_conflict_with_an_older_write_fails_the_write_as_such(spark, table, way):
+def test_a_task_in_conflict_with_an_older_write_fails_the_write_as_such(spark, table, way):  # noqa: F811
     hoodie = table / ".hoodie"
     (name,) = (name for region, name, *_ in reader.base_files(table) if region == "us")
     file_id = name.partition("_")[0]

@@ -39,7 +39,8 @@ class Counted:
 
         computed = self.computed = spark.sparkContext.accumulator(0)
 
-        def make(key: int) -> str:
+        # Without types, from which Spark 4 would infer another kind of function.
+        def make(key):
             computed.add(1)
             noise = random.randbytes(payload).hex()
             return f"{uuid.uuid4()}{noise}"

@@ -193,7 +193,7 @@ FAULTS = {
     # In the driver: the write fails, or goes on when it is complete by then.
     "list the timeline": ("list", "timeline", RAISE, False),
     "create an instant": ("create", ".commit", RAISE, False),
-    "stat an instant": ("stat", ".inflight", RAISE, False),
+    "stat an instant": ("stat", ".requested", RAISE, False),
     "read the properties": ("read", "hoodie.properties", RAISE, False),
     "delete the markers": ("delete_tree", "", RAISE, False),
     # In a task, which Spark tries again.
