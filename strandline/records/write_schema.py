@@ -6,7 +6,7 @@ write only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -56,6 +56,41 @@ def columns_after(
     if IS_DELETED in own.names and IS_DELETED not in columns.names:
         columns = columns.append(pa.field(IS_DELETED, pa.bool_()))
     return result, columns
+
+
+def columns_of_keys(
+    incoming: pa.Schema, avro_schema: str | None, table_name: str, keys: Sequence[str]
+) -> pa.Schema:
+    """Return the schema to cast the keys of deletes to: the table's key and partition columns.
+
+    Args:
+        incoming: Schema of the write's rows, which has these columns; others are ignored.
+        avro_schema: The table's schema without the meta columns; ``None`` if it has none yet.
+        table_name: The table's name.
+        keys: Key and partition columns; a dotted name addresses a field of a struct.
+
+    Returns:
+        The columns, nullable, in the types that an upsert would cast them to; none if the table has
+        no schema.
+
+    Raises:
+        InputError: A column has a type that an upsert refuses.
+    """
+    if avro_schema is None:
+        return pa.schema([])
+    heads = (name if name in incoming.names else name.split(".")[0] for name in keys)
+    names = list(dict.fromkeys(heads))
+    given = pa.schema([_plain(incoming.field(name)) for name in names])
+    rules = EvolutionRules(set_null=True)  # Deletes lack the table's other columns.
+    after, columns = columns_after(given, avro_schema, table_name, rules)
+    check_keys_kept(avro_to_arrow(avro_schema), avro_to_arrow(after), keys, ())
+    return nullable_inside(pa.schema([columns.field(name).with_nullable(True) for name in names]))
+
+
+def _plain(field: pa.Field) -> pa.Field:
+    """Return a dictionary's field with the type of its values, of which keys are made."""
+    coded = pa.types.is_dictionary(field.type)
+    return field.with_type(field.type.value_type) if coded else field
 
 
 def _with_flag_of(table: RecordType, rows: RecordType) -> RecordType:

@@ -152,12 +152,14 @@ class WriteJob:
         incoming = engine.schema(given)
         ordering = self._ordering_fields(target)
         key_task.check_columns(incoming, target.generator, ordering)
-        columns = pa.schema([])
+        columns = key_columns = pa.schema([])
         if create:
             target, columns = target.columns_of(incoming, evolution_rules(context.settings))
+        else:
+            key_columns = target.key_columns_of(incoming)
         if context.needs_service(self._operation):
             context.embedded.begin_start()
-        task = KeyTask(columns, target.generator, ordering)
+        task = KeyTask(columns, target.generator, ordering, key_columns)
         with self._account.timed("tag"):
             made = engine.transform(given, task, keyed_schema(columns))
         limits = DriverLimits() if engine.in_process else DriverLimits.of(context.settings)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
@@ -64,11 +64,14 @@ class KeyTask:
         schema: Columns to cast the rows to.
         generator: Makes keys and paths.
         ordering_fields: Ordering columns, which must not be null; empty if rows aren't ordered.
+        key_columns: For deletes, which have no columns: the table's key and partition columns, to
+            which theirs are cast. Empty: as given.
     """
 
     schema: pa.Schema
     generator: KeyGenerator
     ordering_fields: tuple[str, ...] = ()
+    key_columns: pa.Schema = field(default_factory=lambda: pa.schema([]))
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield keyed rows; a bad row has only its problem."""
@@ -87,8 +90,10 @@ class KeyTask:
     def _keyed(self, batch: pa.RecordBatch, form: pa.Schema) -> pa.RecordBatch:
         rows = conform(batch, self.schema)
         columns = dict(zip(rows.schema.names, rows.columns, strict=True))
-        # Deletes have no columns. The keys of other rows are those of their values as stored.
+        # Keys are those of values as stored: a timestamp in us has another text than one in ms.
         keyed = rows if columns else batch
+        if self.key_columns.names:
+            keyed = conform(batch, self.key_columns)
         columns[RECORD_KEY] = self.generator.record_keys(keyed)
         columns[KEY_HASH] = key_hashes(columns[RECORD_KEY])
         columns[PARTITION_PATH] = self.generator.partition_paths(keyed)

@@ -20,7 +20,7 @@ from strandline.records.base_file import MIN_KEY, read_footer
 from strandline.records.commit_history import CommitHistory
 from strandline.records.key_generator import COMPLEX, KeyGenerator
 from strandline.records.schema_evolution import EvolutionRules
-from strandline.records.write_schema import check_keys_kept, columns_after
+from strandline.records.write_schema import check_keys_kept, columns_after, columns_of_keys
 from strandline.settings.setting import Settings
 from strandline.write import settings
 from strandline.write.index.buckets import stored_buckets
@@ -130,6 +130,19 @@ class Target:
             parsed = parse_base_name(name)
             file = StoredFile(partition, parsed[0] if parsed else name, name, 0)
             stored_buckets(partition, [file], self.index.buckets)
+
+    def key_columns_of(self, incoming: pa.Schema) -> pa.Schema:
+        """Return the schema to cast the keys of deletes to: the table's key and partition columns.
+
+        Args:
+            incoming: Schema of the caller's rows, which has these columns; others are ignored.
+
+        Raises:
+            InputError: A column has a type that an upsert refuses.
+        """
+        config = self.config
+        keys = config.record_key_fields + config.partition_fields
+        return columns_of_keys(incoming, self.avro_schema, config.name, keys)
 
     def created(self) -> Target:
         """Return the target as an existing table, creating it if necessary.
