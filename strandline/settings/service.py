@@ -21,14 +21,14 @@ from strandline.settings.setting import Setting, declared
 EMBED: Final = Setting(
     "hoodie.embed.timeline.server",
     True,
-    "Whether the writer starts a timeline service for its executors. Without it each executor"
-    " lists storage.",
+    "Whether the writer starts a timeline service. Without it the driver lists the partitions of"
+    " each write.",
     "client",
 )
 EMBED_PORT: Final = Setting(
     "hoodie.embed.timeline.server.port",
     0,
-    "Port of the embedded service; 0: a free one. If a fixed port is taken, tasks list storage.",
+    "Port of the embedded service; 0: a free one. If a fixed port is taken, storage is listed.",
     "service",
     minimum=0,
     maximum=65535,
