@@ -97,6 +97,15 @@ class CommitHistory:
         files = (facts.file for facts in self.newest_first(meta, timeline))
         return next((file for file in files if file is not None), None)
 
+    def avro_schemas(self, meta: TableMetaClient, timeline: Timeline) -> Iterator[str]:
+        """Yield the table's schema at each commit of a timeline that has one, newest first.
+
+        Raises:
+            CorruptMetadataError: A commit can't be read; the message names its file.
+        """
+        schemas = (facts.avro_schema for facts in self.newest_first(meta, timeline))
+        return (schema for schema in schemas if schema)
+
     def _facts_of(self, instant: Instant, meta: TableMetaClient) -> CommitFacts:
         if instant not in self._facts:
             metadata = meta.read(instant)

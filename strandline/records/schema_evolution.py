@@ -31,6 +31,7 @@ from strandline.records.avro_type import (
     MapType,
     RecordType,
 )
+from strandline.records.new_column import refuse_other_cases
 from strandline.records.type_change import (
     casts,
     casts_all,
@@ -76,8 +77,8 @@ def evolved(rows: RecordType, table: RecordType, rules: EvolutionRules) -> Recor
     Raises:
         InputError: Hudi refuses the rows by these rules; the message names the columns.
     """
+    refuse_other_cases(rows, table)
     result = _deduced(rows, table, rules)
-    _refuse_other_cases(rows, table)
     if rules.validate or not rules.allow_drop:
         _check_table(result, table, rules)
     # Where Hudi's rules don't compare types, its tasks fail, or stored values can't be read.
@@ -96,7 +97,7 @@ def _deduced(rows: RecordType, table: RecordType, rules: EvolutionRules) -> Reco
     result = _merged(aligned, table) if rules.set_null else aligned
     missing = list(_missing(result, table, ""))
     if missing:
-        raise _missing_error(missing, rows, f"{SET_NULL}=true writes nulls")
+        raise _missing_error(missing, f"{SET_NULL}=true writes nulls")
     _require_readable(result, table, check_names=False)
     return result
 
@@ -133,15 +134,6 @@ def _align_type(kind: AvroType, held: AvroType, in_table_order: bool) -> AvroTyp
         case MapType(), MapType():
             return MapType(_align(kind.value, held.value, in_table_order))
     return held if is_wider(held, kind) else kind
-
-
-def _refuse_other_cases(rows: RecordType, table: RecordType) -> None:
-    """Refuse new columns that Spark, which ignores case, takes for columns of the table."""
-    known = {held.name for held in table.columns}
-    folded = {name.lower() for name in known}
-    for column in rows.columns:
-        if column.name not in known and column.name.lower() in folded:
-            raise InputError(f"column {column.name!r} is new; the table has it in another case")
 
 
 def _merged(rows: RecordType, table: RecordType) -> RecordType:
@@ -203,7 +195,7 @@ def _check_table(result: RecordType, table: RecordType, rules: EvolutionRules) -
     """Refuse a schema of the table that lacks columns of the old one, or can't read its rows."""
     missing = [held.name for held in table.columns if result.column(held.name) is None]
     if missing and not rules.allow_drop:
-        raise _missing_error(missing, result, f"{ALLOW_DROP}=true drops them from the table")
+        raise _missing_error(missing, f"{ALLOW_DROP}=true drops them from the table")
     if rules.validate:
         _require_readable(result, table, check_names=True)
 
@@ -295,13 +287,8 @@ def _change(given: Column, column: Column) -> str:
     return f"{type_text(given.type)} to {type_text(column.type)}"
 
 
-def _missing_error(missing: list[str], rows: RecordType, hint: str) -> InputError:
-    folded = {name.lower() for name in missing}
-    close = [column.name for column in rows.columns if column.name.lower() in folded]
-    return InputError(
-        f"columns {missing} of the table are missing from the rows",
-        hint=f"names are case-sensitive; the rows have {close}" if close else hint,
-    )
+def _missing_error(missing: list[str], hint: str) -> InputError:
+    return InputError(f"columns {missing} of the table are missing from the rows", hint=hint)
 
 
 def _mismatch(name: str, kind: AvroType, held: AvroType) -> InputError:

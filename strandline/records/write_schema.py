@@ -14,6 +14,7 @@ import pyarrow as pa
 from strandline.records.avro_schema import arrow_to_avro, avro_to_arrow
 from strandline.records.avro_type import Column, RecordType, dump_record, parse_record
 from strandline.records.meta_fields import IS_DELETED, without_meta_fields
+from strandline.records.new_column import refuse_other_cases, refuse_other_types
 from strandline.records.schema import check_names, check_nesting, column_of, nullable_inside
 from strandline.records.schema_evolution import EvolutionRules, evolved
 from timeline.errors import InputError
@@ -23,7 +24,11 @@ _SAME_TEXT: Final = ((pa.int32(), pa.int64()), (pa.float32(), pa.float64()))
 
 
 def columns_after(
-    incoming: pa.Schema, avro_schema: str | None, table_name: str, rules: EvolutionRules
+    incoming: pa.Schema,
+    avro_schema: str | None,
+    table_name: str,
+    rules: EvolutionRules,
+    earlier: Iterable[str] = (),
 ) -> tuple[str, pa.Schema]:
     """Return the table's Avro schema after a write, and the schema to cast the write's rows to.
 
@@ -32,6 +37,7 @@ def columns_after(
         avro_schema: The table's schema without the meta columns; ``None`` if it has none yet.
         table_name: The table's name, for its first schema.
         rules: How the write may change the schema.
+        earlier: Schemas of the table's earlier commits, consumed only if the write adds columns.
 
     Returns:
         The Avro schema, as stored if the columns stay as they are. The columns are the table's, in
@@ -47,10 +53,12 @@ def columns_after(
         raise InputError(f"column {IS_DELETED!r} is {own.field(IS_DELETED).type}; allowed: bool")
     if avro_schema is None:
         first = arrow_to_avro(nullable_inside(own), table_name)
+        refuse_other_cases(parse_record(first), None)
         return first, avro_to_arrow(first)
     table = parse_record(avro_schema)
     rows = _with_flag_of(table, parse_record(arrow_to_avro(own, table_name, table.name)))
     after = evolved(rows, table, rules)
+    refuse_other_types(after, table, earlier)
     result = avro_schema if after == table else dump_record(after)
     columns = avro_to_arrow(result)
     if IS_DELETED in own.names and IS_DELETED not in columns.names:

@@ -154,7 +154,8 @@ class WriteJob:
         key_task.check_columns(incoming, target.generator, ordering)
         columns = key_columns = pa.schema([])
         if create:
-            target, columns = target.columns_of(incoming, evolution_rules(context.settings))
+            rules = evolution_rules(context.settings)
+            target, columns = target.columns_of(incoming, context.history, rules)
         else:
             key_columns = target.key_columns_of(incoming)
         if context.needs_service(self._operation):

@@ -92,18 +92,26 @@ class Target:
         return avro_to_arrow(self.avro_schema)
 
     def columns_of(
-        self, incoming: pa.Schema, rules: EvolutionRules = _DEFAULT_RULES
+        self,
+        incoming: pa.Schema,
+        history: CommitHistory,
+        rules: EvolutionRules = _DEFAULT_RULES,
     ) -> tuple[Target, pa.Schema]:
         """Return the target with its schema after the write, and the schema to cast rows to.
 
         Args:
             incoming: Schema of the caller's rows; meta columns in it are ignored.
+            history: The client's facts of the table's commits.
             rules: How the write may change the table's schema.
 
         Raises:
             InputError: A column can't be stored, or the rules refuse it.
+
+        Cost: none, or if a column is new a read for each commit that isn't in ``history``.
         """
-        avro_schema, columns = columns_after(incoming, self.avro_schema, self.config.name, rules)
+        earlier = history.avro_schemas(self.meta, self.timeline)
+        name = self.config.name
+        avro_schema, columns = columns_after(incoming, self.avro_schema, name, rules, earlier)
         known = replace(self, avro_schema=avro_schema)
         if self.avro_schema not in (None, avro_schema):
             keys = self.config.record_key_fields + self.config.partition_fields

@@ -63,7 +63,7 @@ def test_the_table_gets_the_schema_that_hudi_gives_it(group):
     for case, combination in ((c, o) for c in GROUPS[group] for o in c.combinations):
         expected, found = answer_of(case, combination), ours(case, combination)
         # Of two columns whose names differ in case only, Spark reads either.
-        ours_alone = takes_raw_numbers(case, combination) or case.name == "other case"
+        ours_alone = takes_raw_numbers(case, combination) or case.name.endswith("other case")
         if expected == FAILS or (found == REFUSED and ours_alone):
             expected = REFUSED
         if case.name in KEEPS_MICROS and expected == ROWS:

@@ -44,7 +44,15 @@ def test_columns_come_in_any_order_and_narrower():
     ("changes", "message"),
     [
         ({"n": None}, "columns ['n'] of the table are missing"),
-        ({"n": None, "N": pa.int64()}, "the rows have ['N']"),
+        ({"n": None, "N": pa.int64()}, "column 'N' differs from 'n' in case only"),
+        ({"N": pa.int64()}, "column 'N' differs from 'n' in case only"),
+        ({"x": pa.int64(), "X": pa.int64()}, "column 'x' differs from 'X' in case only"),
+        ({"_Hoodie_Record_Key": pa.string()}, "differs from '_hoodie_record_key' in case only"),
+        ({"s": pa.struct([("x", pa.int8()), ("X", pa.int8())])}, "'s.x' differs from 's.X'"),
+        (
+            {"s": pa.list_(pa.map_(pa.string(), pa.struct([("x", pa.int8()), ("X", pa.int8())])))},
+            "'s.element.value.x' differs from 's.element.value.X'",
+        ),
         ({"n": pa.bool_()}, "column 'n' is boolean; in the table it is long"),
         ({"at": pa.timestamp("us")}, "column 'at' is local-timestamp-micros"),
         ({"_hoodie_is_deleted": pa.int8()}, "is int8; allowed: bool"),
@@ -97,3 +105,76 @@ def test_a_schema_that_stays_as_it_is_keeps_its_text():
 def test_hudi_refuses_a_required_column_that_becomes_nullable_only_where_values_are_null():
     nullable = pa.schema([(field.name, field.type) for field in TABLE])
     assert after(nullable) == nullable
+
+
+def test_a_new_table_has_no_columns_that_differ_in_case_only():
+    twins = pa.schema([*TABLE, ("N", pa.int64())])
+    with pytest.raises(InputError, match="column 'n' differs from 'N' in case only"):
+        columns_after(twins, None, "t", DEFAULTS)
+
+
+def test_columns_that_a_table_has_already_may_differ_in_case_only():
+    twins = pa.schema([*TABLE, ("N", pa.int64()), ("s", pa.struct([("x", WHOLE), ("X", WHOLE)]))])
+    held = arrow_to_avro(twins, "t")
+    assert columns_after(twins, held, "t", DEFAULTS) == (held, twins)
+
+
+WHOLE = pa.int64()
+TEXT = pa.string()
+
+
+@pytest.mark.parametrize(
+    ("dropped", "added", "is_refused"),
+    [
+        (TEXT, WHOLE, True),
+        (WHOLE, TEXT, False),
+        (WHOLE, pa.int32(), True),
+        (pa.int32(), WHOLE, False),
+        (TEXT, pa.date32(), True),
+        (pa.binary(), TEXT, True),
+        (TEXT, pa.decimal128(9, 2), True),
+        (pa.timestamp("us"), TEXT, True),
+        (pa.timestamp("us"), pa.timestamp("ms"), True),
+        (pa.struct([("x", WHOLE)]), WHOLE, True),
+        (pa.struct([("x", WHOLE)]), pa.struct([("y", WHOLE)]), False),
+        (pa.struct([("x", TEXT)]), pa.struct([("x", WHOLE), ("y", WHOLE)]), True),
+        (pa.list_(WHOLE), pa.list_(TEXT), False),
+        (pa.list_(TEXT), pa.list_(WHOLE), True),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    "place",
+    [
+        lambda *fields: list(fields),
+        lambda *fields: [("s", pa.struct([("other", WHOLE), *fields]))],
+        lambda *fields: [("s", pa.map_(TEXT, pa.struct([("other", WHOLE), *fields])))],
+    ],
+    ids=["top", "struct", "map"],
+)
+def test_a_column_that_comes_back_holds_the_values_it_had(place, dropped, added, is_refused):
+    earlier = arrow_to_avro(pa.schema([*TABLE, *place(("v", dropped))]), "t")
+    table = arrow_to_avro(pa.schema([*TABLE, *place()]), "t")
+    incoming = pa.schema([*TABLE, *place(("v", added))])
+    schemas = [table, earlier, table]
+    if is_refused:
+        with pytest.raises(InputError, match=r"v' is new as .*, but the table once had it as"):
+            columns_after(incoming, table, "t", DEFAULTS, schemas)
+    else:
+        assert columns_after(incoming, table, "t", DEFAULTS, schemas)[1] == incoming
+
+
+def test_earlier_schemas_are_not_read_unless_a_column_is_new():
+    def unread():
+        raise AssertionError
+        yield ""
+
+    wider = pa.schema([TABLE.field("id"), ("n", pa.float64()), TABLE.field("at")])
+    assert columns_after(wider, AVRO, "t", DEFAULTS, unread())[1] == wider
+
+
+def test_an_earlier_schema_with_a_column_that_can_not_be_read_is_left_out():
+    record = json.loads(AVRO)
+    record["fields"][1]["type"] = ["int", "string"]
+    incoming = pa.schema([*TABLE, ("v", WHOLE)])
+    assert columns_after(incoming, AVRO, "t", DEFAULTS, [json.dumps(record)])[1] == incoming

@@ -136,6 +136,20 @@ def test_whole_numbers_become_decimals_that_hold_all_of_them(tmp_path, stored, k
     assert read(base).sort_by("id")["v"].to_pylist() == [stored[0].as_py(), None]
 
 
+def test_a_dropped_column_comes_back_with_its_values_or_not_at_all(tmp_path):
+    base = tmp_path / "t"
+    with client(base) as c:
+        c.insert(table(row("a")).append_column("v", pa.array([5], pa.int32())))
+    with client(base, **DROP) as c:
+        c.insert(table(row("b", region="us")))
+    text = table(row("c", region="us")).append_column("v", pa.array([True]))
+    message = "column 'v' is new as boolean, but the table once had it as int"
+    refused(base, InputError, message, rows=text)
+    with client(base) as c:
+        c.insert(table(row("c", region="us")).append_column("v", pa.array([2**40])))
+    assert read(base).sort_by("id")["v"].to_pylist() == [5, None, 2**40]
+
+
 def test_an_int_column_widens_in_two_steps_to_a_timestamp(tmp_path):
     base, moment = tmp_path / "t", pa.timestamp("us")
     for key, kind in (("a", pa.int32()), ("b", pa.int64()), ("c", moment)):

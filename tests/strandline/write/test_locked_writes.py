@@ -207,7 +207,8 @@ def test_a_form_of_keys_that_a_commit_before_the_request_has_is_not_mixed(tmp_pa
     with client(base, **options) as other:
         other.upsert(table(row("a")))
     # As if this writer's release wrote the keys of an empty table in the other form.
-    target, _ = replace(target, generator=target.generator.matching("a")).columns_of(SCHEMA)
+    target = replace(target, generator=target.generator.matching("a"))
+    target, _ = target.columns_of(SCHEMA, CommitHistory())
     with pytest.raises(WriteConflictError, match="another writer changed the form of record keys"):
         target.check_pinned(target.meta.active_timeline(), CommitHistory())
 
