@@ -202,7 +202,8 @@ def _null_or_empty(column: pa.Array) -> pa.BooleanArray:
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     types, kind = pa.types, column.type
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind):
+    has_length = types.is_string, types.is_large_string, types.is_binary, types.is_large_binary
+    if any(is_kind(kind) for is_kind in has_length):
         return pc.fill_null(pc.equal(pc.binary_length(column), 0), True)
     return pc.is_null(column)
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.records.key_generator import KeyGenerator
-from strandline.records.meta_fields import IS_DELETED, PARTITION_PATH, RECORD_KEY
+from strandline.records.meta_fields import IS_DELETED, META_FIELDS, PARTITION_PATH, RECORD_KEY
 from strandline.records.schema import (
     check_nesting,
     column_of,
@@ -213,6 +213,12 @@ def check_columns(
         if name.lower().startswith(_OURS):
             raise InputError(
                 f"column {name!r} can't be written: the writer adds columns named {_OURS}… itself",
+                hint="rename it",
+            )
+        if name not in META_FIELDS and name.lower() in META_FIELDS:
+            raise InputError(
+                f"column {name!r} can't be written: Spark, which ignores case, would take it for"
+                f" the meta column {name.lower()!r}",
                 hint="rename it",
             )
     _require("key", generator.record_key_fields, settings.RECORD_KEY, schema)

@@ -117,7 +117,9 @@ class SparkEngine(EngineContext[DataFrame]):
 
     def transform(self, data: DataFrame, task: Task, schema: pa.Schema) -> DataFrame:
         """Add ``task`` to the plan of ``data``; nothing runs yet."""
-        return data.mapInArrow(task, from_arrow_schema(schema, prefer_timestamp_ntz=True))
+        return _addressable(data).mapInArrow(
+            task, from_arrow_schema(schema, prefer_timestamp_ntz=True)
+        )
 
     def shuffle(
         self, data: DataFrame, column: str, parts: int, order: Sequence[str] = ()
@@ -246,6 +248,18 @@ def refuse_connect(value: object) -> None:
             f"Spark Connect isn't supported: {kinds[0]} has no SparkContext in this process",
             hint="use a classic session, SparkSession.builder.master(...).getOrCreate()",
         )
+
+
+def _addressable(data: DataFrame) -> DataFrame:
+    """Return a frame without the columns that ``mapInArrow`` takes for fields of structs.
+
+    Only deletes, which ignore other columns than the key's, come with some: no table has a column
+    with such a name.
+    """
+    names = [name for name in data.columns if not {".", "`"} & set(name)]
+    if len(names) == len(data.columns):
+        return data
+    return data.select(*(f"`{name}`" for name in names))
 
 
 def own_error(failure: Exception) -> StrandlineError | None:

@@ -162,6 +162,18 @@ def test_all_kinds_of_columns_come_back_as_they_went(spark, tmp_path, way):
     assert Table(str(tmp_path)).to_arrow().num_rows == 4
 
 
+@pytest.mark.parametrize("column", ["a.b", "a`b", "x."])
+def test_deletes_ignore_columns_that_spark_can_not_address(spark, table, column):
+    gone = rows(spark, [("a", "eu", 1)], "id string, region string, n long").toDF(
+        "id", "region", column
+    )
+    with client(spark, table, embed__timeline__server=False) as c:
+        assert c.delete(gone).rows_deleted == 1
+        with pytest.raises(InputError, match=r"_HOODIE_RECORD_KEY.*meta column"):
+            c.upsert(rows(spark, NEXT).withColumnRenamed("name", "_HOODIE_RECORD_KEY"))
+    assert names(table) == ["b@1", "c@1"]
+
+
 def test_bad_rows_are_named_with_their_number(spark, table):
     bad = rows(spark, [(None, "eu", 1, "x"), ("", "eu", 1, "x"), ("ok", "eu", None, "x")])
     with client(spark, table, embed__timeline__server=False) as c:

@@ -34,6 +34,14 @@ BAD_ROWS = {
         table(row("a"), row("b"), row("c")).set_column(3, "name", NO_UTF8),
         "column 'name' has text that isn't UTF-8 in 1 of 3 rows",
     ),
+    "empty key of wide bytes": (
+        table(row("a"), row("b")).set_column(0, "id", pa.array([b"", b"b"], pa.large_binary())),
+        "'id' is null or empty in 1 of 2 rows",
+    ),
+    "meta column in another case": (
+        table(row("a")).append_column("_HOODIE_Record_Key", pa.array(["b"])),
+        "column '_HOODIE_Record_Key' can't be written: Spark.*'_hoodie_record_key'",
+    ),
     "missing key column": (table(row("a")).drop_columns(["id"]), "'id'"),
     "missing ordering column": (table(row("a")).drop_columns(["ts"]), "'ts'"),
     "missing partition column": (table(row("a")).drop_columns(["region"]), "'region'"),
