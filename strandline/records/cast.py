@@ -23,6 +23,8 @@ import pyarrow.compute as pc
 from strandline.records.java_text import float_text
 
 _CONTEXT: Final = Context(prec=76)
+_LAST_DAY_OF_9999: Final = 2_932_896
+"""Days since the epoch; Java's text of later dates has a sign."""
 
 
 def cast_column(
@@ -104,6 +106,8 @@ def _cast_plain(values: pa.Array, kind: pa.DataType) -> pa.Array:
         return values.cast(kind, safe=not types.is_integer(old))
     if types.is_string(kind) and types.is_floating(old):
         return float_text(values)
+    if types.is_string(kind) and types.is_date32(old):
+        return date_text(values)
     if types.is_string(kind) and types.is_decimal(old):
         return decimal_text(values)
     if types.is_decimal(kind) and not types.is_decimal(old):
@@ -119,6 +123,15 @@ def decimal_text(values: pa.Array) -> pa.Array:
     """Return the text of decimals as ``BigDecimal.toString`` gives it."""
     # Older pyarrow writes "1.E-10" where Java writes "1E-10".
     return pc.replace_substring(values.cast(pa.string()), ".E", "E")
+
+
+def date_text(values: pa.Array) -> pa.Array:
+    """Return the text of dates as ``LocalDate.toString`` gives it."""
+    texts, days = values.cast(pa.string()), values.cast(pa.int32())
+    after = pc.greater(days, _LAST_DAY_OF_9999)
+    if not pc.any(after).as_py():
+        return texts
+    return pc.if_else(after, pc.binary_join_element_wise("+", texts, ""), texts)
 
 
 def _decimals(values: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.records.cast import decimal_text
+from strandline.records.cast import date_text, decimal_text
 from strandline.records.java_text import float_text
 from strandline.records.ordering import one_chunk
 from timeline.errors import InputError
@@ -52,7 +52,9 @@ def key_text(column: pa.Array | pa.ChunkedArray, name: str, role: str) -> pa.Str
         encoded = column.dictionary_encode()
         texts = [value.hex() for value in encoded.dictionary.to_pylist()]
         return pa.array(texts, pa.string()).take(encoded.indices)
-    if types.is_boolean(kind) or types.is_signed_integer(kind) or types.is_date32(kind):
+    if types.is_date32(kind):
+        return date_text(column)
+    if types.is_boolean(kind) or types.is_signed_integer(kind):
         return column.cast(pa.string())
     raise InputError(
         f"{role} {name!r} has the type {kind}",

@@ -22,6 +22,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from strandline.records.date_pattern import check_pattern, finest_step_ms, format_time, parse_time
 from strandline.records.key_text import key_text
@@ -185,10 +186,6 @@ class TimestampFormat:
 
     def _of_numbers(self, column: pa.Array, name: str) -> pa.StringArray:
         milliseconds = self._milliseconds(column, name)
-        if len(milliseconds) and abs(milliseconds).max() > _MAX_MS:
-            raise InputError(
-                f"partition column {name!r} has times before 6 or after 3934 in {self.unit}"
-            )
         step = finest_step_ms(self.output_format)
         if len(milliseconds) and milliseconds.min() < _WHOLE_OFFSETS_SINCE_MS:
             step = min(step, 1000)
@@ -203,9 +200,11 @@ class TimestampFormat:
     def _milliseconds(self, column: pa.Array, name: str) -> npt.NDArray[np.int64]:
         kind, types = column.type, pa.types
         if types.is_floating(kind) or types.is_decimal(kind):
-            # As Java's longValue, which cuts the fraction.
-            numbers = column.cast(pa.float64()) if types.is_floating(kind) else column
-            column = numbers.cast(pa.int64(), safe=False)
+            # As Java's longValue, which cuts the fraction and makes 0 of NaN.
+            numbers = column.cast(pa.float64())
+            numbers = pc.if_else(pc.is_nan(numbers), 0.0, numbers)
+            self._check_range(numbers, name)
+            column = (column if types.is_decimal(kind) else numbers).cast(pa.int64(), safe=False)
         elif types.is_date32(kind):
             column = column.cast(pa.int32())
         elif not (types.is_signed_integer(kind) or types.is_timestamp(kind)):
@@ -213,16 +212,26 @@ class TimestampFormat:
                 f"partition column {name!r} has the type {kind}",
                 hint="allowed: numbers, dates, timestamps; text with DATE_STRING or MIXED",
             )
-        counts = column.cast(pa.int64()).fill_null(1).to_numpy(zero_copy_only=False)
+        column = column.cast(pa.int64())
+        self._check_range(column, name)
+        counts = column.fill_null(1).to_numpy(zero_copy_only=False)
         nanoseconds = NANOSECONDS[self.unit]
         if nanoseconds >= 10**6:
-            factor = nanoseconds // 10**6
-            if len(counts) and abs(counts).max() > _MAX_MS:
-                factor = 1  # too large anyway
-            return np.asarray(counts * factor, np.int64)
+            return np.asarray(counts * (nanoseconds // 10**6), np.int64)
         # As Java's TimeUnit, which rounds towards zero.
         divisor = 10**6 // nanoseconds
-        return np.asarray(np.sign(counts) * (abs(counts) // divisor), np.int64)
+        return np.asarray(counts // divisor + ((counts < 0) & (counts % divisor != 0)), np.int64)
+
+    def _check_range(self, numbers: pa.Array, name: str) -> None:
+        """Refuse numbers whose milliseconds are further than ``_MAX_MS`` from the epoch."""
+        limits = pc.min_max(numbers).as_py()
+        largest = _MAX_MS * 10**6 / NANOSECONDS[self.unit]
+        for value in (limits["min"], limits["max"]):
+            if value is not None and abs(value) > largest:
+                raise InputError(
+                    f"partition column {name!r} has the value {value} in {self.unit}",
+                    hint="allowed: times in the years 6 to 3934",
+                )
 
 
 def _required(settings: Mapping[str, str], name: str) -> str:

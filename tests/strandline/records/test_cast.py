@@ -25,6 +25,12 @@ CASES = {
         ["1.50", None],
     ),
     "date to text": ([date(1969, 12, 31)], pa.date32(), pa.string(), ["1969-12-31"]),
+    "late date to text": (
+        [2_932_896, 2_932_897, -719_529, None],
+        pa.date32(),
+        pa.string(),
+        ["9999-12-31", "+10000-01-01", "-0001-12-31", None],
+    ),
     "text to date": (["2024-02-29"], pa.string(), pa.date32(), [date(2024, 2, 29)]),
     "bytes to text": (["ä".encode()], pa.binary(), pa.string(), ["ä"]),
     "text to bytes": (["ä"], pa.string(), pa.binary(), ["ä".encode()]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -11,6 +12,7 @@ from strandline.records.timestamp_path import PREFIX, TimestampFormat
 from timeline.errors import ConfigError, InputError
 
 UNIX = {"timestamp.type": "UNIX_TIMESTAMP", "output.dateformat": "yyyy/MM/dd"}
+DAYS = {**UNIX, "timestamp.type": "SCALAR", "timestamp.scalar.time.unit": "DAYS"}
 TEXT = {"timestamp.type": "DATE_STRING", "input.dateformat": "yyyy-MM-dd", **UNIX} | {
     "timestamp.type": "DATE_STRING"
 }
@@ -45,7 +47,15 @@ def test_what_is_not_supported_is_refused_by_name(settings, message):
         (UNIX, pa.array(["1"]), "timestamp.type allows numbers, dates or timestamps"),
         (TEXT, pa.array([1]), "timestamp.type allows text"),
         (UNIX, pa.array([True]), "has the type bool"),
-        (UNIX, pa.array([2**62]), "has times before 6 or after 3934 in SECONDS"),
+        (UNIX, pa.array([2**62]), f"has the value {2**62} in SECONDS .*years 6 to 3934"),
+        (UNIX, pa.array([-(2**63)]), "in SECONDS"),
+        (UNIX, pa.array([float("inf")]), "the value inf in SECONDS"),
+        (UNIX, pa.array([None, -1e300]), "the value -1e[+]300 in SECONDS"),
+        (UNIX, pa.array([Decimal(10) ** 30]), "the value 1e[+]30 in SECONDS"),
+        (DAYS, pa.array([6 * 10**13]), "in DAYS"),
+        (DAYS, pa.array([-(2**63)]), "in DAYS"),
+        ({**UNIX, "timestamp.type": "EPOCHMILLISECONDS"}, pa.array([-(2**63)]), "in MILLISECONDS"),
+        ({**UNIX, "timestamp.type": "EPOCHMICROSECONDS"}, pa.array([-(2**63)]), "in MICROSECONDS"),
         (TEXT, pa.array(["2024-02-30"]), "the value '2024-02-30', which is no time by"),
     ],
 )
@@ -63,3 +73,14 @@ def test_offsets_with_seconds_of_old_times_count():
         "196812312359",
         "196901010000",
     ]
+
+
+def test_no_number_is_the_epoch_as_in_java():
+    found = TimestampFormat.of(UNIX).paths(pa.array([float("nan")]), "ts")
+    assert found.to_pylist() == ["1970/01/01"]
+
+
+def test_nanoseconds_of_all_whole_numbers_are_times():
+    settings = {**DAYS, "timestamp.scalar.time.unit": "NANOSECONDS"}
+    found = TimestampFormat.of(settings).paths(pa.array([-(2**63), 2**63 - 1, -1]), "ts")
+    assert found.to_pylist() == ["1677/09/21", "2262/04/11", "1970/01/01"]
