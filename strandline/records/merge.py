@@ -39,6 +39,8 @@ from strandline.records.schema import column_of, conform
 REMOVES: Final = "_strandline_removes"
 """Flags rows that remove the stored row whatever its ordering value: its record moves elsewhere."""
 
+_REPLACED_AT_ONCE: Final = 1 << 30
+"""Size in memory of the rows replaced at once; an array of Arrow's strings holds at most 2 GiB."""
 _FILE_NAME_AT: Final = META_FIELDS.index(FILE_NAME)
 _FILE_NAME_FIELD: Final = pa.field(FILE_NAME, pa.dictionary(pa.int32(), pa.string()))
 
@@ -268,12 +270,28 @@ class _Match:
         return self.rows[low:high] - first, self.touched[low:high]
 
 
-def _replaced(stored: pa.Table, at: Positions, rows: pa.Table, without: Positions) -> pa.Table:
+def _replaced(
+    stored: pa.Table,
+    at: Positions,
+    rows: pa.Table,
+    without: Positions,
+    max_bytes: int = _REPLACED_AT_ONCE,
+) -> pa.Table:
     """Replace the stored rows at the positions ``at`` by ``rows``; leave out those at ``without``.
+
+    Positions are ascending. Halves are replaced by themselves if both tables exceed ``max_bytes``.
 
     ``take`` from both tables' rows costs a third of ``replace_with_mask`` for strings, and takes
     nested columns.
     """
+    if stored.num_rows > 1 and stored.nbytes + rows.nbytes > max_bytes:
+        half = stored.num_rows // 2
+        cut, gone = np.searchsorted(at, half), np.searchsorted(without, half)
+        parts = [
+            (stored.slice(0, half), at[:cut], rows.slice(0, cut), without[:gone]),
+            (stored.slice(half), at[cut:] - half, rows.slice(cut), without[gone:] - half),
+        ]
+        return pa.concat_tables([_replaced(*part, max_bytes) for part in parts])
     places: Positions = np.arange(stored.num_rows)
     places[at] = stored.num_rows + np.arange(len(at))
     taken = pa.array(np.delete(places, without))
