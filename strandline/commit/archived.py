@@ -94,9 +94,14 @@ def operation_at(
 
 
 def _was_rolled_back(meta: TableMetaClient, instant: Instant, now: Timeline) -> bool:
-    """Return whether a completed rollback names an instant.
-
-    A pending one may name an instant that has completed all the same.
-    """
-    later = [i for i in now if i.is_completed and i.requested_time > instant.requested_time]
-    return rollback_of(meta, {instant.requested_time}, Timeline.of(later), Timeline()) is not None
+    """Return whether a rollback has undone an instant that isn't on the active timeline."""
+    time = instant.requested_time
+    later = now.filter(lambda each: each.requested_time > time)
+    if rollback_of(meta, {time}, later.completed(), Timeline()) is not None:
+        return True
+    # A pending one deletes the instant before it completes. It may also name an instant that has
+    # completed all the same, and was archived.
+    return (
+        rollback_of(meta, {time}, later.pending(), Timeline()) is not None
+        and meta.archived_timeline().timeline.find(time) is None
+    )

@@ -70,6 +70,11 @@ class Heartbeat:
         self._thread: threading.Thread | None = None
 
     @property
+    def instant(self) -> str:
+        """Requested time of the instant; empty before ``start``."""
+        return self._instant
+
+    @property
     def is_started(self) -> bool:
         """Whether the first beat was written."""
         return self._is_started

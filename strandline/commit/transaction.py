@@ -151,12 +151,6 @@ class Transaction:
         """The commit and its table, for messages."""
         return f"commit {self.time} of {self._meta.storage.base_path}"
 
-    def withdraw(self) -> None:
-        """Take the requested instant back, before anything was written."""
-        self._meta.delete_instant_file(self.instant)
-        # Last: without a heartbeat others take the instant for a failed write's of Hudi.
-        self._heartbeat.stop()
-
     def start(self, operation: str, replaced: Mapping[str, tuple[str, ...]] | None = None) -> None:
         """Move to inflight, after which data files may exist.
 

@@ -97,17 +97,27 @@ class WriteJob:
             in_process=context.engine.in_process,
         )
         self._created: Sequence[str] = ()
+        self._instant: str | None = None
 
     def run(self, data: object) -> WriteResult:
         """Run the steps of the module's docstring."""
-        given = self._context.engine.adopt(data)
+        context = self._context
+        given = context.engine.adopt(data)
         # Only between writes, because tasks know only the address that they were given.
-        self._context.embedded.replace_ended()
+        context.embedded.replace_ended()
+        last = context.last_timeline
+        was_known = last.timeline is not None
         try:
             return self._run(given)
         except TimelineOutdatedError:
-            # Nothing was written, and the last timeline is forgotten, so this reads it.
-            return self._run(given)
+            last.is_sole = False
+        except Exception as error:
+            # Another writer may have deleted files of the last timeline, or undone its schema.
+            if not was_known or self._instant is not None:
+                raise
+            logger.info("write begins again, with a look at the timeline: %s", error)
+        # Nothing was written, and the last timeline is forgotten, so this reads it.
+        return self._run(given)
 
     def _run(self, given: Any) -> WriteResult:
         context = self._context
@@ -117,6 +127,7 @@ class WriteJob:
             # A client that knows what it has left knows that there is nothing to roll back.
             rolled_back = () if target.is_left else self._roll_back_failed(target)
             heartbeat = Heartbeat(context.storage, context.heartbeats, context.clock)
+            self._instant = ""
             try:
                 with self._account.timed("commit"):
                     action = self._operation.action
@@ -129,6 +140,7 @@ class WriteJob:
             finally:
                 # An interrupt may have come between the steps that end it themselves.
                 heartbeat.give_up()
+                self._instant = heartbeat.instant
         cleaned = sync_and_clean(context, self._account, target.meta, transaction.after)
         keep_timeline(context, self._account, target.config, transaction.after, cleaned)
         name = self._operation.name
@@ -184,7 +196,9 @@ class WriteJob:
     def _roll_back_failed(self, target: Target) -> tuple[str, ...]:
         """Roll back failed writes, before the timeline for this write's look-ups is read."""
         with self._account.timed("rollback"):
-            return tuple(self._context.rollbacks(target.meta).repair(target.timeline))
+            undone = self._context.rollbacks(target.meta).repair(target.timeline)
+        # Its own instant, requested from an outdated timeline, is no failed write.
+        return tuple(time for time in undone if time != self._instant)
 
     @contextmanager
     def _ended(self, target: Target, transaction: Transaction) -> Iterator[None]:

@@ -4,7 +4,9 @@ A write lists the timeline to see the table before it requests its instant, look
 and sweeps what they left. A client that was the last to write knows all that: it saves two lists,
 and makes sure afterwards. If the look once the instant has been requested shows anything else than
 that instant on top of what the client left, or markers, another writer was here. Then the instant
-is withdrawn and the write begins again with those looks; nothing has been written by then.
+is left as a failed write's, and the write begins again with those looks, which roll it back;
+nothing has been written by then. A rollback, rather than a deletion of the request, tells writers
+that have seen the instant what became of it. From then on the client always looks.
 """
 
 from __future__ import annotations
@@ -27,10 +29,12 @@ class LastTimeline:
     Attributes:
         config: The table's properties then.
         timeline: The active timeline; ``None`` if it isn't known.
+        is_sole: Whether no other writer, and no marker, was found by a write that began from it.
     """
 
     config: TableConfig | None = None
     timeline: Timeline | None = None
+    is_sole: bool = True
 
     def take(self, config: TableConfig) -> Timeline | None:
         """Return the timeline for a write that begins, and forget it.
@@ -49,7 +53,7 @@ class LastTimeline:
             timeline: The active timeline after the write. Pending instants need a look, and in
                 layout 1 files of instants differ in their modification times.
         """
-        if config.layout_version > 1 and not timeline.pending():
+        if self.is_sole and config.layout_version > 1 and not timeline.pending():
             self.config, self.timeline = config, timeline
 
 

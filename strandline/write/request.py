@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from strandline.commit.heartbeat import Heartbeat
 from strandline.commit.markers import timeline_and_markers
 from strandline.commit.settings import conflict_strategy
@@ -9,6 +11,7 @@ from strandline.commit.transaction import Transaction
 from strandline.write.context import WriteContext
 from strandline.write.last_timeline import TimelineOutdatedError, is_left_with
 from strandline.write.target import Target
+from timeline.errors import ConcurrentWriteError
 from timeline.timeline import Timeline
 
 
@@ -25,10 +28,13 @@ def request_instant(
 
     Raises:
         TimelineOutdatedError: The target's timeline is what the client's last write left, and
-            another writer, or a task of one, has been here since. The instant is withdrawn.
+            another writer, or a task of one, has been here since. The caller ends the heartbeat,
+            and the next repair rolls the instant back.
         ConcurrentWriteError: Another writer requested the same time, or a later one.
         LockError: The lock can't be acquired.
     """
+    if not target.is_left:
+        return _requested(context, target, heartbeat, action)
     has_markers = False
 
     def look() -> Timeline:
@@ -37,21 +43,33 @@ def request_instant(
         has_markers = bool(marked)
         return timeline
 
-    transaction = Transaction(
+    try:
+        transaction = _requested(context, target, heartbeat, action, look)
+    except ConcurrentWriteError as error:
+        # Its time was chosen after those of the last timeline, which may lack the newest.
+        raise TimelineOutdatedError from error
+    if has_markers or not is_left_with(transaction.timeline, target.timeline, transaction.instant):
+        raise TimelineOutdatedError
+    return transaction
+
+
+def _requested(
+    context: WriteContext,
+    target: Target,
+    heartbeat: Heartbeat,
+    action: str,
+    look: Callable[[], Timeline] | None = None,
+) -> Transaction:
+    # Other writers' instants are excluded only while a lock is held, and after the target was
+    # opened this one may have waited for them, or rolled them back.
+    is_known = target.is_left or not (context.lock.has_provider or target.timeline.pending())
+    return Transaction(
         target.meta,
         context.times(target.config.timezone),
         context.lock,
         heartbeat,
         conflict_strategy(context.settings, by_bucket=target.index.is_bucket),
         action=action,
-        # Other processes' instants are excluded only while a shared lock is held.
-        seen=None if context.lock.is_shared else target.timeline,
-        look=look if target.is_left else None,
+        seen=target.timeline if is_known else None,
+        look=look,
     )
-    if target.is_left and (
-        has_markers or not is_left_with(transaction.timeline, target.timeline, transaction.instant)
-    ):
-        # If that fails, the caller ends the heartbeat, and the next write rolls the instant back.
-        transaction.withdraw()
-        raise TimelineOutdatedError
-    return transaction

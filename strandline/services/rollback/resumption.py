@@ -292,7 +292,10 @@ class Rollbacks:
             return True
         if instant.action != REPLACE_COMMIT:
             return False
-        plan = self._meta.read_plan(instant)
+        try:
+            plan = self._meta.read_plan(instant)
+        except InstantNotFoundError:
+            return False  # rolled back or archived since the timeline was listed
         assert isinstance(plan, RequestedReplaceMetadata)
         # In version 6 a clustering has this action, too; its plan may still be executed.
         return plan.operation_type != "CLUSTER" and plan.clustering_plan is None

@@ -39,9 +39,10 @@ def test_another_writers_rows_are_built_upon(base, running):
         result = upsert(running, 5)
         assert LOOKS in result.storage_calls
         assert LOOKS in upsert(other, 6, "c").storage_calls
-        assert LOOKS not in upsert(other, 7, "c").storage_calls
+        assert LOOKS in upsert(other, 7, "c").storage_calls
     assert {"a@5", "b@4", "c@7"} <= names(base)
     assert len(reader.committed(base)) == 7
+    assert not reader.pending(base)
     assert reader.leftovers(base) == []
     heartbeats = base / ".hoodie" / ".heartbeat"
     assert list(heartbeats.iterdir()) == []
@@ -90,7 +91,8 @@ def test_markers_are_swept_before_anything_is_looked_up(base, running):
     assert LOOKS in upsert(running, 4).storage_calls
     assert not (base / stray).exists()
     assert reader.leftovers(base) == []
-    assert LOOKS not in upsert(running, 5).storage_calls
+    # Markers that can't be resolved stay, so each write would begin twice.
+    assert LOOKS in upsert(running, 5).storage_calls
 
 
 @pytest.mark.parametrize(
