@@ -63,6 +63,13 @@ class S3Server:
         options = {**self.options, "config_kwargs": {"retries": {"max_attempts": 0}}}
         return FsspecStorage(f"s3://{bucket}/warehouse/t", options)
 
+    def drop(self, storage: FsspecStorage) -> None:
+        """Delete a table's bucket and all that is in it, without a request."""
+        bucket = storage._root.partition("/")[0]
+        backend = s3_backends[_ACCOUNT]["aws"]
+        backend.buckets[bucket].keys.clear()
+        backend.delete_bucket(bucket)
+
     def save(self, storage: FsspecStorage, folder: Path) -> Path:
         """Write a table's files to a local folder without a request; return the folder."""
         bucket, _, root = storage._root.partition("/")

@@ -111,7 +111,12 @@ class S3File(ConditionalFile):
         self._count("replace")
         condition = {"IfNoneMatch": "*"} if version is None else {"IfMatch": version}
         with mapped_client_errors(self.url), s3_conditions(self.url):
-            answer = self._fs.call_s3("put_object", **self._place, Body=data, **condition)
+            try:
+                answer = self._fs.call_s3("put_object", **self._place, Body=data, **condition)
+            except FileNotFoundError as error:
+                if version is None:
+                    raise  # there is no such bucket
+                raise AlreadyExistsError(f"{self.url} was deleted by another client") from error
         return str(answer["ETag"])
 
 
@@ -167,9 +172,6 @@ def s3_conditions(url: str) -> Iterator[None]:
     """Turn S3's answer that a condition failed into ``AlreadyExistsError``."""
     try:
         yield
-    except FileNotFoundError as error:
-        # If-Match of an object that has been deleted.
-        raise AlreadyExistsError(f"{url} was deleted by another client") from error
     except OSError as error:
         if isinstance(error, FileExistsError) or http_status(error) == _CONDITION_FAILED:
             raise AlreadyExistsError(f"{url} was written by another client") from error

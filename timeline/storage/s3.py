@@ -40,6 +40,9 @@ def listed(fs: Any, full: str, *, flat: bool, count: Callable[[int], None]) -> I
         flat: Whether all files below are listed, with their paths below the directory as names,
             instead of its direct children.
         count: Called with the number of requests beyond the first.
+
+    Raises:
+        FileNotFoundError: The bucket was deleted between two pages.
     """
     bucket, key, _ = fs.split_path(f"{full}/")
     prefix = key if key.endswith("/") or not key else f"{key}/"
@@ -48,6 +51,8 @@ def listed(fs: Any, full: str, *, flat: bool, count: Callable[[int], None]) -> I
         try:
             page = fs.call_s3("list_objects_v2", **request)
         except FileNotFoundError:
+            if "ContinuationToken" in request:
+                raise  # the bucket has been deleted: the pages so far are no whole list
             return
         for each in page.get("CommonPrefixes", ()):
             name = each["Prefix"][len(prefix) : -1]

@@ -10,9 +10,14 @@ import pytest
 from tests.conformance.storage_suite import StorageSuite
 from tests.kit.s3_faults import RequestEffect
 from tests.kit.s3_server import s3_server
-from timeline.errors import AlreadyExistsError, ConfigError, StorageUnavailableError
+from timeline.errors import (
+    AlreadyExistsError,
+    ConfigError,
+    PathNotFoundError,
+    StorageUnavailableError,
+)
 from timeline.storage.fsspec_storage import FsspecStorage
-from timeline.storage.s3 import TAIL_BYTES
+from timeline.storage.s3 import KEYS_A_REQUEST, TAIL_BYTES, listed
 
 pytestmark = pytest.mark.property
 
@@ -172,6 +177,38 @@ def test_endpoint_is_probed_once():
         assert one.calls.snapshot()["create", "probe"] == 2
         assert ("create", "probe") not in two.calls.snapshot()
         assert [info.name for info in one.list_tree("")] == ["file"]
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+def test_a_lost_answer_to_the_probe_is_no_other_creator(lost):
+    """s3fs sends the request again, which is refused because of its own success."""
+    with s3_server() as server:
+        storage = server.single_try()
+        server.requests.begin({lost: RequestEffect.CUT_AFTER})
+        storage.create("file", b"x")
+        assert server.requests.fired == 1
+        assert [info.name for info in storage.list_tree("")] == ["file"]
+
+
+def test_a_missing_bucket_is_no_other_creator():
+    with s3_server() as server:
+        missing = FsspecStorage("s3://missing/t", server.options)
+        with pytest.raises(PathNotFoundError):
+            missing.create("file")  # probes the endpoint
+        server.storage().create("file")
+        for call in (missing.create, lambda path: stream(missing, path)):
+            with pytest.raises(PathNotFoundError):
+                call("file")
+
+
+def test_a_bucket_that_disappears_between_two_pages_is_no_short_list(server, tmp_path):
+    for number in range(KEYS_A_REQUEST + 1):
+        (tmp_path / f"f{number}").touch()
+    storage = server.single_try(tmp_path)
+    counted = listed(storage._fs, storage._root, flat=True, count=lambda _: server.drop(storage))
+    with pytest.raises(FileNotFoundError):
+        tuple(counted)
+    assert storage.list_tree("") == ()
 
 
 def test_endpoint_that_ignores_conditions_is_refused():
