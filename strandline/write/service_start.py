@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from itertools import starmap
 from typing import Final, Generic, NoReturn, TypeVar
 
@@ -33,10 +34,12 @@ class ServiceStart(Generic[S]):
         self._outcome: Future[S] = Future()
 
     def begin(self) -> None:
-        """Start the service on another thread."""
-        threading.Thread(
-            target=self._run, args=(self._acquire,), name="strandline-service-start"
-        ).start()
+        """Start the service on another thread, if the system has one."""
+        # Otherwise ``result`` starts the service.
+        with suppress(RuntimeError):
+            threading.Thread(
+                target=self._run, args=(self._acquire,), name="strandline-service-start"
+            ).start()
 
     def result(self) -> S:
         """Return the service, once it has started.

@@ -50,6 +50,17 @@ def test_a_start_that_has_not_begun_runs_in_its_caller() -> None:
     assert ServiceStart(threading.current_thread).result() is threading.current_thread()
 
 
+def test_a_start_for_which_there_is_no_thread_runs_in_its_caller() -> None:
+    start = ServiceStart(threading.current_thread)
+    # More than there is address space for, so that the system refuses the thread.
+    usual = threading.stack_size(1 << 46)
+    try:
+        start.begin()
+    finally:
+        threading.stack_size(usual)
+    assert start.result() is threading.current_thread()
+
+
 def test_the_error_of_a_start_is_its_results() -> None:
     def refuse() -> None:
         raise ConfigError("no")
