@@ -15,7 +15,6 @@ Source: Hudi 1.2.0 ``HoodieEngineContext``.
 from __future__ import annotations
 
 import itertools
-import os
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,7 +31,7 @@ import pyarrow.compute as pc
 from strandline.settings.setting import shortened
 from strandline.write.arrow_rows import ALLOWED, has_arrow_stream, read_arrow_stream, type_name
 from strandline.write.local_join import group_adjacent, left_join, split_groups
-from strandline.write.task_threads import StageStoppedError, run_in_threads
+from strandline.write.task_threads import StageStoppedError, run_in_threads, usable_cores
 from timeline.errors import ConfigError, InputError, StrandlineError
 
 _SHOWN: Final = 80
@@ -324,13 +323,6 @@ class LocalEngine(EngineContext[LocalRows]):
 def running_attempt(elsewhere: Callable[[], TaskAttempt]) -> TaskAttempt:
     """Return the attempt of a task that runs on a local engine or on another one."""
     return _RUNNING.get(None) or elsewhere()
-
-
-def usable_cores() -> int:
-    """Return the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _until(stop: Event, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

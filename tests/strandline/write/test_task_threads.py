@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from strandline.write import task_threads
-from strandline.write.engine import LocalEngine, usable_cores
-from strandline.write.task_threads import run_in_threads
+from strandline.write.engine import LocalEngine
+from strandline.write.task_threads import run_in_threads, usable_cores
 from tests.kit import reader
 from tests.kit.interrupts import interrupted
 from tests.strandline.write.tables import client, row, table
