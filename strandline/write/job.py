@@ -13,7 +13,7 @@ Source: Hudi 1.2.0 ``SparkRDDWriteClient``, ``BaseCommitActionExecutor``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -52,7 +52,8 @@ from strandline.write.small_batch import DriverLimits, decoded_batch
 from strandline.write.sort_mode import GLOBAL_SORT, NONE, by_key_ranges
 from strandline.write.tagging import KeyedRows, Scope, TaggedRows, all_stored_files, stored_files
 from strandline.write.target import Target, open_target
-from strandline.write.write_task import STATUS_SCHEMA, WriteReport, WriteTask, markers_of
+from strandline.write.write_report import STATUS_SCHEMA, WriteReport
+from strandline.write.write_task import WriteTask
 from timeline.errors import StrandlineError, WriteConflictError
 
 logger = logging.getLogger(__name__)
@@ -96,8 +97,9 @@ class WriteJob:
             context.embedded.report,
             in_process=context.engine.in_process,
         )
-        self._created: Sequence[str] = ()
         self._instant: str | None = None
+        # Files that may have been created; tasks on other threads add them by atomic calls.
+        self._begun: set[str] = set()
 
     def run(self, data: object) -> WriteResult:
         """Run the steps of the module's docstring."""
@@ -205,21 +207,25 @@ class WriteJob:
         """End the heartbeat if the block fails, and roll back a commit that conflicts."""
         try:
             yield
-        except WriteConflictError:
+        except BaseException as failure:
+            is_undone = False
             try:
-                self._context.rollbacks(target.meta).roll_back_own(transaction.instant)
-            except StrandlineError as error:
-                logger.warning("commit %s can't be rolled back: %s", transaction.time, error)
-                transaction.fail(self._created)
-            except BaseException:
-                transaction.fail(self._created)
-                raise
-            else:
-                transaction.end()
+                is_conflict = isinstance(failure, WriteConflictError)
+                is_undone = is_conflict and self._roll_back(target, transaction)
+            finally:
+                if is_undone:
+                    transaction.end()
+                else:
+                    transaction.fail(sorted(self._begun))
             raise
-        except BaseException:
-            transaction.fail(self._created)
-            raise
+
+    def _roll_back(self, target: Target, transaction: Transaction) -> bool:
+        """Roll back a commit that conflicts; return whether this writer has done it."""
+        try:
+            return self._context.rollbacks(target.meta).roll_back_own(transaction.instant)
+        except StrandlineError as error:
+            logger.warning("commit %s can't be rolled back: %s", transaction.time, error)
+            return False
 
     def _write(self, write: _Write) -> WriteReport:
         """Write the rows' files and complete the instant."""
@@ -234,7 +240,8 @@ class WriteJob:
             with self._account.timed("write"):
                 begun = begin_markers(context, transaction, placement.buckets)
                 report = self._write_files(write, tagged, placement, begun.markers)
-            self._created = [stat.path for stat in report.stats if stat.path]
+            # The files of executors, whose tasks add to a copy.
+            self._begun.update(report.paths)
             refuse_changed(tagged.counts, report.given)
         self._account.add(
             storage_calls(write.tally.total), marker_fallbacks=begun.fallbacks + report.fallbacks
@@ -324,6 +331,7 @@ class WriteJob:
             markers=markers,
             tally=write.tally,
             attempt=engine.attempt,
+            begun=self._begun,
             looks_back=engine.repeats_tasks,
             looks_around=bool(write.transaction.timeline.completed().instants)
             and not target.config.url_encode_partitioning,
@@ -337,8 +345,7 @@ class WriteJob:
         """Complete the instant, which makes the write visible to readers; delete its markers."""
         target, transaction = write.target, write.transaction
         storage = self._context.storage.for_cause("marker")
-        reported = frozenset(self._created)
-        repeats = write.rows.engine.repeats_tasks
+        reported, repeats = frozenset(report.paths), write.rows.engine.repeats_tasks
         if report.stats and repeats:
             # Before completion, which would make files of discarded attempts visible as well.
             deleted = delete_unreported(storage, transaction.time, reported)
@@ -356,4 +363,4 @@ class WriteJob:
         with self._account.survived("deleting its markers"):
             # An attempt may have ended after the first sweep, and looked for its instant before the
             # completion; this sweep finds its file.
-            markers.finish(storage, reported, None if repeats else markers_of(report.stats))
+            markers.finish(storage, reported, None if repeats else report.markers)

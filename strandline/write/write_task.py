@@ -13,14 +13,12 @@ Source: Hudi 1.2.0 ``BaseSparkCommitActionExecutor``, ``HoodieMergeHandle``, ``H
 
 from __future__ import annotations
 
-import json
+import logging
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, groupby, islice, pairwise
 from operator import itemgetter
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -41,8 +39,9 @@ from strandline.write.columns import BUCKET, call_numbers, calls_since
 from strandline.write.engine import Tally, TaskAttempt
 from strandline.write.nested_partition import refuse_nested_in_table
 from strandline.write.placement import Bucket
-from strandline.write.row_count import RowCount, by_partition, count_of
-from timeline.errors import ConcurrentWriteError
+from strandline.write.row_count import RowCount, count_of
+from strandline.write.write_report import status_row
+from timeline.errors import ConcurrentWriteError, StrandlineError
 from timeline.meta_client import TableMetaClient
 from timeline.metadata.instant_metadata import NULL_COMMIT, WriteStat
 from timeline.storage.base import Storage
@@ -50,8 +49,7 @@ from timeline.table.config import TableConfig
 from timeline.table.partition_metadata import FILE_NAME as PARTITION_FILE
 from timeline.table.partition_metadata import write_partition_metadata
 
-STATUS = "status"
-STATUS_SCHEMA = pa.schema([(STATUS, pa.string())])
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +68,8 @@ class WriteTask:
         markers: The write's markers.
         tally: Takes the task's storage calls.
         attempt: Returns the running attempt of the task.
+        begun: Takes the path of each file before it is created. Only tasks in the driver's process
+            share it; elsewhere it is a copy.
         looks_back: Whether the task looks after its files whether its instant is still inflight. If
             not, the driver does.
         looks_around: Whether a new partition may lie below or above a stored one.
@@ -86,6 +86,7 @@ class WriteTask:
     markers: WriteMarkers
     tally: Tally
     attempt: Callable[[], TaskAttempt]
+    begun: set[str] = field(default_factory=set)
     looks_back: bool = True
     looks_around: bool = True
 
@@ -96,13 +97,37 @@ class WriteTask:
         if first is None:
             return
         calls_before = self.storage.calls.snapshot()
+        begun: list[str] = []
+        fallbacks: list[Fallback] = []
+        try:
+            yield from self._written(chain([first], rows), begun, fallbacks)
+        # An interrupted or stopped task runs in the driver, which looks after ``self.begun``.
+        except Exception:
+            if self.looks_back and begun:
+                self._delete_if_ended(begun)
+            raise
+        if self.looks_back:
+            self._check_inflight(begun)
+        calls = calls_since(self.storage, calls_before)
+        self.tally.add(call_numbers(calls))
+        if fallbacks:
+            yield status_row({"fallbacks": [[each.cause, each.reason] for each in fallbacks]})
+
+    def _written(
+        self, rows: Iterator[pa.RecordBatch], begun: list[str], fallbacks: list[Fallback]
+    ) -> Iterator[pa.RecordBatch]:
+        """Write the files, and yield a status row after each.
+
+        Args:
+            rows: The task's rows, sorted by bucket.
+            begun: Takes the path of each file before it is created.
+            fallbacks: Takes the reasons why the service didn't create markers.
+        """
         attempt = self.attempt()
         known: set[str] = set()
-        fallbacks: list[Fallback] = []
         paths: dict[int, str] = {}
-        written: list[str] = []
         seqno = 0
-        for number, pieces in by_bucket(chain([first], rows)):
+        for number, pieces in by_bucket(rows):
             bucket = self.buckets[number]
             if number not in paths:
                 paths = self._announce(number, attempt, fallbacks)
@@ -111,18 +136,15 @@ class WriteTask:
                 # Before its first data file: without this file Hudi's readers see no rows there.
                 self._make_partition(bucket.partition)
                 known.add(bucket.partition)
+            # Before the file: its marker is gone if another writer has rolled the instant back
+            # since, and a create that fails may still have taken effect.
+            begun.append(paths[number])
+            self.begun.add(paths[number])
             file = self._write(bucket, paths[number], pieces, attempt, seqno)
             seqno = file.next_seqno
-            written.append(paths[number])
             given = [bucket.partition, file.given.rows, file.given.keys]
             counts = asdict(file.counts)
-            yield _status({"stat": asdict(file.stat), "counts": counts, "rows": given})
-        if self.looks_back:
-            self._check_inflight(written)
-        calls = calls_since(self.storage, calls_before)
-        self.tally.add(call_numbers(calls))
-        if fallbacks:
-            yield _status({"fallbacks": [[each.cause, each.reason] for each in fallbacks]})
+            yield status_row({"stat": asdict(file.stat), "counts": counts, "rows": given})
 
     def _announce(
         self, number: int, attempt: TaskAttempt, fallbacks: list[Fallback]
@@ -146,13 +168,23 @@ class WriteTask:
 
     def _check_inflight(self, paths: Sequence[str]) -> None:
         """Delete the task's files and fail if its instant has ended meanwhile."""
-        meta = TableMetaClient(self.storage.for_cause("write"), self.config, cause="write")
-        if delete_if_ended(meta, self.rules.instant, paths):
+        if delete_if_ended(self._meta, self.rules.instant, paths):
             raise ConcurrentWriteError(
                 f"commit {self.rules.instant} of {self.storage.base_path} ended while"
                 f" a task was writing: {len(paths)} files of this attempt were deleted",
                 hint="another attempt finished first, or another writer rolled the write back",
             )
+
+    def _delete_if_ended(self, paths: Sequence[str]) -> None:
+        """Delete a failed task's files if its instant has ended, and with it their markers."""
+        try:
+            delete_if_ended(self._meta, self.rules.instant, paths)
+        except StrandlineError as error:
+            logger.warning("files of a failed task of %s may stay: %s", self.rules.instant, error)
+
+    @property
+    def _meta(self) -> TableMetaClient:
+        return TableMetaClient(self.storage.for_cause("write"), self.config, cause="write")
 
     def _make_partition(self, partition: str) -> None:
         """Write the partition's metadata file if there is none."""
@@ -250,59 +282,10 @@ def _pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]
             yield int(numbers[begin]), pa.Table.from_batches([batch.slice(begin, end - begin)])
 
 
-@dataclass(frozen=True, slots=True)
-class WriteReport:
-    """Sum of the write tasks' status rows.
-
-    Attributes:
-        stats: Statistics of each file, in order of paths.
-        counts: Numbers of rows by outcome, over all files.
-        given: Partition → the rows that the tasks were given.
-        fallbacks: Why tasks wrote markers that the timeline service should have written.
-    """
-
-    stats: tuple[WriteStat, ...] = ()
-    counts: MergeCounts = field(default_factory=MergeCounts)
-    given: Mapping[str, RowCount] = field(default_factory=dict)
-    fallbacks: tuple[Fallback, ...] = ()
-
-    @classmethod
-    def read(cls, statuses: pa.Table) -> WriteReport:
-        """Return the sum of status rows."""
-        stats: list[WriteStat] = []
-        totals: Counter[str] = Counter()
-        read: list[tuple[str, RowCount]] = []
-        fallbacks: list[Fallback] = []
-        for text in statuses.column(STATUS).to_pylist():
-            status = json.loads(text)
-            if "stat" in status:
-                stats.append(WriteStat(**status["stat"]))
-                partition, rows, keys = status["rows"]
-                read.append((partition, RowCount(rows, keys)))
-            totals.update(status.get("counts", {}))
-            fallbacks += [Fallback(*each) for each in status.get("fallbacks", ())]
-        ordered = sorted(stats, key=lambda stat: stat.path or "")
-        counts = MergeCounts(**totals)
-        return cls(tuple(ordered), counts, by_partition(read), tuple(fallbacks))
-
-
-def markers_of(stats: Iterable[WriteStat]) -> list[str]:
-    """Return the markers of the files that a write reports, relative to its marker folder."""
-    return [
-        marker_name(stat.path, CREATE if stat.prev_base_file is None else MERGE)
-        for stat in stats
-        if stat.path
-    ]
-
-
 def marked_file(bucket: Bucket, write_token: str, instant: str) -> tuple[str, str]:
     """Return the path of a bucket's new base file, and the kind of its marker."""
     name = base_file_name(bucket.file_id, write_token, instant, EXTENSION)
     return _below(bucket.partition, name), CREATE if bucket.base_file is None else MERGE
-
-
-def _status(status: Mapping[str, Any]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([json.dumps(status)])], schema=STATUS_SCHEMA)
 
 
 def _below(partition: str, name: str) -> str:

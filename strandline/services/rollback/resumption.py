@@ -155,9 +155,13 @@ class Rollbacks:
         """
         return self._roll_back_all(self._meta.active_timeline()) if self._policy.lazy else {}
 
-    def roll_back_own(self, instant: Instant) -> None:
-        """Roll back a pending write of the caller's, whose heartbeat is still beating."""
-        self._request(instant, lambda _: True)
+    def roll_back_own(self, instant: Instant) -> bool:
+        """Roll back a pending write of the caller's, whose heartbeat is still beating.
+
+        Returns:
+            Whether it was still pending. Otherwise another writer has rolled it back.
+        """
+        return bool(self._request(instant, lambda _: True))
 
     def roll_back_completed(self, requested_time: str) -> str:
         """Roll back the newest completed commit.
