@@ -167,7 +167,8 @@ def test_a_table_without_buckets_is_refused_before_its_first_new_partition(tmp_p
     with client(base) as c:
         c.upsert(table(row("a")))
         c.delete(table(row("gone")))  # a commit without files
-    match = "of partition 'eu' isn't one of a bucket index"
+    # One file id in 43 begins with eight digits by chance, which is too great a bucket.
+    match = r"of partition 'eu' isn't one of a bucket index|has bucket \d+, but"
     refused(base, UnsupportedTableError, match, table(new), operation, **OPTIONS)
 
 
