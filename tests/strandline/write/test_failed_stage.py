@@ -85,12 +85,19 @@ class SuspendedStorage(LocalStorage):
             yield stream
 
 
+class OneThreadEngine(FarEngine):
+    """Executors whose driver writes small batches on one thread, so that one task has all files."""
+
+    def in_driver(self):
+        return LocalEngine(1, 1, cores=1)
+
+
 ENGINES = {
     "one task": (lambda: LocalEngine(1, cores=1), {}),
     "two tasks": (lambda: LocalEngine(2, cores=2), {}),
     "repeated task": (lambda: LocalEngine(1, 1, cores=1), {}),
     "executors": (lambda: FarEngine(1), ON_EXECUTORS),
-    "driver, then executors": (lambda: FarEngine(1), {}),
+    "driver, then executors": (lambda: OneThreadEngine(1), {}),
 }
 REPEATED = {"repeated task", "driver, then executors"}
 ERRORS = (StorageUnavailableError, InputError, WriteConflictError, KeyboardInterrupt)
