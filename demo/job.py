@@ -99,6 +99,8 @@ def options(table_version: int, *, service: bool) -> dict[str, str]:
         "hoodie.clean.policy": "KEEP_LATEST_COMMITS",
         "hoodie.clean.commits.retained": "3",
         "hoodie.embed.timeline.server": str(service).lower(),
+        # The job is killed while it commits; the next one waits until the heartbeat has expired.
+        "hoodie.client.heartbeat.interval_in_ms": "10000",
         # The demo shows look-ups of executors; a day's flights are few enough for the driver.
         "strandline.write.driver.max.rows": "0",
     }
