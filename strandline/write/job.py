@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -107,17 +107,16 @@ class WriteJob:
         given = context.engine.adopt(data)
         # Only between writes, because tasks know only the address that they were given.
         context.embedded.replace_ended()
-        last = context.last_timeline
-        was_known = last.timeline is not None
+        left = replace(context.last_timeline)
         try:
             return self._run(given)
         except TimelineOutdatedError:
-            last.is_sole = False
+            context.last_timeline.is_sole = False
         except Exception as error:
             # Another writer may have deleted files of the last timeline, or undone its schema.
-            if not was_known or self._instant is not None:
+            if self._instant is not None or not left.is_outdated(context.storage):
                 raise
-            logger.info("write begins again, with a look at the timeline: %s", error)
+            logger.info("write begins again, as the timeline has changed: %s", error)
         # Nothing was written, and the last timeline is forgotten, so this reads it.
         return self._run(given)
 

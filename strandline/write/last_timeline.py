@@ -14,6 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from timeline.instant import Instant
+from timeline.meta_client import TableMetaClient
+from timeline.storage.base import Storage
 from timeline.table.config import TableConfig
 from timeline.timeline import Timeline
 
@@ -55,6 +57,16 @@ class LastTimeline:
         """
         if self.is_sole and config.layout_version > 1 and not timeline.pending():
             self.config, self.timeline = config, timeline
+
+    def is_outdated(self, storage: Storage) -> bool:
+        """Return whether the timeline is known, and has changed since.
+
+        Cost: one list if it is known.
+        """
+        if self.config is None or self.timeline is None:
+            return False
+        meta = TableMetaClient(storage, self.config)
+        return _keys(meta.active_timeline()) != _keys(self.timeline)
 
 
 def is_left_with(timeline: Timeline, left: Timeline, instant: Instant) -> bool:
