@@ -33,7 +33,7 @@ def test_three_days_with_a_killed_job_and_a_killed_service(tmp_path, capsys):
         assert [len(batch.rolled_back) for batch in run.batches] == [0, 1, 0]
         assert [batch.commits for batch in run.batches] == [1, 1, 2]
         assert (run.sum("inserted"), run.sum("updated"), run.sum("deleted")) == (2699, 1785, 4)
-    assert report.off.calls_of("list") > report.on.calls_of("list")
+    assert report.off.calls["list", "lookup"] > report.on.calls["list", "lookup"]
     assert len(report.on.service_calls) > 0
     assert len(report.off.service_calls) == 0
     assert [len(batch.fallbacks) for batch in report.on.batches] == [0, 0, 0]
@@ -60,7 +60,7 @@ def test_three_days_on_an_object_store(tmp_path, capsys):
     assert report.request_ms == 1
     assert report.rows == 2695
     assert "On an object store with 1 ms a request the batches took" in " ".join(printed.split())
-    assert report.off.calls_of("list") > report.on.calls_of("list")
+    assert report.off.calls["list", "lookup"] > report.on.calls["list", "lookup"]
     # All requests of the job went through the proxy; the table is nowhere else.
     requests = (lake / "requests.jsonl").read_text().splitlines()
     assert len(requests) >= sum(report.off.calls.values())
