@@ -99,10 +99,11 @@ def test_a_table_through_its_life(spark, tmp_path, version, way):
         assert result.written_by == ("executors" if way else "driver")
         assert result.fallbacks == ()
         assert result.lookups
-        # Executors list no partition. A write task lists the timeline once, after its files, to see
-        # whether its instant is still in flight; the driver lists the timeline and the markers.
+        # No task lists a partition for its files. A write task lists the timeline once, after its
+        # files, to see whether its instant is still in flight, and looks for partitions below
+        # one that it opens; the driver lists the timeline and the markers.
         causes = {cause for (kind, cause), _ in result.storage_calls.items() if kind == "list"}
-        assert causes <= {"timeline", "marker", "rollback", "clean", "write"}
+        assert causes <= {"timeline", "marker", "rollback", "clean", "write", "table"}
     assert second.storage_calls["create", "write"] == second.files == 3
     assert second.storage_calls["create", "marker"] == 3
     assert len(tables) == 1

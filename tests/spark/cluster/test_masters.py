@@ -79,7 +79,7 @@ def test_all_look_ups_of_a_write_are_answered_by_the_service(report):
     assert write["fallbacks"] == []
     assert write["sources"] == {"service": len(REGIONS)}
     # No partition is listed. A write task lists the timeline once, after its files.
-    assert set(write["lists"]) <= {"timeline", "marker", "rollback", "write"}
+    assert set(write["lists"]) <= {"timeline", "marker", "rollback", "write", "table"}
     assert report["status"]["restarts"] == 0
 
 

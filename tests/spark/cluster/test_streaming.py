@@ -53,7 +53,7 @@ def test_no_batch_lists_storage(report):
         for write in batch["writes"]:
             assert write["fallbacks"] == []
             assert set(write["sources"]) <= {"service", "cache"}
-            assert set(write["lists"]) <= {"timeline", "marker", "rollback", "write"}
+            assert set(write["lists"]) <= {"timeline", "marker", "rollback", "write", "table"}
 
 
 def test_one_service_serves_all_batches_and_a_process_that_died_is_replaced(report):
