@@ -92,6 +92,6 @@ def test_a_view_whose_service_is_lost_lists_storage(report):
 
 def test_the_tasks_of_a_write_need_only_the_fourth_package_beside(report):
     assert report["write"]["fallbacks"] == []
-    assert report["write"]["sources"] == {"service": 3}
+    assert report["write"]["sources"] == {"service": 1}
     expected = sorted(f"k{key}@{1 if key < 6 else 2}" for key in range(15))
     assert sorted(row["name"] for row in reader.rows(report["base"])) == expected
