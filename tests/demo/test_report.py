@@ -66,7 +66,7 @@ def test_the_time_that_the_service_saves_is_said_with_the_storage(report):
 def test_a_service_that_saved_nothing_is_a_failure(report):
     same = replace(report, off=replace(report.on, service=False))
     assert len(same.failures) == 1
-    assert same.failures[0].startswith("without the service there were")
+    assert same.failures[0].startswith("without the service look-ups listed")
 
 
 def test_a_reader_that_differs_is_a_failure(report):
