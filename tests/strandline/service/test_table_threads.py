@@ -212,7 +212,8 @@ def test_a_table_alone_again_gets_all_threads_again() -> None:
 def test_cancelled_calls_leave_the_queue_and_running_ones_keep_their_thread() -> None:
     async def play(calls: Calls) -> None:
         calls.ask("a", 3)
-        await settled()
+        while (calls.running(), calls.waiting()) != ({"a": 1}, {"a": 2}):
+            await asyncio.sleep(0)
         for task in calls.tasks["a"]:
             task.cancel()
         await settled()
