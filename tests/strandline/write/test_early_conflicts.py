@@ -78,7 +78,8 @@ def test_the_later_of_two_writes_fails_early(base, options):
     with older, later:
         engine.meanwhile = write_later
         instant = older.upsert(OLDER).instant
-        assert len(created) == (0 if options is EARLY else 1)
+        # The service's first check may be done before the first marker is written, or after it.
+        assert len(created) <= (0 if options is EARLY else 1)
         assert instant in reader.committed(base)
         assert reader.leftovers(base) == []
         assert later.upsert(LATER).rows_updated == 3
