@@ -62,14 +62,8 @@ def keep_timeline(
         timeline: The active timeline, read after the commit.
         cleaned: The result of the clean, if there was one.
     """
-    # Tasks that are repeated may leave markers at any time; with a lock that processes share there
-    # are other writers; and if the policy is lazy, each clean looks for failed writes.
-    if (
-        context.engine.repeats_tasks
-        or context.lock.is_shared
-        or context.rollback_policy.lazy
-        or account.has_warnings
-    ):
+    # A lock that processes share means other writers; a lazy clean looks for failed writes.
+    if context.lock.is_shared or context.rollback_policy.lazy or account.has_warnings:
         return
     if cleaned is not None:
         known = context.clean_memory.last_clean

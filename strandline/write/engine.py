@@ -77,16 +77,14 @@ class EngineContext(ABC, Generic[D]):
     """Runs a write's tasks.
 
     Attributes:
-        in_process: Whether tasks run in the driver's process, on its own objects; otherwise their
-            counters must be brought back and added.
-        repeats_tasks: Whether a task may run several times, or longer than the stage that it
-            belongs to, so that there may be files which the stage's result doesn't name.
+        in_process: Whether tasks run in the driver's process, on its own objects, and have ended
+            when their stage has; otherwise their counters must be brought back and added, and there
+            may be files which a stage's result doesn't name.
         driver_host: Address at which executors reach a server of the driver.
         bind_address: Address that a server of the driver binds; ``None``: ``driver_host``.
     """
 
     in_process: bool
-    repeats_tasks: bool = True
     driver_host: str
     bind_address: str | None = None
 
@@ -220,7 +218,6 @@ class LocalEngine(EngineContext[LocalRows]):
         for name, value in (("cores", self._cores), ("tasks", self.tasks)):
             if value < 1:
                 raise ConfigError(f"{name} is {value}; allowed: 1 or more")
-        self.repeats_tasks = task_retries > 0
 
     @property
     def cores(self) -> int:

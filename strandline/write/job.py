@@ -31,6 +31,7 @@ from strandline.records.meta_fields import RECORD_KEY
 from strandline.write import key_task
 from strandline.write.after_commit import keep_timeline, sync_and_clean
 from strandline.write.assign_task import AssignTask
+from strandline.write.begun_files import BegunFiles
 from strandline.write.columns import BUCKET, TASK, assigned_schema, keyed_schema, storage_calls
 from strandline.write.context import WriteContext
 from strandline.write.driver_engine import DriverEngine
@@ -98,8 +99,7 @@ class WriteJob:
             in_process=context.engine.in_process,
         )
         self._instant: str | None = None
-        # Files that may have been created; tasks on other threads add them by atomic calls.
-        self._begun: set[str] = set()
+        self._begun = BegunFiles()
 
     def run(self, data: object) -> WriteResult:
         """Run the steps of the module's docstring."""
@@ -143,10 +143,13 @@ class WriteJob:
                 heartbeat.give_up()
                 self._instant = heartbeat.instant
         cleaned = sync_and_clean(context, self._account, target.meta, transaction.after)
-        keep_timeline(context, self._account, target.config, transaction.after, cleaned)
+        in_driver = rows.engine.in_process
+        # Tasks of executors may outlive their stage, and leave markers at any time.
+        if in_driver:
+            keep_timeline(context, self._account, target.config, transaction.after, cleaned)
         name = self._operation.name
         return self._account.result(
-            transaction, name, report, cleaned, rolled_back, in_driver=rows.engine.in_process
+            transaction, name, report, cleaned, rolled_back, in_driver=in_driver
         )
 
     @contextmanager
@@ -215,7 +218,7 @@ class WriteJob:
                 if is_undone:
                     transaction.end()
                 else:
-                    transaction.fail(sorted(self._begun))
+                    transaction.fail(sorted(self._begun.created))
             raise
 
     def _roll_back(self, target: Target, transaction: Transaction) -> bool:
@@ -240,7 +243,7 @@ class WriteJob:
                 begun = begin_markers(context, transaction, placement.buckets)
                 report = self._write_files(write, tagged, placement, begun.markers)
             # The files of executors, whose tasks add to a copy.
-            self._begun.update(report.paths)
+            self._begun.created.update(report.paths)
             refuse_changed(tagged.counts, report.given)
         self._account.add(
             storage_calls(write.tally.total), marker_fallbacks=begun.fallbacks + report.fallbacks
@@ -331,7 +334,6 @@ class WriteJob:
             tally=write.tally,
             attempt=engine.attempt,
             begun=self._begun,
-            looks_back=engine.repeats_tasks,
             looks_around=bool(write.transaction.timeline.completed().instants)
             and not target.config.url_encode_partitioning,
         )
@@ -344,8 +346,10 @@ class WriteJob:
         """Complete the instant, which makes the write visible to readers; delete its markers."""
         target, transaction = write.target, write.transaction
         storage = self._context.storage.for_cause("marker")
-        reported, repeats = frozenset(report.paths), write.rows.engine.repeats_tasks
-        if report.stats and repeats:
+        reported = frozenset(report.paths)
+        # Only the driver's own tasks tell it of every file that they have begun.
+        is_exact = write.rows.engine.in_process and self._begun.marked <= reported
+        if report.stats and not is_exact:
             # Before completion, which would make files of discarded attempts visible as well.
             deleted = delete_unreported(storage, transaction.time, reported)
             if deleted:
@@ -362,4 +366,4 @@ class WriteJob:
         with self._account.survived("deleting its markers"):
             # An attempt may have ended after the first sweep, and looked for its instant before the
             # completion; this sweep finds its file.
-            markers.finish(storage, reported, None if repeats else report.markers)
+            markers.finish(storage, reported, report.markers if is_exact else None)

@@ -35,6 +35,7 @@ from strandline.records.base_file_writer import (
 )
 from strandline.records.merge import MergeCounts, Merger, MergeRules
 from strandline.records.merge_rule import deduplicate
+from strandline.write.begun_files import BegunFiles
 from strandline.write.columns import BUCKET, call_numbers, calls_since
 from strandline.write.engine import Tally, TaskAttempt
 from strandline.write.nested_partition import refuse_nested_in_table
@@ -68,10 +69,9 @@ class WriteTask:
         markers: The write's markers.
         tally: Takes the task's storage calls.
         attempt: Returns the running attempt of the task.
-        begun: Takes the path of each file before it is created. Only tasks in the driver's process
-            share it; elsewhere it is a copy.
-        looks_back: Whether the task looks after its files whether its instant is still inflight. If
-            not, the driver does.
+        begun: Takes the path of each file before its marker and the file are created. A task whose
+            files the driver doesn't learn of that way looks afterwards whether its instant is still
+            inflight; for the others the driver looks.
         looks_around: Whether a new partition may lie below or above a stored one.
     """
 
@@ -86,8 +86,7 @@ class WriteTask:
     markers: WriteMarkers
     tally: Tally
     attempt: Callable[[], TaskAttempt]
-    begun: set[str] = field(default_factory=set)
-    looks_back: bool = True
+    begun: BegunFiles = field(default_factory=BegunFiles)
     looks_around: bool = True
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -103,10 +102,10 @@ class WriteTask:
             yield from self._written(chain([first], rows), begun, fallbacks)
         # An interrupted or stopped task runs in the driver, which looks after ``self.begun``.
         except Exception:
-            if self.looks_back and begun:
+            if begun and not self.begun.in_driver:
                 self._delete_if_ended(begun)
             raise
-        if self.looks_back:
+        if not self.begun.in_driver:
             self._check_inflight(begun)
         calls = calls_since(self.storage, calls_before)
         self.tally.add(call_numbers(calls))
@@ -139,7 +138,7 @@ class WriteTask:
             # Before the file: its marker is gone if another writer has rolled the instant back
             # since, and a create that fails may still have taken effect.
             begun.append(paths[number])
-            self.begun.add(paths[number])
+            self.begun.created.add(paths[number])
             file = self._write(bucket, paths[number], pieces, attempt, seqno)
             seqno = file.next_seqno
             given = [bucket.partition, file.given.rows, file.given.keys]
@@ -159,6 +158,8 @@ class WriteTask:
             marked_file(self.buckets[each], attempt.write_token, self.rules.instant)
             for each in numbers
         ]
+        # A create that fails may still have taken effect.
+        self.begun.marked.update(path for path, _ in names)
         fallback = self.markers.create(
             self.storage.for_cause("marker"), [marker_name(*name) for name in names]
         )

@@ -48,7 +48,6 @@ class FarEngine(LocalEngine):
 
     def __init__(self, tasks: int = 2) -> None:
         super().__init__(tasks, cores=1)
-        self.repeats_tasks = True
         self.steps: list[str] = []
 
     def transform(self, data: LocalRows, task: Task, schema: pa.Schema) -> LocalRows:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 import uuid
 
+import pyarrow as pa
 import pytest
 
 from strandline.table import Table
+from strandline.write.engine import LocalEngine
 from tests.kit import reader
 from tests.spark.test_write import EXECUTORS, client
+from tests.strandline.write.tables import client as local_client
 from tests.strandline.write.test_driver_engine import FarData
 
 pytestmark = pytest.mark.spark
@@ -79,6 +82,19 @@ def test_rows_are_computed_once(spark, base, way):
     assert result.rows_updated == ROWS
     assert len({each["name"] for each in reader.rows(base)}) == ROWS
     assert reader.leftovers(base) == []
+
+
+def test_a_small_batch_makes_the_calls_of_a_write_without_spark(spark, base, tmp_path):
+    """Tasks of executors write nothing, so nothing is listed to find what they have left."""
+    rows = {each: [f"{each}{n}" for n in range(3)] for each in ("id", "region", "name")}
+    rows["ts"] = [1, 2, 3]
+    calls = []
+    for path, engine in ((base, spark), (tmp_path / "local", LocalEngine(1))):
+        with local_client(path, engine=engine, **ALONE) as c:
+            calls.append([c.upsert(pa.table(rows)).storage_calls for _ in range(3)][-1])
+    assert calls[0] == calls[1]
+    assert ("list", "rollback") not in calls[0]
+    assert ("list", "marker") not in calls[0]
 
 
 def test_the_driver_needs_one_action(spark, base):

@@ -7,6 +7,7 @@ import pytest
 from strandline.commit.write_markers import CREATE, create_marker, marker_name
 from strandline.write.engine import LocalEngine
 from tests.kit import reader
+from tests.kit.far_engine import FarEngine
 from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage
 from tests.kit.manual_clock import LaterClock
 from tests.strandline.write.tables import change_properties, client, row, table
@@ -98,7 +99,11 @@ def test_markers_are_swept_before_anything_is_looked_up(base, running):
 @pytest.mark.parametrize(
     ("engine", "options"),
     [
-        pytest.param(LocalEngine(task_retries=1), {}, id="tasks that are repeated"),
+        pytest.param(
+            FarEngine(),
+            {"strandline__write__driver__max__rows": 0},
+            id="tasks that may outlive their stage",
+        ),
         pytest.param(LocalEngine(), {"write__table__version": 6}, id="layout 1"),
     ],
 )

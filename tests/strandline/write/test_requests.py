@@ -14,6 +14,7 @@ import pytest
 
 from strandline.write.client import WriteClient
 from strandline.write.engine import LocalEngine
+from tests.kit.far_engine import FarEngine
 from tests.kit.s3_server import s3_server
 from tests.strandline.write.tables import OPTIONS, client, row, table
 
@@ -69,10 +70,18 @@ VIEW = ["HEAD .hoodie/hoodie.properties", "GET .hoodie/hoodie.properties", TIMEL
 SYNC = [TIMELINE, "HEAD .hoodie/hoodie.properties", "GET .hoodie/timeline/*_*.commit"]
 
 
+ENGINES = {
+    "local": lambda: LocalEngine(1),
+    "local, with retries": lambda: LocalEngine(1, task_retries=1),
+    "small batches of a cluster": lambda: FarEngine(1),
+}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("service", [False, True])
-def test_calls_of_a_commit(base, service):
+def test_calls_of_a_commit(base, service, engine):
     options = {"embed__timeline__server": service, "clean__automatic": True}
-    with client(base, engine=LocalEngine(1), **options) as c:
+    with client(base, engine=ENGINES[engine](), **options) as c:
         results = [c.upsert(table(row("a", ts=ts))) for ts in range(2, 6)]
     for result in results[2:]:
         assert result.storage_calls == (COMMIT if service else COMMIT + OF_VIEW)
