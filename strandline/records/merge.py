@@ -126,8 +126,11 @@ class Merger:
         self._deletes = delete_flags(incoming) | removes | rules.delete
         self._matched: Mask = np.zeros(incoming.num_rows, np.bool_)
         self._paths = incoming.column(PARTITION_PATH) if not rules.delete else None
-        self._rows = conform(incoming, rules.schema).combine_chunks() if not rules.delete else None
+        self._rows = conform(incoming, rules.schema) if not rules.delete else None
         self._order: RowOrder | None = None
+        if self._rows is not None and not rules.append:
+            # Rows are taken from it in pieces; inserts alone leave as they came.
+            self._rows = self._rows.combine_chunks()
         if rules.event_time and not rules.append and self._rows is not None:
             columns = [column_of(self._rows, name) for name in rules.ordering_fields]
             order = RowOrder.of(columns, self._deletes)

@@ -24,13 +24,12 @@ from dataclasses import dataclass
 from threading import Event
 from typing import Final, Generic, TypeVar
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from strandline.settings.setting import shortened
 from strandline.write.arrow_rows import ALLOWED, has_arrow_stream, read_arrow_stream, type_name
 from strandline.write.local_join import group_adjacent, left_join, split_groups
+from strandline.write.local_shuffle import shuffled
 from strandline.write.task_threads import StageStoppedError, run_in_threads, usable_cores
 from timeline.errors import ConfigError, InputError, StrandlineError
 
@@ -259,17 +258,8 @@ class LocalEngine(EngineContext[LocalRows]):
         self, data: LocalRows, column: str, parts: int, order: Sequence[str] = ()
     ) -> LocalRows:
         """Sort the rows by part and order, stably, and cut them."""
-        rows = self.collect(data)
-        keys = rows.select([column, *order])
-        by = [(str(at), "ascending") for at in range(1 + len(order))]
-        sorted_rows = pc.sort_indices(keys.rename_columns([name for name, _ in by]), sort_keys=by)
-        part_of = keys.column(0).to_numpy()
-        ends = np.cumsum(np.bincount(part_of, minlength=parts)) if len(part_of) else [0] * parts
-        assert len(ends) == parts, f"{column} names a part beyond {parts}"
-        moved = rows.take(sorted_rows)
-        begins = [0, *ends[:-1]]
-        slices = (moved.slice(at, end - at) for at, end in zip(begins, ends, strict=True))
-        return LocalRows(data.schema, tuple(slices))
+        moved = shuffled(self.collect(data), column, parts, order)
+        return LocalRows(data.schema, tuple(moved))
 
     def group(self, data: LocalRows, on: Sequence[str], parts: int) -> LocalRows:
         """Group by numbers that stand for the keys."""

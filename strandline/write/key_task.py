@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.records.key_generator import KeyGenerator
+from strandline.records.key_hash import key_hashes
 from strandline.records.meta_fields import IS_DELETED, META_FIELDS, PARTITION_PATH, RECORD_KEY
 from strandline.records.schema import (
     check_nesting,
@@ -31,7 +32,7 @@ from strandline.settings.setting import Setting, shortened
 from strandline.write import settings
 from strandline.write.columns import PROBLEM, count_rows, fill, keyed_schema
 from strandline.write.engine import TaskAttempt
-from strandline.write.row_count import KEY_HASH, ROWS, RowCount, by_partition, key_hashes
+from strandline.write.row_count import KEY_HASH, ROWS, RowCount, by_partition
 from strandline.write.small_batch import DECODED_BYTES, STREAM, BatchEncoder, DriverLimits
 from timeline.errors import InputError
 from timeline.storage.base import Storage
@@ -80,8 +81,9 @@ class KeyTask:
             if not batch.num_rows:
                 continue
             problems = self._problems(batch)
-            good = batch.filter(pc.is_null(problems))
             bad = problems.drop_null()
+            # A filter that keeps all rows would copy them.
+            good = batch.filter(pc.is_null(problems)) if len(bad) else batch
             if len(bad):
                 yield fill(form, len(bad), {PROBLEM: bad})
             if good.num_rows:
@@ -101,24 +103,27 @@ class KeyTask:
 
     def _problems(self, batch: pa.RecordBatch) -> pa.Array:
         """Return the problem of each row; null for a good row."""
+        problems = pa.nulls(batch.num_rows, pa.string())
+        none = pa.scalar(None, pa.string())
+        for has_problem, text in self._checks(batch):
+            if pc.any(has_problem).as_py():
+                problems = pc.coalesce(problems, pc.if_else(has_problem, text, none))
+        return problems
+
+    def _checks(self, batch: pa.RecordBatch) -> Iterator[tuple[pa.BooleanArray, str]]:
+        """Yield each possible problem, and which rows have it."""
         fields = self.generator.record_key_fields
         if len(fields) == 1:
             text = f"key column {fields[0]!r} is null or empty"
         else:
             text = f"key columns {list(fields)} are all null or empty"
-        none = pa.scalar(None, pa.string())
-        problems = pc.if_else(self.generator.without_key(batch), text, none)
+        yield self.generator.without_key(batch), text
         for name in self.ordering_fields:
             missing = pc.and_(pc.is_null(column_of(batch, name)), pc.invert(_deletes(batch)))
-            text = f"ordering column {name!r} is null"
-            problems = pc.coalesce(problems, pc.if_else(missing, text, none))
+            yield missing, f"ordering column {name!r} is null"
         for name in self.schema.names:
             if name in batch.schema.names and not is_utf8(batch.column(name)):
-                text = f"column {name!r} has text that isn't UTF-8"
-                problems = pc.coalesce(
-                    problems, pc.if_else(without_utf8(batch.column(name)), text, none)
-                )
-        return problems
+                yield without_utf8(batch.column(name)), f"column {name!r} has text that isn't UTF-8"
 
 
 @dataclass(frozen=True, slots=True)

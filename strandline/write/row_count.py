@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
-from zlib import crc32
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -116,14 +115,6 @@ def changed(partition: str | None, how: str) -> RowsChangedError:
         hint="a lost part of it was computed anew with another result; write a deterministic frame,"
         " or store or checkpoint it first",
     )
-
-
-def key_hashes(keys: pa.Array) -> pa.Array:
-    """Return a number of 32 bits for each key, the same in every process.
-
-    Cost: 0.2 s for a million keys.
-    """
-    return pa.array(map(crc32, keys.cast(pa.binary()).to_pylist()), pa.int64())
 
 
 def count_of(rows: pa.Table) -> RowCount:

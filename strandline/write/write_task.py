@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, groupby, islice, pairwise
 from operator import itemgetter
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -51,6 +52,9 @@ from timeline.table.partition_metadata import FILE_NAME as PARTITION_FILE
 from timeline.table.partition_metadata import write_partition_metadata
 
 logger = logging.getLogger(__name__)
+
+_PIECE_ROWS: Final = 65_536
+"""Rows of a new file that are stamped at once: each piece costs 0.3 ms, whatever its rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +221,7 @@ class WriteTask:
             if bucket.base_file is None:
                 # Every row is an insert: keys are unique by now, unless the write doesn't care.
                 rules = replace(self.rules, append=True)
-                for piece in pieces:
+                for piece in _larger(pieces):
                     merger = Merger(piece, rules, name, attempt.partition, seqno)
                     writer.write(merger.finish())
                     counts, seqno = counts + merger.counts, merger.next_seqno
@@ -262,6 +266,20 @@ def _counted(pieces: Iterator[pa.Table], counts: list[RowCount]) -> Iterator[pa.
     for piece in pieces:
         counts.append(count_of(piece))
         yield piece
+
+
+def _larger(pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """Yield the pieces put together, uncopied, until they have ``_PIECE_ROWS`` rows."""
+    waiting: list[pa.Table] = []
+    rows = 0
+    for piece in pieces:
+        waiting.append(piece)
+        rows += piece.num_rows
+        if rows >= _PIECE_ROWS:
+            yield pa.concat_tables(waiting)
+            waiting, rows = [], 0
+    if waiting:
+        yield pa.concat_tables(waiting)
 
 
 def by_bucket(

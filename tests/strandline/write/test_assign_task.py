@@ -7,11 +7,12 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
+from strandline.records.key_hash import key_hashes
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.write.assign_task import AssignTask
 from strandline.write.columns import BUCKET, FILE, TASK, tagged_schema
 from strandline.write.placement import InsertShares
-from strandline.write.row_count import KEY_HASH, key_hashes
+from strandline.write.row_count import KEY_HASH
 from timeline.errors import RowsChangedError
 
 COLUMNS = pa.schema([("n", pa.int64())])

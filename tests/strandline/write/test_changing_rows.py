@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import shutil
 
-import pyarrow as pa
 import pytest
 
-from strandline.write.row_count import RowCount, key_hashes, refuse_changed
+from strandline.write.row_count import RowCount, refuse_changed
 from tests.kit import reader
 from tests.kit.forgetful_engine import ForgetfulEngine
 from tests.strandline.write.tables import client, row, table
@@ -104,12 +103,3 @@ def test_a_difference_names_the_partition():
         refuse_changed({"a": RowCount(1, 7), "b": RowCount(3, 9)}, {"a": RowCount(1, 7)})
     with pytest.raises(RowsChangedError, match="in partition 'a' 1 rows have other keys"):
         refuse_changed({"a": RowCount(1, 7)}, {"a": RowCount(1, 8)})
-
-
-def test_hashes_depend_on_the_key_alone():
-    keys = pa.array(["k1", "", "ключ", "k1", "k2"])
-    hashes = key_hashes(keys).to_pylist()
-    assert hashes[0] == hashes[3]
-    assert len(set(hashes)) == 4
-    assert key_hashes(keys.slice(2, 2)).to_pylist() == hashes[2:4]
-    assert all(0 <= each < 1 << 32 for each in hashes)

@@ -1,0 +1,52 @@
+"""``key_hashes``: hashes of record keys, computed for a whole batch at once.
+
+A hash says whether a write's passes see the same keys, and spreads new rows evenly among files. It
+is in no file, so it may change between releases.
+
+A key's bytes are read as little-endian words of 64 bits, the last one padded with zeros. Each word
+is mixed into the state by exclusive or, a multiplication and a shift; the state begins with the
+key's length, which tells padding from zeros in the key.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+_WORD: Final = 8
+"""Bytes of a word."""
+_HALF: Final = np.uint64(32)
+_START: Final = np.uint64(0xD6E8_FEB8_6659_FD93)
+_FACTOR: Final = np.uint64(0x9E37_79B9_7F4A_7C15)
+_FIRST_BYTES: Final = np.array([(1 << 8 * count) - 1 for count in range(_WORD + 1)], np.uint64)
+"""Mask of the first bytes of a word, by their number."""
+
+
+def key_hashes(keys: pa.StringArray) -> pa.Int64Array:
+    """Return a number of 32 bits for each key, the same in every process.
+
+    Args:
+        keys: Record keys without nulls.
+
+    Cost: some 60 ns a key of 20 bytes.
+    """
+    if not len(keys):
+        return pa.array([], pa.int64())
+    _, offsets_buffer, data = keys.buffers()
+    offsets = np.frombuffer(offsets_buffer, np.int32, len(keys) + 1, keys.offset * 4)
+    offsets = offsets.astype(np.int64)
+    text = np.zeros(offsets[-1] - offsets[0] + _WORD, np.uint8)
+    text[:-_WORD] = np.frombuffer(data or b"", np.uint8)[offsets[0] : offsets[-1]]
+    # A word begins at each byte.
+    words = np.ndarray(len(text) - _WORD + 1, "<u8", text, strides=(1,))
+    starts, lengths = offsets[:-1] - offsets[0], np.diff(offsets)
+    hashes = lengths.astype(np.uint64) * _START
+    shortest = lengths.min()
+    for at in range(0, int(lengths.max()), _WORD):
+        rows = slice(None) if at < shortest else np.flatnonzero(lengths > at)
+        read = words[starts[rows] + at] & _FIRST_BYTES[np.minimum(lengths[rows] - at, _WORD)]
+        mixed = (hashes[rows] ^ read) * _FACTOR
+        hashes[rows] = mixed ^ (mixed >> _HALF)
+    return pa.array((hashes * _START >> _HALF).astype(np.int64))

@@ -1,0 +1,90 @@
+"""``shuffled``: moves the rows of a table to parts, as ``LocalEngine`` does it.
+
+Rows that already follow one another are sliced, not copied: a batch that arrives in the order of
+its partitions stays as it is. Others are sorted batch by batch, which keeps reads within the
+processor's cache, and the slices of all batches are put together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from strandline.records.ordering import Positions
+
+_ROWS_A_SLICE: Final = 256
+"""Mean length of slices below which a sort of the whole table costs less."""
+_Keys = tuple[int, ...]
+
+
+def shuffled(rows: pa.Table, column: str, parts: int, order: Sequence[str]) -> list[pa.Table]:
+    """Return the rows of each part, sorted; rows that are equal keep their order.
+
+    Args:
+        rows: The rows.
+        column: A column with the part of each row, from 0 to ``parts`` - 1.
+        parts: Number of parts.
+        order: Columns that the rows of each part are sorted by, ascending.
+
+    Cost: no copy of rows in few runs; a copy and a counting sort if all columns are integers.
+    """
+    keys = rows.select([column, *order])
+    counts = np.bincount(keys.column(0).to_numpy(), minlength=parts)
+    assert len(counts) == parts, f"{column} names a part beyond {parts}"
+    batches = _batches_with_runs(rows, keys)
+    moved = rows.take(sorted_positions(keys)) if batches is None else _put_together(batches, keys)
+    cuts = [0, *np.cumsum(counts).tolist()]
+    return [moved.slice(begin, end - begin) for begin, end in pairwise(cuts)]
+
+
+def sorted_positions(keys: pa.Table | pa.RecordBatch) -> pa.Array:
+    """Return the positions of rows in the order of their columns, stable.
+
+    The last column is sorted by first: each stable sort keeps the order of the one before. Arrow
+    sorts by one column of integers in a tenth of the time that it takes for two.
+    """
+    *others, last = keys.columns
+    order = pc.sort_indices(last)
+    for column in reversed(others):
+        order = order.take(pc.sort_indices(column.take(order)))
+    return order
+
+
+def _batches_with_runs(rows: pa.Table, keys: pa.Table) -> list[pa.RecordBatch] | None:
+    """Return the batches so that rows with the same keys are in few runs; ``None`` if many are."""
+    if not rows.num_rows or not all(map(pa.types.is_integer, keys.schema.types)):
+        return None
+    names = keys.column_names
+    batches = [each for each in rows.to_batches() if each.num_rows]
+    if sum(len(_cuts(each.select(names))) for each in batches) * _ROWS_A_SLICE <= rows.num_rows:
+        return batches
+    most_runs = len(batches) * max(len(column.unique()) for column in keys.columns)
+    if most_runs * _ROWS_A_SLICE > rows.num_rows:
+        return None
+    return [each.take(sorted_positions(each.select(names))) for each in batches]
+
+
+def _put_together(batches: Iterable[pa.RecordBatch], keys: pa.Table) -> pa.Table:
+    """Return the rows of batches in the order of their keys."""
+    runs: dict[_Keys, list[pa.RecordBatch]] = {}
+    for batch in batches:
+        columns = [batch.column(name) for name in keys.column_names]
+        begins = _cuts(batch.select(keys.column_names)).tolist()
+        for begin, end in pairwise([*begins, batch.num_rows]):
+            at = tuple(column[begin].as_py() for column in columns)
+            runs.setdefault(at, []).append(batch.slice(begin, end - begin))
+    return pa.Table.from_batches([run for at in sorted(runs) for run in runs[at]])
+
+
+def _cuts(keys: pa.RecordBatch) -> Positions:
+    """Return where each run of equal rows begins; there must be rows."""
+    differs = np.zeros(keys.num_rows, np.bool_)
+    differs[0] = True
+    for column in keys.columns:
+        differs[1:] |= np.diff(column.to_numpy()) != 0
+    return np.flatnonzero(differs)

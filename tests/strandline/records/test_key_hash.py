@@ -1,0 +1,50 @@
+"""Hashes of keys depend on the keys' bytes alone, and spread evenly."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from strandline.records.key_hash import key_hashes
+
+KEYS = ["", "k", "ключ", "k" * 7, "k" * 8, "k" * 9, "k" * 15, "k" * 16, "k" * 1000, "12345678", "0"]
+
+
+def hashes(keys: list[str]) -> list[int]:
+    return key_hashes(pa.array(keys, pa.string())).to_pylist()
+
+
+def test_a_key_has_one_hash_whatever_the_other_keys_are():
+    together = hashes(KEYS)
+    assert together == [hashes([key])[0] for key in KEYS]
+    assert key_hashes(pa.array(KEYS).slice(3, 5)).to_pylist() == together[3:8]
+    assert hashes([]) == []
+
+
+def test_hashes_have_32_bits():
+    assert all(0 <= each < 1 << 32 for each in hashes(KEYS))
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        KEYS,
+        ["a", "a\0", "a\0\0", "\0a"],
+        ["a" * 8, "a" * 8 + "\0", "a" * 16],
+        ["12345678abcdefgh", "abcdefgh12345678"],
+    ],
+)
+def test_other_keys_have_other_hashes(keys):
+    assert len(set(hashes(keys))) == len(keys)
+
+
+@pytest.mark.parametrize("form", ["{}", "key-{:010}", "{:036}", "{0}:{0},{0}"])
+@pytest.mark.parametrize("shares", [2, 10, 64])
+def test_consecutive_keys_spread_evenly(form, shares):
+    found = hashes([form.format(number) for number in range(64_000)])
+    counts = np.bincount(np.array(found) * shares >> 32, minlength=shares)
+    even = 64_000 / shares
+    assert abs(counts - even).max() < 5 * even**0.5
+    # Of 64,000 numbers drawn from 2**32, some 0.5 are drawn twice.
+    assert len(set(found)) >= 63_990
