@@ -102,11 +102,13 @@ def _plain(field: pa.Field) -> pa.Field:
 
 
 def _with_flag_of(table: RecordType, rows: RecordType) -> RecordType:
-    """Return the rows' record with ``_hoodie_is_deleted`` as the table has it, or without."""
+    """Return the rows' record with ``_hoodie_is_deleted`` if the table has it, else without."""
     columns = [column for column in rows.columns if column.name != IS_DELETED]
     held = table.column(IS_DELETED)
     if held is not None:
-        columns.append(Column(IS_DELETED, held.type, nullable=True))
+        given = [column.name for column in rows.columns]
+        place = given.index(IS_DELETED) if IS_DELETED in given else len(columns)
+        columns.insert(place, Column(IS_DELETED, held.type, nullable=True))
     return RecordType(rows.name, tuple(columns))
 
 

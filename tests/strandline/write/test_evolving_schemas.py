@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strandline.records.meta_fields import without_meta_fields
+from strandline.records.meta_fields import IS_DELETED, without_meta_fields
 from strandline.table import Table
 from tests.strandline.write.refusals import refused
 from tests.strandline.write.tables import SCHEMA, client, row, table
@@ -148,6 +148,17 @@ def test_a_dropped_column_comes_back_with_its_values_or_not_at_all(tmp_path):
     with client(base) as c:
         c.insert(table(row("c", region="us")).append_column("v", pa.array([2**40])))
     assert read(base).sort_by("id")["v"].to_pylist() == [5, None, 2**40]
+
+
+def test_the_delete_flag_takes_the_place_that_reconciled_rows_give_it(tmp_path):
+    base = tmp_path / "t"
+    flag = pa.field(IS_DELETED, pa.bool_())
+    with client(base) as c:
+        c.insert(table(row("a"), schema=pa.schema([*SCHEMA, flag])))
+    wider = pa.schema([flag, *SCHEMA, ("more", pa.int64())])
+    with client(base, **RECONCILE) as c:
+        c.upsert(table(row("b"), schema=wider))
+    assert read(base).schema.names == wider.names
 
 
 def test_an_int_column_widens_in_two_steps_to_a_timestamp(tmp_path):
