@@ -1,0 +1,66 @@
+"""How a table differs from what a walk says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from strandline.records.avro_schema import avro_to_arrow
+from strandline.records.meta_fields import META_FIELDS, PARTITION_PATH
+from strandline.table import Table
+from tests.strandline.write.evolution.column_values import comparable
+from tests.strandline.write.evolution.walk import Walk
+
+
+def differences(walk: Walk, base: Path) -> Iterator[str]:
+    """Yield how a table's columns and rows differ from those of a walk, in words."""
+    schema = Table(base).commit_metadata().avro_schema
+    assert schema is not None
+    columns = shapes(avro_to_arrow(schema))
+    if columns != shapes(walk.columns):
+        yield f"columns of the newest commit: {columns}; expected: {shapes(walk.columns)}"
+    found = Table(base).to_arrow()
+    partitions = found[PARTITION_PATH].to_pylist()
+    kept = [name for name in found.column_names if name not in META_FIELDS]
+    rows = found.select(kept)
+    kind = pa.struct(list(rows.schema))
+    made = [(p, comparable(row, kind)) for p, row in zip(partitions, rows.to_pylist(), strict=True)]
+    yield from differing_rows(made, walk.model.records.values())
+
+
+def differing_rows(found: Any, expected: Any) -> Iterator[str]:
+    """Yield the rows that are missing and those that are too many."""
+    model, table = (sorted(map(_text, rows)) for rows in (expected, found))
+    yield from (f"row is missing: {row}" for row in model if model.count(row) > table.count(row))
+    yield from (f"row is too many: {row}" for row in table if table.count(row) > model.count(row))
+
+
+def _text(row: Any) -> str:
+    return repr(_ordered(row))
+
+
+def _ordered(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _ordered(each) for name, each in sorted(value.items())}
+    if isinstance(value, list | tuple):
+        return [_ordered(each) for each in value]
+    return value.astimezone(timezone.utc) if isinstance(value, datetime) else value
+
+
+def shapes(columns: pa.Schema) -> list[tuple[str, Any]]:
+    """Return columns with their types, without the names of elements and values."""
+    return [(field.name, _shape(field.type)) for field in columns]
+
+
+def _shape(kind: pa.DataType) -> Any:
+    if pa.types.is_struct(kind):
+        return shapes(kind)
+    if pa.types.is_list(kind):
+        return ["list", _shape(kind.value_type)]
+    if pa.types.is_map(kind):
+        return ["map", _shape(kind.item_type)]
+    return str(kind)
