@@ -27,12 +27,12 @@ from fsview.table_view import TableView
 from strandline import LocalEngine, WriteClient
 from strandline.records.key_hash import key_hashes
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
-from strandline.write.columns import PROBLEM
 from strandline.write.index.base import LocationRequest
 from strandline.write.index.search_index import SearchIndex
-from strandline.write.placement import StoredFile
-from strandline.write.row_count import KEY_HASH
-from strandline.write.tagging import all_stored_files
+from strandline.write.index.tagging import all_stored_files
+from strandline.write.tasks.columns import PROBLEM
+from strandline.write.tasks.placement import StoredFile
+from strandline.write.tasks.row_count import KEY_HASH
 from timeline.storage.open import open_storage
 
 INDEXES: Final = {

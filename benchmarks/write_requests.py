@@ -25,7 +25,7 @@ import pyarrow as pa
 from benchmarks.delay import Proxy, Request, delayed
 from benchmarks.s3_server import s3_options, s3_process
 from strandline.write.client import WriteClient
-from strandline.write.engine import LocalEngine
+from strandline.write.engine.local import LocalEngine
 from timeline.storage.base import StorageCalls
 from timeline.storage.fsspec_storage import FsspecStorage
 

@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from demo.spark import start_session
 from strandline.write.client import WriteClient
-from strandline.write.task_threads import usable_cores
+from strandline.write.engine.task_threads import usable_cores
 
 OPTIONS = {
     "hoodie.table.name": "t",

@@ -255,7 +255,7 @@ def _engine(spark: SparkSession, killer: ServiceKiller | None) -> object:
     """Return what the write client runs its tasks on."""
     if killer is None:
         return spark
-    from strandline.write.spark import SparkEngine  # noqa: PLC0415 - needs pyspark
+    from strandline.write.engine.spark import SparkEngine  # noqa: PLC0415 - needs pyspark
 
     class HookedSpark(LookupHook["DataFrame"], SparkEngine):
         before_lookups = staticmethod(killer.strike)

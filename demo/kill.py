@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from demo.record import ServiceKill
-from strandline.write.engine import EngineContext, Task
-from strandline.write.key_task import KeyProfileTask
+from strandline.write.engine.base import EngineContext, Task
+from strandline.write.tasks.key_task import KeyProfileTask
 from timeline.errors import ServiceError
 
 if TYPE_CHECKING:

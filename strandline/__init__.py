@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from strandline.service.process.timeline_service import TimelineService
     from strandline.table import Table
     from strandline.write.client import WriteClient
-    from strandline.write.engine import LocalEngine
+    from strandline.write.engine.local import LocalEngine
 
 __all__ = ["LocalEngine", "Table", "TimelineService", "WriteClient", "__version__"]
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "LocalEngine": "strandline.write.engine",
+    "LocalEngine": "strandline.write.engine.local",
     "Table": "strandline.table",
     "TimelineService": "strandline.service.process.timeline_service",
     "WriteClient": "strandline.write.client",

@@ -3,7 +3,7 @@
 Options arrive as text from Spark, properties files, environment variables and flags.
 ``Settings.parse`` converts them once, at the edge; code below sees typed values only. The rows are
 in ``strandline.settings.service``, ``strandline.settings.command_line``,
-``strandline.write.settings`` and ``strandline.services.clean.policy``.
+``strandline.write.options.settings`` and ``strandline.services.clean.policy``.
 """
 
 from __future__ import annotations

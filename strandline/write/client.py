@@ -24,7 +24,7 @@ from strandline.settings.read_limits import read_limits
 from strandline.settings.setting import Settings
 from strandline.write.context import WriteContext
 from strandline.write.embedded import EmbeddedService
-from strandline.write.engine import EngineContext, no_engine
+from strandline.write.engine.base import EngineContext, no_engine
 from strandline.write.job import WriteJob
 from strandline.write.operation import (
     BULK_INSERT,
@@ -35,9 +35,9 @@ from strandline.write.operation import (
     UPSERT,
     Operation,
 )
-from strandline.write.options import parse_options, unknown_options
+from strandline.write.options.client_options import parse_options, unknown_options
+from strandline.write.options.settings import TABLE_NAME
 from strandline.write.result import WriteResult
-from strandline.write.settings import TABLE_NAME
 from strandline.write.target import Target, open_target
 from timeline.clock import Clock, SystemClock, TimeGenerator
 from timeline.errors import ConfigError, InstantNotFoundError
@@ -56,7 +56,7 @@ class WriteClient:
         spark_or_engine: A ``pyspark.sql.SparkSession``, or an ``EngineContext`` such as
             ``LocalEngine()``.
         base_path: The table's base path, a path or a URL.
-        options: ``hoodie.*`` options; ``strandline.write.settings`` lists them.
+        options: ``hoodie.*`` options; ``strandline.write.options.settings`` lists them.
         storage: Storage to use instead of the one that ``base_path`` implies; must pickle.
         storage_options: Options of fsspec.
         clock: Source of instants' times.
@@ -288,7 +288,7 @@ def _engine_of(spark_or_engine: object) -> EngineContext[Any]:
     if isinstance(spark_or_engine, EngineContext):
         return spark_or_engine
     try:
-        from strandline.write.spark import SparkEngine  # noqa: PLC0415 - needs pyspark
+        from strandline.write.engine.spark import SparkEngine  # noqa: PLC0415 - needs pyspark
     except ImportError as exc:
         raise no_engine(spark_or_engine, f"{exc}; pip install 'strandline[spark]'") from exc
     return SparkEngine(spark_or_engine)

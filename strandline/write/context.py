@@ -18,10 +18,10 @@ from strandline.services.rollback.policy import RollbackPolicy
 from strandline.services.rollback.resumption import Rollbacks
 from strandline.settings.setting import Settings
 from strandline.write.embedded import EmbeddedService
-from strandline.write.engine import EngineContext
+from strandline.write.engine.base import EngineContext
 from strandline.write.last_timeline import LastTimeline
 from strandline.write.operation import Operation
-from strandline.write.settings import (
+from strandline.write.options.settings import (
     MARKERS_TYPE,
     METADATA_TABLE,
     SMALL_FILE_LIMIT,

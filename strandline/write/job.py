@@ -28,33 +28,41 @@ from strandline.commit.transaction import Transaction
 from strandline.commit.write_markers import WriteMarkers
 from strandline.records.merge import MergeRules
 from strandline.records.meta_fields import RECORD_KEY
-from strandline.write import key_task
 from strandline.write.after_commit import keep_timeline, sync_and_clean
-from strandline.write.assign_task import AssignTask
 from strandline.write.begun_files import BegunFiles
-from strandline.write.columns import BUCKET, TASK, assigned_schema, keyed_schema, storage_calls
 from strandline.write.context import WriteContext
-from strandline.write.driver_engine import DriverEngine
-from strandline.write.engine import Tally
-from strandline.write.index_choice import tagging_by
-from strandline.write.key_task import KeyProfileTask, KeyTask
+from strandline.write.engine.base import Tally
+from strandline.write.engine.driver import DriverEngine
+from strandline.write.engine.driver_limits import DriverLimits
+from strandline.write.engine.storage_calls import storage_calls
+from strandline.write.index.choice import tagging_by
+from strandline.write.index.tagging import (
+    KeyedRows,
+    Scope,
+    TaggedRows,
+    all_stored_files,
+    stored_files,
+)
 from strandline.write.last_timeline import TimelineOutdatedError
 from strandline.write.marker_choice import begin_markers
-from strandline.write.nested_partition import refuse_nested
 from strandline.write.operation import Operation, checked_metadata
-from strandline.write.options import base_file_settings, evolution_rules
-from strandline.write.placement import Placement, StoredFile, place, rewritten_bytes
+from strandline.write.options.client_options import base_file_settings, evolution_rules
+from strandline.write.options.settings import COMBINE_INSERT, GLOBAL_SORT, SORT_MODE, UNSORTED
 from strandline.write.replaced_groups import replaced_groups
 from strandline.write.request import request_instant
 from strandline.write.result import WriteAccount, WriteResult
-from strandline.write.row_count import refuse_changed
-from strandline.write.settings import COMBINE_INSERT, SORT_MODE
-from strandline.write.small_batch import DriverLimits, decoded_batch
-from strandline.write.sort_mode import GLOBAL_SORT, NONE, by_key_ranges
-from strandline.write.tagging import KeyedRows, Scope, TaggedRows, all_stored_files, stored_files
 from strandline.write.target import Target, open_target
-from strandline.write.write_report import STATUS_SCHEMA, WriteReport
-from strandline.write.write_task import WriteTask
+from strandline.write.tasks import key_task
+from strandline.write.tasks.assign_task import AssignTask
+from strandline.write.tasks.columns import BUCKET, TASK, assigned_schema, keyed_schema
+from strandline.write.tasks.key_task import KeyProfileTask, KeyTask
+from strandline.write.tasks.nested_partition import refuse_nested
+from strandline.write.tasks.placement import Placement, StoredFile, place, rewritten_bytes
+from strandline.write.tasks.row_count import refuse_changed
+from strandline.write.tasks.small_batch import decoded_batch
+from strandline.write.tasks.sort_mode import by_key_ranges
+from strandline.write.tasks.write_report import STATUS_SCHEMA, WriteReport
+from strandline.write.tasks.write_task import WriteTask
 from timeline.errors import StrandlineError, WriteConflictError
 
 logger = logging.getLogger(__name__)
@@ -285,7 +293,7 @@ class WriteJob:
 
     @property
     def _sort_mode(self) -> str:
-        return self._context.settings.get(SORT_MODE) if self._operation.sorts else NONE
+        return self._context.settings.get(SORT_MODE) if self._operation.sorts else UNSORTED
 
     def _stored_files(self, write: _Write, scope: Scope) -> tuple[StoredFile, ...]:
         """Return the newest base files of partitions at the write's timeline."""
@@ -337,7 +345,7 @@ class WriteJob:
             looks_around=bool(write.transaction.timeline.completed().instants)
             and not target.config.url_encode_partitioning,
         )
-        order = (BUCKET,) if self._sort_mode == NONE else (BUCKET, RECORD_KEY)
+        order = (BUCKET,) if self._sort_mode == UNSORTED else (BUCKET, RECORD_KEY)
         moved = engine.shuffle(assigned, TASK, max(tasks) + 1, order)
         statuses = engine.transform(moved, task, STATUS_SCHEMA)
         return WriteReport.read(engine.collect(statuses))

@@ -24,9 +24,9 @@ from strandline.commit.write_markers import (
 from strandline.service.marker.conflict import ConflictOptions
 from strandline.service.marker.name import check_name
 from strandline.write.context import WriteContext
-from strandline.write.placement import Bucket
-from strandline.write.settings import MARKERS_TYPE, TIMELINE_SERVER_BASED
-from strandline.write.write_task import marked_file
+from strandline.write.options.settings import MARKERS_TYPE, TIMELINE_SERVER_BASED
+from strandline.write.tasks.placement import Bucket
+from strandline.write.tasks.write_task import marked_file
 from timeline.errors import InputError
 
 

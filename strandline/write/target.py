@@ -22,14 +22,14 @@ from strandline.records.key_generator import COMPLEX, KeyGenerator
 from strandline.records.schema_evolution import EvolutionRules
 from strandline.records.write_schema import check_keys_kept, columns_after, columns_of_keys
 from strandline.settings.setting import Settings
-from strandline.write import settings
 from strandline.write.index.buckets import stored_buckets
-from strandline.write.index.settings import IndexOptions, stored_index
 from strandline.write.last_timeline import LastTimeline
-from strandline.write.placement import Sizing, StoredFile, average_record_bytes
-from strandline.write.table_keys import generator_of, row_rules
-from strandline.write.table_options import merge_mode, new_config, refuse_disagreement
-from strandline.write.unsupported import refuse_metadata_table, refuse_unsupported
+from strandline.write.options import settings
+from strandline.write.options.index_settings import IndexOptions, stored_index
+from strandline.write.options.table_keys import generator_of, row_rules
+from strandline.write.options.table_options import merge_mode, new_config, refuse_disagreement
+from strandline.write.options.unsupported import refuse_metadata_table, refuse_unsupported
+from strandline.write.tasks.placement import Sizing, StoredFile, average_record_bytes
 from timeline.errors import (
     ConcurrentWriteError,
     ConfigError,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pytest
 
-from strandline.write.engine import TaskAttempt
+from strandline.write.engine.base import TaskAttempt
 
 KEYED = pa.schema([("part", pa.int32()), ("path", pa.string()), ("key", pa.string())])
 NESTED = pa.schema(

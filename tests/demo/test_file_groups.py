@@ -9,7 +9,7 @@ from demo.file_groups import compare, file_groups
 from demo.job import options
 from demo.progress import last_step, note, steps_done
 from strandline import WriteClient
-from strandline.write.engine import LocalEngine
+from strandline.write.engine.local import LocalEngine
 
 
 def write(folder, feed):

@@ -7,7 +7,7 @@ from demo.job import ServiceCalls, options
 from demo.kill import LookupHook, ServiceKiller, kill_for_good
 from demo.record import ServiceKill
 from strandline import WriteClient
-from strandline.write.engine import LocalEngine
+from strandline.write.engine.local import LocalEngine
 
 
 class HookedLocal(LookupHook, LocalEngine):

@@ -102,7 +102,7 @@ def written(base_path: str) -> int:
     import pyarrow as pa
 
     from strandline.write.client import WriteClient
-    from strandline.write.engine import LocalEngine
+    from strandline.write.engine.local import LocalEngine
 
     options = {
         "hoodie.table.name": "t",

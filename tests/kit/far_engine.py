@@ -7,7 +7,8 @@ from collections import Counter
 
 import pyarrow as pa
 
-from strandline.write.engine import LocalEngine, LocalRows, Tally, Task
+from strandline.write.engine.base import Tally, Task
+from strandline.write.engine.local import LocalEngine, LocalRows
 
 _TALLIES: list[FarTally] = []
 

@@ -8,14 +8,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from strandline.write.engine import (
-    EngineContext,
-    LocalEngine,
-    LocalRows,
-    Tally,
-    Task,
-    TaskAttempt,
-)
+from strandline.write.engine.base import EngineContext, Tally, Task, TaskAttempt
+from strandline.write.engine.local import LocalEngine, LocalRows
 
 
 @dataclass(frozen=True)

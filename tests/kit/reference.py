@@ -21,8 +21,8 @@ from strandline.service.process.options import PartsOptions
 from strandline.service.process.parts import Parts
 from strandline.settings.command_line import SERVE_SETTINGS
 from strandline.settings.setting import Setting
-from strandline.write.hudi_options import HARMLESS, REFUSED, HudiOption
-from strandline.write.options import ALIASES, WRITER_SETTINGS
+from strandline.write.options.client_options import ALIASES, WRITER_SETTINGS
+from strandline.write.options.hudi_options import HARMLESS, REFUSED, HudiOption
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference.md"
 HEAD = """\

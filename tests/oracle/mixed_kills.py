@@ -17,7 +17,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 from strandline.write.client import WriteClient
-from strandline.write.engine import LocalEngine
+from strandline.write.engine.local import LocalEngine
 from tests.kit import reader
 from tests.oracle.hudi import Hudi
 from tests.oracle.hudi_process import HudiProcess

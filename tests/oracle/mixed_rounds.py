@@ -18,7 +18,7 @@ from enum import Enum
 from pathlib import Path
 
 from strandline.write.client import WriteClient
-from strandline.write.engine import LocalEngine
+from strandline.write.engine.local import LocalEngine
 from tests.kit import reader
 from tests.oracle.hudi import Hudi, Rows, hudi_session
 from tests.oracle.hudi_writer import HudiWriter, wait_until

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from fsview.local_view import LocalView
 from fsview.table_view import TableView
 from strandline import WriteClient
-from strandline.write.engine import LocalEngine
+from strandline.write.engine.local import LocalEngine
 from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage
 from tests.oracle.hudi import Rows, rows_of
 from timeline.storage.open import open_storage

@@ -9,7 +9,7 @@ import pytest
 
 from strandline.table import Table
 from strandline.write.client import WriteClient
-from strandline.write.engine import LocalEngine
+from strandline.write.engine.local import LocalEngine
 from tests.kit.key_cases import recorded
 from tests.oracle.hudi import Hudi
 from tests.oracle.key_answers import record

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from strandline.write.options import parse_options
+from strandline.write.options.client_options import parse_options
 from tests.oracle.hudi import HUDI, Hudi
 from timeline.errors import ConfigError
 

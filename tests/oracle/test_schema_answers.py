@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from strandline.write.client import WriteClient
-from strandline.write.engine import LocalEngine
+from strandline.write.engine.local import LocalEngine
 from tests.kit.schema_cases import (
     FAILS,
     options,

@@ -14,7 +14,7 @@ from kazoo.exceptions import ConnectionLoss
 from strandline.commit.lock.base import LockRetries, TableLock, Wait
 from strandline.commit.lock.open import open_lock
 from strandline.commit.lock.zookeeper import ZookeeperAddress, ZookeeperLock, implicit_path
-from strandline.write.options import parse_options
+from strandline.write.options.client_options import parse_options
 from tests.conformance.lock_suite import SharedLockSuite
 from tests.kit.manual_clock import ManualClock
 from tests.oracle.hudi import Hudi

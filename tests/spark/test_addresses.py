@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from strandline.write.spark import driver_addresses
+from strandline.write.engine.spark import driver_addresses
 
 pytestmark = pytest.mark.spark
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from strandline.write.lanes import lanes, murmur3
-from strandline.write.spark import SparkEngine
+from strandline.write.engine.lanes import lanes, murmur3
+from strandline.write.engine.spark import SparkEngine
 from tests.conformance.engine_suite import EngineSuite
 
 pytestmark = pytest.mark.spark

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from strandline.write.client import WriteClient
-from strandline.write.spark import SparkEngine
+from strandline.write.engine.spark import SparkEngine
 from tests.kit import reader
 from tests.kit.hooked_storage import HookedStorage
 from timeline.errors import ConfigError, RowsChangedError

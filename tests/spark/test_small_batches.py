@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from strandline.table import Table
-from strandline.write.engine import LocalEngine
+from strandline.write.engine.local import LocalEngine
 from tests.kit import reader
 from tests.spark.test_write import EXECUTORS, client
+from tests.strandline.write.engine.test_driver_engine import FarData
 from tests.strandline.write.tables import client as local_client
-from tests.strandline.write.test_driver_engine import FarData
 
 pytestmark = pytest.mark.spark
 

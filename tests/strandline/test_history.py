@@ -11,7 +11,7 @@ import pytest
 
 from strandline import Table, WriteClient
 from strandline.history import TableHistory, WrittenCounts
-from strandline.write.engine import LocalEngine
+from strandline.write.engine.local import LocalEngine
 from tests.kit import golden
 from timeline.errors import CorruptMetadataError, InstantNotFoundError
 from timeline.instant import WRITE_ACTIONS

@@ -1,7 +1,7 @@
 """``Index``: the contract of all indexes. ``LocationRequest``: what a write asks of its index.
 
-An index finds the stored files that hold the keys of a write. ``strandline.write.tagging`` joins
-the rows to what it finds, whichever index that is.
+An index finds the stored files that hold the keys of a write. ``strandline.write.index.tagging``
+joins the rows to what it finds, whichever index that is.
 
 Source: Hudi 1.2.0 ``HoodieIndex``.
 """
@@ -16,10 +16,10 @@ from typing import Final, Generic
 import pyarrow as pa
 
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
-from strandline.write.columns import FILE
-from strandline.write.engine import D, EngineContext, Tally
-from strandline.write.placement import StoredFile
-from strandline.write.row_count import RowCount
+from strandline.write.engine.base import D, EngineContext, Tally
+from strandline.write.tasks.columns import FILE
+from strandline.write.tasks.placement import StoredFile
+from strandline.write.tasks.row_count import RowCount
 from timeline.storage.base import Storage
 
 _STORED_VALUE: Final = "_strandline_stored_value_"

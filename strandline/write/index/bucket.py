@@ -25,11 +25,11 @@ import pyarrow.compute as pc
 from strandline.records.merge_rule import delete_flags
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.records.ordering import Mask, Positions, one_chunk
-from strandline.write.columns import BUCKET, FILE, PROBLEM, count_rows, fill, tagged_schema
-from strandline.write.engine import Tally, TaskAttempt
+from strandline.write.engine.base import Tally, TaskAttempt
 from strandline.write.index.bucket_number import bucket_numbers
 from strandline.write.index.tag_task import TAGGED
-from strandline.write.row_count import (
+from strandline.write.tasks.columns import BUCKET, FILE, PROBLEM, count_rows, fill, tagged_schema
+from strandline.write.tasks.row_count import (
     KEY_HASH,
     ROWS,
     RowCount,

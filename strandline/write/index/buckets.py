@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from strandline.write.index.bucket_number import bucket_of
-from strandline.write.index.settings import BUCKET, BUCKETS, INDEX_TYPE
-from strandline.write.placement import StoredFile
+from strandline.write.options.index_settings import BUCKET, BUCKETS, INDEX_TYPE
+from strandline.write.tasks.placement import StoredFile
 from timeline.errors import UnsupportedTableError
 
 _LIKELY_BUCKETS: Final = 10_000

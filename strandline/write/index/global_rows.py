@@ -25,8 +25,8 @@ from strandline.records.merge_rule import RowOrder, deduplicate, delete_flags, n
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.records.ordering import Mask, as_mask, one_chunk
 from strandline.records.schema import column_of
-from strandline.write.columns import FILE
 from strandline.write.index.base import stored_value
+from strandline.write.tasks.columns import FILE
 
 
 @dataclass(frozen=True, slots=True)

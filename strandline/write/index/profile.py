@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from strandline.records.meta_fields import PARTITION_PATH
-from strandline.write.columns import FILE, count_rows
-from strandline.write.row_count import KEY_HASH, ROWS, RowCount, by_partition
+from strandline.write.tasks.columns import FILE, count_rows
+from strandline.write.tasks.row_count import KEY_HASH, ROWS, RowCount, by_partition
 
 TAG_PROFILE_SCHEMA = pa.schema(
     [

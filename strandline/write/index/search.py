@@ -22,11 +22,12 @@ from strandline.records.merge_rule import RowOrder, winners
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.records.ordering import one_chunk
 from strandline.records.schema import column_of
-from strandline.write.columns import FILE, PROBLEM, TASK, call_numbers, calls_since, fill
-from strandline.write.engine import D, Tally, TaskAttempt
+from strandline.write.engine.base import D, Tally, TaskAttempt
+from strandline.write.engine.storage_calls import call_numbers, calls_since
 from strandline.write.index.base import LocationRequest, location_schema, stored_value
-from strandline.write.placement import pack
-from strandline.write.row_count import (
+from strandline.write.tasks.columns import FILE, PROBLEM, TASK, fill
+from strandline.write.tasks.placement import pack
+from strandline.write.tasks.row_count import (
     KEY_HASH,
     RowCount,
     add_counts,

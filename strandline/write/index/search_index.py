@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
-from strandline.write.engine import D
+from strandline.write.engine.base import D
 from strandline.write.index.base import Index, LocationRequest
 from strandline.write.index.search import search_files
 

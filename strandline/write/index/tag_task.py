@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 
 from strandline.records.merge_rule import deduplicate, delete_flags
 from strandline.records.ordering import Mask, as_mask, one_chunk
-from strandline.write.columns import FILE, PROBLEM, fill, tagged_schema
-from strandline.write.engine import Tally, TaskAttempt
+from strandline.write.engine.base import Tally, TaskAttempt
 from strandline.write.index.global_rows import GlobalPlacement
-from strandline.write.row_count import (
+from strandline.write.tasks.columns import FILE, PROBLEM, fill, tagged_schema
+from strandline.write.tasks.row_count import (
     RowCount,
     add_counts,
     as_numbers,

@@ -15,7 +15,7 @@ from pyspark.errors.exceptions.captured import CapturedException
 
 from strandline import WriteClient
 from strandline.services.rollback.policy import FOREIGN
-from strandline.write.engine import LocalEngine
+from strandline.write.engine.local import LocalEngine
 from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage
 from tests.oracle.hudi import Hudi
 from tests.oracle.turns.row_model import Row

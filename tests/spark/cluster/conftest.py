@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from strandline.write.client import WriteClient
-from strandline.write.engine import LocalEngine
+from strandline.write.engine.local import LocalEngine
 from tests.spark.cluster.driver import OPTIONS, REGIONS, ROOT, environment
 
 Run = Callable[..., Any]

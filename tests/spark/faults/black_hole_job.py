@@ -16,8 +16,8 @@ from collections import Counter
 from pathlib import Path
 
 from demo.spark import start_session
-from strandline.write.engine import LocalEngine
-from strandline.write.key_task import KeyProfileTask
+from strandline.write.engine.local import LocalEngine
+from strandline.write.tasks.key_task import KeyProfileTask
 from tests.spark.faults import job
 from tests.spark.faults.engines import Interrupted
 from tests.spark.faults.lookup_task import look_up_at, names_in

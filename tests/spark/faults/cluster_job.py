@@ -18,9 +18,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from demo.spark import start_session
-from strandline.write.engine import Task
+from strandline.write.engine.base import Task
 from strandline.write.index.search import SearchTask
-from strandline.write.write_task import WriteTask
+from strandline.write.tasks.write_task import WriteTask
 from tests.spark.faults import job
 from tests.spark.faults.engines import Interrupted, created
 from tests.spark.faults.own_process import tell

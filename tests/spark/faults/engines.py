@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from strandline.write.engine import Task
-from strandline.write.spark import SparkEngine
+from strandline.write.engine.base import Task
+from strandline.write.engine.spark import SparkEngine
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from executor_proxy.report import LookupReport
 from executor_proxy.service_client import DEFAULT_PATIENCE, Patience
 from executor_proxy.view_location import ViewLocation
 from strandline.write.client import WriteClient
-from strandline.write.engine import EngineContext
-from strandline.write.spark import SparkEngine
+from strandline.write.engine.base import EngineContext
+from strandline.write.engine.spark import SparkEngine
 from timeline.meta_client import TableMetaClient
 from timeline.storage.local import LocalStorage
 from timeline.table.config_file import read_table_config

@@ -12,7 +12,7 @@ import pytest
 from executor_proxy import connect
 from executor_proxy.worker_state import start_anew
 from strandline.service.process.timeline_service import TimelineService
-from strandline.write.engine import LocalEngine
+from strandline.write.engine.local import LocalEngine
 from tests.spark.faults import job
 from timeline.errors import ViewBehindError
 

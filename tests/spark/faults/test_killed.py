@@ -13,10 +13,10 @@ from functools import partial
 import pytest
 
 from strandline.service.process.supervisor import RESTARTS
-from strandline.write.engine import LocalEngine
+from strandline.write.engine.local import LocalEngine
 from strandline.write.index.search import SearchTask
-from strandline.write.key_task import KeyProfileTask
-from strandline.write.write_task import WriteTask
+from strandline.write.tasks.key_task import KeyProfileTask
+from strandline.write.tasks.write_task import WriteTask
 from tests.spark.faults import job
 from tests.spark.faults.engines import First, Interrupted
 from timeline.errors import StrandlineError

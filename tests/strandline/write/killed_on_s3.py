@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from strandline.write.client import WriteClient
-from strandline.write.engine import LocalEngine
+from strandline.write.engine.local import LocalEngine
 from tests.kit import reader
 from tests.kit.s3_server import S3Server, s3_server
 from tests.strandline.write.round_writer import Order

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from strandline.write.client import WriteClient
-from strandline.write.engine import LocalEngine
+from strandline.write.engine.local import LocalEngine
 from tests.kit import reader
 from tests.kit.faulty_storage import Effect
 from tests.kit.hooked_storage import HookedStorage

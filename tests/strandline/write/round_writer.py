@@ -20,8 +20,8 @@ from dataclasses import asdict, dataclass
 from typing import IO, Any
 
 from strandline.write.client import WriteClient
-from strandline.write.engine import LocalEngine
-from strandline.write.write_task import WriteTask
+from strandline.write.engine.local import LocalEngine
+from strandline.write.tasks.write_task import WriteTask
 from tests.kit.faulty_storage import Effect, Fault, FaultyStorage
 from tests.strandline.write.tables import OPTIONS, table
 from timeline.errors import StrandlineError

@@ -24,7 +24,7 @@ from typing import IO, Any
 from strandline.commit.beat import instants_with_heartbeat
 from strandline.commit.lock.storage_based import LOCK_PATH
 from strandline.write.client import WriteClient
-from strandline.write.engine import LocalEngine
+from strandline.write.engine.local import LocalEngine
 from tests.kit import reader
 from tests.kit.s3_server import S3Server
 from tests.strandline.write.round_writer import Order, obey

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from fsview.load.metadata_table_state import FOLDER
 from strandline.write.client import WriteClient
-from strandline.write.engine import LocalEngine
+from strandline.write.engine.local import LocalEngine
 from timeline.storage.local import LocalStorage
 from timeline.table.config_file import read_table_config, write_table_config
 from timeline.table.property_name import METADATA_PARTITIONS

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from strandline.table import Table
-from strandline.write.engine import LocalEngine
+from strandline.write.engine.local import LocalEngine
 from tests.kit import reader
 from tests.strandline.write.tables import SCHEMA, client, row, table
 from timeline.errors import IllegalTransitionError, InstantNotFoundError, TableNotFoundError

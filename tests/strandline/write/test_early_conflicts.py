@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from strandline.commit.settings import EARLY_STRATEGIES
-from strandline.write.engine import LocalEngine
-from strandline.write.write_task import WriteTask
+from strandline.write.engine.local import LocalEngine
+from strandline.write.tasks.write_task import WriteTask
 from tests.kit import reader
 from tests.strandline.write.tables import client, row, table
 from tests.strandline.write.test_service_markers import EARLY, SERVED, Watched, names

@@ -13,7 +13,7 @@ import pytest
 from strandline import TimelineService
 from strandline.service.process.supervisor import RESTARTS
 from strandline.write.client import WriteClient
-from strandline.write.engine import LocalEngine
+from strandline.write.engine.local import LocalEngine
 from tests.kit import reader
 from tests.strandline.write.tables import OPTIONS, client, row, table
 from timeline.errors import ConfigError, ServiceUnreachableError

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from strandline.write.engine import LocalEngine
+from strandline.write.engine.local import LocalEngine
 from tests.kit import reader
 from tests.kit.faulty_storage import Effect, Fault, FaultyStorage, distinct_calls
 from tests.kit.manual_clock import LaterClock

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from strandline.commit.write_markers import CREATE, create_marker, marker_name
-from strandline.write.engine import LocalEngine
+from strandline.write.engine.local import LocalEngine
 from tests.kit import reader
 from tests.kit.far_engine import FarEngine
 from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage

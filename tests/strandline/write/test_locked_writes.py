@@ -18,8 +18,8 @@ from strandline.commit.lock.file_system import FileSystemLock
 from strandline.commit.lock.in_process import InProcessLock
 from strandline.records.commit_history import CommitHistory
 from strandline.write.client import WriteClient
-from strandline.write.engine import LocalEngine
-from strandline.write.options import parse_options
+from strandline.write.engine.local import LocalEngine
+from strandline.write.options.client_options import parse_options
 from strandline.write.target import open_target
 from tests.kit import reader
 from tests.kit.hooked_storage import Hook, HookedStorage, failing

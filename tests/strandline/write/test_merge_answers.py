@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from strandline.write.client import WriteClient
-from strandline.write.engine import LocalEngine
+from strandline.write.engine.local import LocalEngine
 from tests.kit import reader
 from tests.kit.merge_cases import (
     COMMIT,

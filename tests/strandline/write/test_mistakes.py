@@ -11,7 +11,7 @@ import pytest
 
 from strandline.table import Table
 from strandline.write.client import WriteClient
-from strandline.write.engine import LocalEngine
+from strandline.write.engine.local import LocalEngine
 from tests.kit import reader
 from tests.strandline.write.refusals import refused
 from tests.strandline.write.tables import OPTIONS, client, row, table

@@ -10,7 +10,7 @@ from strandline.services.rollback.policy import RollbackPolicy
 from strandline.services.rollback.resumption import Rollbacks
 from strandline.table import Table
 from strandline.write.client import WriteClient
-from strandline.write.engine import LocalEngine
+from strandline.write.engine.local import LocalEngine
 from tests.kit import golden, reader
 from tests.kit.manual_clock import ManualClock
 from timeline.clock import TimeGenerator

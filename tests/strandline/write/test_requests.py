@@ -13,7 +13,7 @@ from collections import Counter
 import pytest
 
 from strandline.write.client import WriteClient
-from strandline.write.engine import LocalEngine
+from strandline.write.engine.local import LocalEngine
 from tests.kit.far_engine import FarEngine
 from tests.kit.s3_server import s3_server
 from tests.strandline.write.tables import OPTIONS, client, row, table

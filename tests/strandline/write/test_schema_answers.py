@@ -11,7 +11,7 @@ import pytest
 from strandline.records.meta_fields import without_meta_fields
 from strandline.table import Table
 from strandline.write.client import WriteClient
-from strandline.write.engine import LocalEngine
+from strandline.write.engine.local import LocalEngine
 from tests.kit.schema_cases import (
     FAILS,
     options,

@@ -9,7 +9,7 @@ import pytest
 
 from strandline.commit.markers import marked_files
 from strandline.write.client import WriteClient
-from strandline.write.engine import LocalEngine
+from strandline.write.engine.local import LocalEngine
 from tests.kit import reader
 from tests.kit.hooked_storage import HookedStorage
 from tests.kit.memory_storage import MemoryStorage

@@ -10,9 +10,10 @@ import pytest
 
 from strandline.service.process.shared_service import SharedService
 from strandline.write import service_start
-from strandline.write.engine import LocalEngine, LocalRows, Task
-from strandline.write.key_task import KeyTask
+from strandline.write.engine.base import Task
+from strandline.write.engine.local import LocalEngine, LocalRows
 from strandline.write.service_start import ServiceStart
+from strandline.write.tasks.key_task import KeyTask
 from tests.kit.interrupts import interrupted
 from tests.strandline.write.tables import client, row, table
 from timeline.errors import ConfigError, InputError

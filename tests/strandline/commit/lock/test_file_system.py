@@ -17,7 +17,7 @@ import pytest
 from strandline.commit.lock.base import LockRetries, TableLock, Wait
 from strandline.commit.lock.file_system import FileSystemLock
 from strandline.commit.lock.open import open_lock
-from strandline.write.options import parse_options
+from strandline.write.options.client_options import parse_options
 from tests.conformance.lock_suite import ExpiringLockSuite, SharedLockSuite
 from tests.kit.manual_clock import ManualClock
 from timeline.clock import Clock

@@ -14,7 +14,7 @@ import pytest
 from strandline.commit.lock.base import LockRetries, TableLock, Wait
 from strandline.commit.lock.open import open_lock
 from strandline.commit.lock.storage_based import LOCK_PATH, LockData, StorageBasedLock
-from strandline.write.options import parse_options
+from strandline.write.options.client_options import parse_options
 from tests.conformance.lock_suite import ExpiringLockSuite
 from tests.kit.manual_clock import ManualClock
 from tests.kit.s3_server import S3Server, s3_server

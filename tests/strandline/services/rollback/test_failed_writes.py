@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from strandline.commit.write_markers import CREATE, create_marker, marker_name
-from strandline.write.engine import LocalEngine
+from strandline.write.engine.local import LocalEngine
 from tests.kit import reader
 from tests.kit.faulty_storage import Crash, Effect, Fault, FaultyStorage
 from tests.kit.hooked_storage import HookedStorage

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from strandline.write.client import WriteClient
-from strandline.write.engine import LocalEngine
+from strandline.write.engine.local import LocalEngine
 from tests.strandline.write.evolution.checks import differences
 from tests.strandline.write.evolution.walk import Walk, Write
 from tests.strandline.write.index.walk import Rules

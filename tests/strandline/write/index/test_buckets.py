@@ -3,7 +3,7 @@
 import pytest
 
 from strandline.write.index.buckets import refuse_bucket_files, stored_buckets
-from strandline.write.placement import StoredFile
+from strandline.write.tasks.placement import StoredFile
 from timeline.errors import UnsupportedTableError
 
 REST = "1526-4c67-a742-00249055b3e8-0"

@@ -4,9 +4,9 @@ import pyarrow as pa
 import pytest
 
 from strandline.records.merge import REMOVES
-from strandline.write.columns import FILE
 from strandline.write.index.base import stored_value
 from strandline.write.index.global_rows import GlobalPlacement
+from strandline.write.tasks.columns import FILE
 
 PARTITIONS = ("a", "a", "b", "b", "c", "c")
 """Partitions of six stored files."""

@@ -10,13 +10,14 @@ import pytest
 from strandline.records.key_hash import key_hashes
 from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
 from strandline.table import Table
-from strandline.write.columns import FILE, PROBLEM, keyed_schema, storage_calls
-from strandline.write.engine import LocalEngine
+from strandline.write.engine.local import LocalEngine
+from strandline.write.engine.storage_calls import storage_calls
 from strandline.write.index.base import LocationRequest, location_schema
 from strandline.write.index.search import SEARCHED, _distinct_keys
 from strandline.write.index.search_index import SearchIndex
-from strandline.write.placement import StoredFile
-from strandline.write.row_count import KEY_HASH, counted_by, counts_of
+from strandline.write.tasks.columns import FILE, PROBLEM, keyed_schema
+from strandline.write.tasks.placement import StoredFile
+from strandline.write.tasks.row_count import KEY_HASH, counted_by, counts_of
 from tests.strandline.write.tables import client, row, table
 from timeline.errors import RowsChangedError
 from timeline.storage.local import LocalStorage

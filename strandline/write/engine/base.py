@@ -1,0 +1,163 @@
+"""``EngineContext``: the contract of the engines that run a write's tasks.
+
+A write is a few *transforms* of rows, which lie in *parts*. A task turns an iterator over the Arrow
+record batches of one part into another, and may run several times (retries) or in another process.
+Tasks are therefore module-level frozen dataclasses, which pickle, and hold no engine, session or
+client. Between transforms, ``shuffle``, ``group`` and ``join`` place rows in parts whose number the
+caller chooses; an engine's own defaults never decide. What the driver needs to know comes back as
+rows, and what tasks count on the way in a ``Tally``.
+
+Implemented by ``LocalEngine`` (``local``), ``SparkEngine`` (``spark``) and ``DriverEngine``
+(``driver``).
+
+Source: Hudi 1.2.0 ``HoodieEngineContext``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+import pyarrow as pa
+
+from strandline.settings.setting import shortened
+from timeline.errors import ConfigError
+
+_SHOWN: Final = 80
+"""Maximum length of a value shown in a message."""
+D = TypeVar("D")
+"""Type in which an engine holds rows."""
+
+Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskAttempt:
+    """Identifies one run of a task; unique within a write."""
+
+    partition: int
+    stage: int
+    attempt: int
+
+    @property
+    def write_token(self) -> str:
+        """Write token of base file names, ``<partition>-<stage>-<attempt>`` as in Hudi."""
+        return f"{self.partition}-{self.stage}-{self.attempt}"
+
+
+Numbers = Mapping[tuple[str, ...], int]
+"""Numbers by the names of what was counted."""
+
+
+class Tally(ABC):
+    """Numbers that tasks count and the driver reads; pickles with a task."""
+
+    @abstractmethod
+    def add(self, numbers: Numbers) -> None:
+        """Add to the numbers; called inside a task."""
+
+    @property
+    @abstractmethod
+    def total(self) -> Numbers:
+        """The sums over all attempts of tasks that finished; read in the driver."""
+
+
+class EngineContext(ABC, Generic[D]):
+    """Runs a write's tasks.
+
+    Attributes:
+        in_process: Whether tasks run in the driver's process, on its own objects, and have ended
+            when their stage has; otherwise their counters must be brought back and added, and there
+            may be files which a stage's result doesn't name.
+        driver_host: Address at which executors reach a server of the driver.
+        bind_address: Address that a server of the driver binds; ``None``: ``driver_host``.
+        driver_cores: Maximum number of tasks of a small batch that the driver runs at the same
+            time; ``None``: the cores that its process may use.
+    """
+
+    in_process: bool
+    driver_host: str
+    bind_address: str | None = None
+    driver_cores: int | None = None
+
+    @property
+    @abstractmethod
+    def cores(self) -> int:
+        """Number of tasks that can run at the same time."""
+
+    @abstractmethod
+    def adopt(self, data: object) -> D:
+        """Return the caller's rows in the engine's type.
+
+        Raises:
+            InputError: The engine doesn't support the rows' type.
+        """
+
+    @abstractmethod
+    def schema(self, data: D) -> pa.Schema:
+        """Return the Arrow schema of rows."""
+
+    @abstractmethod
+    def from_driver(self, tables: Sequence[pa.Table]) -> D:
+        """Return rows of the driver, each table as one part; there must be at least one."""
+
+    @abstractmethod
+    def transform(self, data: D, task: Task, schema: pa.Schema) -> D:
+        """Run ``task`` over each part of the rows; its batches have ``schema``.
+
+        The task runs at least once for each part that has rows, and also for empty parts if the
+        engine has any.
+        """
+
+    @abstractmethod
+    def shuffle(self, data: D, column: str, parts: int, order: Sequence[str] = ()) -> D:
+        """Move each row to the part that a column names, from 0 to ``parts`` - 1.
+
+        Args:
+            data: The rows.
+            column: A column of 32-bit integers.
+            parts: Number of parts of the result.
+            order: Columns that the rows of each part are sorted by, ascending; strings by their
+                UTF-8 bytes.
+        """
+
+    @abstractmethod
+    def group(self, data: D, on: Sequence[str], parts: int) -> D:
+        """Place rows that are equal in the columns ``on`` in one part and adjacent there."""
+
+    @abstractmethod
+    def join(self, rows: D, found: D, on: Sequence[str], parts: int) -> D:
+        """Add the columns of ``found`` to ``rows`` where the columns ``on`` are equal (left join).
+
+        A row comes once for each match, or once with nulls. The result has ``parts`` parts, in
+        which rows equal in ``on`` are adjacent. Apart from ``on`` no column may be in both.
+        """
+
+    @abstractmethod
+    def tally(self) -> Tally:
+        """Return a new counter for tasks."""
+
+    @abstractmethod
+    def persist(self, data: D) -> AbstractContextManager[D]:
+        """Keep rows while the block runs, so that they are computed once though used twice."""
+
+    @abstractmethod
+    def collect(self, data: D) -> pa.Table:
+        """Run pending transforms and return the rows to the driver."""
+
+    @staticmethod
+    @abstractmethod
+    def attempt() -> TaskAttempt:
+        """Return the running attempt, inside a task. Static, so that tasks can carry it."""
+
+
+def no_engine(value: object, hint: str | None = None) -> ConfigError:
+    """Return the error for what a client can't run its tasks on."""
+    return ConfigError(
+        f"spark_or_engine is {shortened(repr(value), _SHOWN)}; allowed: a pyspark.sql.SparkSession,"
+        " or an EngineContext such as LocalEngine()",
+        hint=hint,
+    )

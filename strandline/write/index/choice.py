@@ -1,0 +1,49 @@
+"""``tagging_by``: the way to tag rows that a table's index asks for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from strandline.write.engine.base import EngineContext, Tally
+from strandline.write.index.bucket_tagging import BucketTagging
+from strandline.write.index.search_index import SearchIndex
+from strandline.write.index.tagging import Tagging
+from strandline.write.operation import Operation
+from strandline.write.options.index_settings import (
+    BLOOM,
+    GLOBAL_BLOOM,
+    GLOBAL_SIMPLE,
+    IndexOptions,
+)
+from timeline.storage.base import Storage
+
+
+def tagging_by(
+    options: IndexOptions,
+    *,
+    engine: EngineContext[Any],
+    operation: Operation,
+    storage: Storage,
+    tally: Tally,
+    combine_inserts: bool,
+    ordering_fields: tuple[str, ...],
+) -> Tagging[Any] | BucketTagging[Any]:
+    """Return the tagging of one write; arguments as of ``Tagging``."""
+    if options.is_bucket:
+        return BucketTagging(
+            engine, options.buckets, options.hash_fields, operation, tally, combine_inserts
+        )
+    index = search_index(options)
+    return Tagging(engine, index, operation, storage, tally, combine_inserts, ordering_fields)
+
+
+def search_index(options: IndexOptions) -> SearchIndex:
+    """Return the index that searches base files as the options say."""
+    by_filter = options.type in (BLOOM, GLOBAL_BLOOM)
+    is_global = options.type in (GLOBAL_SIMPLE, GLOBAL_BLOOM)
+    return SearchIndex(
+        by_range=options.prunes_by_ranges or not by_filter,
+        by_filter=by_filter,
+        is_global=is_global,
+        moves_rows=is_global and options.moves_rows,
+    )

@@ -1,0 +1,329 @@
+"""Settings of the writer.
+
+Names and defaults are Hudi's; where a default differs, ``doc`` says why. What Hudi has and this
+writer lacks is a setting with one allowed value, so asking for it is refused by name rather than
+ignored. ``strandline.write.options.client_options`` parses them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from strandline.records import schema_evolution
+from strandline.records.base_file_writer import CODECS
+from strandline.settings.setting import Setting, declared
+from strandline.write.options.time_settings import TIME_SETTINGS
+
+UNSORTED: Final = "NONE"
+PARTITION_SORT: Final = "PARTITION_SORT"
+GLOBAL_SORT: Final = "GLOBAL_SORT"
+
+_MB: Final = 1024 * 1024
+_KEYGEN: Final = "org.apache.hudi.keygen."
+_PAYLOAD: Final = "org.apache.hudi.common.model."
+
+TABLE_NAME: Final = Setting(
+    "hoodie.table.name", "", "The table's name; required for a new table.", "table"
+)
+DATABASE: Final = Setting(
+    "hoodie.database.name",
+    "",
+    "The database's name; part of the checksum of hoodie.properties.",
+    "table",
+)
+TABLE_TYPE: Final = Setting(
+    "hoodie.datasource.write.table.type",
+    "COPY_ON_WRITE",
+    "The table's type; this release writes copy-on-write tables only.",
+    "table",
+    allowed=("COPY_ON_WRITE",),
+)
+TABLE_VERSION: Final = Setting(
+    "hoodie.write.table.version",
+    9,
+    "Version of a new table: 6 (read by Hudi 0.14 and later), 8 (1.0) or 9 (1.1).",
+    "table",
+    allowed=("6", "8", "9"),
+)
+RECORD_KEY: Final = Setting(
+    "hoodie.datasource.write.recordkey.field",
+    "",
+    "Columns of the record key, separated by commas.",
+    "table",
+)
+PARTITION_PATH: Final = Setting(
+    "hoodie.datasource.write.partitionpath.field",
+    "",
+    "Columns of the partition path, separated by commas; empty for a table without partitions. For"
+    " the key generator CUSTOM with types: region:SIMPLE,ts:TIMESTAMP.",
+    "table",
+)
+ORDERING: Final = Setting(
+    "hoodie.table.ordering.fields",
+    "",
+    "Columns that decide which of two rows with one key is newer, separated by commas; if empty,"
+    " the row written later is.",
+    "table",
+)
+MERGE_MODE: Final = Setting(
+    "hoodie.record.merge.mode",
+    "",
+    "Whether the ordering columns or the order of writes decide which row is newer; if empty, the"
+    " ordering columns, if there are any.",
+    "table",
+    allowed=("", "EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"),
+)
+PAYLOAD_CLASS: Final = Setting(
+    "hoodie.datasource.write.payload.class",
+    "",
+    "Hudi's older way to set the merge mode.",
+    "table",
+    allowed=(
+        "",
+        _PAYLOAD + "DefaultHoodieRecordPayload",
+        _PAYLOAD + "EventTimeAvroPayload",
+        _PAYLOAD + "OverwriteWithLatestAvroPayload",
+    ),
+)
+KEY_GENERATOR_TYPE: Final = Setting(
+    "hoodie.datasource.write.keygenerator.type",
+    "",
+    "How keys and paths are made; if empty, inferred from the number of key and partition columns.",
+    "table",
+    allowed=("", "SIMPLE", "COMPLEX", "NON_PARTITION", "TIMESTAMP", "CUSTOM"),
+)
+KEY_GENERATOR_CLASS: Final = Setting(
+    "hoodie.datasource.write.keygenerator.class",
+    "",
+    "Hudi's older way to set the key generator's type.",
+    "table",
+    allowed=(
+        "",
+        _KEYGEN + "SimpleKeyGenerator",
+        _KEYGEN + "ComplexKeyGenerator",
+        _KEYGEN + "NonpartitionedKeyGenerator",
+        _KEYGEN + "TimestampBasedKeyGenerator",
+        _KEYGEN + "CustomKeyGenerator",
+    ),
+)
+HIVE_STYLE: Final = Setting(
+    "hoodie.datasource.write.hive_style_partitioning",
+    False,
+    "Whether segments of partition paths are written as field=value.",
+    "table",
+)
+URL_ENCODE: Final = Setting(
+    "hoodie.datasource.write.partitionpath.urlencode",
+    False,
+    "Whether values in partition paths are percent-encoded.",
+    "table",
+)
+TIMEZONE: Final = Setting(
+    "hoodie.table.timeline.timezone",
+    "UTC",
+    "Time zone of a new table's instants. Hudi's default is LOCAL, where the clock goes back once a"
+    " year in many places.",
+    "table",
+    allowed=("UTC", "LOCAL"),
+)
+RECONCILE_SCHEMA: Final = Setting(
+    schema_evolution.RECONCILE,
+    False,
+    "Whether the table keeps its schema where it has all columns of the rows, as wide or wider;"
+    " missing columns are null. Deprecated by Hudi.",
+    "table",
+)
+SET_NULL: Final = Setting(
+    schema_evolution.SET_NULL,
+    False,
+    "Whether columns of the table that the rows lack become nullable and are null in the rows.",
+    "table",
+)
+VALIDATE_SCHEMA: Final = Setting(
+    schema_evolution.VALIDATE,
+    False,
+    "Whether the rows' schema becomes the table's if stored rows can be read by it.",
+    "table",
+)
+ALLOW_DROP: Final = Setting(
+    schema_evolution.ALLOW_DROP,
+    False,
+    "Whether columns that the rows lack are dropped from the table.",
+    "table",
+)
+COMBINE_UPSERT: Final = Setting(
+    "hoodie.combine.before.upsert",
+    True,
+    "Whether only the newest of several rows with one key is upserted. Always true: a file holds a"
+    " key once.",
+    "client",
+    allowed=("true",),
+)
+COMBINE_INSERT: Final = Setting(
+    "hoodie.combine.before.insert",
+    False,
+    "Whether only the newest of several rows with one key is inserted.",
+    "client",
+)
+SORT_MODE: Final = Setting(
+    "hoodie.bulkinsert.sort.mode",
+    UNSORTED,
+    "Order of the rows of a bulk insert: `NONE`, as they come; `PARTITION_SORT`, by record key in"
+    " each file; `GLOBAL_SORT`, and a partition's files have disjoint key ranges.",
+    "client",
+    allowed=(UNSORTED, PARTITION_SORT, GLOBAL_SORT),
+)
+MAX_FILE_SIZE: Final = Setting(
+    "hoodie.parquet.max.file.size",
+    120 * _MB,
+    "Size up to which base files are filled.",
+    "table",
+    unit="bytes",
+    minimum=1,
+)
+SMALL_FILE_LIMIT: Final = Setting(
+    "hoodie.parquet.small.file.limit",
+    100 * _MB,
+    "Base files below this size receive inserts; with 0, inserts only open new file groups.",
+    "table",
+    unit="bytes",
+    minimum=0,
+)
+RECORD_SIZE: Final = Setting(
+    "hoodie.copyonwrite.record.size.estimate",
+    1024,
+    "Assumed size of a record until a commit shows it.",
+    "table",
+    unit="bytes",
+    minimum=1,
+)
+RECORD_SIZE_THRESHOLD: Final = Setting(
+    "hoodie.record.size.estimation.threshold",
+    1.0,
+    "Fraction of the small-file limit that a commit must exceed to count for the record size.",
+    "table",
+    minimum=0,
+)
+RECORD_SIZE_COMMITS: Final = Setting(
+    "hoodie.record.size.estimator.max.commits",
+    5,
+    "Number of newest commits that the record size is estimated from.",
+    "table",
+    minimum=1,
+)
+CODEC: Final = Setting(
+    "hoodie.parquet.compression.codec",
+    "gzip",
+    "Compression of base files.",
+    "table",
+    allowed=CODECS,
+)
+ROW_GROUP: Final = Setting(
+    "hoodie.parquet.block.size",
+    120 * _MB,
+    "In-memory size of a base file's row groups.",
+    "table",
+    unit="bytes",
+    minimum=1024,
+)
+BLOOM_ENABLED: Final = Setting(
+    "hoodie.parquet.bloom.filter.enabled",
+    True,
+    "Whether base files have a Bloom filter of their keys; with a Bloom index they always have one."
+    " Other indexes and readers don't need it.",
+    "table",
+)
+BLOOM_ENTRIES: Final = Setting(
+    "hoodie.index.bloom.num_entries",
+    0,
+    "Number of keys that a base file's Bloom filter is sized for; 0 means the file's rows, up to"
+    " Hudi's 60000, whose filter alone takes 431 kB.",
+    "table",
+    minimum=0,
+    maximum=10_000_000,
+)
+BLOOM_ERROR_RATE: Final = Setting(
+    "hoodie.index.bloom.fpp",
+    1e-9,
+    "False-positive rate of the Bloom filter.",
+    "table",
+    minimum=1e-12,
+    maximum=0.5,
+)
+BLOOM_TYPE: Final = Setting(
+    "hoodie.bloom.index.filter.type",
+    "DYNAMIC_V0",
+    "Type of the Bloom filter.",
+    "table",
+    allowed=("DYNAMIC_V0", "SIMPLE"),
+)
+BLOOM_MAX_ENTRIES: Final = Setting(
+    "hoodie.bloom.index.filter.dynamic.max.entries",
+    100_000,
+    "Number of keys up to which a dynamic Bloom filter grows.",
+    "table",
+    minimum=1,
+)
+DIRECT: Final = "DIRECT"
+TIMELINE_SERVER_BASED: Final = "TIMELINE_SERVER_BASED"
+MARKERS_TYPE: Final = Setting(
+    "hoodie.write.markers.type",
+    DIRECT,
+    "Where markers are kept: `DIRECT`, as files that tasks create, or `TIMELINE_SERVER_BASED`, in"
+    " a few files that the service writes. Hudi's default is the latter on Spark with an embedded"
+    " server, else the former; here it is the former, which depends on no service.",
+    "client",
+    allowed=(DIRECT, TIMELINE_SERVER_BASED),
+)
+METADATA_TABLE: Final = Setting(
+    "hoodie.metadata.enable",
+    False,
+    "Whether a metadata table is maintained; Hudi's default is true. Always false: the service"
+    " takes its place. A table that has one is written only if false is set: the write drops it.",
+    "table",
+    allowed=("false",),
+)
+META_FIELDS: Final = Setting(
+    "hoodie.populate.meta.fields",
+    True,
+    "Whether rows carry Hudi's meta columns. Always true.",
+    "table",
+    allowed=("true",),
+)
+DROP_PARTITION_COLUMNS: Final = Setting(
+    "hoodie.datasource.write.drop.partition.columns",
+    False,
+    "Whether partition columns are left out of the files. Always false.",
+    "table",
+    allowed=("false",),
+)
+
+DRIVER_MAX_ROWS: Final = Setting(
+    "strandline.write.driver.max.rows",
+    50_000,
+    "Rows of a batch up to which the driver writes it itself, on its own cores, if the next two"
+    " settings allow it; with 0, Spark's executors write every batch.",
+    "client",
+    minimum=0,
+)
+DRIVER_MAX_BYTES: Final = Setting(
+    "strandline.write.driver.max.bytes",
+    64 * _MB,
+    "Size in memory of a batch up to which the driver writes it itself. A task of Spark also"
+    " returns at most 2 MiB of its rows, compressed.",
+    "client",
+    unit="bytes",
+    minimum=0,
+)
+DRIVER_MAX_REWRITE: Final = Setting(
+    "strandline.write.driver.max.rewrite.bytes",
+    128 * _MB,
+    "Total size of the stored files up to which the driver rewrites them itself; beyond, it hands"
+    " the rows to the executors.",
+    "client",
+    unit="bytes",
+    minimum=0,
+)
+
+WRITE_SETTINGS: Final = (*declared(globals()), *TIME_SETTINGS)
+"""All settings of this module, and of partitions of times."""

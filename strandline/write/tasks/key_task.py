@@ -1,0 +1,270 @@
+"""The first task of a write: cast rows to the table's schema, add record key and partition path.
+
+The task also finds rows that can't be written. It counts them instead of raising, so that the
+driver can report the column and the total before anything is written.
+
+Source: Hudi 1.2.0 ``HoodieCreateRecordUtils``; Hudi doesn't check all rows before a write.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from strandline.records.key_generator import KeyGenerator
+from strandline.records.key_hash import key_hashes
+from strandline.records.meta_fields import IS_DELETED, META_FIELDS, PARTITION_PATH, RECORD_KEY
+from strandline.records.schema import (
+    check_nesting,
+    column_of,
+    conform,
+    is_utf8,
+    other_case,
+    without_utf8,
+)
+from strandline.service.marker.file import directory_path
+from strandline.settings.setting import Setting, shortened
+from strandline.write.engine.base import TaskAttempt
+from strandline.write.engine.driver_limits import DriverLimits
+from strandline.write.options import settings
+from strandline.write.tasks.columns import PROBLEM, count_rows, fill, keyed_schema
+from strandline.write.tasks.row_count import KEY_HASH, ROWS, RowCount, by_partition
+from strandline.write.tasks.small_batch import DECODED_BYTES, STREAM, BatchEncoder
+from timeline.errors import InputError
+from timeline.storage.base import Storage
+
+_OURS: Final = "_strandline_"
+"""Names of the columns that tasks add begin with this (``strandline.write.tasks.columns``)."""
+_SHOWN: Final = 400
+"""Maximum length of a list of columns, or of a partition path, in a message."""
+_MARKERS: Final = directory_path("0" * 17)
+_LONGEST_NAME: Final = "0" * 160
+"""As long as the name of a marker, with a file id, a write token and an instant."""
+_PROFILED: Final = (PARTITION_PATH, PROBLEM)
+PROFILE_SCHEMA = pa.schema(
+    [
+        (PARTITION_PATH, pa.string()),
+        (PROBLEM, pa.string()),
+        (ROWS, pa.int64()),
+        (KEY_HASH, pa.int64()),
+        (STREAM, pa.binary()),
+        (DECODED_BYTES, pa.int64()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyTask:
+    """Turns the caller's rows into keyed rows.
+
+    Attributes:
+        schema: Columns to cast the rows to.
+        generator: Makes keys and paths.
+        ordering_fields: Ordering columns, which must not be null; empty if rows aren't ordered.
+        key_columns: For deletes, which have no columns: the table's key and partition columns, to
+            which theirs are cast. Empty: as given.
+    """
+
+    schema: pa.Schema
+    generator: KeyGenerator
+    ordering_fields: tuple[str, ...] = ()
+    key_columns: pa.Schema = field(default_factory=lambda: pa.schema([]))
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield keyed rows; a bad row has only its problem."""
+        form = keyed_schema(self.schema)
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            problems = self._problems(batch)
+            bad = problems.drop_null()
+            # A filter that keeps all rows would copy them.
+            good = batch.filter(pc.is_null(problems)) if len(bad) else batch
+            if len(bad):
+                yield fill(form, len(bad), {PROBLEM: bad})
+            if good.num_rows:
+                yield self._keyed(good, form)
+
+    def _keyed(self, batch: pa.RecordBatch, form: pa.Schema) -> pa.RecordBatch:
+        rows = conform(batch, self.schema)
+        columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+        # Keys are those of values as stored: a timestamp in us has another text than one in ms.
+        keyed = rows if columns else batch
+        if self.key_columns.names:
+            keyed = conform(batch, self.key_columns)
+        columns[RECORD_KEY] = self.generator.record_keys(keyed)
+        columns[KEY_HASH] = key_hashes(columns[RECORD_KEY])
+        columns[PARTITION_PATH] = self.generator.partition_paths(keyed)
+        return fill(form, batch.num_rows, columns)
+
+    def _problems(self, batch: pa.RecordBatch) -> pa.Array:
+        """Return the problem of each row; null for a good row."""
+        problems = pa.nulls(batch.num_rows, pa.string())
+        none = pa.scalar(None, pa.string())
+        for has_problem, text in self._checks(batch):
+            if pc.any(has_problem).as_py():
+                problems = pc.coalesce(problems, pc.if_else(has_problem, text, none))
+        return problems
+
+    def _checks(self, batch: pa.RecordBatch) -> Iterator[tuple[pa.BooleanArray, str]]:
+        """Yield each possible problem, and which rows have it."""
+        fields = self.generator.record_key_fields
+        if len(fields) == 1:
+            text = f"key column {fields[0]!r} is null or empty"
+        else:
+            text = f"key columns {list(fields)} are all null or empty"
+        yield self.generator.without_key(batch), text
+        for name in self.ordering_fields:
+            missing = pc.and_(pc.is_null(column_of(batch, name)), pc.invert(_deletes(batch)))
+            yield missing, f"ordering column {name!r} is null"
+        for name in self.schema.names:
+            if name in batch.schema.names and not is_utf8(batch.column(name)):
+                yield without_utf8(batch.column(name)), f"column {name!r} has text that isn't UTF-8"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyProfileTask:
+    """Counts keyed rows by partition and problem, and returns the rows if they are few.
+
+    Attributes:
+        limits: Limits of the rows to return.
+        attempt: Returns the running attempt of the task.
+    """
+
+    limits: DriverLimits
+    attempt: Callable[[], TaskAttempt]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield a row for each partition or problem of the task, and one with the task's rows."""
+        encoder = BatchEncoder(self.limits, self.attempt().partition)
+        sums: dict[tuple[str | None, str | None], RowCount] = {}
+        for batch in batches:
+            encoder.add(batch)
+            # Numbers only: a column of a batch from Spark keeps all its columns in memory.
+            rows = pa.Table.from_batches([batch.select([*_PROFILED, KEY_HASH])])
+            for counted in count_rows(rows, _PROFILED, PROFILE_SCHEMA):
+                for row in counted.select([*_PROFILED, ROWS, KEY_HASH]).to_pylist():
+                    at = row[PARTITION_PATH], row[PROBLEM]
+                    count = RowCount(row[ROWS], row[KEY_HASH] or 0)
+                    sums[at] = sums.get(at, RowCount()) + count
+        if not sums:
+            return
+        profile = {
+            PARTITION_PATH: pa.array([path for path, _ in sums], pa.string()),
+            PROBLEM: pa.array([problem for _, problem in sums], pa.string()),
+            ROWS: pa.array([count.rows for count in sums.values()], pa.int64()),
+            KEY_HASH: pa.array([count.keys for count in sums.values()], pa.int64()),
+        }
+        yield fill(PROFILE_SCHEMA, len(sums), profile)
+        if (encoded := encoder.finish()) is not None:
+            columns = zip((STREAM, DECODED_BYTES), encoded, strict=True)
+            values = {name: pa.array([value]) for name, value in columns}
+            yield fill(PROFILE_SCHEMA, 1, values)
+
+
+def rows_by_partition(counts: pa.Table) -> dict[str, RowCount]:
+    """Return partition path → its rows, from all rows of ``KeyProfileTask``.
+
+    Raises:
+        InputError: There are rows that can't be written; the message names columns and counts.
+    """
+    rows: list[tuple[str, RowCount]] = []
+    problems: Counter[str] = Counter()
+    counted = counts.filter(pc.is_valid(counts.column(ROWS)))
+    for row in counted.select([PARTITION_PATH, PROBLEM, ROWS, KEY_HASH]).to_pylist():
+        if row[PROBLEM] is None:
+            rows.append((row[PARTITION_PATH], RowCount(row[ROWS], row[KEY_HASH])))
+        else:
+            problems[row[PROBLEM]] += row[ROWS]
+    if problems:
+        total = sum(count.rows for _, count in rows) + problems.total()
+        found = "; ".join(f"{text} in {count}" for text, count in sorted(problems.items()))
+        raise InputError(f"{found} of {total} rows; nothing was written")
+    return by_partition(rows)
+
+
+def refuse_long_names(partitions: Iterable[str], storage: Storage) -> None:
+    """Check that the partitions' files and markers can be created.
+
+    Raises:
+        InputError: The storage can't hold so long a name or path; the message names a partition.
+    """
+    for partition in partitions:
+        folder = f"{_MARKERS}/{partition}" if partition else _MARKERS
+        found = storage.too_long(f"{folder}/{_LONGEST_NAME}")
+        if found is not None:
+            raise InputError(
+                f"partition path {shortened(repr(partition), _SHOWN)} is too long for"
+                f" {storage.base_path}: {found}; nothing was written"
+            )
+
+
+def check_columns(
+    schema: pa.Schema, generator: KeyGenerator, ordering_fields: tuple[str, ...]
+) -> None:
+    """Check in the driver that the columns that a write depends on exist and have usable types.
+
+    Raises:
+        InputError: A column is missing, its type can't be a key or be compared, or its name is one
+            of the writer's own; the message names it.
+    """
+    # pyarrow makes no columns of unions.
+    check_nesting(schema)
+    for name in schema.names:
+        if name.lower().startswith(_OURS):
+            raise InputError(
+                f"column {name!r} can't be written: the writer adds columns named {_OURS}… itself",
+                hint="rename it",
+            )
+        if name not in META_FIELDS and name.lower() in META_FIELDS:
+            raise InputError(
+                f"column {name!r} can't be written: Spark, which ignores case, would take it for"
+                f" the meta column {name.lower()!r}",
+                hint="rename it",
+            )
+    _require("key", generator.record_key_fields, settings.RECORD_KEY, schema)
+    _require("partition", generator.partition_fields, settings.PARTITION_PATH, schema)
+    _require("ordering", ordering_fields, settings.ORDERING, schema)
+    no_rows = schema.empty_table()
+    generator.record_keys(no_rows)
+    generator.partition_paths(no_rows)
+    for name in ordering_fields:
+        kind = column_of(no_rows, name).type
+        if pa.types.is_nested(kind):
+            raise InputError(
+                f"ordering column {name!r} has the type {kind}",
+                hint="allowed: strings, numbers, booleans, dates, timestamps, decimals",
+            )
+
+
+def _require(role: str, names: tuple[str, ...], setting: Setting[str], schema: pa.Schema) -> None:
+    """Check that the rows have the columns of one role; a dotted name addresses a field."""
+    for name in names:
+        if name in schema.names:
+            continue
+        missing = f"{role} column {name!r} ({setting.name}) is missing from the rows"
+        first, *rest = name.split(".")
+        if first not in schema.names:
+            have = shortened(str(schema.names), _SHOWN)
+            raise InputError(f"{missing}, which have {have}", hint=other_case(first, schema))
+        column, kind = first, schema.field(first).type
+        for part in rest:
+            fields = pa.schema(kind if pa.types.is_struct(kind) else [])
+            if part not in fields.names:
+                have = shortened(str(fields.names), _SHOWN)
+                raise InputError(
+                    f"{missing}; {column!r} has the fields {have}", hint=other_case(part, fields)
+                )
+            column, kind = f"{column}.{part}", fields.field(part).type
+
+
+def _deletes(batch: pa.RecordBatch) -> pa.Array:
+    """Return for each row whether it is a delete, which needs no ordering value."""
+    if IS_DELETED not in batch.schema.names:
+        return pa.repeat(pa.scalar(False), batch.num_rows)
+    return pc.fill_null(batch.column(IS_DELETED), False)

@@ -1,0 +1,267 @@
+"""Assigns the rows of a write to file groups; pure functions of counts.
+
+An update goes to the group that holds its key. Inserts first fill the *small* files of their
+partition up to the maximum size, then open new groups; how many rows fit is estimated from the
+record size of earlier commits. Tasks choose the group of each insert by the hash of its record key
+over the groups' shares, so that a repeated task chooses the same
+(``strandline.write.tasks.assign_task``). ``pack`` divides the groups among the tasks that write
+them.
+
+Source: Hudi 1.2.0 ``UpsertPartitioner``, ``AverageRecordSizeEstimator``.
+"""
+
+from __future__ import annotations
+
+import heapq
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Final
+
+from timeline.errors import UnsupportedTableError
+from timeline.instant import Instant
+
+_NO_BUCKET: Final = -1
+_TASK_BYTES: Final = 512 * 1024 * 1024
+"""Bytes of files that a task writes at most, if it writes more than one."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """The newest base file of a group; ``size`` in bytes. A group to be opened has no name."""
+
+    partition: str
+    file_id: str
+    name: str
+    size: int
+
+    @property
+    def path(self) -> str:
+        """Path under the table's base path."""
+        return f"{self.partition}/{self.name}" if self.partition else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Sizing:
+    """Sizes that decide where inserts go, in bytes.
+
+    Attributes:
+        max_file_bytes: ``hoodie.parquet.max.file.size``.
+        small_file_bytes: ``hoodie.parquet.small.file.limit``; with 0 stored files get no inserts.
+        record_bytes: Estimated size of a record in a file.
+    """
+
+    max_file_bytes: int
+    small_file_bytes: int
+    record_bytes: int
+
+    def room(self, size: int) -> int:
+        """Return the number of records that still fit into a file of ``size`` bytes."""
+        return max((self.max_file_bytes - size) // self.record_bytes, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """A file group that the write adds one base file to.
+
+    Attributes:
+        base_file: Name of the base file that the new one replaces; ``None`` for a new group.
+    """
+
+    number: int
+    partition: str
+    file_id: str
+    base_file: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InsertShares:
+    """The buckets of one partition's inserts, and each one's share.
+
+    Attributes:
+        numbers: Numbers of the buckets.
+        bounds: Upper bound of each bucket's share of [0, 1), ascending; the last is 1.
+        keys: Least key of each bucket but the first, ascending; empty if buckets are chosen by the
+            hash of the key.
+    """
+
+    numbers: tuple[int, ...]
+    bounds: tuple[float, ...]
+    keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where the rows of a write go.
+
+    Attributes:
+        buckets: The buckets by number.
+        weights: Estimated size of each bucket's new file in bytes.
+        of_file: Bucket of each stored file's updates by the file's number; -1 without updates.
+        inserts: Buckets of new records by partition path.
+    """
+
+    buckets: tuple[Bucket, ...] = ()
+    weights: tuple[int, ...] = ()
+    of_file: tuple[int, ...] = ()
+    inserts: Mapping[str, InsertShares] = field(default_factory=dict)
+
+    def tasks(self, cores: int) -> tuple[int, ...]:
+        """Return the number of the task that writes each bucket.
+
+        There are no more tasks than cores, unless they would become large.
+        """
+        fair = -(-sum(self.weights) // _TASK_BYTES)
+        return pack(self.weights, min(len(self.buckets), max(cores, fair)))
+
+
+def new_file_id() -> str:
+    """Return the id of a new file group."""
+    return f"{uuid.uuid4()}-0"
+
+
+class _Builder:
+    """Opens buckets and numbers them in that order."""
+
+    def __init__(self, sizing: Sizing, new_file_id: Callable[[], str]) -> None:
+        self.buckets: list[Bucket] = []
+        self.weights: list[int] = []
+        self._stored: dict[tuple[str, str], int] = {}
+        self._sizing = sizing
+        self._new_file_id = new_file_id
+
+    def stored(self, file: StoredFile, rows: int) -> int:
+        """Return the bucket of a stored file's group, to which rows are added."""
+        group = (file.partition, file.file_id)
+        if group not in self._stored:
+            self._stored[group] = self._open(*group, file.name or None, file.size)
+        number = self._stored[group]
+        self.weights[number] += rows * self._sizing.record_bytes
+        return number
+
+    def new(self, partition: str, rows: int) -> int:
+        """Open the bucket of a new group."""
+        weight = rows * self._sizing.record_bytes
+        return self._open(partition, self._new_file_id(), None, weight)
+
+    def _open(self, partition: str, file_id: str, base_file: str | None, weight: int) -> int:
+        self.buckets.append(Bucket(len(self.buckets), partition, file_id, base_file))
+        self.weights.append(weight)
+        return len(self.buckets) - 1
+
+
+def place(
+    updates: Mapping[int, int],
+    inserts: Mapping[str, int],
+    files: Sequence[StoredFile],
+    clustered: Mapping[tuple[str, str], Instant],
+    sizing: Sizing,
+    *,
+    fills: bool = True,
+    new_file_id: Callable[[], str] = new_file_id,
+) -> Placement:
+    """Place the rows of a write.
+
+    Args:
+        updates: Number of rows to update, by the number of the stored file.
+        inserts: Number of new records by partition path.
+        files: The newest base files of the partitions; a file's number is its position.
+        clustered: (partition, file id) → the pending clustering that replaces the group. Such a
+            group takes no inserts.
+        sizing: Sizes of files and records.
+        fills: Whether inserts go to small stored files first.
+        new_file_id: Makes the id of a new group.
+
+    Raises:
+        UnsupportedTableError: An update goes to a group of a pending clustering.
+    """
+    build = _Builder(sizing, new_file_id)
+    numbers = sorted(updates, key=lambda number: (files[number].partition, files[number].file_id))
+    of_file = [_NO_BUCKET] * len(files)
+    for number in numbers:
+        file, rows = files[number], updates[number]
+        instant = clustered.get((file.partition, file.file_id))
+        if instant is not None:
+            raise _refused(file, rows, instant)
+        of_file[number] = build.stored(file, rows)
+    small: dict[str, list[StoredFile]] = {}
+    for file in files:
+        is_small = fills and file.size < sizing.small_file_bytes
+        if is_small and (file.partition, file.file_id) not in clustered:
+            small.setdefault(file.partition, []).append(file)
+    shares = {
+        partition: _share(build, partition, rows, small.get(partition, ()), sizing)
+        for partition, rows in sorted(inserts.items())
+        if rows
+    }
+    return Placement(tuple(build.buckets), tuple(build.weights), tuple(of_file), shares)
+
+
+def _share(
+    build: _Builder, partition: str, rows: int, small: Iterable[StoredFile], sizing: Sizing
+) -> InsertShares:
+    """Distribute one partition's inserts: first to small files, then evenly to new groups."""
+    taken: list[tuple[int, int]] = []
+    left = rows
+    for file in sorted(small, key=lambda file: (file.size, file.file_id)):
+        fits = min(sizing.room(file.size), left)
+        if fits > 0:
+            taken.append((build.stored(file, fits), fits))
+            left -= fits
+    groups = -(-left // max(sizing.room(0), 1))
+    for number in range(groups):
+        # The first groups take one record more if the number isn't divisible.
+        fits = left // groups + (number < left % groups)
+        taken.append((build.new(partition, fits), fits))
+    bounds = tuple(total / rows for total in accumulate(count for _, count in taken))
+    return InsertShares(tuple(number for number, _ in taken), bounds)
+
+
+def _refused(file: StoredFile, rows: int, instant: Instant) -> UnsupportedTableError:
+    return UnsupportedTableError(
+        f"{rows} rows of this write update file group {file.file_id} of partition"
+        f" {file.partition!r}, which is in the pending clustering {instant.requested_time}",
+        hint="let the clustering finish, or roll it back",
+    )
+
+
+def rewritten_bytes(buckets: Iterable[Bucket], stored: Iterable[StoredFile]) -> int:
+    """Return the total size of the stored files that the buckets' files replace."""
+    replaced = {(bucket.partition, bucket.base_file) for bucket in buckets}
+    return sum(file.size for file in stored if (file.partition, file.name) in replaced)
+
+
+def pack(weights: Sequence[int], parts: int) -> tuple[int, ...]:
+    """Return the part of each item, so that the heaviest part is light (longest first).
+
+    Cost: ``n log(n)``. The heaviest part is at most 4/3 of the lightest possible.
+
+    Source: R. L. Graham, Bounds on Multiprocessing Timing Anomalies, 1969.
+    """
+    loads = [(0, part) for part in range(parts)]
+    chosen = [0] * len(weights)
+    for item in sorted(range(len(weights)), key=lambda item: -weights[item]):
+        load, part = loads[0]
+        heapq.heapreplace(loads, (load + weights[item], part))
+        chosen[item] = part
+    return tuple(chosen)
+
+
+def average_record_bytes(
+    commits: Iterable[tuple[int, int]], *, default: int, threshold_bytes: float
+) -> int:
+    """Return the estimated size of a record, from the newest commit that is large enough.
+
+    Args:
+        commits: (bytes written, records written) of completed commits, newest first.
+        default: Result if no commit is large enough.
+        threshold_bytes: Bytes that a commit must exceed to count, because in small files footers
+            and Bloom filters outweigh the records.
+
+    Source: Hudi 1.2.0 ``AverageRecordSizeEstimator``.
+    """
+    for total_bytes, records in commits:
+        if total_bytes > threshold_bytes and records > 0:
+            return max(-(-total_bytes // records), 1)
+    return default

@@ -1,0 +1,88 @@
+"""Sort modes of bulk inserts: the order of rows in files, and which file a row goes to.
+
+* ``NONE``: rows keep the order in which tasks get them, and go to a file by the hash of their key.
+* ``PARTITION_SORT``: the rows of each file are sorted by record key.
+* ``GLOBAL_SORT``: besides, the files of a partition have disjoint key ranges of nearly equal
+  numbers of rows, which are estimated from a sample of the keys.
+
+Keys are ordered by their UTF-8 bytes.
+
+Source: Hudi 1.2.0 ``BulkInsertSortMode``, ``GlobalSortPartitioner``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from strandline.records.meta_fields import PARTITION_PATH, RECORD_KEY
+from strandline.write.engine.base import D, EngineContext
+from strandline.write.tasks.placement import InsertShares, Placement
+from strandline.write.tasks.row_count import KEY_HASH, RowCount
+
+_SAMPLED_A_BUCKET: Final = 200
+"""Keys sampled for each bucket; the numbers of rows then differ by some 7 %."""
+_HASHES: Final = 2**32
+_SAMPLE = pa.schema([(PARTITION_PATH, pa.string()), (RECORD_KEY, pa.string())])
+
+
+@dataclass(frozen=True, slots=True)
+class SampleTask:
+    """Samples keyed rows by the hashes of their keys, so that a repeated task finds the same.
+
+    Attributes:
+        below: Bound of the hashes of sampled keys, by partition path; others aren't sampled.
+    """
+
+    below: Mapping[str, int]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield partition paths and keys."""
+        paths = pa.array(self.below, pa.string())
+        bounds = pa.array(self.below.values(), pa.int64())
+        for batch in batches:
+            bound = bounds.take(pc.index_in(batch.column(PARTITION_PATH), value_set=paths))
+            sampled = pc.fill_null(pc.less(batch.column(KEY_HASH), bound), False)
+            yield batch.select(_SAMPLE.names).filter(sampled).cast(_SAMPLE)
+
+
+def by_key_ranges(
+    engine: EngineContext[D], rows: D, counts: Mapping[str, RowCount], placement: Placement
+) -> Placement:
+    """Return the placement with a range of keys for each bucket of new records.
+
+    Args:
+        engine: Samples the keys.
+        rows: Keyed rows, persisted.
+        counts: What they count to, by partition path.
+        placement: The buckets, and their shares of the rows.
+
+    Cost: a pass over the rows if a partition has several buckets.
+    """
+    several = {path: each for path, each in placement.inserts.items() if len(each.numbers) > 1}
+    if not several:
+        return placement
+    task = SampleTask(
+        {
+            path: _SAMPLED_A_BUCKET * len(shares.numbers) * _HASHES // counts[path].rows
+            for path, shares in several.items()
+        }
+    )
+    sample = engine.collect(engine.transform(rows, task, _SAMPLE))
+    keys: dict[str, list[str]] = {path: [] for path in several}
+    for row in sample.sort_by(RECORD_KEY).to_pylist():
+        keys[row[PARTITION_PATH]].append(row[RECORD_KEY])
+    ranges = {path: _with_ranges(shares, keys[path]) for path, shares in several.items()}
+    return replace(placement, inserts={**placement.inserts, **ranges})
+
+
+def _with_ranges(shares: InsertShares, keys: list[str]) -> InsertShares:
+    """Return shares that begin at quantiles of sorted keys."""
+    if not keys:
+        return shares
+    at = (min(int(bound * len(keys)), len(keys) - 1) for bound in shares.bounds[:-1])
+    return replace(shares, keys=tuple(keys[position] for position in at))

@@ -1,0 +1,334 @@
+"""``WriteTask``: writes the base files of a task's buckets.
+
+All rows of a bucket are in one task, whose rows are sorted by bucket, so that it holds one bucket
+at a time. New groups are streamed into their files; only a bucket with a stored file is gathered
+before it is merged. For each bucket the task creates a marker
+(``strandline.commit.write_markers``), writes the partition's metadata file if the partition is new,
+merges the rows into the stored base file, writes the new file and returns a status row to the
+driver. The files of a repeated task differ in the write token of their names; the commit keeps
+those whose status it received.
+
+Source: Hudi 1.2.0 ``BaseSparkCommitActionExecutor``, ``HoodieMergeHandle``, ``HoodieCreateHandle``.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import chain, groupby, islice, pairwise
+from operator import itemgetter
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from executor_proxy.report import Fallback
+from fsview.model.file_name import base_file_name, parse_base_name
+from strandline.commit.markers import delete_if_ended
+from strandline.commit.write_markers import CREATE, MERGE, WriteMarkers, marker_name
+from strandline.records.base_file import EXTENSION, stored_rows
+from strandline.records.base_file_writer import (
+    BaseFileSettings,
+    BaseFileWriter,
+    FileWritten,
+)
+from strandline.records.merge import MergeCounts, Merger, MergeRules
+from strandline.records.merge_rule import deduplicate
+from strandline.write.begun_files import BegunFiles
+from strandline.write.engine.base import Tally, TaskAttempt
+from strandline.write.engine.storage_calls import call_numbers, calls_since
+from strandline.write.tasks.columns import BUCKET
+from strandline.write.tasks.nested_partition import refuse_nested_in_table
+from strandline.write.tasks.placement import Bucket
+from strandline.write.tasks.row_count import RowCount, count_of
+from strandline.write.tasks.write_report import status_row
+from timeline.errors import ConcurrentWriteError, StrandlineError
+from timeline.meta_client import TableMetaClient
+from timeline.metadata.instant_metadata import NULL_COMMIT, WriteStat
+from timeline.storage.base import Storage
+from timeline.table.config import TableConfig
+from timeline.table.partition_metadata import FILE_NAME as PARTITION_FILE
+from timeline.table.partition_metadata import write_partition_metadata
+
+logger = logging.getLogger(__name__)
+
+_PIECE_ROWS: Final = 65_536
+"""Rows of a new file that are stamped at once: each piece costs 0.3 ms, whatever its rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTask:
+    """Writes the base files of a task's buckets.
+
+    Attributes:
+        storage: The table's storage.
+        config: The table's properties.
+        buckets: The write's buckets by number.
+        tasks: Number of the task that writes each bucket.
+        rules: How rows are merged into stored ones.
+        combine: Whether rows with one key are combined first; they are all in one bucket.
+        avro_schema: The table's schema, for the files' footers.
+        settings: Settings of base files.
+        markers: The write's markers.
+        tally: Takes the task's storage calls.
+        attempt: Returns the running attempt of the task.
+        begun: Takes the path of each file before its marker and the file are created. A task whose
+            files the driver doesn't learn of that way looks afterwards whether its instant is still
+            inflight; for the others the driver looks.
+        looks_around: Whether a new partition may lie below or above a stored one.
+    """
+
+    storage: Storage
+    config: TableConfig
+    buckets: tuple[Bucket, ...]
+    tasks: tuple[int, ...]
+    rules: MergeRules
+    combine: bool
+    avro_schema: str
+    settings: BaseFileSettings
+    markers: WriteMarkers
+    tally: Tally
+    attempt: Callable[[], TaskAttempt]
+    begun: BegunFiles = field(default_factory=BegunFiles)
+    looks_around: bool = True
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield a status row for each file, and one for the whole task."""
+        rows = (batch for batch in batches if batch.num_rows)
+        first = next(rows, None)
+        if first is None:
+            return
+        calls_before = self.storage.calls.snapshot()
+        begun: list[str] = []
+        fallbacks: list[Fallback] = []
+        try:
+            yield from self._written(chain([first], rows), begun, fallbacks)
+        # An interrupted or stopped task runs in the driver, which looks after ``self.begun``.
+        except Exception:
+            if begun and not self.begun.in_driver:
+                self._delete_if_ended(begun)
+            raise
+        if not self.begun.in_driver:
+            self._check_inflight(begun)
+        calls = calls_since(self.storage, calls_before)
+        self.tally.add(call_numbers(calls))
+        if fallbacks:
+            yield status_row({"fallbacks": [[each.cause, each.reason] for each in fallbacks]})
+
+    def _written(
+        self, rows: Iterator[pa.RecordBatch], begun: list[str], fallbacks: list[Fallback]
+    ) -> Iterator[pa.RecordBatch]:
+        """Write the files, and yield a status row after each.
+
+        Args:
+            rows: The task's rows, sorted by bucket.
+            begun: Takes the path of each file before it is created.
+            fallbacks: Takes the reasons why the service didn't create markers.
+        """
+        attempt = self.attempt()
+        known: set[str] = set()
+        paths: dict[int, str] = {}
+        seqno = 0
+        for number, pieces in by_bucket(rows):
+            bucket = self.buckets[number]
+            if number not in paths:
+                paths = self._announce(number, attempt, fallbacks)
+            # A partition with a committed file has its metadata file since before that one.
+            if bucket.base_file is None and bucket.partition not in known:
+                # Before its first data file: without this file Hudi's readers see no rows there.
+                self._make_partition(bucket.partition)
+                known.add(bucket.partition)
+            # Before the file: its marker is gone if another writer has rolled the instant back
+            # since, and a create that fails may still have taken effect.
+            begun.append(paths[number])
+            self.begun.created.add(paths[number])
+            file = self._write(bucket, paths[number], pieces, attempt, seqno)
+            seqno = file.next_seqno
+            given = [bucket.partition, file.given.rows, file.given.keys]
+            counts = asdict(file.counts)
+            yield status_row({"stat": asdict(file.stat), "counts": counts, "rows": given})
+
+    def _announce(
+        self, number: int, attempt: TaskAttempt, fallbacks: list[Fallback]
+    ) -> dict[int, str]:
+        """Create the markers of a bucket's file and of the next ones; return the files' paths."""
+        task = self.tasks[number]
+        coming = (each for each in range(number, len(self.tasks)) if self.tasks[each] == task)
+        numbers = list(islice(coming, self.markers.at_once))
+        # Before the data files: a rollback deletes what is marked, wherever the task dies. The
+        # write token differs between attempts, so a repeated task never meets an earlier file.
+        names = [
+            marked_file(self.buckets[each], attempt.write_token, self.rules.instant)
+            for each in numbers
+        ]
+        # A create that fails may still have taken effect.
+        self.begun.marked.update(path for path, _ in names)
+        fallback = self.markers.create(
+            self.storage.for_cause("marker"), [marker_name(*name) for name in names]
+        )
+        if fallback is not None:
+            fallbacks.append(fallback)
+        return {each: path for each, (path, _) in zip(numbers, names, strict=True)}
+
+    def _check_inflight(self, paths: Sequence[str]) -> None:
+        """Delete the task's files and fail if its instant has ended meanwhile."""
+        if delete_if_ended(self._meta, self.rules.instant, paths):
+            raise ConcurrentWriteError(
+                f"commit {self.rules.instant} of {self.storage.base_path} ended while"
+                f" a task was writing: {len(paths)} files of this attempt were deleted",
+                hint="another attempt finished first, or another writer rolled the write back",
+            )
+
+    def _delete_if_ended(self, paths: Sequence[str]) -> None:
+        """Delete a failed task's files if its instant has ended, and with it their markers."""
+        try:
+            delete_if_ended(self._meta, self.rules.instant, paths)
+        except StrandlineError as error:
+            logger.warning("files of a failed task of %s may stay: %s", self.rules.instant, error)
+
+    @property
+    def _meta(self) -> TableMetaClient:
+        return TableMetaClient(self.storage.for_cause("write"), self.config, cause="write")
+
+    def _make_partition(self, partition: str) -> None:
+        """Write the partition's metadata file if there is none."""
+        storage = self.storage.for_cause("table")
+        # Another task may create it right after this; then the create leaves that one as it is.
+        if storage.stat(_below(partition, PARTITION_FILE)) is None:
+            if self.looks_around and partition:
+                refuse_nested_in_table(storage, partition)
+            write_partition_metadata(storage, partition, self.rules.instant)
+
+    def _write(
+        self,
+        bucket: Bucket,
+        path: str,
+        pieces: Iterator[pa.Table],
+        attempt: TaskAttempt,
+        seqno: int,
+    ) -> _FileReport:
+        """Write one bucket's file."""
+        counts, given = MergeCounts(), list[RowCount]()
+        pieces = _counted(pieces, given)
+        if self.combine:
+            pieces = iter([self._newest(pa.concat_tables(pieces))])
+        name = path.rpartition("/")[2]
+        started = time.perf_counter()
+        storage = self.storage.for_cause("write")
+        with storage.create_stream(path) as stream:
+            writer = BaseFileWriter(stream, self.avro_schema, self.settings)
+            if bucket.base_file is None:
+                # Every row is an insert: keys are unique by now, unless the write doesn't care.
+                rules = replace(self.rules, append=True)
+                for piece in _larger(pieces):
+                    merger = Merger(piece, rules, name, attempt.partition, seqno)
+                    writer.write(merger.finish())
+                    counts, seqno = counts + merger.counts, merger.next_seqno
+            else:
+                rows = pa.concat_tables(pieces)
+                merger = Merger(rows, self.rules, name, attempt.partition, seqno)
+                with stored_rows(storage, _below(bucket.partition, bucket.base_file)) as stored:
+                    for piece in merger.merge(stored):
+                        writer.write(piece)
+                    if not merger.counts.deletes:
+                        writer.keep_bloom(stored)
+                counts, seqno = merger.counts, merger.next_seqno
+            written = writer.close()
+        taken_ms = round((time.perf_counter() - started) * 1000)
+        stat = _stat(bucket, path, written, counts, taken_ms)
+        return _FileReport(stat, counts, sum(given, RowCount()), seqno)
+
+    def _newest(self, rows: pa.Table) -> pa.Table:
+        by_time = self.rules.event_time and not self.rules.delete
+        return deduplicate(rows, self.rules.ordering_fields if by_time else ())
+
+
+@dataclass(frozen=True, slots=True)
+class _FileReport:
+    """A written file: its statistics, its rows by outcome and as given, the next sequence number.
+
+    Attributes:
+        stat: For the commit.
+        counts: Rows by outcome.
+        given: The bucket's rows of the write.
+        next_seqno: First sequence number of the next file.
+    """
+
+    stat: WriteStat
+    counts: MergeCounts
+    given: RowCount
+    next_seqno: int
+
+
+def _counted(pieces: Iterator[pa.Table], counts: list[RowCount]) -> Iterator[pa.Table]:
+    """Yield the pieces, and append the count of each."""
+    for piece in pieces:
+        counts.append(count_of(piece))
+        yield piece
+
+
+def _larger(pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """Yield the pieces put together, uncopied, until they have ``_PIECE_ROWS`` rows."""
+    waiting: list[pa.Table] = []
+    rows = 0
+    for piece in pieces:
+        waiting.append(piece)
+        rows += piece.num_rows
+        if rows >= _PIECE_ROWS:
+            yield pa.concat_tables(waiting)
+            waiting, rows = [], 0
+    if waiting:
+        yield pa.concat_tables(waiting)
+
+
+def by_bucket(
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[tuple[int, Iterator[pa.Table]]]:
+    """Yield (bucket number, its rows in pieces) from rows that are sorted by bucket.
+
+    The pieces of a bucket must be used before the next bucket is asked for.
+    """
+    for number, pieces in groupby(_pieces(batches), key=itemgetter(0)):
+        yield number, (piece for _, piece in pieces)
+
+
+def _pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
+    for batch in batches:
+        numbers = batch.column(BUCKET).to_numpy()
+        cuts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
+        for begin, end in pairwise(cuts):
+            yield int(numbers[begin]), pa.Table.from_batches([batch.slice(begin, end - begin)])
+
+
+def marked_file(bucket: Bucket, write_token: str, instant: str) -> tuple[str, str]:
+    """Return the path of a bucket's new base file, and the kind of its marker."""
+    name = base_file_name(bucket.file_id, write_token, instant, EXTENSION)
+    return _below(bucket.partition, name), CREATE if bucket.base_file is None else MERGE
+
+
+def _below(partition: str, name: str) -> str:
+    return f"{partition}/{name}" if partition else name
+
+
+def _stat(
+    bucket: Bucket, path: str, written: FileWritten, counts: MergeCounts, taken_ms: int
+) -> WriteStat:
+    """Return the commit's statistics of one file."""
+    previous = parse_base_name(bucket.base_file) if bucket.base_file else None
+    return WriteStat(
+        file_id=bucket.file_id,
+        path=path,
+        prev_commit=NULL_COMMIT if previous is None else previous[1],
+        num_writes=written.rows,
+        num_deletes=counts.deletes,
+        num_update_writes=counts.updates,
+        num_inserts=counts.inserts,
+        total_write_bytes=written.size,
+        partition_path=bucket.partition,
+        file_size_in_bytes=written.size,
+        prev_base_file=bucket.base_file,
+        total_create_time=taken_ms if previous is None else 0,
+        total_upsert_time=0 if previous is None else taken_ms,
+    )

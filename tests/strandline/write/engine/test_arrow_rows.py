@@ -1,0 +1,102 @@
+"""The rows of every library that exports an Arrow stream are rows of a write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from strandline import LocalEngine, Table, WriteClient
+from strandline.write.engine.arrow_rows import read_arrow_stream
+from timeline.errors import InputError
+
+OPTIONS = {
+    "hoodie.table.name": "t",
+    "hoodie.datasource.write.recordkey.field": "id",
+    "hoodie.datasource.write.partitionpath.field": "region",
+    "hoodie.table.ordering.fields": "ts",
+    "hoodie.embed.timeline.server": False,
+}
+DATA = {
+    "id": ["a", "b"],
+    "region": ["eu", "us"],
+    "ts": [1, 2],
+    "tags": [["x", "y"], []],
+    "seat": [{"row": "c"}, {"row": None}],
+    "raw": [b"\x00", None],
+}
+ARROW = pa.table(DATA)
+
+
+class Foreign:
+    """Rows of a library that this package doesn't know."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return ARROW.__arrow_c_stream__(requested_schema)
+
+
+ROWS = {
+    "pyarrow.Table": lambda: ARROW,
+    "pyarrow.RecordBatch": lambda: ARROW.to_batches()[0],
+    "pyarrow.RecordBatchReader": ARROW.to_reader,
+    "pandas.DataFrame": lambda: pd.DataFrame(DATA, index=["first", "second"]),
+    "polars.DataFrame": lambda: pl.DataFrame(DATA),
+    "a pyarrow.Table of Polars' views": lambda: pa.table(pl.DataFrame(DATA)),
+    "of another library": Foreign,
+}
+
+
+@pytest.mark.parametrize("kind", ROWS)
+def test_rows_of_a_library_are_written(kind: str, tmp_path: Path) -> None:
+    with WriteClient(LocalEngine(), tmp_path / "t", OPTIONS) as client:
+        assert client.upsert(ROWS[kind]()).rows_inserted == 2
+    stored = Table(tmp_path / "t").to_arrow(list(DATA)).sort_by("id")
+    assert stored.to_pydict() == DATA
+
+
+def test_views_inside_columns_become_plain() -> None:
+    column = pa.array([[{"names": ["a"]}]], pa.list_(pa.struct([("names", pa.list_(pa.string()))])))
+    viewing = pa.list_(pa.struct([("names", pa.list_(pa.string_view()))]))
+    read = read_arrow_stream(pa.table({"c": column.cast(viewing)}))
+    assert read == pa.table({"c": column})
+
+
+def test_large_types_become_plain_where_an_engine_needs_it() -> None:
+    rows = pa.table({"c": pa.array([["a"]], pa.large_list(pa.large_string()))})
+    assert read_arrow_stream(rows) is rows
+    assert read_arrow_stream(rows, large=False) == pa.table({"c": [["a"]]})
+
+
+def test_rows_without_views_are_not_copied() -> None:
+    assert read_arrow_stream(ARROW) is ARROW
+
+
+def test_rows_are_read_once_from_a_reader() -> None:
+    reader = ARROW.to_reader(1)
+    assert read_arrow_stream(reader) == ARROW
+    assert reader.read_all().num_rows == 0
+
+
+@pytest.mark.parametrize("column", [pl.Series(["a"]), pa.chunked_array([["a"]])])
+def test_a_single_column_is_refused(column: object) -> None:
+    with pytest.raises(InputError, match="which has no columns"):
+        LocalEngine().adopt(column)
+
+
+@pytest.mark.parametrize("values", [[1, "x"], ["x", 1], [{"a": 1}, object()]])
+def test_a_pandas_column_of_several_types_is_refused_by_name(values: list[object]) -> None:
+    frame = pd.DataFrame({"id": ["a", "b"], "mixed": pd.Series(values, dtype=object)})
+    with pytest.raises(InputError, match=r"pandas.* can't be converted: .*column mixed") as caught:
+        LocalEngine().adopt(frame)
+    assert caught.value.hint == "give each column values of one type"
+
+
+def test_types_nested_deeper_than_any_stored_one_are_left_to_the_check() -> None:
+    kind = pa.string_view()
+    for _ in range(300):
+        kind = pa.list_(kind)
+    empty = pa.schema([("c", kind)]).empty_table()
+    assert read_arrow_stream(empty).num_rows == 0

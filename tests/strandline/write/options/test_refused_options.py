@@ -1,0 +1,128 @@
+"""Options that a client or a write refuses: by name, and before anything is written."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from strandline.settings.setting import REFUSAL_CHARACTERS
+from strandline.write.client import WriteClient
+from strandline.write.engine.local import LocalEngine
+from tests.strandline.write.refusals import refused
+from tests.strandline.write.tables import OPTIONS, client, row, table
+from timeline.errors import ConfigError
+
+DISAGREEING = {
+    "table__name": "other",
+    "database__name": "other",
+    "datasource__write__recordkey__field": "name",
+    "datasource__write__partitionpath__field": "name",
+    "table__ordering__fields": "name",
+    "write__table__version": 8,
+    "datasource__write__hive_style_partitioning": True,
+    "datasource__write__partitionpath__urlencode": True,
+    "record__merge__mode": "COMMIT_TIME_ORDERING",
+    "datasource__write__keygenerator__type": "COMPLEX",
+    "table__timeline__timezone": "LOCAL",
+}
+
+
+@pytest.mark.parametrize("name", DISAGREEING)
+def test_options_that_contradict_the_table(base, name):
+    match = f"{name.replace('__', '.')} is .*, but the table has"
+    refused(base, ConfigError, match, **{name: DISAGREEING[name]})
+
+
+ALIASES = {
+    "datasource__write__precombine__field": ("table__ordering__fields", "name"),
+    "table__recordkey__fields": ("datasource__write__recordkey__field", "name"),
+    "table__version": ("write__table__version", 8),
+    "datasource__write__payload__class": (
+        "record__merge__mode",
+        "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload",
+    ),
+    "datasource__write__keygenerator__class": (
+        "datasource__write__keygenerator__type",
+        "org.apache.hudi.keygen.ComplexKeyGenerator",
+    ),
+}
+
+
+@pytest.mark.parametrize("alias", ALIASES)
+def test_an_option_that_contradicts_the_table_is_named_as_it_was_given(base, alias):
+    name, value = ALIASES[alias]
+    match = f"hoodie.{alias.replace('__', '.')} is .*, but the table has .*leave the option out"
+    refused(base, ConfigError, match, **{name: None, alias: value})
+
+
+REFUSED = {
+    "table__type": "MERGE_ON_READ",
+    "metadata__enable": "true",
+    "datasource__write__table__type": "MERGE_ON_READ",
+    "clean__failed__writes__policy": "NEVER",
+    "cleaner__policy__failed__writes": "NEVER",
+    "write__concurrency__mode": "NON_BLOCKING_CONCURRENCY_CONTROL",
+    "write__lock__provider": "org.apache.hudi.aws.transaction.lock.DynamoDBBasedLockProvider",
+    "index__type": "RECORD_INDEX",
+    "index__bucket__engine": "CONSISTENT_HASHING",
+    "cleaner__policy": "KEEP_LATEST_FILE_VERSIONS",
+    "write__table__version": "7",
+    "parquet__max__file__size": "many",
+    "index__bloom__num_entries": "10000001",
+    "parquet__compression__codec": "rar",
+    "combine__before__upsert": "false",
+    "populate__meta__fields": "false",
+    "datasource__write__keygenerator__type": "GLOBAL_DELETE",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_asked_for_and_not_there_is_refused_by_name(tmp_path, name):
+    value = REFUSED[name]
+    with pytest.raises(ConfigError) as caught:
+        client(tmp_path, **{name: value})
+    assert f"hoodie.{name.replace('__', '.')} is " in str(caught.value)
+    assert value in str(caught.value)
+    assert "allowed" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "missing", ["hoodie.table.name", "hoodie.datasource.write.recordkey.field"]
+)
+def test_what_a_new_table_needs(tmp_path, missing):
+    options = {name: value for name, value in OPTIONS.items() if name != missing}
+    c = WriteClient(LocalEngine(), str(tmp_path / "t"), options)
+    with c, pytest.raises(ConfigError, match=missing):
+        c.upsert(table(row("a")))
+    assert not (tmp_path / "t").exists()
+
+
+def test_two_names_of_one_setting_that_disagree(tmp_path):
+    with pytest.raises(ConfigError, match=r"precombine\.field is 'name'; both set hoodie"):
+        client(tmp_path, datasource__write__precombine__field="name")
+    client(tmp_path, datasource__write__precombine__field="ts").close()
+
+
+def test_two_names_of_one_setting_are_refused_in_a_line_whatever_they_say(tmp_path):
+    with pytest.raises(ConfigError) as caught:
+        client(tmp_path, datasource__write__precombine__field="n" * 5_000)
+    assert len(str(caught.value)) <= REFUSAL_CHARACTERS
+
+
+def test_merge_modes_that_disagree(tmp_path):
+    options = {
+        "record__merge__mode": "EVENT_TIME_ORDERING",
+        "datasource__write__payload__class": (
+            "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload"
+        ),
+    }
+    with client(tmp_path, **options) as c, pytest.raises(ConfigError, match="COMMIT_TIME_ORDERING"):
+        c.upsert(table(row("a")))
+
+
+def test_unknown_options_are_named_in_one_warning(tmp_path, caplog):
+    with caplog.at_level(logging.WARNING):
+        client(tmp_path, no__such="1", nor__this="2").close()
+    (record,) = caplog.records
+    assert "hoodie.no.such, hoodie.nor.this" in record.getMessage()
