@@ -243,7 +243,11 @@ class TableMetaClient:
         return self._create(Instant(time, action, State.REQUESTED), metadata)
 
     def transition_to_inflight(
-        self, instant: Instant, metadata: InstantMetadata | None = None
+        self,
+        instant: Instant,
+        metadata: InstantMetadata | None = None,
+        *,
+        just_created: bool = False,
     ) -> Instant:
         """Move an instant from requested to inflight.
 
@@ -252,6 +256,8 @@ class TableMetaClient:
         Args:
             instant: The instant in state requested.
             metadata: A commit's profile; ``None`` for an empty file.
+            just_created: Whether the caller's last call has created the requested file, which then
+                isn't looked for.
 
         Raises:
             IllegalTransitionError: The instant isn't requested, or its requested file is gone:
@@ -259,7 +265,8 @@ class TableMetaClient:
             ConcurrentWriteError: Another writer was first.
         """
         # An inflight file alone would bring back an instant that another writer has rolled back.
-        self._expect(instant, State.REQUESTED, has_file=instant.action != SAVEPOINT)
+        has_file = instant.action != SAVEPOINT and not just_created
+        self._expect(instant, State.REQUESTED, has_file=has_file)
         return self._create(
             Instant(instant.requested_time, instant.action, State.INFLIGHT), metadata
         )

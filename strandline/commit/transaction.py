@@ -53,6 +53,7 @@ from timeline.metadata.instant_metadata import (
     RequestedReplaceMetadata,
     WriteStat,
 )
+from timeline.storage.meanwhile import meanwhile
 from timeline.timeline import Timeline
 
 logger = logging.getLogger(__name__)
@@ -190,8 +191,8 @@ class Transaction:
             stats: Statistics of each file.
             avro_schema: The table's schema without the meta columns.
             extra_metadata: Text to store next to the schema.
-            check_table: Called under the lock before anything is decided; raises if the table
-                can't be written any more.
+            check_table: Called under the lock before anything is decided, on another thread if the
+                storage is remote; raises if the table can't be written any more.
 
         Raises:
             WriteConflictError: Another writer changed the same file groups or the schema, or
@@ -206,11 +207,13 @@ class Transaction:
         ours = operation_of(self.instant, metadata)
         announcement = encode_announcement(ours)
         with self._lock.held(f"commit {self.time}"):
-            check_table()
-            # If this process ends before the answer of the completing call comes, others mustn't
-            # roll the instant back at once. Before the timeline is read, so that this look for the
-            # instant is the last call before that one.
-            self._heartbeat.announce_completion(announcement)
+            # If the table can't be written any more, ``fail`` ends the heartbeat, which counts for
+            # more than the announcement.
+            with meanwhile(self._meta.storage, check_table):
+                # If this process ends before the answer of the completing call comes, others
+                # mustn't roll the instant back at once. Before the timeline is read, so that this
+                # look for the instant is the last call before that one.
+                self._heartbeat.announce_completion(announcement)
             now = self._meta.active_timeline()
             self._check_rollbacks(now)
             self._compare(now, ours)

@@ -5,45 +5,127 @@ Source: Hudi 1.2.0 ``BaseHoodieWriteClient.postCommit``.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from fsview.model.file_system_view import FileSystemView
+from strandline.commit.transaction import Transaction
+from strandline.commit.write_markers import WriteMarkers
 from strandline.services.clean.run import CleanResult
 from strandline.write.context import WriteContext
 from strandline.write.result import WriteAccount
+from strandline.write.tasks.write_report import WriteReport
 from timeline.meta_client import TableMetaClient
+from timeline.storage.meanwhile import meanwhile
 from timeline.table.config import TableConfig
 from timeline.timeline import Timeline
 
 
-def sync_and_clean(
-    context: WriteContext, account: WriteAccount, meta: TableMetaClient, timeline: Timeline
+@dataclass(frozen=True, slots=True)
+class WrittenFiles:
+    """What a write's tasks have created.
+
+    Attributes:
+        report: The files that the commit reports.
+        markers: The write's markers.
+        is_exact: Whether there can be no files but those.
+    """
+
+    report: WriteReport
+    markers: WriteMarkers
+    is_exact: bool
+
+
+def finish_write(
+    context: WriteContext, account: WriteAccount, transaction: Transaction, written: WrittenFiles
+) -> FileSystemView | None:
+    """Delete a completed write's markers and heartbeat, and sync the service.
+
+    None of the three depends on another: the next write sweeps what a crash leaves.
+
+    Args:
+        context: The client's context.
+        account: Takes the errors, which fail no write that has committed.
+        transaction: The write's transaction, which has completed.
+        written: What the write's tasks have created.
+
+    Returns:
+        As ``synced_view``.
+    """
+
+    def delete_markers() -> None:
+        known = written.report.markers if written.is_exact else None
+        with account.survived("deleting its markers"):
+            # An attempt may have ended after the sweep before the completion, and looked for its
+            # instant before that; this sweep finds its file.
+            storage = context.storage.for_cause("marker")
+            written.markers.finish(storage, frozenset(written.report.paths), known)
+
+    def end_heartbeat() -> None:
+        with account.survived("ending its heartbeat"):
+            transaction.end()
+
+    # The view's connections belong to this thread.
+    with meanwhile(context.storage, delete_markers, end_heartbeat):
+        return synced_view(context, account, transaction.after)
+
+
+def synced_view(
+    context: WriteContext, account: WriteAccount, timeline: Timeline
+) -> FileSystemView | None:
+    """Sync the service with the commit; return the driver's view, synced as well.
+
+    Args:
+        context: The client's context.
+        account: Takes the time, and the errors, which fail no write that has committed.
+        timeline: The active timeline, read after the commit.
+
+    Returns:
+        The view; ``None`` if that failed, or if nobody needs it: there is no service, and nothing
+        to clean as far as is known.
+
+    Cost: none in the last case.
+    """
+    if not context.embedded.is_started and not _cleans(context, timeline):
+        return None
+    with account.survived("syncing"), account.timed("sync"):
+        return context.embedded.synced_view()
+    return None
+
+
+def clean(
+    context: WriteContext,
+    account: WriteAccount,
+    meta: TableMetaClient,
+    timeline: Timeline,
+    view: FileSystemView | None,
 ) -> CleanResult | None:
-    """Sync the service with the commit, then clean if that is automatic.
+    """Clean if that is automatic.
 
     Args:
         context: The client's context.
         account: Takes the time, and the errors, which fail no write that has committed.
         meta: The table's meta client.
         timeline: The active timeline, read after the commit.
+        view: The driver's view, synced with the commit.
 
     Returns:
         The result of the clean; ``None`` if there was nothing to clean.
 
-    Cost: no call if there is no service, and nothing to clean as far as is known.
+    Cost: no call if nothing is to be cleaned as far as is known.
     """
-    cleaned: CleanResult | None = None
-    automatic = context.clean_settings.automatic and not context.clean_is_idle(timeline)
-    if not context.embedded.is_started and not automatic:
+    if view is None or not _cleans(context, timeline):
         return None
-    if automatic:
-        with account.survived("rolling back failed writes"):
-            context.rollbacks(meta).repair_lazily()
-    with account.survived("syncing and cleaning"):
-        with account.timed("sync"):
-            # First, because the cleaner asks this view for the files of partitions.
-            view = context.embedded.synced_view()
-        if automatic:
-            with account.timed("clean"):
-                cleaned = context.clean(meta, view)
-    return cleaned
+    with account.survived("rolling back failed writes"):
+        if context.rollbacks(meta).repair_lazily():
+            # The cleaner asks this view for the files of partitions.
+            view.sync()
+    with account.survived("cleaning"), account.timed("clean"):
+        return context.clean(meta, view)
+    return None
+
+
+def _cleans(context: WriteContext, timeline: Timeline) -> bool:
+    return context.clean_settings.automatic and not context.clean_is_idle(timeline)
 
 
 def keep_timeline(

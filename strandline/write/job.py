@@ -28,8 +28,7 @@ from strandline.commit.transaction import Transaction
 from strandline.commit.write_markers import WriteMarkers
 from strandline.records.merge import MergeRules
 from strandline.records.meta_fields import RECORD_KEY
-from strandline.write.after_commit import keep_timeline, sync_and_clean
-from strandline.write.begun_files import BegunFiles
+from strandline.write.after_commit import WrittenFiles, clean, finish_write, keep_timeline
 from strandline.write.context import WriteContext
 from strandline.write.engine.base import Tally
 from strandline.write.engine.driver import DriverEngine
@@ -54,6 +53,7 @@ from strandline.write.result import WriteAccount, WriteResult
 from strandline.write.target import Target, open_target
 from strandline.write.tasks import key_task
 from strandline.write.tasks.assign_task import AssignTask
+from strandline.write.tasks.begun_files import BegunFiles
 from strandline.write.tasks.columns import BUCKET, TASK, assigned_schema, keyed_schema
 from strandline.write.tasks.key_task import KeyProfileTask, KeyTask
 from strandline.write.tasks.nested_partition import refuse_nested
@@ -108,6 +108,8 @@ class WriteJob:
         )
         self._instant: str | None = None
         self._begun = BegunFiles()
+        # Base files are opened to find keys, and soon again to be merged.
+        self._files = context.storage.keeping_tails()
 
     def run(self, data: object) -> WriteResult:
         """Run the steps of the module's docstring."""
@@ -142,22 +144,21 @@ class WriteJob:
                     action = self._operation.action
                     transaction = request_instant(context, target, heartbeat, action)
                 with self._ended(target, transaction):
-                    report = self._write(_Write(rows, target, transaction, rows.engine.tally()))
+                    written = self._write(_Write(rows, target, transaction, rows.engine.tally()))
                 # The write has happened: from here on failures are reported, not raised.
-                with self._account.survived("ending its heartbeat"):
-                    transaction.end()
+                view = finish_write(context, self._account, transaction, written)
             finally:
                 # An interrupt may have come between the steps that end it themselves.
                 heartbeat.give_up()
                 self._instant = heartbeat.instant
-        cleaned = sync_and_clean(context, self._account, target.meta, transaction.after)
+        cleaned = clean(context, self._account, target.meta, transaction.after, view)
         in_driver = rows.engine.in_process
         # Tasks of executors may outlive their stage, and leave markers at any time.
         if in_driver:
             keep_timeline(context, self._account, target.config, transaction.after, cleaned)
         name = self._operation.name
         return self._account.result(
-            transaction, name, report, cleaned, rolled_back, in_driver=in_driver
+            transaction, name, written.report, cleaned, rolled_back, in_driver=in_driver
         )
 
     @contextmanager
@@ -201,7 +202,7 @@ class WriteJob:
             batch = decoded_batch(profile, counts, keyed_schema(columns), limits)
             if batch is not None:
                 persisted.close()
-                engine = DriverEngine(engine, limits)
+                engine = DriverEngine(engine, limits, waits=context.storage.is_remote)
                 keyed = engine.adopt(batch)
             yield KeyedRows(engine, keyed, columns, counts, persisted.close), target
 
@@ -237,7 +238,7 @@ class WriteJob:
             logger.warning("commit %s can't be rolled back: %s", transaction.time, error)
             return False
 
-    def _write(self, write: _Write) -> WriteReport:
+    def _write(self, write: _Write) -> WrittenFiles:
         """Write the rows' files and complete the instant."""
         context, target, transaction = self._context, write.target, write.transaction
         context.rollbacks(target.meta).check_alone(transaction.instant, transaction.timeline)
@@ -253,12 +254,15 @@ class WriteJob:
             # The files of executors, whose tasks add to a copy.
             self._begun.created.update(report.paths)
             refuse_changed(tagged.counts, report.given)
+        # Only the driver's own tasks tell it of every file that they have begun.
+        is_exact = write.rows.engine.in_process and self._begun.marked <= set(report.paths)
+        written = WrittenFiles(report, begun.markers, is_exact=is_exact)
         self._account.add(
             storage_calls(write.tally.total), marker_fallbacks=begun.fallbacks + report.fallbacks
         )
         with self._account.timed("commit"):
-            self._complete(write, report, begun.markers)
-        return report
+            self._complete(write, written)
+        return written
 
     @contextmanager
     def _tagged(self, write: _Write) -> Iterator[tuple[TaggedRows[Any], Placement]]:
@@ -270,7 +274,7 @@ class WriteJob:
             target.index,
             engine=write.rows.engine,
             operation=operation,
-            storage=context.storage,
+            storage=self._files,
             tally=write.tally,
             combine_inserts=context.settings.get(COMBINE_INSERT),
             ordering_fields=self._ordering_fields(target),
@@ -323,7 +327,7 @@ class WriteJob:
         assign = AssignTask(columns, placement.of_file, placement.inserts, tasks)
         assigned = engine.transform(tagged.data, assign, assigned_schema(columns))
         task = WriteTask(
-            storage=self._context.storage,
+            storage=self._files,
             config=target.config,
             buckets=buckets,
             tasks=tasks,
@@ -350,16 +354,13 @@ class WriteJob:
         statuses = engine.transform(moved, task, STATUS_SCHEMA)
         return WriteReport.read(engine.collect(statuses))
 
-    def _complete(self, write: _Write, report: WriteReport, markers: WriteMarkers) -> None:
-        """Complete the instant, which makes the write visible to readers; delete its markers."""
-        target, transaction = write.target, write.transaction
-        storage = self._context.storage.for_cause("marker")
-        reported = frozenset(report.paths)
-        # Only the driver's own tasks tell it of every file that they have begun.
-        is_exact = write.rows.engine.in_process and self._begun.marked <= reported
-        if report.stats and not is_exact:
+    def _complete(self, write: _Write, written: WrittenFiles) -> None:
+        """Complete the instant, which makes the write visible to readers."""
+        target, transaction, report = write.target, write.transaction, written.report
+        if report.stats and not written.is_exact:
+            storage = self._context.storage.for_cause("marker")
             # Before completion, which would make files of discarded attempts visible as well.
-            deleted = delete_unreported(storage, transaction.time, reported)
+            deleted = delete_unreported(storage, transaction.time, report.paths)
             if deleted:
                 logger.info("deleted %d files of repeated task attempts", len(deleted))
         metadata = transaction.complete(
@@ -370,8 +371,3 @@ class WriteJob:
             target.check_unchanged,
         )
         self._context.history.remember(transaction.instant, metadata)
-        # Markers that a crash leaves here are swept by the next write.
-        with self._account.survived("deleting its markers"):
-            # An attempt may have ended after the first sweep, and looked for its instant before the
-            # completion; this sweep finds its file.
-            markers.finish(storage, reported, report.markers if is_exact else None)

@@ -129,6 +129,11 @@ class FaultyStorage(Storage):
         return self._inner.calls
 
     @property
+    def is_remote(self) -> bool:  # type: ignore[override]  # as above
+        """Whether the inner storage is remote."""
+        return self._inner.is_remote
+
+    @property
     def limits(self) -> ReadLimits:
         """The read limits of the inner storage."""
         return self._inner.limits

@@ -161,11 +161,13 @@ class Storage(ABC):
             storage counts from zero.
         limits: How many bytes of a file are read at most.
         has_directories: Whether a directory exists apart from the files below it.
+        is_remote: Whether a call mostly waits for another machine, so that calls are worth threads.
     """
 
     base_path: str
     calls: StorageCalls
     has_directories: bool = True
+    is_remote: bool = False
     limits: ReadLimits = DEFAULT_LIMITS
     _cause: str = "other"
 
@@ -180,6 +182,14 @@ class Storage(ABC):
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__, calls=StorageCalls())
         return other
+
+    def keeping_tails(self: S) -> S:
+        """Return this storage for a caller that opens the same files twice within a short time.
+
+        Files must not change. An object store then keeps the ends of files in memory, up to a
+        limit; other storages return themselves. An unpickled copy keeps nothing.
+        """
+        return self
 
     def confined(self, place_of: Callable[[str], str | None]) -> Storage:
         """Return this storage, refusing access outside certain roots, also through links.

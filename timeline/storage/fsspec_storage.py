@@ -31,6 +31,7 @@ from timeline.storage.read_limits import DEFAULT_LIMITS, FileKind, ReadLimits
 from timeline.storage.s3 import (
     KEYS_A_REQUEST,
     TAIL_BYTES,
+    KeptTails,
     NewS3File,
     TailedFile,
     delete_keys,
@@ -39,6 +40,9 @@ from timeline.storage.s3 import (
 
 _MODIFIED: Final = ("mtime", "LastModified", "last_modified", "modified", "updated", "created")
 """Keys under which fsspec's file systems report a modification time."""
+
+_ON_THIS_MACHINE: Final = frozenset({"memory", "file", "local"})
+"""Protocols of file systems that no call waits for."""
 
 _OBJECT_STORES: Final = frozenset({"s3", "s3a"})
 """Protocols of s3fs, for which ``timeline.storage.s3`` makes some requests itself."""
@@ -72,6 +76,8 @@ class FsspecStorage(Storage):
         self._in_memory = "memory" in protocols(self._fs)
         self._is_object_store = not _OBJECT_STORES.isdisjoint(protocols(self._fs))
         self.has_directories = not self._is_object_store
+        self.is_remote = _ON_THIS_MACHINE.isdisjoint(protocols(self._fs))
+        self._tails: KeptTails | None = None
 
     def __reduce__(
         self,
@@ -83,6 +89,12 @@ class FsspecStorage(Storage):
         """Return this storage for a caller that alone creates files here; see ``Storage``."""
         other = self.for_cause(self._cause)
         other._is_only_creator = True
+        return other
+
+    def keeping_tails(self) -> FsspecStorage:
+        """Return this storage, which on an object store keeps the ends of files that it opens."""
+        other = self.for_cause(self._cause)
+        other._tails = KeptTails() if self._is_object_store else None
         return other
 
     def list(self, path: str) -> tuple[FileInfo, ...]:
@@ -154,13 +166,15 @@ class FsspecStorage(Storage):
 
     def open_input(self, path: str, kind: FileKind | None = None) -> pa.NativeFile:
         """Open a file for random access."""
-        full = self._full("read", path)
+        full = self._joined(path)
         with mapped_client_errors(full):
-            if self._in_memory:  # its open files share one position
-                opened = pa.BufferReader(self._fs.cat_file(full))
-            elif self._is_object_store:
+            if self._is_object_store:
                 opened = self._opened_object(full)
+            elif self._in_memory:  # its open files share one position
+                self.calls.add("read", self._cause)
+                opened = pa.BufferReader(self._fs.cat_file(full))
             else:
+                self.calls.add("read", self._cause)
                 opened = pa.PythonFile(self._opened(full), mode="r")
         if kind is not None:
             try:
@@ -172,7 +186,12 @@ class FsspecStorage(Storage):
 
     def _opened_object(self, full: str) -> pa.NativeFile:
         """Open an object: one request if it is small, else two and those of the reader."""
-        tail = self._range(full, -TAIL_BYTES, None)
+        tail = None if self._tails is None else self._tails.get(full)
+        if tail is None:
+            self.calls.add("read", self._cause)
+            tail = self._range(full, -TAIL_BYTES, None)
+            if self._tails is not None:
+                self._tails.keep(full, tail)
         if len(tail) < TAIL_BYTES:
             return pa.BufferReader(tail)
         return pa.PythonFile(TailedFile(self._opened(full), tail), mode="r")

@@ -142,6 +142,28 @@ class NewS3File(AbstractContextManager[IO[bytes]]):
         self._file.closed = True
 
 
+class KeptTails:
+    """The last bytes of files that don't change, until they exceed a total size.
+
+    What comes later isn't kept: a file is soon opened again, so none is worth another's place. Safe
+    to use from several threads, by single atomic calls.
+    """
+
+    def __init__(self, max_bytes: int = 64 << 20) -> None:
+        self._left = max_bytes
+        self._tails: dict[str, bytes] = {}
+
+    def get(self, full: str) -> bytes | None:
+        """Return the end of a file; ``None`` if it isn't kept."""
+        return self._tails.get(full)
+
+    def keep(self, full: str, tail: bytes) -> None:
+        """Keep the end of a file if there is room; a race may exceed the limit by a few files."""
+        if len(tail) <= self._left:
+            self._left -= len(tail)
+            self._tails[full] = tail
+
+
 class TailedFile(io.RawIOBase):
     """A file of fsspec whose last bytes are in memory already; for ``pyarrow.PythonFile``."""
 

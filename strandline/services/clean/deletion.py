@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 from fsview.model.file_name import MAX_NAME
 from timeline.errors import CorruptMetadataError, StorageError, UnsupportedTableError
@@ -100,6 +101,11 @@ def _joined(partition: str, name: str) -> str:
 
 def _delete_all(storage: Storage, files: list[tuple[str, str]], parallelism: int) -> list[bool]:
     """Delete (partition, name) files; return for each whether it no longer exists."""
+    if not storage.has_directories:
+        # One request for 1,000 files, which doesn't tell the failed ones.
+        with suppress(StorageError):
+            storage.delete_all(_joined(*file) for file in files)
+            return [True] * len(files)
     threads = min(parallelism, len(files))
     if threads <= 1:
         return [_delete(storage, *file) for file in files]

@@ -155,7 +155,8 @@ class Cleaner:
         # The plan comes before any deletion, because a view that lists a partition must know which
         # files may be missing.
         requested = self._meta.create_requested(CLEAN, now, planned.plan)
-        return self._execute(requested, planned.plan, planned.bytes, start, finished)
+        inflight = self._inflight(requested, planned.plan, just_created=True)
+        return self._execute(inflight, planned.plan, planned.bytes, start, finished)
 
     def plan(self, timeline: Timeline) -> PlannedClean | None:
         """Return what a clean would delete now, without changing anything.
@@ -276,7 +277,16 @@ class Cleaner:
                 self._meta.delete_instant_file(Instant(instant.requested_time, CLEAN, state))
             return None
         logger.info("finishing %s from its plan", instant)
+        if instant.state is State.REQUESTED:
+            instant = self._inflight(instant, plan)
         return self._execute(instant, plan, 0, start, ())
+
+    def _inflight(
+        self, requested: Instant, plan: CleanerPlan, *, just_created: bool = False
+    ) -> Instant:
+        # Hudi 0.15 repeats the plan in the inflight file, where its views read it; 1.x doesn't.
+        copy = plan if self._meta.config.version < 8 else None
+        return self._meta.transition_to_inflight(requested, copy, just_created=just_created)
 
     def _execute(
         self,
@@ -286,11 +296,7 @@ class Cleaner:
         start: float,
         finished: tuple[str, ...],
     ) -> CleanResult:
-        """Complete a requested or inflight clean."""
-        if instant.state is State.REQUESTED:
-            # Hudi 0.15 repeats the plan in the inflight file, where its views read it; 1.x doesn't.
-            copy = plan if self._meta.config.version < 8 else None
-            instant = self._meta.transition_to_inflight(instant, copy)
+        """Complete an inflight clean."""
         # A missing file counts as deleted, so after a crash this step can be repeated.
         source = self._meta.path_of(replace(instant, state=State.REQUESTED))
         cleaned = delete_planned(self._storage, plan, self._settings.parallelism, source)

@@ -25,10 +25,13 @@ from strandline.write.engine.base import EngineContext, Numbers, Tally, Task, Ta
 from strandline.write.engine.driver_limits import DriverLimits
 from strandline.write.engine.local import LocalEngine, LocalRows, running_attempt
 from strandline.write.engine.storage_calls import is_call
+from strandline.write.engine.task_threads import usable_cores
 from timeline.errors import PathNotFoundError, StorageUnavailableError
 
 logger = logging.getLogger(__name__)
 
+_WAITING: Final = 8
+"""Least number of tasks that wait at the same time; a small batch's limits bound the memory."""
 _UNREACHABLE: Final = (StorageUnavailableError, PathNotFoundError)
 
 
@@ -82,16 +85,23 @@ class DriverEngine(EngineContext[_Placed]):
     Args:
         executors: Runs tasks on the executors.
         limits: What the driver writes itself at most.
+        waits: Whether tasks mostly wait for their storage, so that they are worth more threads than
+            the driver has cores.
 
     Attributes:
         in_process: Whether the driver still runs the tasks.
     """
 
-    def __init__(self, executors: EngineContext[Any], limits: DriverLimits) -> None:
+    def __init__(
+        self, executors: EngineContext[Any], limits: DriverLimits, *, waits: bool = False
+    ) -> None:
         self.in_process = True
         self.driver_host, self.bind_address = executors.driver_host, executors.bind_address
+        cores = executors.driver_cores
+        if waits:
+            cores = max(_WAITING, usable_cores() if cores is None else cores)
         # A second failure moves a task to the executors, which retry as often as Spark does.
-        self._local = LocalEngine(task_retries=1, cores=executors.driver_cores)
+        self._local = LocalEngine(task_retries=1, cores=cores)
         self._executors = executors
         self._limits = limits
         self._tallies: list[_DriverTally] = []

@@ -36,9 +36,9 @@ from strandline.records.base_file_writer import (
 )
 from strandline.records.merge import MergeCounts, Merger, MergeRules
 from strandline.records.merge_rule import deduplicate
-from strandline.write.begun_files import BegunFiles
 from strandline.write.engine.base import Tally, TaskAttempt
 from strandline.write.engine.storage_calls import call_numbers, calls_since
+from strandline.write.tasks.begun_files import BegunFiles
 from strandline.write.tasks.columns import BUCKET
 from strandline.write.tasks.nested_partition import refuse_nested_in_table
 from strandline.write.tasks.placement import Bucket

@@ -29,6 +29,12 @@ Look = Callable[[], Path]
 Write = Callable[[WriteClient, Look], object]
 
 
+class RemoteStorage(LocalStorage):
+    """A local storage on which calls that don't depend on each other are made by threads."""
+
+    is_remote = True
+
+
 def _write_nothing(c: WriteClient, look: Look) -> None:
     c.upsert(table())
 
@@ -45,6 +51,7 @@ class Scenario:
         again: What a client does that knows the operation has happened; ``write`` if ``None``.
         is_write: Whether an error that is ``retryable`` says that it did not happen.
         settled: What is as it must be once nothing is left to do.
+        storage: Makes the storage at a path.
     """
 
     prepare: Callable[[Path, Options], object]
@@ -54,6 +61,7 @@ class Scenario:
     again: Write | None = None
     is_write: bool = True
     settled: Callable[[Path], object] = reader.rows
+    storage: Callable[[str], Storage] = LocalStorage
 
     def attempt(self, storage: Storage, look: Look, clock: Clock) -> bool | None:
         """Run the operation; return whether it happened as its client knows.
@@ -194,6 +202,8 @@ def _without_metadata_table(base: Path) -> object:
 NOT_TORN = tuple(effect for effect in Effect if effect is not Effect.CRASH_TORN)
 """For operations that write no stream and delete files one by one."""
 CRASHES = (Effect.CRASH_BEFORE, Effect.CRASH_AFTER, Effect.CRASH_TORN)
+ANY_CALL = (Effect.ERROR_BEFORE, Effect.ERROR_AFTER, Effect.CRASH_BEFORE, Effect.CRASH_AFTER)
+"""For operations whose calls have no fixed order, so that a fault may meet any of them."""
 CLEAN = {"clean__automatic": True, "clean__commits__retained": 1}
 LOCK = {
     "write__lock__provider": "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider",
@@ -251,6 +261,14 @@ SCENARIOS = {
         four_commits,
         lambda c, look: c.upsert(table(row("a", ts=9), row("c", "us", ts=9))),
         CLEAN,
+    ),
+    "upsert by threads": replace(UPSERT, storage=RemoteStorage, effects=ANY_CALL),
+    "upsert and clean by threads": Scenario(
+        four_commits,
+        lambda c, look: c.upsert(table(row("a", ts=9), row("c", "us", ts=9))),
+        CLEAN,
+        storage=RemoteStorage,
+        effects=ANY_CALL,
     ),
     "upsert with the service's markers": replace(
         UPSERT,

@@ -91,9 +91,9 @@ def test_what_fails_after_the_commit_is_a_warning(base, monkeypatch, caplog):
 
     monkeypatch.setattr("strandline.write.context.Cleaner.run", broken)
     result = c.upsert(table(row("new")))
-    assert result.warnings == ("syncing and cleaning failed: RuntimeError: a fault in the cleaner",)
+    assert result.warnings == ("cleaning failed: RuntimeError: a fault in the cleaner",)
     assert ids(base) == ["a", "b", "new"]
-    assert "the commit completed, but syncing and cleaning failed" in caplog.text
+    assert "the commit completed, but cleaning failed" in caplog.text
 
 
 class Meanwhile:

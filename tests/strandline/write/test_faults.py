@@ -78,7 +78,7 @@ def prepare(scenario: Scenario, folder: Path) -> Prepared:
     # A table that is there but holds no commit has no rows: as good as none.
     before.append(reader.rows(base) or [])
     restore(base)
-    storage = FaultyStorage(LocalStorage(str(base)))
+    storage = FaultyStorage(scenario.storage(str(base)))
     assert scenario.attempt(storage, lambda: base, CLOCK)
     settled = scenario.settled(base)
     assert settled != untouched
@@ -113,7 +113,7 @@ def test_readers_see_before_or_after_and_the_next_write_repairs(prepared, effect
     for at in calls:
         restore(base)
         where = f"{effect.value} call {at}, {' '.join(prepared.log[at - 1])}"
-        storage = FaultyStorage(LocalStorage(str(base)), [Fault(at, effect)])
+        storage = FaultyStorage(scenario.storage(str(base)), [Fault(at, effect)])
         happened = scenario.attempt(storage, lambda: base, CLOCK)
         assert len(storage.log) >= at, f"{where} was not made"
         rows = reader.rows(base)
@@ -122,7 +122,7 @@ def test_readers_see_before_or_after_and_the_next_write_repairs(prepared, effect
             happened = rows == prepared.after
         else:
             assert rows == prepared.after if happened else rows in prepared.before, where
-        usable = LocalStorage(str(base)) if storage.crashed else storage
+        usable = scenario.storage(str(base)) if storage.crashed else storage
         scenario.finish(usable, lambda: base, CLOCK, happened=happened)
         assert reader.rows(base) == prepared.after, where
         assert scenario.settled(base) == prepared.settled, where

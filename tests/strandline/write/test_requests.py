@@ -47,8 +47,9 @@ FIRST_LOOK = ("list", "rollback")
 """What only a client does that doesn't know what the last write has left."""
 
 TIMELINE = "list .hoodie/timeline/"
+PROPERTIES = "GET .hoodie/hoodie.properties"
 ON_S3 = [
-    "GET .hoodie/hoodie.properties",
+    PROPERTIES,
     "PUT .hoodie/.heartbeat/*",
     "PUT .hoodie/timeline/*.commit.requested",
     "list .hoodie/",  # the timeline, and markers
@@ -56,17 +57,24 @@ ON_S3 = [
     "HEAD .hoodie/timeline/*.commit.requested",
     "PUT .hoodie/timeline/*.inflight",
     "PUT .hoodie/.temp/*/eu/*.parquet.marker.MERGE",
-    "GET eu/*.parquet",
     "PUT eu/*.parquet",
-    "GET .hoodie/hoodie.properties",
-    "PUT .hoodie/.heartbeat/*.completing",
+    {PROPERTIES, "PUT .hoodie/.heartbeat/*.completing"},
     TIMELINE,
     "PUT .hoodie/timeline/*_*.commit",
     TIMELINE,
-    "POST delete",  # markers
-    "POST delete",  # heartbeat and announcement
 ]
+"""Sets are requests at the same time. A small file is read once, to find keys and to be merged."""
+ENDING = ["POST delete"] * 2  # markers; heartbeat and announcement
 VIEW = ["HEAD .hoodie/hoodie.properties", "GET .hoodie/hoodie.properties", TIMELINE, "list eu/"]
+CLEAN = [
+    TIMELINE,  # under the lock
+    "GET .hoodie/timeline/*_*.commit",  # which has left the retained ones
+    "PUT .hoodie/timeline/*.clean.requested",
+    "PUT .hoodie/timeline/*.clean.inflight",
+    "POST delete",  # the files
+    "HEAD .hoodie/timeline/*.clean.inflight",
+    "PUT .hoodie/timeline/*_*.clean",
+]
 SYNC = [TIMELINE, "HEAD .hoodie/hoodie.properties", "GET .hoodie/timeline/*_*.commit"]
 
 
@@ -110,25 +118,51 @@ def told(request, root: str) -> str:
 UNIQUE = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-\d+_\d+-\d+-\d+_\d{17}|\d{17}"
 
 
+@pytest.fixture
+def requests(server):
+    """Write some commits to a new table with options; return the requests of the last."""
+
+    def of_last(days, **options):
+        url = f"s3://b-{uuid.uuid4()}/t"
+        with WriteClient(
+            LocalEngine(1), url, {**OPTIONS, **options}, storage_options=server.options
+        ) as c:
+            c._context.storage._fs.mkdir(url.split("/")[2])
+            for ts in range(1, days + 1):
+                server.requests.begin({})
+                result = c.upsert(table(row("a", ts=ts)))
+            assert result.warnings == ()
+        return [told(request, "t") for request in server.requests.log]
+
+    return of_last
+
+
 @pytest.mark.property
 @pytest.mark.parametrize("service", [False, True])
-def test_requests_of_a_commit_to_s3(server, service):
-    url = f"s3://b-{uuid.uuid4()}/t"
+def test_requests_of_a_commit_to_s3(requests, service):
     options = {
-        **OPTIONS,
         "hoodie.embed.timeline.server": str(service).lower(),
         "hoodie.clean.automatic": "true",
     }
-    with WriteClient(LocalEngine(1), url, options, storage_options=server.options) as c:
-        c._context.storage._fs.mkdir(url.split("/")[2])
-        for ts in range(1, 5):
-            server.requests.begin({})
-            c.upsert(table(row("a", ts=ts)))
-        log = [told(request, "t") for request in server.requests.log]
+    log = requests(4, **options)
+    at = ON_S3.index("list .hoodie/") + 1
+    expected = ON_S3 if service else [*ON_S3[:at], *VIEW, *ON_S3[at:]]
     if service:
-        assert log == [*ON_S3, *SYNC]
-        assert len(log) == 20
+        assert len(log) == 19
         assert sum(line.startswith("list") for line in log) == 4
-    else:
-        at = ON_S3.index("list .hoodie/") + 1
-        assert log == [*ON_S3[:at], *VIEW, *ON_S3[at:]]
+    for step in expected:
+        together = step if isinstance(step, set) else {step}
+        assert {log.pop(0) for _ in together} == together
+    # The service is told of the commit while markers and heartbeat are deleted.
+    assert [line for line in log if line not in ENDING] == (SYNC if service else [])
+    assert [line for line in log if line in ENDING] == ENDING
+
+
+@pytest.mark.property
+def test_requests_of_a_clean_on_s3(requests):
+    options = {"hoodie.clean.automatic": "true", "hoodie.clean.commits.retained": "1"}
+    log = requests(5, **{**options, "hoodie.embed.timeline.server": "true"})
+    assert log[-len(CLEAN) :] == CLEAN
+    # At the first look-up the service reads the timeline, its properties, and the last clean with
+    # its plan.
+    assert len(log) == 19 + len(CLEAN) + 4

@@ -66,7 +66,7 @@ def test_a_regular_clean_lists_only_the_timeline_and_reads_one_commit():
         "list": 1,
         "read": 1,  # the commit that left the window
         "create": 3,
-        "stat": 2,
+        "stat": 1,
         "delete": 1,
     }
     assert subject.table.storage.calls.snapshot()["list", "lookup"] == lookups == 1

@@ -1,0 +1,70 @@
+"""``meanwhile`` makes storage calls on other threads while the caller makes its own.
+
+Most of a call to an object store is waiting, so calls that don't depend on each other overlap. On a
+local disk a thread costs more than a call, so there they are made one after the other.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from timeline.storage.base import Storage
+
+logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def meanwhile(storage: Storage, *calls: Callable[[], object]) -> Iterator[None]:
+    """Make calls while the block runs if the storage is remote, else before the block.
+
+    The calls and the block must not depend on each other: after a crash or an error any of them may
+    have taken effect without the others. All have ended when this returns or raises.
+
+    Args:
+        storage: The storage that they are made to.
+        calls: The calls; each gets a thread.
+
+    Raises:
+        BaseException: What the block raised; else what the first call to fail raised.
+    """
+    if not storage.is_remote:
+        for call in calls:
+            call()
+        yield
+        return
+    # Changed by atomic calls: a lock could stay locked after an interrupt.
+    failures: list[BaseException] = []
+    threads = [
+        threading.Thread(target=_run, args=(call, failures), name=f"strandline-call-{number}")
+        for number, call in enumerate(calls)
+    ]
+    try:
+        for thread in threads:
+            thread.start()
+        yield
+        _join(threads)
+    except BaseException:
+        # The block's error, or an interrupt, of which a second one may end this early.
+        _join(threads)
+        for failure in failures:
+            logger.info("a call made at the same time failed, too: %r", failure)
+        raise
+    if failures:
+        # Taken out of the list, as the error's traceback refers to this frame.
+        raise failures.pop(0)
+
+
+def _run(call: Callable[[], object], failures: list[BaseException]) -> None:
+    try:
+        call()
+    except BaseException as failure:  # noqa: BLE001 - raised by the calling thread
+        failures.append(failure)
+
+
+def _join(threads: list[threading.Thread]) -> None:
+    for thread in threads:
+        if thread.is_alive():
+            thread.join()
